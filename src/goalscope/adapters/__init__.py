@@ -1,0 +1,1 @@
+"""Other formats: importers of recorded logs."""

@@ -1,0 +1,104 @@
+"""The batched agent protocol: observations in, turns out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from goalscope.ident import content_id
+from goalscope.rng import stream
+from goalscope.worlds.grid import Action, Grid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What an agent is shown before it acts.
+
+    Attributes:
+        grid: the grid as it can be seen now: the agent at its cell, fog where it has not looked.
+        carrying_key: whether the agent holds the key.
+        step: number of the step, 0-based.
+        attempt: 0, or the number of the retry after a turn that held no action.
+        episode_id: content id of the episode.
+        seed: root seed of the study.
+        history: (grid as seen, action) of the earlier steps of the episode where the study hands them over, else empty.
+    """
+
+    grid: Grid
+    carrying_key: bool = False
+    step: int = 0
+    attempt: int = 0
+    episode_id: str = ""
+    seed: int = 0
+    history: tuple[tuple[Grid, Action | None], ...] = ()
+
+    def rng(self, *names: str | int) -> np.random.Generator:
+        """Return the random stream of this very turn; it does not depend on the order of work."""
+        return stream(self.seed, "turn", self.episode_id, self.step, self.attempt, *names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What an agent answers.
+
+    Attributes:
+        action: the action, None where the answer holds none that can be used.
+        failure: the name of what is wrong with the answer, None where there is an action.
+        text: the final answer.
+        reasoning: the written reasoning.
+        prompt_tokens, output_tokens: exact token ids where they are known.
+        usage: tokens, seconds, USD: numbers by name.
+        extra: plain values to keep with the step.
+    """
+
+    action: Action | None
+    failure: str | None = None
+    text: str | None = None
+    reasoning: str | None = None
+    prompt_tokens: tuple[int, ...] | None = None
+    output_tokens: tuple[int, ...] | None = None
+    usage: Mapping[str, float] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.action is None) == (self.failure is None):
+            raise ValueError(
+                f"a turn must hold either an action or the name of a failure, got {self.action=} and {self.failure=}"
+            )
+
+
+@runtime_checkable
+class Agent(Protocol):
+    """Anything that acts.
+
+    An agent's answer to an observation must not depend on the other observations of its batch. `journalled` says
+    whether an answer is worth money or minutes: each such answer is committed to the store before it is used.
+    """
+
+    @property
+    def name(self) -> str:
+        """Short name, as tables show it."""
+        ...
+
+    @property
+    def journalled(self) -> bool:
+        """Whether each answer is committed before it is used."""
+        ...
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return all that determines the agent's behaviour as plain values; the agent's id is their hash."""
+        ...
+
+    def act(self, observations: Sequence[Observation]) -> Sequence[Turn]:
+        """Answer each observation, in order.
+
+        Raises:
+            Exception: whatever the model behind it raises; the runner stops cleanly and can resume.
+        """
+        ...
+
+
+def agent_id(agent: Agent) -> str:
+    """Return the content id of an agent's description."""
+    return content_id("agent", dict(agent.describe()))

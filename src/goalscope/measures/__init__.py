@@ -1,0 +1,1 @@
+"""Measures of behaviour: records in, rows out."""

@@ -1,0 +1,246 @@
+"""Shortest paths to the goal and all optimal actions, exactly, over (cell, key held, door open).
+
+Backward breadth-first search from the goal; one pass gives the sets of all states. The optimal set of a state holds
+every action that brings the agent one step nearer (all ties); it is empty at the goal and where the goal cannot be
+reached.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.shapes import freeze
+from goalscope.worlds.dynamics import phases, settle
+from goalscope.worlds.grid import ACTIONS, DELTAS, Action, Grid, Position
+
+UNREACHABLE = -1
+_WALL = -2  # during the search only: a cell that is never entered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortestPaths:
+    """Distances and optimal actions of every state of one grid.
+
+    Attributes:
+        distance: ``[P, H, W]`` int64 steps to the goal by phase, -1 where it cannot be reached.
+        optimal: ``[P, H, W, 4]`` bool, whether an action brings the agent nearer.
+    """
+
+    distance: npt.NDArray[np.int64]
+    optimal: npt.NDArray[np.bool_]
+
+
+@lru_cache(maxsize=4096)
+def solve(grid: Grid) -> ShortestPaths:
+    """Return the distances and optimal actions of all states of a grid.
+
+    Raises:
+        ValueError: the grid shows no goal.
+    """
+    if grid.goal is None:
+        raise ValueError("distances need a grid that shows its goal (G), got a grid without one")
+    solid = grid.walls.copy()
+    goal = {0: [grid.goal]}
+    if grid.door is None:
+        plain = _spread(solid, goal)
+        distance = np.repeat(plain[None], phases(grid), axis=0)
+    else:
+        opened = _spread(solid, goal)
+        solid[grid.door] = True
+        near = [cell for cell in _around(grid, grid.door) if opened[cell] >= 0]
+        locked = _spread(solid, _seeds([(0, grid.goal), *((int(opened[cell]), cell) for cell in near)]))
+        # Standing next to the door with the key opens it at once: that state is the open one, on either side.
+        for cell in _around(grid, grid.door):
+            locked[cell] = opened[cell]
+        fetch = [(int(locked[grid.key]), grid.key)] if grid.key is not None and locked[grid.key] >= 0 else []
+        keyless = _spread(solid, _seeds([(0, grid.goal), *fetch]))
+        distance = np.stack([keyless, locked, opened])
+    return ShortestPaths(distance=freeze(distance), optimal=freeze(_optimal(grid, distance)))
+
+
+def distances(grid: Grid, carrying_key: bool = False) -> npt.NDArray[np.int64]:
+    """Return the number of steps from each cell to the goal, the door as the grid shows it.
+
+    Args:
+        grid: a grid that shows its goal.
+        carrying_key: whether the agent holds the key.
+
+    Returns:
+        ``[H, W]`` int64, -1 for walls, a locked door, and cells from which the goal cannot be reached.
+    """
+    found = solve(grid).distance
+    return found[min(int(carrying_key), len(found) - 1)]
+
+
+def optimal_actions(grid: Grid, position: Position, carrying_key: bool = False) -> frozenset[Action]:
+    """Return every action of a shortest path to the goal from one state.
+
+    Args:
+        grid: the grid; a door that it shows is locked (and opens as soon as a carrier of the key stands next to it).
+        position: cell of the agent, (row, col).
+        carrying_key: whether the agent holds the key.
+
+    Returns:
+        All optimal actions; empty at the goal and where the goal cannot be reached.
+
+    Raises:
+        ValueError: the position is outside of the grid or solid, or the grid shows no goal.
+    """
+    state = settle(grid, position, carrying_key)
+    optimal = solve(grid).optimal
+    row, col = state.position
+    chosen = optimal[min(state.phase, len(optimal) - 1), row, col]
+    return frozenset(action for action in ACTIONS if chosen[action])
+
+
+def shortest_length(grid: Grid) -> int:
+    """Return the number of steps from the grid's start to its goal, -1 where it cannot be reached.
+
+    Raises:
+        ValueError: the grid shows no agent or no goal.
+    """
+    if grid.start is None:
+        raise ValueError("a path length needs a grid that shows its agent (A), got a grid without one")
+    state = settle(grid, grid.start)
+    found = solve(grid).distance
+    return int(found[min(state.phase, len(found) - 1), *state.position])
+
+
+def distances_batch(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
+    """Return the steps from each cell to the goal for B plain grids of one shape.
+
+    Rows of cells are the bits of one machine word, so that a whole search front of a grid moves in a few operations.
+
+    Args:
+        walls: ``[B, H, W]`` bool.
+        goal: ``[B, 2]`` (row, col) of each goal.
+
+    Returns:
+        ``[B, H, W]`` int32, -1 for walls and cells from which the goal cannot be reached.
+    """
+    count, height, width = walls.shape
+    if width > 64:
+        singles = [_spread(grid, {0: [(int(cell[0]), int(cell[1]))]}) for grid, cell in zip(walls, goal, strict=True)]
+        return np.array(singles, dtype=np.int32).reshape(walls.shape)
+    found = np.empty(walls.shape, dtype=np.int32)
+    chunk = max(1, 32768 // height)
+    for begin in range(0, count, chunk):
+        found[begin : begin + chunk] = _spread_words(walls[begin : begin + chunk], goal[begin : begin + chunk])
+    return found
+
+
+def optimal_batch(distance: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+    """Return which actions are optimal, from the distances of plain grids.
+
+    Args:
+        distance: ``[..., H, W]`` steps to the goal, negative where it cannot be reached.
+
+    Returns:
+        ``[..., H, W, 4]`` bool.
+    """
+    height, width = distance.shape[-2:]
+    optimal = np.zeros((*distance.shape, 4), dtype=bool)
+    for action, (down, right) in enumerate(DELTAS):
+        rows = slice(max(0, -down), height - max(0, down)), slice(max(0, down), height + min(0, down))
+        cols = slice(max(0, -right), width - max(0, right)), slice(max(0, right), width + min(0, right))
+        here, there = distance[..., rows[0], cols[0]], distance[..., rows[1], cols[1]]
+        optimal[..., rows[0], cols[0], action] = (here > 0) & (there == here - 1)
+    return optimal
+
+
+def _spread_words(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
+    """Breadth-first search of a chunk of grids with one machine word for each row of cells."""
+    count, height, width = walls.shape
+    word = next(kind for kind in (np.uint8, np.uint16, np.uint32, np.uint64) if np.dtype(kind).itemsize * 8 >= width)
+    bits = np.dtype(word).itemsize * 8
+    weights = (np.uint64(1) << np.arange(width, dtype=np.uint64)).astype(word)
+    closed = (walls * weights).sum(axis=2, dtype=word)  # [B, H]: walls and cells already reached
+    if width < bits:
+        closed |= word((1 << bits) - (1 << width))
+    front = np.zeros_like(closed)
+    front[np.arange(count), goal[:, 0]] = weights[goal[:, 1]]
+    closed |= front
+    one = word(1)
+    reached = front.copy()
+    planes: list[npt.NDArray[Any]] = []  # plane k holds bit k of every cell's distance
+    level = 0
+    while True:
+        level += 1
+        step = (front << one) | (front >> one)
+        step[:, 1:] |= front[:, :-1]
+        step[:, :-1] |= front[:, 1:]
+        front = step & ~closed
+        if not front.any():
+            break
+        closed |= front
+        reached |= front
+        if level >> len(planes):
+            planes.append(np.zeros_like(closed))
+        for bit, plane in enumerate(planes):
+            if level >> bit & 1:
+                plane |= front
+    distance = np.zeros(walls.shape, dtype=np.int32)
+    for bit, plane in enumerate(planes):
+        distance |= _unpack(plane, width).astype(np.int32) << np.int32(bit)
+    distance[_unpack(reached, width) == 0] = UNREACHABLE
+    return distance
+
+
+def _unpack(rows: npt.NDArray[Any], width: int) -> npt.NDArray[np.uint8]:
+    """Return the cells ``[B, H, W]`` of rows held as little-endian words ``[B, H]``."""
+    octets = rows.astype(rows.dtype.newbyteorder("<")).view(np.uint8).reshape(*rows.shape, -1)
+    return np.unpackbits(octets, axis=2, count=width, bitorder="little")
+
+
+def _spread(solid: npt.NDArray[np.bool_], seeds: dict[int, list[Position]]) -> npt.NDArray[np.int64]:
+    """Breadth-first search from cells that join at given distances; ``[H, W]``, -1 where nothing arrives."""
+    height, width = solid.shape
+    stride = width + 2
+    padded = np.full((height + 2, stride), _WALL, dtype=np.int64)
+    padded[1:-1, 1:-1] = np.where(solid, _WALL, UNREACHABLE)
+    distance = padded.ravel().tolist()
+    waiting = {level: [(row + 1) * stride + col + 1 for row, col in cells] for level, cells in seeds.items()}
+    level, front = 0, list[int]()
+    while front or waiting:
+        front.extend(cell for cell in waiting.pop(level, ()) if distance[cell] == UNREACHABLE)
+        for cell in front:
+            distance[cell] = level
+        level += 1
+        beyond = []
+        for cell in front:
+            for near in (cell - stride, cell + stride, cell - 1, cell + 1):
+                if distance[near] == UNREACHABLE:
+                    distance[near] = level
+                    beyond.append(near)
+        front = beyond
+    found = np.array(distance, dtype=np.int64).reshape(height + 2, stride)[1:-1, 1:-1]
+    return np.maximum(found, UNREACHABLE)
+
+
+def _seeds(pairs: list[tuple[int, Position]]) -> dict[int, list[Position]]:
+    found: dict[int, list[Position]] = {}
+    for level, cell in pairs:
+        found.setdefault(level, []).append(cell)
+    return found
+
+
+def _around(grid: Grid, cell: Position) -> list[Position]:
+    """Return the open cells next to a cell."""
+    near = [(cell[0] + int(down), cell[1] + int(right)) for down, right in DELTAS]
+    return [
+        (row, col) for row, col in near if 0 <= row < grid.height and 0 <= col < grid.width and not grid.walls[row, col]
+    ]
+
+
+def _optimal(grid: Grid, distance: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return ``[P, H, W, 4]`` from the distances by phase, following each move into the phase that it leads to."""
+    if len(distance) == 1:
+        return optimal_batch(distance)
+    from goalscope.worlds.dynamics import transitions
+
+    after = distance.reshape(-1)[transitions(grid)]
+    here = distance.reshape(-1, 1)
+    return ((here > 0) & (after == here - 1)).reshape(*distance.shape, 4)

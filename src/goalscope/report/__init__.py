@@ -1,0 +1,1 @@
+"""Reports: tables and figures of a run on one self-contained page."""

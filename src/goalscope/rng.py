@@ -1,0 +1,69 @@
+"""Random streams derived by name from one root seed.
+
+Every random number of a study comes from a Philox counter-based generator whose key is the hash of the root seed and
+a tuple of names. Neither the number of workers nor the order of work can therefore change a result, and a block of
+draws can be taken for item ``i`` alone or for a thousand items at once with the same bytes.
+"""
+
+import hashlib
+import json
+
+import numpy as np
+import numpy.typing as npt
+
+_WORDS_PER_BLOCK = 4  # Philox-4x64 yields four 64-bit words for each value of its counter
+
+
+def _key(root_seed: int, names: tuple[str | int | float, ...]) -> int:
+    if isinstance(root_seed, bool) or not isinstance(root_seed, int | np.integer):
+        raise TypeError(f"a root seed must be a whole number, got {root_seed!r} of type {type(root_seed).__name__}")
+    if not names:
+        raise ValueError("a random stream must have at least one name, got none: name what the numbers are for")
+    text = json.dumps([int(root_seed), *names], separators=(",", ":"))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "little")
+
+
+def stream(root_seed: int, *names: str | int | float) -> np.random.Generator:
+    """Return the generator that belongs to these names under this root seed.
+
+    Args:
+        root_seed: the one seed of the study; any integer, 0 included.
+        names: what the numbers are for, e.g. ``("agent", episode_id, step)``.
+
+    Returns:
+        A Philox generator; equal arguments give equal streams, different names independent ones.
+
+    Raises:
+        TypeError: the root seed is not an integer.
+        ValueError: no name is given.
+    """
+    return np.random.Generator(np.random.Philox(key=_key(root_seed, names)))
+
+
+def words(
+    root_seed: int, *names: str | int | float, first: int, count: int, each: int, attempt: int = 0
+) -> npt.NDArray[np.uint64]:
+    """Return raw random words for the items ``first .. first + count - 1`` of a named series.
+
+    Args:
+        root_seed: the one seed of the study.
+        names: the name of the series.
+        first: index of the first item, >= 0.
+        count: number of items.
+        each: words that every item may use; the series changes when this changes.
+        attempt: number of the redraw; each attempt has words of its own.
+
+    Returns:
+        ``[count, each]`` uint64. Row ``j`` depends on ``first + j`` only, not on ``first`` or ``count``.
+    """
+    if first < 0 or count < 0 or each < 1 or attempt < 0:
+        raise ValueError(
+            f"first, count and attempt must be >= 0 and each >= 1, got {first=}, {count=}, {each=}, {attempt=}"
+        )
+    blocks = -(-each // _WORDS_PER_BLOCK)
+    counter = np.array([0, 0, attempt, 0], dtype=np.uint64)
+    start = first * blocks
+    counter[0], counter[1] = start & 0xFFFFFFFFFFFFFFFF, start >> 64
+    generator = np.random.Philox(key=_key(root_seed, names), counter=counter)
+    raw = generator.random_raw(count * blocks * _WORDS_PER_BLOCK)
+    return np.asarray(raw, dtype=np.uint64).reshape(count, blocks * _WORDS_PER_BLOCK)[:, :each]

@@ -1,0 +1,201 @@
+"""The one row type: what every measure emits and what the statistics read.
+
+Behaviour, goal-directedness, exploration errors and probes all end in rows: a measure's name and unit, one value, the
+grid it belongs to (the cluster of every interval), the episode and step where there is one, and tags to group by.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import pandas
+
+Tag = str | int | float | bool | None
+
+WHOLE_EPISODE = -1
+"""Step of a row that speaks of a whole episode or of a whole grid."""
+
+COLUMNS = ("measure", "unit", "value", "grid_id", "episode_id", "step")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One value of one measure.
+
+    Attributes:
+        measure: the measure's name, a noun phrase ("success", "action accuracy").
+        unit: its unit ("share", "bits", "nats", "steps", "cells").
+        value: the value; NaN means undefined (an empty denominator), never "zero".
+        grid_id: content id of the grid, the unit of every interval. Paired conditions of a grid share one.
+        episode_id: content id of the episode, "" for a value over all of a grid's episodes.
+        step: step of the episode, 0-based, `WHOLE_EPISODE` for a value over all steps.
+        tags: what to group by: agent, size, density, transform, ...
+    """
+
+    measure: str
+    unit: str
+    value: float
+    grid_id: str
+    episode_id: str = ""
+    step: int = WHOLE_EPISODE
+    tags: Mapping[str, Tag] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Many rows as named columns of equal length N.
+
+    Attributes:
+        measure, unit, grid_id, episode_id: ``[N]`` text (object arrays).
+        value: ``[N]`` float64, NaN where undefined.
+        step: ``[N]`` int64.
+        tags: name -> ``[N]`` object array, None where a row lacks the tag.
+
+    Raises:
+        ValueError: columns of different lengths.
+    """
+
+    measure: npt.NDArray[np.object_]
+    unit: npt.NDArray[np.object_]
+    value: npt.NDArray[np.float64]
+    grid_id: npt.NDArray[np.object_]
+    episode_id: npt.NDArray[np.object_]
+    step: npt.NDArray[np.int64]
+    tags: Mapping[str, npt.NDArray[np.object_]]
+
+    def __post_init__(self) -> None:
+        for name, column in self.columns().items():
+            if column.shape != self.value.shape or column.ndim != 1:
+                raise ValueError(
+                    f"all columns must be vectors as long as value ({len(self.value)}), got {name} {column.shape}"
+                )
+        clash = set(self.tags) & set(COLUMNS)
+        if clash:
+            raise ValueError(f"a tag must not carry the name of a column, got {sorted(clash)}: rename the tag")
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __iter__(self) -> Iterator[Row]:
+        for index in range(len(self)):
+            yield Row(
+                measure=self.measure[index],
+                unit=self.unit[index],
+                value=float(self.value[index]),
+                grid_id=self.grid_id[index],
+                episode_id=self.episode_id[index],
+                step=int(self.step[index]),
+                tags={name: column[index] for name, column in self.tags.items() if column[index] is not None},
+            )
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        """Return a column or a tag by name."""
+        columns = self.columns()
+        if name not in columns:
+            raise KeyError(f"no column or tag {name!r}: there are {', '.join(sorted(columns))}")
+        return columns[name]
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all columns and tags by name."""
+        fixed = (self.measure, self.unit, self.value, self.grid_id, self.episode_id, self.step)
+        return dict(zip(COLUMNS, fixed, strict=True)) | dict(self.tags)
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> "Rows":
+        """Return the rows where ``mask`` ``[N]`` holds, in order."""
+        return self._map(lambda column: column[mask])
+
+    def select(self, **equal: Tag) -> "Rows":
+        """Return the rows whose columns and tags equal the given values, e.g. ``select(measure="success", size=7)``."""
+        mask = np.ones(len(self), dtype=bool)
+        for name, wanted in equal.items():
+            mask &= np.fromiter((item == wanted for item in self[name]), dtype=bool, count=len(self))
+        return self.where(mask)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a DataFrame with one column for each column and tag.
+
+        Raises:
+            ImportError: pandas is not installed (it comes with the extra ``export``).
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError("to_pandas needs pandas: pip install 'goalscope[export]'") from error
+        return pandas.DataFrame(self.columns())
+
+    def _map(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> "Rows":
+        fixed = {name: change(column) for name, column in self.columns().items() if name in COLUMNS}
+        return Rows(**fixed, tags={name: change(column) for name, column in self.tags.items()})
+
+    @classmethod
+    def from_columns(
+        cls,
+        *,
+        measure: str | Sequence[str],
+        unit: str | Sequence[str],
+        value: npt.ArrayLike,
+        grid_id: Sequence[str] | npt.NDArray[np.object_],
+        episode_id: str | Sequence[str] | npt.NDArray[np.object_] = "",
+        step: int | npt.NDArray[np.int64] = WHOLE_EPISODE,
+        tags: Mapping[str, Any] | None = None,
+    ) -> "Rows":
+        """Build rows from columns; a single text, number or tag value is repeated for every row."""
+        values = np.atleast_1d(np.asarray(value, dtype=np.float64))
+        count = len(values)
+
+        def text(given: Any) -> npt.NDArray[np.object_]:
+            column = np.empty(count, dtype=object)
+            column[:] = given
+            return column
+
+        steps = np.broadcast_to(np.asarray(step, dtype=np.int64), (count,)).copy()
+        return cls(
+            measure=text(measure),
+            unit=text(unit),
+            value=values,
+            grid_id=text(grid_id),
+            episode_id=text(episode_id),
+            step=steps,
+            tags={name: text(given) for name, given in (tags or {}).items()},
+        )
+
+    @classmethod
+    def concatenate(cls, parts: Iterable["Rows"]) -> "Rows":
+        """Join rows; a tag that a part lacks is None there."""
+        blocks = list(parts)
+        names = list(dict.fromkeys(name for block in blocks for name in block.tags))
+
+        def joined(get: Callable[["Rows"], npt.NDArray[Any]], dtype: Any) -> npt.NDArray[Any]:
+            return np.concatenate([np.empty(0, dtype=dtype), *[get(block) for block in blocks]]).astype(dtype)
+
+        def tag(block: "Rows", name: str) -> npt.NDArray[np.object_]:
+            return block.tags.get(name, np.full(len(block), None, dtype=object))
+
+        return cls(
+            measure=joined(lambda block: block.measure, object),
+            unit=joined(lambda block: block.unit, object),
+            value=joined(lambda block: block.value, np.float64),
+            grid_id=joined(lambda block: block.grid_id, object),
+            episode_id=joined(lambda block: block.episode_id, object),
+            step=joined(lambda block: block.step, np.int64),
+            tags={name: joined(lambda block, name=name: tag(block, name), object) for name in names},
+        )
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Row]) -> "Rows":
+        """Build columns from single rows."""
+        listed = list(rows)
+        names = list(dict.fromkeys(name for row in listed for name in row.tags))
+        return cls.from_columns(
+            measure=[row.measure for row in listed],
+            unit=[row.unit for row in listed],
+            value=np.array([row.value for row in listed], dtype=np.float64),
+            grid_id=[row.grid_id for row in listed],
+            episode_id=[row.episode_id for row in listed],
+            step=np.array([row.step for row in listed], dtype=np.int64),
+            tags={name: [row.tags.get(name) for row in listed] for name in names},
+        )

@@ -1,0 +1,1 @@
+"""Runs: what is recorded, and how it is made, stored and resumed."""

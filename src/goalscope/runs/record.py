@@ -1,0 +1,179 @@
+"""What is recorded of a run: worlds, episode specifications, steps, episodes.
+
+These records are the only thing that passes between the runner, importers, the store and the measures.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from goalscope.ident import content_id
+from goalscope.rows import Tag
+from goalscope.worlds.dynamics import State, initial_state
+from goalscope.worlds.grid import Action, Grid
+
+Outcome = Literal["goal", "horizon", "failure", "stopped"]
+"""How an episode ended: at the goal, at its horizon, by a turn that could not be used, or where its record stops."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A grid and what is known about it.
+
+    Attributes:
+        grid: the whole grid, with start and goal, without fog.
+        fog_radius: radius of sight in cells, None for a fully observed world.
+        cluster: id that paired versions of one grid (transforms, matched controls) share; the world's own id by default.
+        tags: what rows are grouped by: size, density, layout, transform, index, ...
+
+    Raises:
+        ValueError: the grid shows no agent or no goal.
+    """
+
+    grid: Grid
+    fog_radius: int | None = None
+    cluster: str = ""
+    tags: Mapping[str, Tag] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.grid.start is None or self.grid.goal is None:
+            lacking = "agent (A)" if self.grid.start is None else "goal (G)"
+            raise ValueError(f"a world must show its agent and its goal, got a grid without {lacking}:\n{self.grid}")
+
+    @cached_property
+    def id(self) -> str:
+        """Content id of grid and rules."""
+        return content_id("world", {"grid": self.grid.render(), "fog_radius": self.fog_radius})
+
+    @property
+    def grid_id(self) -> str:
+        """The cluster that this world belongs to in every interval."""
+        return self.cluster or self.id
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeSpec:
+    """Who acts where, with which random stream, for how long. Its id is what resuming compares.
+
+    Attributes:
+        world_id: content id of the world.
+        agent_id: content id of the agent's description.
+        trajectory: number of the trajectory on this world, 0-based.
+        seed: root seed of the study.
+        horizon: most actions that the episode may take.
+    """
+
+    world_id: str
+    agent_id: str
+    trajectory: int
+    seed: int
+    horizon: int
+
+    def __post_init__(self) -> None:
+        if self.horizon < 1:
+            raise ValueError(f"an episode's horizon must be at least one action, got {self.horizon}")
+        if self.trajectory < 0:
+            raise ValueError(f"a trajectory's number must be >= 0, got {self.trajectory}")
+
+    @cached_property
+    def id(self) -> str:
+        """Content id of the specification."""
+        return content_id(
+            "episode",
+            {
+                "world": self.world_id,
+                "agent": self.agent_id,
+                "trajectory": self.trajectory,
+                "seed": self.seed,
+                "horizon": self.horizon,
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One turn of an agent: the state before it, and what it did.
+
+    Attributes:
+        index: number of the step in its episode, 0-based.
+        state: the true state before the action.
+        action: the action, None where the turn held none that could be used.
+        failure: why there is no action ("no JSON", "unknown action", ...), None where there is one.
+        text: the answer as text, None where there is none.
+        reasoning: the written reasoning before the answer, None where there is none.
+        prompt_tokens, output_tokens: exact token ids, None where they are not known.
+        reward: reward recorded by somebody else's log, None without one.
+        extra: whatever else a log holds about the step (recorded labels, log-probabilities), plain values.
+
+    Raises:
+        ValueError: neither an action nor a failure, or both.
+    """
+
+    index: int
+    state: State
+    action: Action | None
+    failure: str | None = None
+    text: str | None = None
+    reasoning: str | None = None
+    prompt_tokens: tuple[int, ...] | None = None
+    output_tokens: tuple[int, ...] | None = None
+    reward: float | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.action is None) == (self.failure is None):
+            raise ValueError(
+                f"a step must hold either an action or the name of a failure, got {self.action=} and {self.failure=}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episode:
+    """One trajectory with everything that is needed to measure it.
+
+    Attributes:
+        spec: who acted where.
+        world: the world; its id equals ``spec.world_id``.
+        agent: short name of the agent, as tables show it.
+        steps: the turns in order.
+        final: the state after the last turn.
+        outcome: how it ended.
+        tags: tags of the episode beside those of its world (source file, temperature, ...).
+
+    Raises:
+        ValueError: steps that are not numbered 0, 1, 2, ..., more steps than the horizon, or a world with another id.
+    """
+
+    spec: EpisodeSpec
+    world: World
+    agent: str
+    steps: tuple[Step, ...]
+    final: State
+    outcome: Outcome
+    tags: Mapping[str, Tag] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.spec.world_id != self.world.id:
+            raise ValueError(
+                f"the world must be the one of the specification {self.spec.world_id}, got {self.world.id}"
+            )
+        if [step.index for step in self.steps] != list(range(len(self.steps))):
+            raise ValueError(f"steps must be numbered 0, 1, 2, ..., got {[step.index for step in self.steps]}")
+        if len(self.steps) > self.spec.horizon:
+            raise ValueError(f"an episode must not be longer than its horizon: {len(self.steps)} > {self.spec.horizon}")
+
+    @property
+    def id(self) -> str:
+        """Content id of the specification."""
+        return self.spec.id
+
+    @property
+    def success(self) -> bool:
+        """Whether the episode ended at the goal."""
+        return self.outcome == "goal"
+
+
+def begin(world: World) -> State:
+    """Return the state in which an episode on this world begins."""
+    return initial_state(world.grid)

@@ -1,0 +1,73 @@
+"""Checks at the border: arrays of the right shape, dtype and range, frozen once they are accepted."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def freeze(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a read-only array with these values; the argument itself stays writable."""
+    frozen = array.copy() if array.flags.writeable else array
+    frozen.flags.writeable = False
+    return frozen
+
+
+def check_shape(
+    name: str, array: npt.NDArray[Any], shape: str, sizes: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Check an array against a shape written as symbols, and return the size of each symbol.
+
+    Args:
+        name: the argument's name, for the error.
+        array: the array to check.
+        shape: symbols separated by blanks, e.g. ``"S A S"``; a number stands for itself.
+        sizes: sizes that earlier arguments fixed.
+
+    Returns:
+        ``sizes`` with the symbols of this shape added.
+
+    Raises:
+        ValueError: names the argument, the shape that must hold and the shape that was given.
+    """
+    known = dict(sizes or {})
+    symbols = shape.split()
+    if array.ndim == len(symbols):
+        for symbol, length in zip(symbols, array.shape, strict=True):
+            if known.setdefault(symbol, int(symbol) if symbol.isdigit() else length) != length:
+                break
+        else:
+            return known
+    fixed = ", ".join(f"{symbol} = {known[symbol]}" for symbol in symbols if symbol in (sizes or {}))
+    raise ValueError(
+        f"{name} must have shape [{', '.join(symbols)}]{f' with {fixed}' if fixed else ''}, got {list(array.shape)}"
+    )
+
+
+def check_finite(name: str, array: npt.NDArray[Any]) -> None:
+    """Raise a ValueError that names the first entry which is not a finite number."""
+    bad = ~np.isfinite(array)
+    if bad.any():
+        where = tuple(int(index) for index in np.argwhere(bad)[0])
+        raise ValueError(f"{name} must be finite everywhere, got {array[where]} at index {where}")
+
+
+def check_distributions(name: str, array: npt.NDArray[Any], tolerance: float = 1e-8) -> None:
+    """Raise a ValueError unless the last axis holds probability distributions.
+
+    Args:
+        name: the argument's name, for the error.
+        array: ``[..., K]`` probabilities.
+        tolerance: how far a sum may lie from 1.
+    """
+    check_finite(name, array)
+    if (array < 0).any():
+        where = tuple(int(index) for index in np.argwhere(array < 0)[0])
+        raise ValueError(f"{name} must hold probabilities >= 0, got {array[where]} at index {where}")
+    sums = array.sum(axis=-1)
+    off = np.abs(sums - 1.0) > tolerance
+    if off.any():
+        where = tuple(int(index) for index in np.argwhere(np.atleast_1d(off))[0])
+        given = float(np.atleast_1d(sums)[where])
+        raise ValueError(f"{name} must sum to 1 over its last axis (to {tolerance:g}), got {given!r} at index {where}")

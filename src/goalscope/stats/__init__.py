@@ -1,0 +1,1 @@
+"""Statistics: rows in, estimates with intervals out."""

@@ -1,0 +1,167 @@
+"""What an action does: walls, keys and doors, for one state, for a whole table of states, for many worlds at once.
+
+A state is the agent's cell and a phase: 0 without the key, 1 with the key and the door locked, 2 with the door open.
+Grids without a door have phases 0 and 1, plain grids phase 0 alone. The key is picked up on entering its cell; a door
+opens as soon as the agent stands next to it with the key; a locked door is a wall.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.worlds.grid import DELTAS, Action, Grid, Position
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where the agent is and what it has done.
+
+    Attributes:
+        position: cell of the agent, (row, col).
+        carrying_key: whether it holds the key.
+        door_open: whether it opened the door.
+    """
+
+    position: Position
+    carrying_key: bool = False
+    door_open: bool = False
+
+    @property
+    def phase(self) -> int:
+        """0 without the key, 1 with it, 2 once the door is open."""
+        return int(self.carrying_key) + int(self.door_open)
+
+
+def phases(grid: Grid) -> int:
+    """Return the number of phases P of a grid: 3 with a door, 2 with a key alone, else 1."""
+    return 3 if grid.door is not None else 2 if grid.key is not None else 1
+
+
+def settle(grid: Grid, position: Position, carrying_key: bool = False, door_open: bool = False) -> State:
+    """Return the state of an agent that stands at ``position``: the key picked up and the door opened where due.
+
+    Raises:
+        ValueError: the position is outside the grid, a wall, or the locked door.
+    """
+    cell = grid.check_cell(position)
+    if grid.walls[cell]:
+        raise ValueError(f"an agent must stand on an open cell, got the wall at {cell}")
+    carrying_key = carrying_key or cell == grid.key
+    opened = door_open or (grid.door is not None and carrying_key and _adjacent(cell, grid.door))
+    if cell == grid.door and not opened:
+        raise ValueError(f"an agent must stand on an open cell, got the locked door at {cell}")
+    return State(cell, carrying_key, opened)
+
+
+def initial_state(grid: Grid) -> State:
+    """Return the state in which an episode on this grid begins.
+
+    Raises:
+        ValueError: the grid shows no agent.
+    """
+    if grid.start is None:
+        raise ValueError("an episode must begin on a grid that shows its agent (A), got a grid without one")
+    return settle(grid, grid.start)
+
+
+def step(grid: Grid, state: State, action: Action) -> State:
+    """Return the state after one action; a move into a wall, a locked door or out of the grid changes nothing."""
+    down, right = Action(action).delta
+    row, col = state.position[0] + down, state.position[1] + right
+    if not (0 <= row < grid.height and 0 <= col < grid.width) or grid.walls[row, col]:
+        return state
+    if (row, col) == grid.door and not state.door_open:
+        return state
+    return settle(grid, (row, col), state.carrying_key, state.door_open)
+
+
+def shown(grid: Grid, state: State) -> Grid:
+    """Return the grid as it looks in this state: the agent at its cell, a carried key and an open door gone.
+
+    The agent hides the goal when it stands on it.
+    """
+    return grid.at(
+        start=state.position,
+        goal=None if state.position == grid.goal else grid.goal,
+        key=None if state.carrying_key else grid.key,
+        door=None if state.door_open else grid.door,
+    )
+
+
+def transitions(grid: Grid) -> npt.NDArray[np.int32]:
+    """Return where every action leads from every state.
+
+    Returns:
+        ``[P * H * W, 4]`` int32 over states ``phase * H * W + row * W + col``. Walls lead to themselves.
+    """
+    count, height, width = phases(grid), grid.height, grid.width
+    cells = height * width
+    table = np.empty((count, cells, 4), dtype=np.int32)
+    for phase in range(count):
+        solid = grid.walls.copy()
+        if grid.door is not None and phase < 2:
+            solid[grid.door] = True
+        target = _moves(solid)
+        after = np.full(cells, phase, dtype=np.int32)
+        if phase == 0 and grid.key is not None:
+            after[grid.key[0] * width + grid.key[1]] = 1
+        if grid.door is not None:
+            rows, cols = np.divmod(np.arange(cells), width)
+            near = np.abs(rows - grid.door[0]) + np.abs(cols - grid.door[1]) == 1
+            after[near & (after == 1)] = 2
+        moved = target != np.arange(cells)[:, None]
+        table[phase] = target + np.where(moved, after[target], phase) * cells
+    return table.reshape(count * cells, 4)
+
+
+def transitions_batch(walls: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
+    """Return the transition tables of B plain grids of one shape.
+
+    Args:
+        walls: ``[B, H, W]`` bool.
+
+    Returns:
+        ``[B, H * W, 4]`` int32: the cell ``row * W + col`` that each action leads to.
+    """
+    return _moves(walls)
+
+
+def step_batch(
+    tables: npt.NDArray[np.int32],
+    world: npt.NDArray[np.integer],
+    state: npt.NDArray[np.integer],
+    action: npt.NDArray[np.integer],
+) -> npt.NDArray[np.int32]:
+    """Step N agents at once.
+
+    Args:
+        tables: ``[B, S, 4]`` transition tables of B worlds.
+        world: ``[N]`` index of each agent's world.
+        state: ``[N]`` state of each agent.
+        action: ``[N]`` action of each agent.
+
+    Returns:
+        ``[N]`` int32 states after the actions.
+    """
+    _, states, actions = tables.shape
+    return tables.reshape(-1)[(world * states + state) * actions + action]
+
+
+def _moves(solid: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
+    """Return ``[..., H * W, 4]``: the cell that each move leads to on a plain grid ``[..., H, W]``."""
+    *batch, height, width = solid.shape
+    here = np.arange(height * width, dtype=np.int32).reshape(height, width)
+    target = np.broadcast_to(here[..., None], (*batch, height, width, 4)).copy()
+    for action, (down, right) in enumerate(DELTAS):
+        rows = slice(max(0, -down), height - max(0, down)), slice(max(0, down), height + min(0, down))
+        cols = slice(max(0, -right), width - max(0, right)), slice(max(0, right), width + min(0, right))
+        source = (..., rows[0], cols[0])
+        beyond = (rows[1], cols[1])
+        free = ~solid[(..., *beyond)] & ~solid[source]
+        target[(*source, action)] = np.where(free, here[beyond], here[rows[0], cols[0]])
+    return target.reshape(*batch, height * width, 4)
+
+
+def _adjacent(one: Position, other: Position) -> bool:
+    return abs(one[0] - other[0]) + abs(one[1] - other[1]) == 1

@@ -1,0 +1,347 @@
+"""Grids of a given size and wall density, one by one or many at once with the same bytes.
+
+A perfect maze is carved by randomised depth-first search on the odd lattice; of the interior walls that remain, a
+share 1 - density is taken away at random. Density 0 is an empty room, density 1 a maze without cycles.
+
+Source: behavioural and representational evaluation, sections 3-4; the numbers of walls follow our specification.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.rng import words
+from goalscope.shapes import freeze
+from goalscope.worlds.grid import Grid
+
+_MOST_ATTEMPTS = 1000
+_CHUNK = 1024  # worlds that are carved together: their state fits into the processor's caches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridBatch:
+    """B generated grids of one size as arrays.
+
+    Attributes:
+        walls: ``[B, n, n]`` bool.
+        start: ``[B, 2]`` int64 (row, col) of the agent.
+        goal: ``[B, 2]`` int64 (row, col) of the goal.
+    """
+
+    walls: npt.NDArray[np.bool_]
+    start: npt.NDArray[np.int64]
+    goal: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.walls)
+
+    def __getitem__(self, index: int) -> Grid:
+        start, goal = self.start[index], self.goal[index]
+        return Grid(walls=self.walls[index], start=(int(start[0]), int(start[1])), goal=(int(goal[0]), int(goal[1])))
+
+    def __iter__(self) -> Iterator[Grid]:
+        return (self[index] for index in range(len(self)))
+
+
+def check_size(size: int) -> int:
+    """Return a size that can be generated.
+
+    Raises:
+        ValueError: not an odd whole number >= 5.
+    """
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 5 or size % 2 == 0:
+        hint = f": use {int(size) - 1} or {int(size) + 1}" if isinstance(size, int) and size > 5 else ""
+        raise ValueError(f"size must be an odd whole number >= 5, got {size!r}{hint}")
+    return int(size)
+
+
+def check_density(density: float) -> float:
+    """Return a wall density.
+
+    Raises:
+        ValueError: not a number in [0, 1].
+    """
+    number = isinstance(density, int | float | np.integer | np.floating) and not isinstance(density, bool)
+    if not number or not 0 <= density <= 1:
+        raise ValueError(f"density must be a number from 0 (empty room) to 1 (maze), got {density!r}")
+    return float(density)
+
+
+def interior_walls(size: int, density: float) -> int:
+    """Return how many walls stand inside the border of every grid of this size and density.
+
+    A perfect maze of ``k = (size - 1) / 2`` lattice cells a side keeps ``W = (size - 2)^2 - (2 k^2 - 1)`` of them;
+    ``int((1 - density) W)`` are deleted, with the truncation of floating point numbers and all.
+    """
+    lattice = (check_size(size) - 1) // 2
+    maze = (size - 2) ** 2 - (2 * lattice**2 - 1)
+    return maze - int((1 - check_density(density)) * maze)
+
+
+def generate(size: int = 11, density: float = 0.6, *, rng: np.random.Generator, minimum_distance: int = 1) -> Grid:
+    """Generate one grid whose goal can be reached from its start.
+
+    Args:
+        size: rows and columns n, odd and >= 5, the border of walls included.
+        density: share of a perfect maze's interior walls that is kept, in [0, 1].
+        rng: where the random numbers come from.
+        minimum_distance: least number of steps from start to goal.
+
+    Raises:
+        ValueError: size, density or minimum_distance out of range, or no grid found that is long enough.
+    """
+    each = _words_needed(check_size(size))
+    wanted = _check_distance(size, minimum_distance)
+    for _ in range(_MOST_ATTEMPTS):
+        drawn = rng.integers(0, 2**64, size=(1, each), dtype=np.uint64)
+        batch, accepted = _build(size, check_density(density), wanted, drawn)
+        if accepted[0]:
+            return batch[0]
+    raise _too_far(size, density, wanted)
+
+
+def generate_batch(
+    size: int, density: float, *, seed: int, count: int, first: int = 0, minimum_distance: int = 1, name: str = "grid"
+) -> GridBatch:
+    """Generate the worlds ``first .. first + count - 1`` of the series (seed, name, size, density).
+
+    World i is the same bytes whatever ``first`` and ``count`` are: alone, in a batch, on any number of workers.
+
+    Args:
+        size: rows and columns n, odd and >= 5.
+        density: share of interior walls kept, in [0, 1].
+        seed: root seed.
+        count: number of worlds B.
+        first: index of the first world.
+        minimum_distance: least number of steps from start to goal; worlds that miss it are drawn again.
+        name: name of the series.
+
+    Raises:
+        ValueError: size, density or minimum_distance out of range, or no grid found that is long enough.
+    """
+    each = _words_needed(check_size(size))
+    density = check_density(density)
+    wanted = _check_distance(size, minimum_distance)
+    names = (name, size, density, wanted)
+    parts = []
+    for begin in range(first, first + count, _CHUNK):
+        length = min(_CHUNK, first + count - begin)
+        drawn = words(seed, *names, first=begin, count=length, each=each)
+        batch, accepted = _build(size, density, wanted, drawn)
+        parts.append(batch)
+        for index in np.flatnonzero(~accepted):
+            _redraw(batch, int(index), seed, names, begin + int(index), size, density, wanted)
+    if not parts:
+        return GridBatch(
+            walls=np.zeros((0, size, size), dtype=bool), start=np.zeros((0, 2), int), goal=np.zeros((0, 2), int)
+        )
+    return GridBatch(
+        walls=np.concatenate([part.walls for part in parts]),
+        start=np.concatenate([part.start for part in parts]),
+        goal=np.concatenate([part.goal for part in parts]),
+    )
+
+
+def _redraw(
+    batch: GridBatch,
+    index: int,
+    seed: int,
+    names: tuple[str | int | float, ...],
+    world: int,
+    size: int,
+    density: float,
+    wanted: int,
+) -> None:
+    """Replace one world of a batch by its next attempt that is long enough."""
+    for attempt in range(1, _MOST_ATTEMPTS):
+        drawn = words(seed, *names, first=world, count=1, each=_words_needed(size), attempt=attempt)
+        single, accepted = _build(size, density, wanted, drawn)
+        if accepted[0]:
+            batch.walls[index], batch.start[index], batch.goal[index] = single.walls[0], single.start[0], single.goal[0]
+            return
+    raise _too_far(size, density, wanted)
+
+
+def _check_distance(size: int, minimum_distance: int) -> int:
+    most = (size - 2) ** 2 - 1
+    if isinstance(minimum_distance, bool) or not isinstance(minimum_distance, int | np.integer):
+        raise ValueError(f"minimum_distance must be a whole number of steps, got {minimum_distance!r}")
+    if not 1 <= minimum_distance <= most:
+        raise ValueError(f"minimum_distance must lie in 1..{most} for size {size}, got {minimum_distance}")
+    return int(minimum_distance)
+
+
+def _too_far(size: int, density: float, wanted: int) -> ValueError:
+    return ValueError(
+        f"no {size}x{size} grid of density {density} with start and goal at least {wanted} steps apart was found in "
+        f"{_MOST_ATTEMPTS} draws: lower minimum_distance or raise size"
+    )
+
+
+def _words_needed(size: int) -> int:
+    """Words a world uses: half a word a carving step, half a word a cell to order walls, one for start and goal."""
+    steps, cells = _steps(size), size * size
+    return -(-steps // 2) + -(-cells // 2) + 1
+
+
+def _steps(size: int) -> int:
+    """Steps of the depth-first search: every lattice cell but the first is entered once and left once."""
+    lattice = (size - 1) // 2
+    return 2 * (lattice * lattice - 1)
+
+
+def _build(
+    size: int, density: float, minimum_distance: int, drawn: npt.NDArray[np.uint64]
+) -> tuple[GridBatch, npt.NDArray[np.bool_]]:
+    """Turn random words ``[B, words]`` into grids, and say which of them are long enough ``[B]``."""
+    halves = drawn.view(np.uint32)
+    steps = _steps(size)
+    padded = steps + steps % 2
+    open_cells = _carve(size, halves[:, :steps])
+    _open_walls(size, density, open_cells, halves[:, padded : padded + size * size])
+    start, goal = _draw_ends(size, open_cells, drawn[:, -1])
+    batch = GridBatch(
+        walls=~open_cells.reshape(-1, size, size),
+        start=np.stack(np.divmod(start, size), axis=1),
+        goal=np.stack(np.divmod(goal, size), axis=1),
+    )
+    if minimum_distance == 1:
+        return batch, np.ones(len(batch), dtype=bool)
+    return batch, _lengths(batch) >= minimum_distance
+
+
+def _carve(size: int, halves: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+    """Carve one perfect maze a row by randomised depth-first search; return open cells ``[B, n * n]``."""
+    lattice = (size - 1) // 2
+    count = len(halves)
+    cells = lattice * lattice
+    neighbours, doorway, lattice_cell = _lattice_tables(size)
+    choose = _choice_table()
+    # One extra column stands for "outside" and counts as visited.
+    visited = np.zeros((count, cells + 1), dtype=bool)
+    visited[:, cells] = True
+    open_cells = np.zeros((count, size * size), dtype=bool)
+    open_cells[:, lattice_cell] = True
+    stack = np.zeros((cells + 1, count), dtype=np.int64)
+    base, open_base = np.arange(count) * (cells + 1), np.arange(count) * (size * size)
+    flat_visited, flat_open = visited.reshape(-1), open_cells.reshape(-1)
+    each = np.arange(count)
+    # The first step's random half word also places the root; 12 = lcm(1, 2, 3, 4) makes each later choice exact.
+    current = (halves[:, 0].astype(np.uint64) * np.uint64(cells) >> np.uint64(32)).astype(np.int64)
+    rolls = np.ascontiguousarray((halves.astype(np.uint64) * np.uint64(12) >> np.uint64(32)).astype(np.int64).T)
+    rolls[0] = (halves[:, 0].astype(np.uint64) * np.uint64(cells) & np.uint64(0xFFFFFFFF)) * np.uint64(12) >> np.uint64(
+        32
+    )
+    depth = np.zeros(count, dtype=np.int64)
+    flat_visited[base + current] = True
+    stack[0] = current
+    bits = np.array([1, 2, 4, 8], dtype=np.int64)
+    for roll in rolls:
+        free = ~flat_visited[base[:, None] + neighbours[current]]
+        direction = choose[free @ bits, roll]
+        forward = direction >= 0
+        depth += np.where(forward, 1, -1)
+        target = np.where(forward, neighbours[current, direction], stack[depth, each])
+        flat_open[open_base + np.where(forward, doorway[current, direction], lattice_cell[target])] = True
+        stack[depth, each] = target
+        flat_visited[base + target] = True
+        current = target
+    return open_cells
+
+
+@cache
+def _lattice_tables(size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return neighbours ``[K, 4]`` (K = outside), the cell between ``[K, 4]`` and the lattice's cells ``[K]``."""
+    lattice = (size - 1) // 2
+    cells = lattice * lattice
+    neighbours = np.full((cells, 4), cells, dtype=np.int64)
+    doorway = np.zeros((cells, 4), dtype=np.int64)
+    cell = np.zeros(cells, dtype=np.int64)
+    for index in range(cells):
+        row, col = divmod(index, lattice)
+        cell[index] = (2 * row + 1) * size + 2 * col + 1
+        for action, (down, right) in enumerate(((-1, 0), (1, 0), (0, -1), (0, 1))):
+            doorway[index, action] = cell[index] + down * size + right
+            if 0 <= row + down < lattice and 0 <= col + right < lattice:
+                neighbours[index, action] = (row + down) * lattice + col + right
+    return freeze(neighbours), freeze(doorway), freeze(cell)
+
+
+@cache
+def _choice_table() -> npt.NDArray[np.int64]:
+    """Return ``[16, 12]``: the direction that roll r picks among the set bits, each equally often; -1 for none."""
+    table = np.full((16, 12), -1, dtype=np.int64)
+    for mask in range(1, 16):
+        directions = [bit for bit in range(4) if mask >> bit & 1]
+        table[mask] = [directions[roll % len(directions)] for roll in range(12)]
+    return freeze(table)
+
+
+def _open_walls(size: int, density: float, open_cells: npt.NDArray[np.bool_], halves: npt.NDArray[np.uint32]) -> None:
+    """Open ``int((1 - density) W)`` interior walls of each grid, chosen uniformly, in place."""
+    lattice = (size - 1) // 2
+    maze = (size - 2) ** 2 - (2 * lattice**2 - 1)
+    delete = maze - interior_walls(size, density)
+    if delete == 0:
+        return
+    inside = np.zeros((size, size), dtype=bool)
+    inside[1:-1, 1:-1] = True
+    walls = ~open_cells & inside.reshape(-1)
+    if delete == maze:
+        open_cells |= walls
+        return
+    # Random keys order the walls; the cell's index in the low bits breaks ties, so the order is one and the same
+    # for a grid alone and in a batch.
+    where = np.nonzero(walls)[1].reshape(len(open_cells), maze)
+    keys = np.take_along_axis(halves, where, axis=1).astype(np.uint64) << np.uint64(32) | where.astype(np.uint64)
+    chosen = np.partition(keys, delete - 1, axis=1)[:, :delete] & np.uint64(0xFFFFFFFF)
+    np.put_along_axis(open_cells, chosen.astype(np.int64), True, axis=1)
+
+
+def _draw_ends(
+    size: int, open_cells: npt.NDArray[np.bool_], drawn: npt.NDArray[np.uint64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Draw a start and another goal uniformly among the open cells that are connected.
+
+    The lattice and its carved passages are connected, and every opened wall touches the lattice, except a pillar
+    (even row and column) whose four neighbours stayed walls. These are the only cells that can be cut off, so drawing
+    again until start and goal are connected is the same as leaving them out.
+    """
+    around = np.zeros_like(open_cells)
+    around[:, size:-size] = (
+        open_cells[:, 2 * size :]
+        | open_cells[:, : -2 * size]
+        | open_cells[:, size - 1 : -size - 1]
+        | open_cells[:, size + 1 : 1 - size]
+    )
+    usable = open_cells & around
+    total = usable.sum(axis=1)
+    rank = usable.cumsum(axis=1, dtype=np.int32)
+    low, high = drawn & np.uint64(0xFFFFFFFF), drawn >> np.uint64(32)
+    first = (low * total.astype(np.uint64) >> np.uint64(32)).astype(np.int64)
+    second = (high * (total - 1).astype(np.uint64) >> np.uint64(32)).astype(np.int64)
+    second += second >= first
+    return (rank > first[:, None]).argmax(axis=1), (rank > second[:, None]).argmax(axis=1)
+
+
+def _lengths(batch: GridBatch) -> npt.NDArray[np.int64]:
+    """Return the number of steps from start to goal of each grid, ``[B]``, by growing a set of reached cells."""
+    count, size, _ = batch.walls.shape
+    reached = np.zeros((count, size, size), dtype=bool)
+    each = np.arange(count)
+    reached[each, batch.start[:, 0], batch.start[:, 1]] = True
+    lengths = np.zeros(count, dtype=np.int64)
+    while True:
+        arrived = reached[each, batch.goal[:, 0], batch.goal[:, 1]]
+        if arrived.all():
+            return lengths
+        lengths += ~arrived
+        grown = reached.copy()
+        grown[:, 1:] |= reached[:, :-1]
+        grown[:, :-1] |= reached[:, 1:]
+        grown[:, :, 1:] |= reached[:, :, :-1]
+        grown[:, :, :-1] |= reached[:, :, 1:]
+        reached = grown & ~batch.walls
