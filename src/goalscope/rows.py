@@ -6,6 +6,7 @@ grid it belongs to (the cluster of every interval), the episode and step where t
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -172,7 +173,7 @@ class Rows:
         def joined(get: Callable[["Rows"], npt.NDArray[Any]], dtype: Any) -> npt.NDArray[Any]:
             return np.concatenate([np.empty(0, dtype=dtype), *[get(block) for block in blocks]]).astype(dtype)
 
-        def tag(block: "Rows", name: str) -> npt.NDArray[np.object_]:
+        def tag(name: str, block: "Rows") -> npt.NDArray[np.object_]:
             return block.tags.get(name, np.full(len(block), None, dtype=object))
 
         return cls(
@@ -182,7 +183,7 @@ class Rows:
             grid_id=joined(lambda block: block.grid_id, object),
             episode_id=joined(lambda block: block.episode_id, object),
             step=joined(lambda block: block.step, np.int64),
-            tags={name: joined(lambda block, name=name: tag(block, name), object) for name in names},
+            tags={name: joined(partial(tag, name), object) for name in names},
         )
 
     @classmethod

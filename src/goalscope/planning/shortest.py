@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.shapes import freeze
-from goalscope.worlds.dynamics import phases, settle
+from goalscope.worlds.dynamics import phases, settle, transitions
 from goalscope.worlds.grid import ACTIONS, DELTAS, Action, Grid, Position
 
 UNREACHABLE = -1
@@ -72,7 +72,8 @@ def distances(grid: Grid, carrying_key: bool = False) -> npt.NDArray[np.int64]:
         ``[H, W]`` int64, -1 for walls, a locked door, and cells from which the goal cannot be reached.
     """
     found = solve(grid).distance
-    return found[min(int(carrying_key), len(found) - 1)]
+    field: npt.NDArray[np.int64] = found[min(int(carrying_key), len(found) - 1)]
+    return field
 
 
 def optimal_actions(grid: Grid, position: Position, carrying_key: bool = False) -> frozenset[Action]:
@@ -153,7 +154,7 @@ def optimal_batch(distance: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
 
 def _spread_words(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
     """Breadth-first search of a chunk of grids with one machine word for each row of cells."""
-    count, height, width = walls.shape
+    count, _, width = walls.shape
     word = next(kind for kind in (np.uint8, np.uint16, np.uint32, np.uint64) if np.dtype(kind).itemsize * 8 >= width)
     bits = np.dtype(word).itemsize * 8
     weights = (np.uint64(1) << np.arange(width, dtype=np.uint64)).astype(word)
@@ -239,8 +240,7 @@ def _optimal(grid: Grid, distance: npt.NDArray[np.int64]) -> npt.NDArray[np.bool
     """Return ``[P, H, W, 4]`` from the distances by phase, following each move into the phase that it leads to."""
     if len(distance) == 1:
         return optimal_batch(distance)
-    from goalscope.worlds.dynamics import transitions
-
     after = distance.reshape(-1)[transitions(grid)]
     here = distance.reshape(-1, 1)
-    return ((here > 0) & (after == here - 1)).reshape(*distance.shape, 4)
+    nearer: npt.NDArray[np.bool_] = (here > 0) & (after == here - 1)
+    return nearer.reshape(*distance.shape, 4)

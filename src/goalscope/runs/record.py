@@ -24,7 +24,7 @@ class World:
     Attributes:
         grid: the whole grid, with start and goal, without fog.
         fog_radius: radius of sight in cells, None for a fully observed world.
-        cluster: id that paired versions of one grid (transforms, matched controls) share; the world's own id by default.
+        cluster: id that paired versions of one grid (transforms, controls) share; the world's own id by default.
         tags: what rows are grouped by: size, density, layout, transform, index, ...
 
     Raises:

@@ -145,7 +145,8 @@ def step_batch(
         ``[N]`` int32 states after the actions.
     """
     _, states, actions = tables.shape
-    return tables.reshape(-1)[(world * states + state) * actions + action]
+    after: npt.NDArray[np.int32] = tables.reshape(-1)[(world * states + state) * actions + action]
+    return after
 
 
 def _moves(solid: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:

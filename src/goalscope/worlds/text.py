@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from goalscope.worlds.grid import AGENT, DOOR, FOG, GOAL, KEY, OPEN, WALL, Grid, Position
 
@@ -10,7 +11,7 @@ _OBJECTS = {AGENT: "start", GOAL: "goal", KEY: "key", DOOR: "door"}
 _SYMBOLS = {WALL, OPEN, FOG, *_OBJECTS}
 
 
-def symbols(grid: Grid) -> np.ndarray[tuple[int, int], np.dtype[np.str_]]:
+def symbols(grid: Grid) -> npt.NDArray[np.str_]:
     """Return the symbol of each cell, ``[H, W]`` one-character text."""
     cells = np.where(grid.walls, WALL, OPEN).astype("<U1")
     if grid.fog is not None:
@@ -19,7 +20,7 @@ def symbols(grid: Grid) -> np.ndarray[tuple[int, int], np.dtype[np.str_]]:
         cell: Position | None = getattr(grid, name)
         if cell is not None:
             cells[cell] = symbol
-    return cells  # type: ignore[return-value]  # numpy cannot know the number of axes
+    return cells
 
 
 def render(grid: Grid) -> str:
