@@ -1,0 +1,42 @@
+# The two commands of the README are `make demo` and `make test`; both set up all that they need in .venv.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# One process for each of two cores; the tests are written to be independent of one another.
+WORKERS ?= 2
+
+.PHONY: demo test test-full lint bench clean
+
+demo: $(VENV)/.installed
+	$(BIN)/goalscope demo --out demo-run
+
+test: $(VENV)/.installed-dev lint
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+test-full: $(VENV)/.installed-dev lint
+	$(BIN)/python -m pytest -n $(WORKERS) -m "full or not full"
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed-dev
+	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+# Exact versions come from constraints.txt. PyTorch goes in first and by exact version: with an open range another
+# package would bring gigabytes of CUDA builds.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "goalscope needs Python 3.11 or newer, this is " + sys.version'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --constraint constraints.txt --editable '.[report,export]'
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) install torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	$(PIP) install --constraint constraints.txt --editable '.[lm,report,export,dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist demo-run

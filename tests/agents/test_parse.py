@@ -1,0 +1,125 @@
+"""The parser never crashes and never returns an action that the answer did not state."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from goalscope.agents.parse import FAILURES, parse_action
+from goalscope.worlds import ACTIONS, Action
+
+STATED = {
+    '{"action": "UP"}': Action.UP,
+    '{"action": "DOWN",}': Action.DOWN,
+    "{'action': 'left'}": Action.LEFT,
+    "{action: RIGHT}": Action.RIGHT,
+    '```json\n{"action": "UP"}\n```': Action.UP,
+    'I go up.\n{"action": "UP"}\nThank you.': Action.UP,
+    '{"action": "UP"} {"action": "up"}': Action.UP,
+    '{"thought": "the goal is above", "action": "UP"}': Action.UP,
+    '{"answer": {"action": "LEFT"}}': Action.LEFT,
+    '{"action": "\\u0055P"}': Action.UP,
+    '{"Action": " Down "}': Action.DOWN,
+}
+
+FAILED = {
+    "": "empty",
+    " \n\t ": "empty",
+    "UP": "no JSON",
+    "action: UP": "no JSON",
+    'the key "action": "UP" outside of an object': "no JSON",
+    '{"reaction": "UP"}': "no JSON",
+    '{"last-action": "UP"} and so on': "no JSON",
+    "{}": "no JSON",
+    '[{"action": "UP"}]': None,
+    '{"action": "U': "truncated",
+    '{"action": "UP"': "truncated",
+    '{"act': "truncated",
+    '{"action": "UP"} or rather {"action": "DO': "truncated",
+    '{"action": "<UP|DOWN|LEFT|RIGHT>"}': "unknown action",
+    '{"action": "JUMP"}': "unknown action",
+    '{"action": 0}': "unknown action",
+    '{"action": null}': "unknown action",
+    '{"action": ["UP"]}': "unknown action",
+    '{"action": "r\u0131ght"}': "unknown action",
+    '{"action": "\uff35\uff30"}': "unknown action",
+    '{"action": ' + "9" * 5000 + "}": "unknown action",
+    '{"action": "UP"} {"action": "DOWN"}': "two different actions",
+    '{"action": "UP", "action": "DOWN"}': "two different actions",
+    '{"action": "UP", "plan": {"action": "DOWN"}}': "two different actions",
+    '{"action": "UP"} {"action": "JUMP"}': "two different actions",
+}
+
+
+@pytest.mark.parametrize("text", STATED)
+def test_a_stated_action_is_read(text: str) -> None:
+    assert parse_action(text).action is STATED[text]
+
+
+@pytest.mark.parametrize("text", [text for text, failure in FAILED.items() if failure])
+def test_a_failure_has_its_name(text: str) -> None:
+    parsed = parse_action(text)
+    assert parsed.action is None
+    assert parsed.failure == FAILED[text]
+
+
+def test_an_answer_cut_off_at_the_token_limit_is_truncated() -> None:
+    assert parse_action("I think", truncated=True).failure == "truncated"
+    assert parse_action("", truncated=True).failure == "truncated"
+    assert parse_action('{"action": "UP"}', truncated=True).action is Action.UP
+
+
+def stated_words(text: str) -> set[str]:
+    """Every action word that stands in the text at all, escapes of JSON undone."""
+    plain = text + text.encode("ascii", "ignore").decode("unicode_escape", "ignore")
+    return {action.name for action in ACTIONS if action.name in plain.upper()}
+
+
+noise = st.text(max_size=60)
+fragments = st.sampled_from(
+    ["{", "}", '"action"', ":", '"UP"', '"down"', "LEFT", "'", '"', ",", "action", "[", "]", "\\", "\x1b[31m", "\x00"]
+)
+hostile = st.one_of(
+    noise,
+    st.lists(fragments, max_size=25).map("".join),
+    st.lists(st.one_of(fragments, noise), max_size=12).map(" ".join),
+    st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(), noise, st.sampled_from(["UP", "DOWN", "up"])),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["action", "a", "Action "]), inner, max_size=3)
+        ),
+        max_leaves=8,
+    ).map(lambda value: json.dumps(value)),
+    st.sampled_from(["<script>alert(1)</script>", "[red]UP[/red]", '=HYPERLINK("x")']),
+)
+
+
+@settings(max_examples=2500, deadline=None)
+@given(text=hostile, truncated=st.booleans())
+def test_hostile_answers_never_crash_and_never_become_an_action_not_stated(text: str, truncated: bool) -> None:
+    parsed = parse_action(text, truncated=truncated)
+    assert (parsed.action is None) != (parsed.failure is None)
+    if parsed.action is not None:
+        assert parsed.action.name in stated_words(text)
+    else:
+        assert parsed.failure in FAILURES
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{" * 1_000_000,
+        '{"a":' * 200_000,
+        '{"a":' * 200_000 + '"b"' + "}" * 200_000,
+        '"action":' * 100_000,
+        '{"action":' + " " * 1_000_000,
+        "action" + "'" * 1_000_000,
+        "{action:" * 100_000,
+        "\x1b[2J" * 200_000,
+    ],
+    ids=["braces", "nested", "closed", "keys", "blanks", "quotes", "open", "escapes"],
+)
+def test_megabytes_are_read_and_state_nothing(text: str) -> None:
+    # Work that grows with the square of the length would hang here for minutes.
+    assert parse_action(text).failure in FAILURES

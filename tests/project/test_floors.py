@@ -1,0 +1,114 @@
+"""The architecture holds: files import from lower floors only, and importing loads nothing heavy."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "goalscope"
+
+FLOORS = {
+    "__init__": 0,
+    "rng": 0,
+    "ident": 0,
+    "shapes": 0,
+    "rows": 0,
+    "stats": 0,
+    "worlds": 1,
+    "planning": 2,
+    "meg": 3,
+    "agents": 3,
+    "runs": 4,
+    "theseus": 4,
+    "represent": 5,
+    "measures": 5,
+    "studies": 6,
+    "report": 6,
+    "cli": 7,
+    "__main__": 7,
+    "adapters": 7,
+}
+# The arrows drawn on a floor: representation is read by measures; the command line calls the importers.
+ARROWS = {("measures", "represent"), ("cli", "adapters"), ("__main__", "cli"), ("report", "studies")}
+HEAVY = (
+    "torch",
+    "transformers",
+    "matplotlib",
+    "pandas",
+    "ray",
+    "scipy.stats",
+    "openai",
+    "pyarrow",
+    "jinja2",
+    "networkx",
+)
+LIGHT_PACKAGES = ("stats", "worlds", "planning", "meg", "agents", "runs", "theseus", "measures")
+
+
+def part(path: Path) -> str:
+    first = path.relative_to(SOURCE).parts[0]
+    return first.removesuffix(".py")
+
+
+def imported(tree: ast.AST) -> list[str]:
+    """Return the goalscope packages that a file imports anywhere, inside functions too."""
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, "imports are absolute"
+            names.append(node.module)
+            if node.module == "goalscope":
+                names.extend(f"goalscope.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            names.extend(alias.name for alias in node.names)
+    return [name.split(".")[1] for name in names if name.startswith("goalscope.")]
+
+
+def violations(path: Path, text: str) -> list[str]:
+    own = part(path)
+    found = []
+    for other in imported(ast.parse(text)):
+        if other == "__version__" or other == own:
+            continue
+        if FLOORS[other] < FLOORS[own] or (own, other) in ARROWS:
+            continue
+        found.append(f"{own} (floor {FLOORS[own]}) imports {other} (floor {FLOORS[other]})")
+    return found
+
+
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_file_imports_from_lower_floors_only(path: Path) -> None:
+    assert part(path) in FLOORS, "a new package needs its floor"
+    assert not violations(path, path.read_text(encoding="utf-8"))
+
+
+def test_the_check_itself_finds_a_violation() -> None:
+    assert violations(SOURCE / "worlds" / "x.py", "from goalscope.planning import solve")
+    assert violations(SOURCE / "agents" / "x.py", "def f():\n    import goalscope.meg.known")
+    assert not violations(SOURCE / "planning" / "x.py", "from goalscope.worlds import Grid")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_no_file_is_longer_than_400_lines(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+
+
+def test_importing_floors_0_to_4_and_measures_loads_nothing_heavy() -> None:
+    modules = [
+        ".".join(("goalscope", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+        for path in FILES
+        if part(path) in (*LIGHT_PACKAGES, "rng", "ident", "shapes", "rows", "__init__") and path.stem != "__main__"
+    ]
+    assert len(modules) > 20
+    code = (
+        "import importlib, sys\n"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
