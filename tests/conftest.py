@@ -1,0 +1,40 @@
+"""Where recorded data lies. Without it the test files named ``*_recorded.py`` are left out, and the summary says so."""
+
+import os
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+# No deadline: machines are shared and slow at times. Derandomised: what is red is red on every machine.
+hypothesis.settings.register_profile("goalscope", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("goalscope")
+
+
+def recorded_folder() -> Path | None:
+    """Return the folder of recorded data: from GOALSCOPE_RECORDED, else beside the repository; None without one."""
+    stated = os.environ.get("GOALSCOPE_RECORDED")
+    folder = Path(stated) if stated else Path(__file__).parents[2] / "shared" / "data"
+    found = folder / "gpt-oss-20b"
+    return found if found.is_dir() else None
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    left_out = collection_path.name.endswith("_recorded.py") and recorded_folder() is None
+    return True if left_out else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if recorded_folder() is None:
+        terminalreporter.write_line(
+            "not run: the tests on recorded data, which is not there (set GOALSCOPE_RECORDED to its folder)",
+            yellow=True,
+        )
+
+
+@pytest.fixture(scope="session")
+def recorded() -> Path:
+    """The folder ``gpt-oss-20b`` of the recorded data."""
+    folder = recorded_folder()
+    assert folder is not None
+    return folder
