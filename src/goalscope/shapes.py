@@ -39,7 +39,7 @@ def check_shape(
                 break
         else:
             return known
-    fixed = ", ".join(f"{symbol} = {known[symbol]}" for symbol in symbols if symbol in (sizes or {}))
+    fixed = ", ".join(f"{symbol} = {known[symbol]}" for symbol in dict.fromkeys(symbols) if symbol in (sizes or {}))
     raise ValueError(
         f"{name} must have shape [{', '.join(symbols)}]{f' with {fixed}' if fixed else ''}, got {list(array.shape)}"
     )

@@ -30,8 +30,15 @@ FLOORS = {
     "__main__": 7,
     "adapters": 7,
 }
-# The arrows drawn on a floor: representation is read by measures; the command line calls the importers.
-ARROWS = {("measures", "represent"), ("cli", "adapters"), ("__main__", "cli"), ("report", "studies")}
+# The arrows drawn on a floor: representation is read by measures; the command line calls the importers; the statistics
+# read rows.
+ARROWS = {
+    ("measures", "represent"),
+    ("cli", "adapters"),
+    ("__main__", "cli"),
+    ("report", "studies"),
+    *(("stats", base) for base in ("rng", "ident", "shapes", "rows")),
+}
 HEAVY = (
     "torch",
     "transformers",

@@ -1,1 +1,38 @@
-"""Statistics: rows in, estimates with intervals out."""
+"""Statistics: rows in, estimates with intervals over grids out."""
+
+from goalscope.stats.compare import (
+    Equivalence,
+    PairedComparison,
+    SignedRank,
+    equivalence,
+    paired_difference,
+    signed_rank,
+)
+from goalscope.stats.estimate import UNBOUNDED, Estimate, estimate_mean, estimate_pooled
+from goalscope.stats.exact import exact_binomial
+from goalscope.stats.family import Corrected, Family, holm
+from goalscope.stats.groups import Grouped, estimate_rows
+from goalscope.stats.power import PairedDesign, grids_needed, minimum_detectable_effect, power
+
+__all__ = [
+    "UNBOUNDED",
+    "Corrected",
+    "Equivalence",
+    "Estimate",
+    "Family",
+    "Grouped",
+    "PairedComparison",
+    "PairedDesign",
+    "SignedRank",
+    "equivalence",
+    "estimate_mean",
+    "estimate_pooled",
+    "estimate_rows",
+    "exact_binomial",
+    "grids_needed",
+    "holm",
+    "minimum_detectable_effect",
+    "paired_difference",
+    "power",
+    "signed_rank",
+]

@@ -1,0 +1,303 @@
+"""Two conditions compared on the same grids: difference, signed-rank test, equivalence."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.shapes import freeze
+from goalscope.stats.estimate import UNBOUNDED, Estimate, check_bounds, estimate_mean, factorize, vector
+from goalscope.stats.intervals import mean_interval
+
+_EXACT_UP_TO = 300  # pairs: beyond, the normal approximation agrees to three digits
+_TIED = 1e-12  # differences of means that are equal but for rounding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedRank:
+    """A Wilcoxon signed-rank test; pairs without a difference are left out of the ranks and counted.
+
+    Attributes:
+        positive, negative: sums of the ranks of positive and of negative differences.
+        nonzero: number of non-zero differences, the ones that are ranked.
+        p_value: two-sided; 1 where no difference is non-zero.
+        effect: signed matched-pairs rank-biserial correlation, (positive - negative) / (positive + negative), from -1
+            (all below) to 1 (all above); NaN where no difference is non-zero.
+        method: "exact" (all sign patterns, ties included) or "normal approximation".
+        note: says so where the non-zero differences are too few for any small p value, else "".
+    """
+
+    positive: float
+    negative: float
+    nonzero: int
+    p_value: float
+    effect: float
+    method: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equivalence:
+    """Two one-sided tests of a mean difference against a margin.
+
+    Attributes:
+        margin: the greatest difference that counts as none, > 0, in the unit of the measure.
+        p_value: the smallest level at which both sides are rejected, 0.5 standing for all above it; NaN where the
+            interval is undefined.
+        equivalent: whether ``p_value <= level``.
+        level: the level of each one-sided test.
+        note: what a reader must know, "" for nothing.
+    """
+
+    margin: float
+    p_value: float
+    equivalent: bool
+    level: float
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedComparison:
+    """Condition a minus condition b, paired by grid: P pairs.
+
+    Attributes:
+        labels: the P grids that have both conditions, in the order of a.
+        differences: ``[P]`` mean of a minus mean of b, by grid.
+        difference: the mean difference with its interval over grids.
+        test: the signed-rank test.
+        bounds: least and greatest possible difference.
+        unpaired_a, unpaired_b: grids that have a value in one condition only.
+        undefined: number of NaN values left out.
+    """
+
+    labels: tuple[Any, ...]
+    differences: npt.NDArray[np.float64]
+    difference: Estimate
+    test: SignedRank
+    bounds: tuple[float, float]
+    unpaired_a: tuple[Any, ...]
+    unpaired_b: tuple[Any, ...]
+    undefined: int
+
+    def __str__(self) -> str:
+        """Return one line with difference, test and what was left out."""
+        effect = "undefined" if math.isnan(self.test.effect) else f"{self.test.effect:+.2f}"
+        parts = [
+            f"difference {self.difference}",
+            f"signed-rank p = {self.test.p_value:.3g} ({self.test.method}, effect {effect}, "
+            f"{self.test.nonzero} of {len(self.labels)} differences non-zero)",
+        ]
+        parts += [self.test.note] if self.test.note else []
+        parts += [
+            f"without partner in {name}: {', '.join(map(str, lone))}"
+            for name, lone in (("b", self.unpaired_a), ("a", self.unpaired_b))
+            if lone
+        ]
+        return "; ".join(parts)
+
+
+def paired_difference(
+    values_a: npt.ArrayLike,
+    clusters_a: Sequence[Any] | npt.NDArray[Any],
+    values_b: npt.ArrayLike,
+    clusters_b: Sequence[Any] | npt.NDArray[Any],
+    *,
+    unit: str,
+    bounds: tuple[float, float] = UNBOUNDED,
+    confidence: float = 0.95,
+) -> PairedComparison:
+    """Compare two conditions on the grids that they share: mean within grid, then the difference by grid.
+
+    Args:
+        values_a, values_b: ``[N]`` and ``[M]`` values, NaN where undefined.
+        clusters_a, clusters_b: the grid of each value.
+        unit: the unit of the values.
+        bounds: least and greatest possible value (of a value, not of a difference).
+        confidence: nominal coverage.
+
+    Returns:
+        The comparison. Grids with values in one condition only are named; where no grid has both, the difference is
+        undefined.
+
+    Raises:
+        ValueError: vectors of different lengths, infinite values, or values outside of the bounds.
+    """
+    low, high = check_bounds(bounds)
+    first, lost_a = _means("a", values_a, clusters_a, (low, high))
+    second, lost_b = _means("b", values_b, clusters_b, (low, high))
+    labels = tuple(label for label in first if label in second)
+    raw = np.array([first[label] - second[label] for label in labels], dtype=np.float64)
+    differences = np.where(np.abs(raw) <= _TIED, 0.0, raw)
+    span = (low - high, high - low)
+    return PairedComparison(
+        labels=labels,
+        differences=freeze(differences),
+        difference=estimate_mean(differences, list(labels), unit=unit, bounds=span, confidence=confidence),
+        test=signed_rank(differences),
+        bounds=span,
+        unpaired_a=tuple(label for label in first if label not in second),
+        unpaired_b=tuple(label for label in second if label not in first),
+        undefined=lost_a + lost_b,
+    )
+
+
+def signed_rank(differences: npt.ArrayLike, *, level: float = 0.05) -> SignedRank:
+    """Test whether independent paired differences are symmetric about 0 (two-sided Wilcoxon signed-rank test).
+
+    Zeros are left out and counted (Wilcoxon's own rule); ties get their mean rank. The p value is exact, by counting
+    all sign patterns of the ranks that are there, up to 300 non-zero differences.
+
+    Args:
+        differences: ``[P]`` finite differences.
+        level: the level against which "too few differences" is judged.
+
+    Raises:
+        ValueError: a difference that is not finite.
+
+    Source: Wilcoxon, Biometrics 1 (1945); Kerby, Comprehensive Psychology 3 (2014) for the effect size.
+    """
+    given = vector("differences", differences)
+    if not np.isfinite(given).all():
+        raise ValueError("differences must be finite, got NaN or infinity: leave undefined pairs out first")
+    kept = given[given != 0]
+    count = len(kept)
+    if count == 0:
+        return SignedRank(
+            positive=0.0,
+            negative=0.0,
+            nonzero=0,
+            p_value=1.0,
+            effect=math.nan,
+            method="exact",
+            note="no non-zero difference: nothing to rank",
+        )
+    ranks = _mean_ranks(np.abs(kept))
+    positive, total = float(ranks[kept > 0].sum()), float(ranks.sum())
+    smallest = 2.0 ** (1 - count)
+    few = f"only {count} non-zero difference{'s' if count > 1 else ''}: the smallest possible p is {smallest:.3g}"
+    exact = count <= _EXACT_UP_TO
+    return SignedRank(
+        positive=positive,
+        negative=total - positive,
+        nonzero=count,
+        p_value=_exact_p(ranks, positive) if exact else _normal_p(ranks, positive),
+        effect=(2 * positive - total) / total,
+        method="exact" if exact else "normal approximation",
+        note=few if smallest > level else "",
+    )
+
+
+def equivalence(comparison: PairedComparison, margin: float, *, level: float = 0.05) -> Equivalence:
+    """Test whether the mean difference lies inside (-margin, margin): two one-sided tests (TOST).
+
+    Both sides are rejected at a level exactly when the interval with confidence ``1 - 2 level`` lies inside of the
+    margin; the interval is the one of `estimate_mean`, so that test and interval can never disagree.
+
+    Args:
+        comparison: from `paired_difference`.
+        margin: the greatest difference that counts as none, > 0, in the measure's unit; named before the data.
+        level: the level of each one-sided test, in (0, 0.5).
+
+    Raises:
+        ValueError: a margin that is not a finite number above 0, or a level outside of (0, 0.5).
+
+    Source: Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15 (1987).
+    """
+    if not (math.isfinite(margin) and margin > 0):
+        raise ValueError(
+            f"an equivalence margin must be a finite number above 0, got {margin!r}: no number of grids can "
+            "show that a difference is exactly 0; name the greatest difference that does not matter"
+        )
+    if not 0 < level < 0.5:
+        raise ValueError(f"the level of an equivalence test must lie inside (0, 0.5), got {level!r}: e.g. 0.05")
+
+    def inside(tail: float) -> bool:
+        found = mean_interval(comparison.differences, bounds=comparison.bounds, confidence=1 - 2 * tail)
+        return -margin < found.low and found.high < margin
+
+    found = mean_interval(comparison.differences, bounds=comparison.bounds, confidence=1 - 2 * level)
+    if math.isnan(found.low):
+        return Equivalence(margin=margin, p_value=math.nan, equivalent=False, level=level, note=found.note)
+    p_value = _smallest_level(inside)
+    note = found.note
+    if p_value >= 0.5:
+        note = "; ".join(part for part in ("p is 0.5 or more", note) if part)
+    return Equivalence(margin=margin, p_value=p_value, equivalent=inside(level), level=level, note=note)
+
+
+def _smallest_level(inside: Callable[[float], bool]) -> float:
+    """Return the smallest tail at which the interval lies inside, by bisection; 0.5 where none below does."""
+    low, high = math.log(1e-12), math.log(0.5 - 1e-9)
+    if not inside(math.exp(high)):
+        return 0.5
+    if inside(math.exp(low)):
+        return math.exp(low)
+    for _ in range(36):
+        middle = (low + high) / 2
+        low, high = (low, middle) if inside(math.exp(middle)) else (middle, high)
+    return math.exp(high)
+
+
+def _means(
+    name: str, values: npt.ArrayLike, clusters: Sequence[Any] | npt.NDArray[Any], bounds: tuple[float, float]
+) -> tuple[dict[Any, float], int]:
+    """Return the mean of each grid that has a defined value, and the number of undefined values."""
+    numbers = vector(f"values_{name}", values)
+    codes, labels = factorize(clusters)
+    if codes.shape != numbers.shape:
+        raise ValueError(
+            f"clusters_{name} must be as long as values_{name} ({len(numbers)}), got {len(codes)}: one grid a value"
+        )
+    defined = ~np.isnan(numbers)
+    numbers, codes = numbers[defined], codes[defined]
+    low, high = bounds
+    if len(numbers) and not (np.isfinite(numbers).all() and low <= numbers.min() and numbers.max() <= high):
+        raise ValueError(
+            f"values_{name} must be finite and lie in [{low:g}, {high:g}], got values from {numbers.min()!r} to "
+            f"{numbers.max()!r}"
+        )
+    order = np.lexsort((numbers, codes))
+    counts = np.bincount(codes, minlength=len(labels))
+    sums = np.bincount(codes[order], weights=numbers[order], minlength=len(labels))
+    found = {label: float(sums[index] / counts[index]) for index, label in enumerate(labels) if counts[index]}
+    return found, int((~defined).sum())
+
+
+def _mean_ranks(sizes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Rank sizes from 1; equal ones share the mean of their ranks (equal but for rounding counts as equal)."""
+    order = np.argsort(sizes, kind="stable")
+    ordered = sizes[order]
+    new = np.concatenate([[True], np.diff(ordered) > _TIED * np.maximum(1.0, ordered[1:])])
+    block = np.cumsum(new) - 1
+    counts = np.bincount(block)
+    ends = np.cumsum(counts)
+    ranks = np.empty(len(sizes), dtype=np.float64)
+    ranks[order] = (ends - (counts - 1) / 2)[block]
+    return ranks
+
+
+def _exact_p(ranks: npt.NDArray[np.float64], positive: float) -> float:
+    """Two-sided p of a sum of positive ranks, all sign patterns being equally likely."""
+    doubled = np.rint(2 * ranks).astype(np.int64)  # mean ranks are halves
+    chance = np.zeros(int(doubled.sum()) + 1, dtype=np.float64)
+    chance[0] = 1.0
+    reached = 0
+    for rank in doubled:
+        chance[rank : reached + rank + 1] += chance[: reached + 1].copy()
+        chance[: reached + rank + 1] /= 2
+        reached += int(rank)
+    seen = round(2 * positive)
+    tail = min(chance[: seen + 1].sum(), chance[seen:].sum())
+    return float(min(1.0, 2 * tail))
+
+
+def _normal_p(ranks: npt.NDArray[np.float64], positive: float) -> float:
+    from scipy.special import ndtr
+
+    # Given the ranks, each enters with chance 1/2: this holds with ties as it is.
+    deviation = math.sqrt(float((ranks**2).sum()) / 4)
+    distance = abs(positive - float(ranks.sum()) / 2)
+    return float(2 * ndtr(-max(0.0, distance - 0.5) / deviation))

@@ -1,0 +1,290 @@
+"""Estimates: a value, its interval over grids, and how both were found.
+
+Grids are the unit of every interval, never steps: the steps of one grid share its walls, its start and its goal.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.stats.exact import check_confidence
+from goalscope.stats.intervals import Interval, mean_interval
+
+UNBOUNDED = (-math.inf, math.inf)
+_SLACK = 1e-9  # a value may exceed a bound by rounding, relative to the range
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A value with its interval.
+
+    Attributes:
+        value: the estimate, NaN where no value is defined.
+        low, high: ends of the interval, both NaN where it is undefined; never equal to one another.
+        confidence: nominal coverage of the interval.
+        n: number of values that enter.
+        clusters: number of grids that enter.
+        method: how the interval was found, to cite.
+        unit: the unit of value, low and high.
+        note: what a reader must know beside the interval, "" for nothing.
+        undefined: number of NaN values left out.
+
+    Raises:
+        ValueError: ends in the wrong order, an interval of width 0, a value outside of it, or one end only.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+    clusters: int
+    method: str
+    unit: str
+    confidence: float = 0.95
+    note: str = ""
+    undefined: int = 0
+
+    def __post_init__(self) -> None:
+        check_confidence(self.confidence)
+        if min(self.n, self.clusters, self.undefined) < 0 or self.clusters > self.n:
+            raise ValueError(
+                f"an estimate must have 0 <= clusters <= n and undefined >= 0, got n = {self.n}, "
+                f"clusters = {self.clusters}, undefined = {self.undefined}"
+            )
+        if math.isnan(self.low) and math.isnan(self.high):
+            return
+        if not (self.low <= self.value <= self.high and self.low < self.high):
+            raise ValueError(
+                f"an interval must hold its value and have a width above 0, got {self.value!r} in "
+                f"[{self.low!r}, {self.high!r}]: an interval that is not known has two NaN ends"
+            )
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether the interval is defined."""
+        return not math.isnan(self.low)
+
+    def __str__(self) -> str:
+        """Return e.g. ``0.87 [0.83, 0.90] (95 %, t over 30 grids, n = 300)``."""
+        digits = self._digits()
+        counted = f"{self.clusters} grid{'' if self.clusters == 1 else 's'}, n = {self.n}"
+        value = "undefined" if math.isnan(self.value) else f"{self.value:.{digits}f}"
+        if not self.has_interval:
+            inside = ", ".join(part for part in (counted, self.note) if part)
+            return f"{value} ({inside})"
+        ends = f"[{self.low:.{digits}f}, {self.high:.{digits}f}]"
+        note = f"; {self.note}" if self.note else ""
+        return f"{value} {ends} ({100 * self.confidence:g} %, {self.method} over {counted}{note})"
+
+    def _digits(self) -> int:
+        """Two decimals, and more where the interval is so narrow that its ends would read the same."""
+        width = self.high - self.low
+        if not (math.isfinite(width) and width > 0):
+            return 2
+        return min(12, max(2, -math.floor(math.log10(width))))
+
+
+def estimate_mean(
+    values: npt.ArrayLike,
+    clusters: Sequence[Any] | npt.NDArray[Any],
+    *,
+    unit: str,
+    bounds: tuple[float, float] = UNBOUNDED,
+    confidence: float = 0.95,
+) -> Estimate:
+    """Estimate a mean: within each grid first, then over grids.
+
+    Args:
+        values: ``[N]`` values, NaN where undefined (left out and counted).
+        clusters: ``[N]`` the grid of each value.
+        unit: the unit of the values.
+        bounds: least and greatest possible value; give them where they exist, the interval is better for it.
+        confidence: nominal coverage.
+
+    Returns:
+        The estimate; NaN ends where fewer than two grids have a value.
+
+    Raises:
+        ValueError: vectors of different lengths, infinite values, or values outside of the bounds.
+    """
+    check_confidence(confidence)
+    bounds = check_bounds(bounds)
+    numbers = vector("values", values)
+    codes, _ = factorize(clusters)
+    if codes.shape != numbers.shape:
+        raise ValueError(f"clusters must be as long as values ({len(numbers)}), got {len(codes)}: one grid a value")
+    defined = ~np.isnan(numbers)
+    return from_codes(
+        numbers[defined],
+        codes[defined],
+        unit=unit,
+        bounds=bounds,
+        confidence=confidence,
+        undefined=int((~defined).sum()),
+    )
+
+
+def from_codes(
+    values: npt.NDArray[np.float64],
+    codes: npt.NDArray[np.int64],
+    *,
+    unit: str,
+    bounds: tuple[float, float],
+    confidence: float,
+    undefined: int,
+) -> Estimate:
+    """Estimate a mean from defined values whose grids are numbered.
+
+    Args:
+        values: ``[N]`` without NaN.
+        codes: ``[N]`` number of each value's grid, 0 .. K - 1; numbers may be absent.
+        unit, bounds, confidence: as in `estimate_mean`.
+        undefined: number of values that were left out before.
+
+    Raises:
+        ValueError: infinite values, or values outside of the bounds.
+    """
+    _check_range("values", values, bounds)
+    # Sorted, so that the last bits of the sums do not depend on the order of the values.
+    order = np.lexsort((values, codes))
+    values, codes = values[order], codes[order]
+    counts = np.bincount(codes) if len(codes) else np.zeros(0, dtype=np.int64)
+    used = counts > 0
+    points = np.bincount(codes, weights=values)[used] / counts[used] if len(codes) else np.zeros(0)
+    found = mean_interval(points, bounds=bounds, confidence=confidence)
+    value = float(np.sort(points).mean()) if len(points) else math.nan
+    return _record(value, found, bounds, len(values), len(points), unit, confidence, undefined)
+
+
+def estimate_pooled(
+    numerator: npt.ArrayLike,
+    denominator: npt.ArrayLike,
+    clusters: Sequence[Any] | npt.NDArray[Any],
+    *,
+    unit: str,
+    bounds: tuple[float, float] = UNBOUNDED,
+    confidence: float = 0.95,
+) -> Estimate:
+    """Estimate a ratio of sums, e.g. correct steps over all steps, with an interval over grids.
+
+    The ratio R is linearised: grid g enters with ``R + (x_g - R y_g) / mean(y)``, x and y its sums.
+
+    Args:
+        numerator: ``[N]`` what is summed above the line; NaN where undefined (the pair is left out and counted).
+        denominator: ``[N]`` what is summed below it, >= 0.
+        clusters: ``[N]`` the grid of each pair.
+        unit: the unit of the ratio.
+        bounds: least and greatest possible ratio.
+        confidence: nominal coverage.
+
+    Returns:
+        The estimate; ``n`` is the number of pairs. A grid whose denominators sum to 0 holds nothing and is left out.
+
+    Raises:
+        ValueError: vectors of different lengths, infinite values, negative denominators, or a grid's ratio outside of
+            the bounds.
+
+    Source: Cochran, Sampling Techniques (1977), 6.3 (ratio estimator, linearised variance).
+    """
+    check_confidence(confidence)
+    bounds = check_bounds(bounds)
+    above, below = vector("numerator", numerator), vector("denominator", denominator)
+    codes, _ = factorize(clusters)
+    if above.shape != below.shape or above.shape != codes.shape:
+        raise ValueError(
+            f"numerator, denominator and clusters must be equally long, got {len(above)}, {len(below)}, {len(codes)}"
+        )
+    defined = ~(np.isnan(above) | np.isnan(below))
+    undefined = int((~defined).sum())
+    order = np.lexsort((below, above, codes))
+    order = order[defined[order]]
+    above, below, codes = above[order], below[order], codes[order]
+    _check_range("numerator", above, UNBOUNDED)
+    _check_range("denominator", below, (0.0, math.inf))
+    size = int(codes.max()) + 1 if len(codes) else 0
+    tops, bottoms = np.bincount(codes, above, size), np.bincount(codes, below, size)
+    used = bottoms > 0
+    if (tops[~used] != 0).any():
+        raise ValueError("a grid whose denominators sum to 0 must have a numerator of 0, got another one")
+    order = np.lexsort((bottoms[used], tops[used]))
+    tops, bottoms = tops[used][order], bottoms[used][order]
+    _check_range("the ratio of a grid", tops / bottoms, bounds)
+    if not len(tops):
+        found = mean_interval(np.zeros(0), bounds=bounds, confidence=confidence)
+        return _record(math.nan, found, bounds, 0, 0, unit, confidence, undefined)
+    value = float(tops.sum() / bottoms.sum())
+    points = value + (tops - value * bottoms) / bottoms.mean()
+    weighed = float(bottoms.sum() ** 2 / (bottoms**2).sum())
+    found = mean_interval(points, bounds=bounds, confidence=confidence, groups=weighed)
+    count = int(used[codes].sum())
+    return _record(value, found, bounds, count, len(tops), unit, confidence, undefined, " of a linearised ratio")
+
+
+def factorize(labels: Sequence[Any] | npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], list[Any]]:
+    """Number labels in their order of appearance.
+
+    Args:
+        labels: ``[N]`` hashable labels; equal labels share a number.
+
+    Returns:
+        ``[N]`` int64 numbers 0 .. K - 1, and the K labels.
+    """
+    listed = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    numbers: dict[Any, int] = {label: index for index, label in enumerate(dict.fromkeys(listed))}
+    return np.fromiter(map(numbers.__getitem__, listed), dtype=np.int64, count=len(listed)), list(numbers)
+
+
+def _record(
+    value: float,
+    found: Interval,
+    bounds: tuple[float, float],
+    count: int,
+    clusters: int,
+    unit: str,
+    confidence: float,
+    undefined: int,
+    suffix: str = "",
+) -> Estimate:
+    value = min(max(value, bounds[0]), bounds[1]) if not math.isnan(value) else value
+    return Estimate(
+        value=value,
+        # A mean of equal values may lie a last bit outside of its own interval.
+        low=min(found.low, value),
+        high=max(found.high, value),
+        n=count,
+        clusters=clusters,
+        method=found.method + (suffix if found.method != "none" else ""),
+        unit=unit,
+        confidence=confidence,
+        note=found.note,
+        undefined=undefined,
+    )
+
+
+def vector(name: str, given: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return float64 numbers, or raise a ValueError unless they form one axis."""
+    array = np.asarray(given, dtype=np.float64)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must have shape [N], got {list(array.shape)}")
+    return array
+
+
+def check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return the bounds as floats, or raise a ValueError unless the first is below the second."""
+    low, high = float(bounds[0]), float(bounds[1])
+    if not low < high:
+        raise ValueError(f"bounds must be (least, greatest) with least < greatest, got ({low!r}, {high!r})")
+    return low, high
+
+
+def _check_range(name: str, array: npt.NDArray[np.float64], bounds: tuple[float, float]) -> None:
+    low, high = bounds
+    slack = _SLACK * (high - low if math.isfinite(high - low) else 1.0)
+    bad = ~np.isfinite(array) | (array < low - slack) | (array > high + slack)
+    if bad.any():
+        where = int(np.flatnonzero(bad)[0])
+        raise ValueError(f"{name} must be finite and lie in [{low:g}, {high:g}], got {array[where]!r} at index {where}")

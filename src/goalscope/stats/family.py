@@ -1,0 +1,97 @@
+"""Holm's correction inside a family of tests that was declared beforehand."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """The tests that are corrected together, declared before they are run.
+
+    Attributes:
+        name: what the family is about, for tables.
+        members: the name of every test, those included that may turn out undefined.
+
+    Raises:
+        ValueError: no name, no member, or a member twice.
+    """
+
+    name: str
+    members: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.members or len(set(self.members)) != len(self.members):
+            raise ValueError(
+                f"a family must have a name and different members, got {self.name!r} with {list(self.members)}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corrected:
+    """One test of a family after Holm's correction.
+
+    Attributes:
+        name: the member.
+        p_value: as given; NaN where the test is undefined.
+        adjusted: the smallest family-wise level at which the test is rejected; 1 where it is undefined.
+        rejected: whether ``adjusted <= level``.
+        note: says so where the test is undefined, else "".
+    """
+
+    name: str
+    p_value: float
+    adjusted: float
+    rejected: bool
+    note: str = ""
+
+
+def holm(p_values: Mapping[str, float], family: Family, *, level: float = 0.05) -> list[Corrected]:
+    """Correct the p values of a declared family so that the chance of any false rejection is at most ``level``.
+
+    Args:
+        p_values: member -> p value in [0, 1]; NaN for an undefined test, which stays in the family and is never
+            rejected.
+        family: the declared family; exactly its members must be given.
+        level: family-wise level, in (0, 1).
+
+    Returns:
+        One record a member, in the order of the declaration.
+
+    Raises:
+        TypeError: the family is not a `Family`.
+        ValueError: members missing or not declared, p values outside of [0, 1], or a level outside of (0, 1).
+
+    Source: Holm, Scandinavian Journal of Statistics 6 (1979).
+    """
+    if not isinstance(family, Family):
+        raise TypeError(
+            f"a correction needs a declared Family, got {family!r}: name all tests that are judged together, "
+            "e.g. Family(name='transforms', members=('rotate', 'reflect'))"
+        )
+    missing = [name for name in family.members if name not in p_values]
+    foreign = [name for name in p_values if name not in family.members]
+    if missing or foreign:
+        raise ValueError(
+            f"the p values must be those of the members of family {family.name!r}, got none for {missing} and "
+            f"undeclared ones for {foreign}: give NaN for an undefined test, declare every test beforehand"
+        )
+    bad = {name: p for name, p in p_values.items() if not (math.isnan(p) or 0 <= p <= 1)}
+    if bad or not 0 < level < 1:
+        raise ValueError(f"p values must lie in [0, 1] and the level in (0, 1), got {bad} and {level!r}")
+    used = {name: 1.0 if math.isnan(p_values[name]) else p_values[name] for name in family.members}
+    adjusted: dict[str, float] = {}
+    reached = 0.0
+    for rank, name in enumerate(sorted(used, key=lambda member: used[member])):
+        reached = max(reached, min(1.0, (len(used) - rank) * used[name]))
+        adjusted[name] = reached
+    return [
+        Corrected(
+            name=name,
+            p_value=p_values[name],
+            adjusted=adjusted[name],
+            rejected=adjusted[name] <= level,
+            note="undefined test: counted in the family, never rejected" if math.isnan(p_values[name]) else "",
+        )
+        for name in family.members
+    ]

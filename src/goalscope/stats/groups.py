@@ -1,0 +1,133 @@
+"""Rows in, one estimate for each measure and combination of tags out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.rows import Rows, Tag
+from goalscope.stats.estimate import UNBOUNDED, Estimate, factorize, from_codes
+from goalscope.stats.exact import check_confidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouped:
+    """The estimate of one measure in one group.
+
+    Attributes:
+        key: "measure" and the tags of the group, in the order in which they were asked for.
+        estimate: the estimate over the group's grids.
+    """
+
+    key: Mapping[str, Tag]
+    estimate: Estimate
+
+
+def estimate_rows(
+    rows: Rows,
+    by: Sequence[str] = ("agent", "size"),
+    *,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    confidence: float = 0.95,
+) -> list[Grouped]:
+    """Estimate every measure in every group that occurs: mean within each grid, then over grids.
+
+    Args:
+        rows: the rows; NaN values are left out and counted in ``estimate.undefined``.
+        by: names of tags (or of columns) to group by, in the order of sorting; a tag that no row has is None.
+        bounds: measure -> least and greatest possible value. A measure that is not named here has [0, 1] if its
+            unit is "share" and all its values lie there, [-1, 1] if its unit is "share" and some are negative (a
+            difference of shares), and no bounds otherwise.
+        confidence: nominal coverage.
+
+    Returns:
+        Measures and agents in order of appearance, other tags sorted: None, then numbers by size, then texts.
+
+    Raises:
+        ValueError: a name in ``by`` twice, a group whose rows have different units, values outside of given bounds.
+    """
+    check_confidence(confidence)
+    names = [name for name in by if name != "measure"]
+    if len(set(names)) != len(names):
+        raise ValueError(f"by must name each tag once, got {list(by)}")
+    if not len(rows):
+        return []
+    missing = np.full(len(rows), None, dtype=object)
+    present = rows.columns()
+    columns = [("measure", rows.measure), *((name, present.get(name, missing)) for name in names)]
+    factors = [_ordered(name, column) for name, column in columns]
+    group = np.zeros(len(rows), dtype=np.int64)
+    for codes, labels in factors:
+        group = group * len(labels) + codes
+    kinds, group = np.unique(group, return_inverse=True)
+    grid = factorize(rows.grid_id)[0]
+    unit_codes, unit_labels = factorize(rows.unit)
+    ranges = _bounds_of(rows, factors[0], unit_codes, unit_labels, bounds or {})
+    order = np.argsort(group, kind="stable")
+    edges = np.searchsorted(group[order], np.arange(len(kinds) + 1))
+    found = []
+    for index in range(len(kinds)):
+        mine = order[edges[index] : edges[index + 1]]
+        key = {name: labels[codes[mine[0]]] for (name, _), (codes, labels) in zip(columns, factors, strict=True)}
+        units = np.unique(unit_codes[mine])
+        if len(units) > 1:
+            raise ValueError(
+                f"a group's rows must share one unit, got {[unit_labels[code] for code in units]} at {key}"
+            )
+        values = rows.value[mine]
+        defined = ~np.isnan(values)
+        # Numbered anew within the group, so that a group costs what its own rows cost.
+        local = np.unique(grid[mine][defined], return_inverse=True)[1]
+        estimate = from_codes(
+            values[defined],
+            local.astype(np.int64),
+            unit=str(unit_labels[units[0]]),
+            bounds=ranges[key["measure"]],
+            confidence=confidence,
+            undefined=int((~defined).sum()),
+        )
+        found.append(Grouped(key=key, estimate=estimate))
+    return found
+
+
+def _ordered(name: str, column: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], list[Any]]:
+    """Number a column's labels in the order in which they are to be listed."""
+    codes, labels = factorize(column)
+    if name in ("measure", "agent"):
+        return codes, labels
+    order = sorted(range(len(labels)), key=lambda index: _natural(labels[index]))
+    rank = np.empty(len(labels), dtype=np.int64)
+    rank[order] = np.arange(len(labels))
+    return rank[codes], [labels[index] for index in order]
+
+
+def _natural(label: Tag) -> tuple[int, float, str]:
+    if label is None:
+        return 0, 0.0, ""
+    if isinstance(label, bool | int | float | np.number | np.bool_):
+        return 1, float(label), ""
+    return 2, 0.0, str(label)
+
+
+def _bounds_of(
+    rows: Rows,
+    measures: tuple[npt.NDArray[np.int64], list[Any]],
+    unit_codes: npt.NDArray[np.int64],
+    units: list[Any],
+    given: Mapping[str, tuple[float, float]],
+) -> dict[Any, tuple[float, float]]:
+    codes, labels = measures
+    least, most = np.full(len(labels), np.inf), np.full(len(labels), -np.inf)
+    np.fmin.at(least, codes, rows.value)
+    np.fmax.at(most, codes, rows.value)
+    share = np.zeros(len(labels), dtype=bool)
+    share[codes] = np.array([unit == "share" for unit in units])[unit_codes]
+    found = {}
+    for index, label in enumerate(labels):
+        default = UNBOUNDED
+        if share[index] and least[index] >= -1 and most[index] <= 1:
+            default = (0.0, 1.0) if least[index] >= 0 else (-1.0, 1.0)
+        found[label] = given.get(label, default)
+    return found

@@ -1,0 +1,122 @@
+"""Power of a paired comparison over grids, before a run."""
+
+import math
+from dataclasses import dataclass
+
+_MOST_GRIDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedDesign:
+    """Two conditions on the same grids with several trajectories each.
+
+    Attributes:
+        grids: number of grids G, >= 2.
+        trajectories: trajectories T of each condition on each grid, >= 1.
+        between: standard deviation over grids of the true difference, >= 0, in the measure's unit.
+        within: standard deviation of one trajectory's value around its grid's mean, >= 0, in the measure's unit
+            (``sqrt(p (1 - p))`` for a success rate p).
+
+    Raises:
+        ValueError: a number outside of its range, or both deviations 0.
+    """
+
+    grids: int
+    trajectories: int
+    between: float
+    within: float
+
+    def __post_init__(self) -> None:
+        finite = math.isfinite(self.between) and math.isfinite(self.within)
+        if self.grids < 2 or self.trajectories < 1 or not finite or min(self.between, self.within) < 0:
+            raise ValueError(f"a design needs grids >= 2, trajectories >= 1 and deviations >= 0, got {self}")
+        if self.between == 0 and self.within == 0:
+            raise ValueError("a design needs a deviation above 0, got between = within = 0: then any effect is seen")
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation over grids of the observed difference of means."""
+        return math.sqrt(self.between**2 + 2 * self.within**2 / self.trajectories)
+
+
+def power(design: PairedDesign, effect: float, *, level: float = 0.05) -> float:
+    """Return the chance that a two-sided paired t test over grids sees a true mean difference.
+
+    The signed-rank test needs about 5 % more grids where differences are normal, fewer where their tails are heavy.
+
+    Args:
+        design: grids, trajectories and deviations.
+        effect: the true mean difference, in the measure's unit.
+        level: two-sided level, in (0, 1).
+
+    Source: noncentral t distribution; Cohen, Statistical Power Analysis (1988), 2.
+    """
+    from scipy.special import nctdtr, stdtrit
+
+    if not (math.isfinite(effect) and 0 < level < 1):
+        raise ValueError(f"power needs a finite effect and a level inside (0, 1), got {effect!r} and {level!r}")
+    degrees = design.grids - 1
+    shift = abs(effect) * math.sqrt(design.grids) / design.deviation
+    edge = float(stdtrit(degrees, 1 - level / 2))
+    missed = float(nctdtr(degrees, shift, edge))
+    wrong_side = float(nctdtr(degrees, shift, -edge))
+    # scipy returns NaN far out in a tail, where the chance lies below 1e-15.
+    return 1 - (0.0 if math.isnan(missed) else missed) + (0.0 if math.isnan(wrong_side) else wrong_side)
+
+
+def minimum_detectable_effect(design: PairedDesign, *, chance: float = 0.8, level: float = 0.05) -> float:
+    """Return the smallest true mean difference that is seen with the given chance.
+
+    Args:
+        design: grids, trajectories and deviations.
+        chance: wanted power, above ``level`` and below 1.
+        level: two-sided level.
+
+    Returns:
+        The effect in the measure's unit, to a relative 1e-9.
+    """
+    _check_chance(chance, level)
+    low, high = 0.0, design.deviation
+    while power(design, high, level=level) < chance:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if power(design, middle, level=level) < chance else (low, middle)
+    return high
+
+
+def grids_needed(design: PairedDesign, effect: float, *, chance: float = 0.8, level: float = 0.05) -> int:
+    """Return the smallest number of grids with which an effect is seen with the given chance.
+
+    Args:
+        design: trajectories and deviations; its number of grids is not used.
+        effect: the true mean difference, not 0, in the measure's unit.
+        chance: wanted power.
+        level: two-sided level.
+
+    Raises:
+        ValueError: an effect of 0, or one that a million grids do not show.
+    """
+    _check_chance(chance, level)
+
+    def enough(grids: int) -> bool:
+        sized = PairedDesign(
+            grids=grids, trajectories=design.trajectories, between=design.between, within=design.within
+        )
+        return power(sized, effect, level=level) >= chance
+
+    high = 2
+    while not enough(high):
+        high *= 2
+        if effect == 0 or high > _MOST_GRIDS:
+            raise ValueError(f"the effect must be large enough for {_MOST_GRIDS} grids to show it, got {effect!r}")
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return max(high, 2)
+
+
+def _check_chance(chance: float, level: float) -> None:
+    if not 0 < level < chance < 1:
+        raise ValueError(f"the wanted power must lie between the level and 1, got power {chance!r}, level {level!r}")

@@ -1,0 +1,161 @@
+"""Paired comparisons: hand-computed cases, scipy as second oracle, laws."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats as scipy_stats
+
+from goalscope.stats import PairedComparison, equivalence, estimate_mean, paired_difference, signed_rank
+
+SHARE = (0.0, 1.0)
+small_differences = st.lists(st.sampled_from([-0.5, -0.25, 0.0, 0.25, 0.5, 0.75]), min_size=1, max_size=10)
+
+
+def _paired(differences: list[float], bounds: tuple[float, float] = (-1.0, 1.0)) -> PairedComparison:
+    grids = range(len(differences))
+    return paired_difference(differences, grids, [0.0] * len(differences), grids, unit="bits", bounds=bounds)
+
+
+def _literal_p(differences: list[float]) -> float:
+    """Go through all sign patterns of the ranks."""
+    kept = np.array([value for value in differences if value != 0])
+    ranks = scipy_stats.rankdata(np.abs(kept))
+    seen = abs(ranks[kept > 0].sum() - ranks.sum() / 2)
+    sums = [np.dot(signs, ranks) for signs in itertools.product([0, 1], repeat=len(kept))]
+    return float(np.mean(np.abs(np.array(sums) - ranks.sum() / 2) >= seen - 1e-9))
+
+
+@settings(max_examples=60, deadline=None)
+@given(small_differences)
+def test_exact_p_with_ties_and_zeros_is_the_count_of_all_sign_patterns(differences: list[float]) -> None:
+    found = signed_rank(differences)
+    assert found.p_value == pytest.approx(_literal_p(differences) if any(differences) else 1.0)
+    assert found.nonzero == sum(value != 0 for value in differences)
+
+
+@pytest.mark.parametrize("count", [6, 20, 45])
+def test_agrees_with_scipy_without_ties(count: int) -> None:
+    differences = np.random.default_rng(count).normal(0.3, 1, count)
+    found = signed_rank(differences)
+    oracle = scipy_stats.wilcoxon(differences, method="exact")
+    assert found.p_value == pytest.approx(oracle.pvalue)
+    assert min(found.positive, found.negative) == oracle.statistic
+    assert found.method == "exact"
+
+
+def test_many_pairs_use_the_normal_approximation_and_meet_the_exact_p() -> None:
+    differences = np.random.default_rng(1).normal(0.12, 1, 301)
+    many = signed_rank(differences)
+    assert many.method == "normal approximation"
+    exact = scipy_stats.wilcoxon(differences, method="exact").pvalue
+    assert many.p_value == pytest.approx(exact, rel=0.02)
+    tied = np.round(differences, 1)
+    tied = tied[tied != 0]
+    oracle = scipy_stats.wilcoxon(np.concatenate([tied, [0.1] * 20]), method="approx", correction=True)
+    assert signed_rank(np.concatenate([tied, [0.1] * 20])).p_value == pytest.approx(oracle.pvalue, rel=1e-6)
+
+
+def test_effect_has_a_sign_and_is_matched_pairs_rank_biserial() -> None:
+    # Ranks 1, 2, 3, 4 of which 2 is negative: (8 - 2) / 10.
+    assert signed_rank([1, -2, 3, 4]).effect == pytest.approx(0.6)
+    assert signed_rank([-1, 2, -3, -4]).effect == pytest.approx(-0.6)
+    assert signed_rank([0.1, 0.2]).effect == 1.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(small_differences)
+def test_exchanging_the_conditions_turns_the_signs(differences: list[float]) -> None:
+    forth, back = signed_rank(differences), signed_rank([-value for value in differences])
+    assert forth.p_value == back.p_value
+    assert (forth.positive, forth.negative) == (back.negative, back.positive)
+    assert forth.effect == -back.effect or (math.isnan(forth.effect) and math.isnan(back.effect))
+
+
+def test_too_few_non_zero_differences_are_said() -> None:
+    few = signed_rank([0.0] * 20 + [0.5] * 5)
+    assert few.p_value == pytest.approx(2 / 32)
+    assert "only 5 non-zero differences" in few.note
+    assert signed_rank([0.5] * 6).note == ""
+    none = signed_rank([0.0] * 20)
+    assert (none.p_value, none.nonzero) == (1.0, 0)
+    assert math.isnan(none.effect)
+    assert "no non-zero difference" in none.note
+
+
+def test_grids_without_partner_are_named_and_means_are_taken_within_grids() -> None:
+    found = paired_difference(
+        [1, 0, 1, 1, math.nan], ["x", "x", "y", "only a", "z"], [0, 0.5, 1], ["x", "y", "z"], unit="share", bounds=SHARE
+    )
+    assert found.labels == ("x", "y")
+    assert found.differences.tolist() == [0.5, 0.5]
+    assert (found.unpaired_a, found.unpaired_b, found.undefined) == (("only a",), ("z",), 1)
+    assert found.difference.value == 0.5
+    assert "without partner in b: only a" in str(found)
+    assert "without partner in a: z" in str(found)
+    with pytest.raises(ValueError, match="read-only"):
+        found.differences[0] = 1
+
+
+def test_no_common_grid_is_undefined_not_missing() -> None:
+    found = paired_difference([1.0], ["a"], [1.0], ["b"], unit="share", bounds=SHARE)
+    assert math.isnan(found.difference.value)
+    assert not equivalence(found, 0.1).equivalent
+    assert "no grid" in str(found)
+
+
+def test_interval_is_that_of_the_differences() -> None:
+    values = [0.2, -0.1, 0.4, 0.3, 0.0, 0.1]
+    bounds = (0.0, 1.0)
+    found = paired_difference(np.array(values) + 0.5, range(6), [0.5] * 6, range(6), unit="share", bounds=bounds)
+    oracle = estimate_mean(values, range(6), unit="share", bounds=(-1, 1))
+    assert [found.difference.low, found.difference.high] == pytest.approx([oracle.low, oracle.high])
+
+
+def test_equivalence_agrees_with_two_t_tests_on_symmetric_data() -> None:
+    differences = [-0.2, 0.3] * 10
+    found = equivalence(_paired(differences, (-math.inf, math.inf)), 0.2)
+    below = scipy_stats.ttest_1samp(differences, -0.2, alternative="greater").pvalue
+    above = scipy_stats.ttest_1samp(differences, 0.2, alternative="less").pvalue
+    assert found.p_value == pytest.approx(max(below, above), rel=1e-6)
+    assert found.equivalent == (max(below, above) <= 0.05)
+
+
+@settings(max_examples=30, deadline=None)
+@given(small_differences.filter(lambda values: len(values) > 1), st.sampled_from([0.1, 0.3, 0.6, 0.9]))
+def test_equivalence_and_its_interval_never_disagree(differences: list[float], margin: float) -> None:
+    comparison = _paired(differences)
+    found = equivalence(comparison, margin, level=0.05)
+    inner = estimate_mean(differences, range(len(differences)), unit="bits", bounds=comparison.bounds, confidence=0.9)
+    assert found.equivalent is (-margin < inner.low and inner.high < margin)
+    assert found.equivalent is (found.p_value <= 0.05)
+
+
+def test_thirty_equal_grids_show_equivalence_only_up_to_what_thirty_grids_can() -> None:
+    same = paired_difference([1.0] * 30, range(30), [1.0] * 30, range(30), unit="share", bounds=SHARE)
+    assert equivalence(same, 0.1).p_value == pytest.approx(0.9**30, rel=1e-6)
+    assert equivalence(same, 0.1).equivalent
+    assert not equivalence(same, 0.05).equivalent
+    unbounded = equivalence(_paired([0.0] * 30, (-math.inf, math.inf)), 0.1)
+    assert math.isnan(unbounded.p_value)
+    assert "undefined" in unbounded.note
+
+
+@pytest.mark.parametrize("margin", [0.0, -0.1, math.nan, math.inf])
+def test_a_margin_that_means_nothing_is_refused(margin: float) -> None:
+    with pytest.raises(ValueError, match="greatest difference that does not matter"):
+        equivalence(_paired([0.1, 0.2, 0.0]), margin)
+
+
+def test_bad_input_is_named() -> None:
+    with pytest.raises(ValueError, match=r"values_b must be finite and lie in \[0, 1\]"):
+        paired_difference([0.5], ["a"], [1.5], ["a"], unit="share", bounds=SHARE)
+    with pytest.raises(ValueError, match="clusters_a must be as long"):
+        paired_difference([0.5], ["a", "b"], [1.0], ["a"], unit="share")
+    with pytest.raises(ValueError, match="leave undefined pairs out"):
+        signed_rank([0.1, math.nan])
+    with pytest.raises(ValueError, match=r"inside \(0, 0.5\)"):
+        equivalence(_paired([0.1, 0.2]), 0.1, level=0.5)

@@ -1,0 +1,248 @@
+"""Estimates: hand-computed cases, second oracles, laws."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats as scipy_stats
+
+from goalscope.stats import UNBOUNDED, Estimate, estimate_mean, estimate_pooled, exact_binomial
+from goalscope.stats.intervals import mean_interval
+
+SHARE = (0.0, 1.0)
+unit_values = st.lists(st.sampled_from([0.0, 0.1, 0.3, 0.7, 1.0]), min_size=2, max_size=30)
+
+
+def test_mean_is_taken_within_grids_first() -> None:
+    found = estimate_mean([1, 1, 1, 0], ["a", "a", "a", "b"], unit="share", bounds=SHARE)
+    assert found.value == 0.5  # not 3 / 4
+    assert (found.n, found.clusters) == (4, 2)
+
+
+def test_undefined_values_are_left_out_and_counted() -> None:
+    found = estimate_mean([1, math.nan, 0.5, math.nan], ["a", "a", "b", "c"], unit="share", bounds=SHARE)
+    assert (found.value, found.n, found.clusters, found.undefined) == (0.75, 2, 2, 2)
+
+
+def test_ten_of_ten_has_the_exact_binomial_interval() -> None:
+    found = estimate_mean(np.ones(100), np.repeat(np.arange(10), 10), unit="share", bounds=SHARE)
+    assert found.low == pytest.approx(0.025 ** (1 / 10))
+    assert found.low == pytest.approx(exact_binomial(10, 10)[0])
+    assert round(found.low, 2) == 0.69
+    assert found.high == 1.0
+    assert found.method == "exact binomial"
+    none = estimate_mean(np.zeros(10), range(10), unit="share", bounds=SHARE)
+    assert [none.low, none.high] == pytest.approx([0.0, 1 - found.low])
+
+
+def test_agreement_inside_the_bounds_is_the_worst_case_over_all_distributions() -> None:
+    value, grids = 0.5, 10
+    found = estimate_mean([value] * grids, range(grids), unit="share", bounds=SHARE)
+    # Literal search: a share q shows the value, the rest sits at one bound, and ten draws agree with chance q**10.
+    share = np.linspace(0, 1, 200_001)
+    possible = share[share**grids >= 0.025]
+    assert found.low == pytest.approx(float((possible * value).min()), abs=1e-5)
+    assert found.high == pytest.approx(float((possible * value + 1 - possible).max()), abs=1e-5)
+    assert "no variance" in found.note
+
+
+def test_agreement_without_bounds_is_undefined_and_says_so() -> None:
+    found = estimate_mean([3.0] * 10, range(10), unit="steps")
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
+    assert "undefined" in found.note
+    assert "undefined" in str(found)
+
+
+@pytest.mark.parametrize(("values", "clusters", "word"), [([], [], "no grid"), ([1, 0], ["a", "a"], "one grid")])
+def test_fewer_than_two_grids_are_undefined(values: list[float], clusters: list[str], word: str) -> None:
+    found = estimate_mean(values, clusters, unit="share", bounds=SHARE)
+    assert not found.has_interval
+    assert math.isnan(found.high)
+    assert word in found.note
+
+
+def test_symmetric_values_give_the_plain_t_interval() -> None:
+    values = np.array([-1.0, 1.0] * 10)  # no skewness, kurtosis 1: all corrections vanish
+    found = estimate_mean(values, range(20), unit="bits")
+    oracle = scipy_stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert [found.low, found.high] == pytest.approx([oracle.low, oracle.high])
+
+
+def test_all_or_nothing_grids_give_the_wilson_interval_with_a_t_quantile() -> None:
+    values = np.array([1.0] * 8 + [0.0] * 2)
+    found = estimate_mean(values, range(10), unit="share", bounds=SHARE)
+    factor = float(scipy_stats.t.ppf(0.975, 9)) ** 2 / 9  # the unbiased variance over G is p (1 - p) / (G - 1)
+    roots = np.roots([1 + factor, -(2 * 0.8 + factor), 0.8**2])
+    assert [found.low, found.high] == pytest.approx(sorted(roots.tolist()))
+
+
+@pytest.mark.parametrize("bounds", [SHARE, (0.0, math.inf), UNBOUNDED])
+def test_ends_solve_the_equations_that_the_text_states(bounds: tuple[float, float]) -> None:
+    points = np.array([0.1, 0.4, 0.45, 0.7, 0.72, 0.8, 0.9, 1.0])
+    count, mean = len(points), points.mean()
+    skew = float(scipy_stats.skew(points)) / math.sqrt(count)
+    if bounds == SHARE:
+        skew *= 1 - float(points.var()) / (mean * (1 - mean))
+    kurtosis = float(scipy_stats.kurtosis(points, fisher=False))
+    quantile = float(scipy_stats.t.ppf(0.975, min(count - 1, 2 * count / (kurtosis - 1))))
+
+    def variance(mu: float) -> float:
+        return (mu - bounds[0] if math.isfinite(bounds[0]) else 1.0) * (bounds[1] - mu if bounds == SHARE else 1.0)
+
+    found = mean_interval(points, bounds=bounds, confidence=0.95)
+    for end, target in ((found.low, quantile), (found.high, -quantile)):
+        studentised = (mean - end) / float(scipy_stats.sem(points)) * math.sqrt(variance(mean) / variance(end))
+        hall = studentised + skew * studentised**2 / 3 + skew**2 * studentised**3 / 27 + skew / 6
+        assert hall == pytest.approx(target, abs=1e-9)
+
+
+def test_many_grids_agree_with_the_bootstrap_of_scipy() -> None:
+    rng = np.random.default_rng(5)
+    points = rng.beta(4, 2, 400)
+    found = estimate_mean(points, range(400), unit="share", bounds=SHARE)
+    oracle = scipy_stats.bootstrap((points,), np.mean, n_resamples=4000, method="BCa", rng=rng).confidence_interval
+    assert found.low == pytest.approx(oracle.low, abs=0.003)
+    assert found.high == pytest.approx(oracle.high, abs=0.003)
+
+
+@settings(max_examples=150, deadline=None)
+@given(unit_values, st.sampled_from([0.8, 0.9, 0.95, 0.99]))
+def test_interval_lies_in_the_bounds_holds_the_value_and_has_a_width(values: list[float], confidence: float) -> None:
+    found = estimate_mean(values, range(len(values)), unit="share", bounds=SHARE, confidence=confidence)
+    assert 0 <= found.low <= found.value <= found.high <= 1
+    assert found.high > found.low
+
+
+@settings(max_examples=100, deadline=None)
+@given(unit_values, st.integers(0, 2**32))
+def test_order_and_names_do_not_change_a_byte(values: list[float], seed: int) -> None:
+    clusters = [index % 7 for index in range(len(values))]
+    order = np.random.default_rng(seed).permutation(len(values)).tolist()
+    first = estimate_mean(values, clusters, unit="share", bounds=SHARE)
+    second = estimate_mean(
+        [values[index] for index in order], [f"grid {clusters[index]}" for index in order], unit="share", bounds=SHARE
+    )
+    assert repr(first) == repr(second)
+
+
+@settings(max_examples=100, deadline=None)
+@given(unit_values)
+def test_mirror_and_scale(values: list[float]) -> None:
+    points = np.array(values)
+    plain = mean_interval(points, bounds=SHARE, confidence=0.95)
+    mirrored = mean_interval(1 - points, bounds=SHARE, confidence=0.95)
+    assert [1 - mirrored.high, 1 - mirrored.low] == pytest.approx([plain.low, plain.high])
+    scaled = mean_interval(3 * points - 1, bounds=(-1.0, 2.0), confidence=0.95)
+    assert [scaled.low, scaled.high] == pytest.approx([3 * plain.low - 1, 3 * plain.high - 1])
+
+
+def test_one_sided_bounds_mirror_each_other() -> None:
+    points = np.array([0.1, 0.3, 0.2, 2.5, 0.0])
+    above = mean_interval(points, bounds=(0.0, math.inf), confidence=0.95)
+    below = mean_interval(-points, bounds=(-math.inf, 0.0), confidence=0.95)
+    assert [-below.high, -below.low] == pytest.approx([above.low, above.high])
+    assert above.low >= 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(unit_values)
+def test_higher_confidence_is_wider(values: list[float]) -> None:
+    inner, outer = (mean_interval(np.array(values), bounds=SHARE, confidence=level) for level in (0.8, 0.99))
+    assert outer.low <= inner.low
+    assert inner.high <= outer.high
+
+
+def test_pooled_ratio_by_hand() -> None:
+    above, below = np.array([3.0, 1.0, 8.0, 2.0]), np.array([4.0, 4.0, 8.0, 4.0])
+    found = estimate_pooled(above, below, range(4), unit="share", bounds=SHARE)
+    assert found.value == 14 / 20
+    points = 0.7 + (above - 0.7 * below) / 5.0
+    inner = mean_interval(points, bounds=SHARE, confidence=0.95)
+    assert (found.low, found.high) == (inner.low, inner.high)
+    assert "linearised" in found.method
+
+
+def test_pooled_with_equal_denominators_is_the_mean() -> None:
+    values = np.array([0.2, 0.9, 0.7, 0.6, 0.5])
+    pooled = estimate_pooled(values * 10, np.full(5, 10.0), range(5), unit="share", bounds=SHARE)
+    plain = estimate_mean(values, range(5), unit="share", bounds=SHARE)
+    assert (pooled.value, pooled.low, pooled.high) == pytest.approx((plain.value, plain.low, plain.high))
+
+
+def test_pooled_agreement_counts_grids_by_their_weight() -> None:
+    found = estimate_pooled([9.0, 1.0], [9.0, 1.0], ["a", "b"], unit="share", bounds=SHARE)
+    assert found.low == pytest.approx(0.025 ** (1 / (100 / 82)))
+    assert found.high == 1.0
+
+
+def test_pooled_leaves_out_empty_grids_and_undefined_pairs() -> None:
+    found = estimate_pooled(
+        [1.0, 0.0, math.nan, 2.0], [2.0, 0.0, 1.0, 2.0], ["a", "b", "c", "d"], unit="share", bounds=SHARE
+    )
+    assert (found.value, found.n, found.clusters, found.undefined) == (0.75, 2, 2, 1)
+    empty = estimate_pooled([0.0], [0.0], ["a"], unit="share", bounds=SHARE)
+    assert math.isnan(empty.value)
+    assert empty.clusters == 0
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "ends"), [(10, 10, (0.6915, 1.0)), (8, 10, (0.4439, 0.9748)), (0, 5, (0.0, 0.5218))]
+)
+def test_exact_binomial(successes: int, trials: int, ends: tuple[float, float]) -> None:
+    assert exact_binomial(successes, trials) == pytest.approx(ends, abs=5e-5)
+    oracle = scipy_stats.binomtest(successes, trials).proportion_ci(0.95, "exact")
+    assert exact_binomial(successes, trials) == pytest.approx((oracle.low, oracle.high))
+
+
+def test_text_of_an_estimate() -> None:
+    shown = Estimate(value=0.871, low=0.832, high=0.901, n=300, clusters=30, method="t", unit="share", confidence=0.95)
+    assert str(shown) == "0.87 [0.83, 0.90] (95 %, t over 30 grids, n = 300)"
+    assert str(replace(shown, note="few")) == "0.87 [0.83, 0.90] (95 %, t over 30 grids, n = 300; few)"
+    narrow = replace(shown, value=0.9514, low=0.9502, high=0.9531)
+    assert str(narrow).startswith("0.951 [0.950, 0.953]")
+
+
+@pytest.mark.parametrize("ends", [(0.5, 0.5), (0.6, 0.7), (0.7, 0.2), (math.nan, 0.7)])
+def test_an_estimate_refuses_width_zero_and_disorder(ends: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="width above 0"):
+        Estimate(value=0.5, low=ends[0], high=ends[1], n=5, clusters=5, method="t", unit="share")
+
+
+@pytest.mark.parametrize(
+    ("values", "bounds", "confidence", "message"),
+    [
+        ([0.5, 1.5], SHARE, 0.95, r"lie in \[0, 1\], got .*1.5.* at index 1"),
+        ([0.5, math.inf], UNBOUNDED, 0.95, "must be finite"),
+        ([0.5, 0.6], (1.0, 0.0), 0.95, "least < greatest"),
+        ([0.5, 0.6], SHARE, 95, "inside"),
+        ([0.5], SHARE, 0.95, "one grid a value"),
+        ([[0.5, 0.6]], SHARE, 0.95, r"shape \[N\]"),
+    ],
+)
+def test_bad_input_is_named(
+    values: npt.ArrayLike, bounds: tuple[float, float], confidence: float, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        estimate_mean(values, ["a", "b"], unit="share", bounds=bounds, confidence=confidence)
+
+
+@pytest.mark.parametrize(
+    ("values", "bounds", "words"),
+    [
+        ([0.2, 0.9, 0.5], SHARE, "fewer than 5 grids"),
+        ([1.0] * 9 + [0.5], SHARE, "mean near a bound"),
+        ([0.0, 1.0] * 6, SHARE, "all or nothing"),
+        ([0.4, 0.5, 0.7, 0.6], UNBOUNDED, "fewer than 10 grids"),
+        ([0.0] * 11 + [9.0], UNBOUNDED, "skewed"),
+        ([0.5, 0.6, 0.4, 0.9, 0.7] * 3, SHARE, ""),
+        ([0.5, 0.6, 0.4, 0.9, 0.7] * 8, UNBOUNDED, ""),
+    ],
+)
+def test_where_coverage_may_miss_the_note_says_so(values: list[float], bounds: tuple[float, float], words: str) -> None:
+    note = estimate_mean(values, range(len(values)), unit="share", bounds=bounds).note
+    assert (words in note) if words else note == ""

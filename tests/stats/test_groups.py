@@ -1,0 +1,93 @@
+"""Estimates by group against a literal slow version."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from goalscope.rows import Row, Rows
+from goalscope.stats import estimate_mean, estimate_rows
+
+
+def _rows(count: int = 400) -> Rows:
+    rng = np.random.default_rng(0)
+    return Rows.from_columns(
+        measure=rng.choice(["success", "entropy"], count).tolist(),
+        unit="share",
+        value=np.where(rng.random(count) < 0.1, np.nan, rng.random(count)),
+        grid_id=[f"grid {index}" for index in rng.integers(0, 12, count)],
+        tags={"agent": rng.choice(["zeta", "alpha"], count).tolist(), "size": rng.choice([11, 7, 9], count).tolist()},
+    )
+
+
+def test_groups_agree_with_a_literal_loop() -> None:
+    rows = _rows()
+    groups: dict[tuple[object, ...], tuple[list[float], list[str]]] = {}
+    for row in rows:
+        values, grids = groups.setdefault((row.measure, row.tags["agent"], row.tags["size"]), ([], []))
+        values.append(row.value)
+        grids.append(row.grid_id)
+    found = estimate_rows(rows)
+    assert len(found) == len(groups) == 12
+    for group in found:
+        values, grids = groups[tuple(group.key.values())]
+        assert group.estimate == estimate_mean(values, grids, unit="share", bounds=(0, 1))
+        assert list(group.key) == ["measure", "agent", "size"]
+    assert sum(group.estimate.undefined for group in found) == int(np.isnan(rows.value).sum())
+
+
+def test_order_is_natural_and_stable() -> None:
+    found = estimate_rows(_rows())
+    first = _rows()["agent"][0]
+    measures = list(dict.fromkeys(group.key["measure"] for group in found))
+    assert measures[0] == _rows().measure[0]
+    assert [group.key["size"] for group in found[:3]] == [7, 9, 11]
+    assert [group.key["agent"] for group in found[:6]] == [first] * 3 + [found[3].key["agent"]] * 3
+
+
+def test_order_of_mixed_labels() -> None:
+    labels = ["b", 10, None, 9, "a", 9.5]
+    rows = Rows.from_columns(measure="m", unit="bits", value=np.ones(6), grid_id=["g"] * 6, tags={"kind": labels})
+    assert [group.key["kind"] for group in estimate_rows(rows, by=("kind",))] == [None, 9, 9.5, 10, "a", "b"]
+
+
+def test_a_tag_that_no_row_has_is_none() -> None:
+    rows = Rows.from_rows([Row(measure="m", unit="bits", value=1.0, grid_id="g")])
+    assert estimate_rows(rows)[0].key == {"measure": "m", "agent": None, "size": None}
+    assert estimate_rows(rows.where(np.array([False]))) == []
+
+
+def test_bounds_given_or_by_unit() -> None:
+    rows = Rows.from_columns(
+        measure=["rate"] * 4 + ["change"] * 4 + ["entropy"] * 4,
+        unit=["share"] * 8 + ["bits"] * 4,
+        value=[1.0] * 4 + [-0.25] * 4 + [2.0] * 4,
+        grid_id=["a", "b", "c", "d"] * 3,
+    )
+    rate, change, entropy = (group.estimate for group in estimate_rows(rows, by=()))
+    agreeing = 0.025 ** (1 / 4)
+    assert [rate.low, rate.high] == pytest.approx([agreeing, 1.0])
+    assert [change.low, change.high] == pytest.approx(
+        [-0.25 * agreeing - (1 - agreeing), -0.25 * agreeing + 1 - agreeing]
+    )
+    assert math.isnan(entropy.low)
+    bounded = estimate_rows(rows, by=(), bounds={"entropy": (0.0, 2.0)})[2].estimate
+    assert [bounded.low, bounded.high] == pytest.approx([2 * agreeing, 2.0])
+    with pytest.raises(ValueError, match=r"lie in \[0, 1\]"):
+        estimate_rows(rows, by=(), bounds={"entropy": (0.0, 1.0)})
+
+
+def test_mixed_units_and_repeated_names_are_refused() -> None:
+    rows = Rows.from_columns(measure="m", unit=["bits", "nats"], value=[1.0, 2.0], grid_id=["a", "b"])
+    with pytest.raises(ValueError, match="share one unit"):
+        estimate_rows(rows, by=())
+    with pytest.raises(ValueError, match="each tag once"):
+        estimate_rows(rows, by=("size", "size"))
+
+
+def test_import_loads_no_scipy_stats() -> None:
+    code = "import sys, goalscope.stats; print([m for m in sys.modules if m.startswith('scipy')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
