@@ -12,15 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 _WORDS_PER_BLOCK = 4  # Philox-4x64 yields four 64-bit words for each value of its counter
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def _key(root_seed: int, names: tuple[str | int | float, ...]) -> int:
+def _digest(root_seed: int, names: tuple[str | int | float, ...]) -> bytes:
     if isinstance(root_seed, bool) or not isinstance(root_seed, int | np.integer):
         raise TypeError(f"a root seed must be a whole number, got {root_seed!r} of type {type(root_seed).__name__}")
     if not names:
         raise ValueError("a random stream must have at least one name, got none: name what the numbers are for")
-    text = json.dumps([int(root_seed), *names], separators=(",", ":"))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "little")
+    return hashlib.sha256(_encode([int(root_seed), *names]).encode()).digest()
+
+
+def _key(root_seed: int, names: tuple[str | int | float, ...]) -> int:
+    return int.from_bytes(_digest(root_seed, names)[:16], "little")
 
 
 def stream(root_seed: int, *names: str | int | float) -> np.random.Generator:
@@ -38,6 +42,19 @@ def stream(root_seed: int, *names: str | int | float) -> np.random.Generator:
         ValueError: no name is given.
     """
     return np.random.Generator(np.random.Philox(key=_key(root_seed, names)))
+
+
+def uniform(root_seed: int, *names: str | int | float) -> float:
+    """Return the one uniform number in [0, 1) that belongs to these names under this root seed.
+
+    For single draws: it is some twenty times faster than a generator. It comes from the part of the hash that `stream`
+    leaves alone, so it is independent of the stream of the same names.
+
+    Raises:
+        TypeError: the root seed is not an integer.
+        ValueError: no name is given.
+    """
+    return (int.from_bytes(_digest(root_seed, names)[16:24], "little") >> 11) * 2.0**-53
 
 
 def words(

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from goalscope.ident import content_id
-from goalscope.rng import stream
+from goalscope.rng import stream, uniform
 from goalscope.worlds.grid import Action, Grid
 
 
@@ -36,6 +36,10 @@ class Observation:
     def rng(self, *names: str | int) -> np.random.Generator:
         """Return the random stream of this very turn; it does not depend on the order of work."""
         return stream(self.seed, "turn", self.episode_id, self.step, self.attempt, *names)
+
+    def uniform(self, *names: str | int) -> float:
+        """Return one uniform number in [0, 1) of this very turn, independent of its stream and much faster."""
+        return uniform(self.seed, "turn", self.episode_id, self.step, self.attempt, *names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,9 @@ Failure = Literal["empty", "no JSON", "truncated", "unknown action", "two differ
 FAILURES: Final[tuple[Failure, ...]] = ("empty", "no JSON", "truncated", "unknown action", "two different actions")
 """The names of all failures, as they stand in stored steps."""
 
+PARSER_VERSION: Final = 1
+"""Raised whenever the same answer comes to be read as something else; it enters an agent's identity."""
+
 _ACTIONS = {action.name: action for action in Action}
 
 # A key `action` (quoted or not) and its value: a quoted text or a bare word. Every part is bounded or unambiguous, so

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -10,15 +11,28 @@ import numpy.typing as npt
 from goalscope.planning.shortest import solve
 from goalscope.rows import Rows
 from goalscope.runs.record import Episode, begin
+from goalscope.shapes import check_shape, freeze
 from goalscope.worlds.dynamics import State
 
 NO_ACTION = -1
 """Action of a turn that held none."""
 
+PROVENANCE = frozenset({"file", "source", "seed", "trajectory"})
+"""Tags that say where a single episode comes from, not under which condition it was made: they split no group."""
+
+_SHAPES = {
+    **dict.fromkeys(("episode_id", "agent", "outcome", "world_id", "grid_id"), "E"),
+    **dict.fromkeys(("length", "horizon", "optimal_length", "world"), "E"),
+    **dict.fromkeys(("episode", "step", "action", "distance", "after"), "N"),
+    "state": "N 3",
+    "optimal": "N 4",
+    "final": "E 3",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTable:
-    """Episodes as columns: E episodes, N steps, G worlds.
+    """Episodes as columns: E episodes, N steps, G worlds; all arrays are read-only.
 
     Attributes:
         episode_id, agent, outcome, world_id, grid_id: ``[E]`` text of each episode.
@@ -58,6 +72,17 @@ class StepTable:
     final: npt.NDArray[np.int64]
     episodes: tuple[Episode, ...]
 
+    def __post_init__(self) -> None:
+        sizes = {"E": len(self.episodes), "N": len(self.episode)}
+        for name, shape in _SHAPES.items():
+            column = getattr(self, name)
+            check_shape(name, column, shape, sizes)
+            object.__setattr__(self, name, freeze(column))
+        for name, column in self.tags.items():
+            check_shape(f"tag {name}", column, "E", sizes)
+        frozen = {name: freeze(column) for name, column in self.tags.items()}
+        object.__setattr__(self, "tags", MappingProxyType(frozen))
+
     @classmethod
     def from_episodes(cls, episodes: Iterable[Episode]) -> "StepTable":
         """Build the table; the optimal sets of each different world are computed once."""
@@ -71,10 +96,7 @@ class StepTable:
         state = _states([step.state for step in steps])
         final = _states([episode.final for episode in listed])
         episode_of = np.repeat(np.arange(len(listed)), length)
-        # The state after a step is the next step's state, or the final one.
-        following = np.concatenate([state[1:], np.zeros((1, 3), dtype=np.int64)])[: len(state)]
-        last = np.cumsum(length) - 1
-        following[last[length > 0]] = final[length > 0]
+        following = _following(state, final, length)
         count = len(steps)
         optimal = np.zeros((count, 4), dtype=bool)
         distance = np.full(count, -1, dtype=np.int64)
@@ -122,10 +144,18 @@ class StepTable:
     def is_optimal(self) -> npt.NDArray[np.bool_]:
         """``[N]`` whether the action is in the optimal set; a turn without an action is not."""
         taken = self.action >= 0
-        return taken & self.optimal[np.arange(len(self.action)), np.where(taken, self.action, 0)]
+        found: npt.NDArray[np.bool_] = taken & self.optimal[np.arange(len(taken)), np.where(taken, self.action, 0)]
+        return found
+
+    @property
+    def following(self) -> npt.NDArray[np.int64]:
+        """``[N, 3]`` int64 (row, col, phase) of the state after each action."""
+        return _following(self.state, self.final, self.length)
 
     def groups(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Group the episodes that share world and tags, the agent among them: the trajectories of one policy on a grid.
+
+        Tags of `PROVENANCE` do not count.
 
         Returns:
             ``[E]`` int64 group of each episode, and ``[K]`` int64 the first episode of each of the K groups.
@@ -133,7 +163,8 @@ class StepTable:
         keys: dict[tuple[Any, ...], int] = {}
         group = np.empty(len(self.length), dtype=np.int64)
         first: list[int] = []
-        columns = [self.world.tolist(), *(column.tolist() for column in self.tags.values())]
+        conditions = [column.tolist() for name, column in self.tags.items() if name not in PROVENANCE]
+        columns = [self.world.tolist(), *conditions]
         for index, key in enumerate(zip(*columns, strict=True)):
             if key not in keys:
                 keys[key] = len(keys)
@@ -162,7 +193,7 @@ class Measure(Protocol):
         ...
 
     def rows(self, table: StepTable) -> Rows:
-        """Return the measure's rows: one for each episode, or one for each group of `StepTable.groups`."""
+        """Return the measure's rows: one for each step, each episode, or each group of `StepTable.groups`."""
         ...
 
 
@@ -177,19 +208,59 @@ def episode_rows(table: StepTable, measure: str, unit: str, value: npt.ArrayLike
     )
 
 
-def group_rows(table: StepTable, measure: str, unit: str, value: npt.ArrayLike, first: npt.NDArray[np.int64]) -> Rows:
-    """Return one row for each group of episodes.
+def step_rows(
+    table: StepTable, measure: str, unit: str, value: npt.ArrayLike, tags: Mapping[str, npt.NDArray[np.object_]]
+) -> Rows:
+    """Return one row for each step.
+
+    Args:
+        value: ``[N]`` values, NaN where undefined.
+        tags: name -> ``[N]`` tags of the steps beside those of their episodes.
+    """
+    of = table.episode
+    return Rows.from_columns(
+        measure=measure,
+        unit=unit,
+        value=value,
+        grid_id=table.grid_id[of],
+        episode_id=table.episode_id[of],
+        step=table.step,
+        tags={**{name: column[of] for name, column in table.tags.items()}, **tags},
+    )
+
+
+def group_rows(
+    table: StepTable,
+    measure: str,
+    unit: str,
+    value: npt.ArrayLike,
+    first: npt.NDArray[np.int64],
+    tags: Mapping[str, npt.NDArray[np.object_]] | None = None,
+) -> Rows:
+    """Return one row for each group of episodes, or several where `first` repeats.
 
     Args:
         value: ``[K]`` values, NaN where undefined.
         first: ``[K]`` the first episode of each group, from `StepTable.groups`.
+        tags: name -> ``[K]`` tags of the rows beside those of the group; `PROVENANCE` is left out of the latter.
     """
-    tags = {name: column[first] for name, column in table.tags.items()}
+    shared = {name: column[first] for name, column in table.tags.items() if name not in PROVENANCE}
+    tags = {**shared, **(tags or {})}
     return Rows.from_columns(measure=measure, unit=unit, value=value, grid_id=table.grid_id[first], tags=tags)
 
 
 def _states(states: list[State]) -> npt.NDArray[np.int64]:
     return np.array([(*state.position, state.phase) for state in states], dtype=np.int64).reshape(len(states), 3)
+
+
+def _following(
+    state: npt.NDArray[np.int64], final: npt.NDArray[np.int64], length: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """The state after a step is the next step's state, or the final one of its episode."""
+    following = np.concatenate([state[1:], np.zeros((1, 3), dtype=np.int64)])[: len(state)]
+    last = np.cumsum(length) - 1
+    following[last[length > 0]] = final[length > 0]
+    return following
 
 
 def _text(values: Iterable[Any]) -> npt.NDArray[np.object_]:

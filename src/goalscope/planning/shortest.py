@@ -5,6 +5,7 @@ every action that brings the agent one step nearer (all ties); it is empty at th
 reached.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -108,6 +109,19 @@ def shortest_length(grid: Grid) -> int:
     state = settle(grid, grid.start)
     found = solve(grid).distance
     return int(found[min(state.phase, len(found) - 1), *state.position])
+
+
+def distances_to(walls: npt.NDArray[np.bool_], cells: Iterable[Position]) -> npt.NDArray[np.int64]:
+    """Return the number of steps from each cell to the nearest of some cells, over open cells alone.
+
+    Args:
+        walls: ``[H, W]`` bool, True where nobody can stand.
+        cells: the cells to reach, (row, col); walls among them count for nothing.
+
+    Returns:
+        ``[H, W]`` int64, -1 for walls and cells from which none can be reached.
+    """
+    return _spread(walls, {0: list(cells)})
 
 
 def distances_batch(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:

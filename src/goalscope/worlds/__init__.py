@@ -1,6 +1,52 @@
 """Worlds whose optimal policies are known exactly."""
 
-from goalscope.worlds.generate import GridBatch, generate, generate_batch
+from goalscope.worlds.dynamics import (
+    State,
+    initial_state,
+    phases,
+    settle,
+    shown,
+    step,
+    step_batch,
+    transitions,
+    transitions_batch,
+)
+from goalscope.worlds.fog import Fog, visible, visible_batch
+from goalscope.worlds.generate import GridBatch, generate, generate_batch, interior_walls
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
+from goalscope.worlds.layouts import LAYOUTS, control, key_door, key_no_door, layout, layout_series, two_path
+from goalscope.worlds.transform import IDENTITY, TRANSFORMS, Transform, transform
 
-__all__ = ["ACTIONS", "Action", "Grid", "GridBatch", "Position", "generate", "generate_batch"]
+__all__ = [
+    "ACTIONS",
+    "IDENTITY",
+    "LAYOUTS",
+    "TRANSFORMS",
+    "Action",
+    "Fog",
+    "Grid",
+    "GridBatch",
+    "Position",
+    "State",
+    "Transform",
+    "control",
+    "generate",
+    "generate_batch",
+    "initial_state",
+    "interior_walls",
+    "key_door",
+    "key_no_door",
+    "layout",
+    "layout_series",
+    "phases",
+    "settle",
+    "shown",
+    "step",
+    "step_batch",
+    "transform",
+    "transitions",
+    "transitions_batch",
+    "two_path",
+    "visible",
+    "visible_batch",
+]

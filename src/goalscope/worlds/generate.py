@@ -67,7 +67,7 @@ def check_density(density: float) -> float:
     number = isinstance(density, int | float | np.integer | np.floating) and not isinstance(density, bool)
     if not number or not 0 <= density <= 1:
         raise ValueError(f"density must be a number from 0 (empty room) to 1 (maze), got {density!r}")
-    return float(density)
+    return float(density) + 0.0  # -0.0 becomes 0.0: equal densities name one series
 
 
 def interior_walls(size: int, density: float) -> int:
@@ -95,11 +95,14 @@ def generate(size: int = 11, density: float = 0.6, *, rng: np.random.Generator, 
     """
     each = _words_needed(check_size(size))
     wanted = _check_distance(size, minimum_distance)
-    for _ in range(_MOST_ATTEMPTS):
-        drawn = rng.integers(0, 2**64, size=(1, each), dtype=np.uint64)
+    count, drawn_so_far = 1, 0
+    while drawn_so_far < _MOST_ATTEMPTS:
+        drawn = rng.integers(0, 2**64, size=(count, each), dtype=np.uint64)
         batch, accepted = _build(size, check_density(density), wanted, drawn)
-        if accepted[0]:
-            return batch[0]
+        if accepted.any():
+            return batch[int(accepted.argmax())]
+        drawn_so_far += count
+        count = 32  # one world that is too short is seldom the last: draw the next ones together
     raise _too_far(size, density, wanted)
 
 
@@ -125,15 +128,17 @@ def generate_batch(
     each = _words_needed(check_size(size))
     density = check_density(density)
     wanted = _check_distance(size, minimum_distance)
-    names = (name, size, density, wanted)
+    for label, value in (("count", count), ("first", first)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+            raise ValueError(f"{label} must be a whole number >= 0, got {value!r}")
+    names = (name, int(size), density, wanted)
     parts = []
     for begin in range(first, first + count, _CHUNK):
         length = min(_CHUNK, first + count - begin)
         drawn = words(seed, *names, first=begin, count=length, each=each)
         batch, accepted = _build(size, density, wanted, drawn)
         parts.append(batch)
-        for index in np.flatnonzero(~accepted):
-            _redraw(batch, int(index), seed, names, begin + int(index), size, density, wanted)
+        _redraw(batch, np.flatnonzero(~accepted), seed, names, begin)
     if not parts:
         return GridBatch(
             walls=np.zeros((0, size, size), dtype=bool), start=np.zeros((0, 2), int), goal=np.zeros((0, 2), int)
@@ -147,22 +152,25 @@ def generate_batch(
 
 def _redraw(
     batch: GridBatch,
-    index: int,
+    missed: npt.NDArray[np.int64],
     seed: int,
-    names: tuple[str | int | float, ...],
-    world: int,
-    size: int,
-    density: float,
-    wanted: int,
+    names: tuple[str, int, float, int],
+    begin: int,
 ) -> None:
-    """Replace one world of a batch by its next attempt that is long enough."""
+    """Replace worlds of a batch, each by its own next attempt that is long enough."""
+    _, size, density, wanted = names
+    each = _words_needed(size)
     for attempt in range(1, _MOST_ATTEMPTS):
-        drawn = words(seed, *names, first=world, count=1, each=_words_needed(size), attempt=attempt)
-        single, accepted = _build(size, density, wanted, drawn)
-        if accepted[0]:
-            batch.walls[index], batch.start[index], batch.goal[index] = single.walls[0], single.start[0], single.goal[0]
+        if len(missed) == 0:
             return
-    raise _too_far(size, density, wanted)
+        drawn = [words(seed, *names, first=begin + i, count=1, each=each, attempt=attempt) for i in missed.tolist()]
+        again, accepted = _build(size, density, wanted, np.concatenate(drawn))
+        found = missed[accepted]
+        batch.walls[found], batch.start[found] = again.walls[accepted], again.start[accepted]
+        batch.goal[found] = again.goal[accepted]
+        missed = missed[~accepted]
+    if len(missed):
+        raise _too_far(size, density, wanted)
 
 
 def _check_distance(size: int, minimum_distance: int) -> int:
@@ -210,7 +218,7 @@ def _build(
     )
     if minimum_distance == 1:
         return batch, np.ones(len(batch), dtype=bool)
-    return batch, _lengths(batch) >= minimum_distance
+    return batch, path_lengths(batch) >= minimum_distance
 
 
 def _carve(size: int, halves: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
@@ -327,8 +335,8 @@ def _draw_ends(
     return (rank > first[:, None]).argmax(axis=1), (rank > second[:, None]).argmax(axis=1)
 
 
-def _lengths(batch: GridBatch) -> npt.NDArray[np.int64]:
-    """Return the number of steps from start to goal of each grid, ``[B]``, by growing a set of reached cells."""
+def path_lengths(batch: GridBatch) -> npt.NDArray[np.int64]:
+    """Return the number of steps from start to goal of each grid, ``[B]``; they must be connected."""
     count, size, _ = batch.walls.shape
     reached = np.zeros((count, size, size), dtype=bool)
     each = np.arange(count)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.ident import content_id
 from goalscope.shapes import freeze
 
 Position = tuple[int, int]
@@ -145,11 +144,6 @@ class Grid:
     def at(self, **changes: Any) -> "Grid":
         """Return the same grid with some attributes changed, e.g. ``grid.at(start=(3, 4))``."""
         return replace(self, **changes)
-
-    @property
-    def world_id(self) -> str:
-        """Content id of the grid: equal for equal grids, whoever generated them."""
-        return content_id("world", self.render())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Grid):

@@ -70,9 +70,13 @@ def _cells(text: str | Sequence[str] | Sequence[Sequence[str]]) -> list[tuple[in
     """Return (line number, cells) of each row with the labels checked and taken off."""
     lines = text.splitlines() if isinstance(text, str) else list(text)
     split = [(number, _split(line, number)) for number, line in enumerate(lines, start=1)]
-    split = [(number, tokens) for number, tokens in split if tokens]
-    if not split:
+    filled = [index for index, (_, tokens) in enumerate(split) if tokens]
+    if not filled:
         raise ValueError("a grid must have at least one row, got an empty text")
+    split = split[filled[0] : filled[-1] + 1]
+    for number, tokens in split:
+        if not tokens:
+            raise ValueError(f"the rows of a grid must follow one another, got a blank line as line {number}")
     if not _is_label(split[0][1][0]):
         return _unspaced(split)
     header = split[0][1]

@@ -1,0 +1,335 @@
+"""Agents whose goal we planted: the ground truth that every measure is checked against.
+
+Each one has an exact distribution over actions for every observation (`ScriptedAgent.probabilities`), from which its
+actions are drawn with the random number of the turn. They keep no state: an interrupted episode resumes exactly.
+Where nothing is left to do (no goal to be seen or reached) all four actions are equally likely.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.agents.agent import Observation, Turn
+from goalscope.planning.shortest import distances_to, optimal_batch, solve
+from goalscope.rng import uniform
+from goalscope.shapes import freeze
+from goalscope.worlds.grid import ACTIONS, Grid, Position
+
+Distribution = npt.NDArray[np.float64]
+
+_UNIFORM: Distribution = freeze(np.full(4, 0.25))
+_CORNERS = ("top-left", "top-right", "bottom-left", "bottom-right")
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedAgent(ABC):
+    """An agent with a known goal and an exact distribution over actions.
+
+    Attributes:
+        name: short name, as tables show it; made from the kind and its parameters where none is given.
+    """
+
+    kind: ClassVar[str]
+    version: ClassVar[int] = 1
+    """Number of the behaviour: raised whenever the same parameters come to mean other actions."""
+    journalled: ClassVar[bool] = False
+
+    name: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            given = ", ".join(str(value) for value in self._parameters().values())
+            object.__setattr__(self, "name", f"{self.kind}({given})" if given else self.kind)
+
+    @abstractmethod
+    def probabilities(self, observation: Observation) -> Distribution:
+        """Return the probability of each action, ``[4]`` in the order of `Action`.
+
+        Raises:
+            ValueError: the observation's grid shows no agent.
+        """
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return kind, version and parameters; the name does not enter, since it changes no action."""
+        return {"kind": self.kind, "version": self.version, **self._parameters()}
+
+    def act(self, observations: Sequence[Observation]) -> list[Turn]:
+        """Draw one action for each observation from its distribution."""
+        return [self._turn(observation) for observation in observations]
+
+    def _turn(self, observation: Observation) -> Turn:
+        cumulative = list(accumulate(self.probabilities(observation).tolist()))
+        drawn = observation.uniform() * cumulative[3]  # the sum may miss 1 by a rounding error
+        return Turn(action=next(action for action in ACTIONS if drawn < cumulative[action]))
+
+    def _parameters(self) -> dict[str, Any]:
+        return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "name"}
+
+
+@dataclass(frozen=True, slots=True)
+class Optimal(ScriptedAgent):
+    """Takes each action of a shortest path to the goal with equal probability.
+
+    Under fog it plans over the cells it has seen: to the goal where a way is known, else to the nearest hidden cell,
+    else to the key. That is a sensible explorer, not the optimal policy of the whole grid.
+    """
+
+    kind: ClassVar[str] = "optimal"
+
+    def probabilities(self, observation: Observation) -> Distribution:
+        """Return the uniform distribution over the optimal actions of what it sees."""
+        return _look_up(_plan_optimal, observation)
+
+
+@dataclass(frozen=True, slots=True)
+class EpsilonGreedy(ScriptedAgent):
+    """Acts uniformly at random with probability epsilon, else as `Optimal` does.
+
+    Args:
+        epsilon: probability of a random action, in [0, 1]; its expected accuracy in a state with k optimal actions is
+            ``(1 - epsilon) + epsilon * k / 4``.
+    """
+
+    kind: ClassVar[str] = "epsilon-greedy"
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", _probability("epsilon", self.epsilon))
+        ScriptedAgent.__post_init__(self)
+
+    def probabilities(self, observation: Observation) -> Distribution:
+        """Return the mixture of the uniform and the optimal distribution."""
+        return (1 - self.epsilon) * _look_up(_plan_optimal, observation) + self.epsilon * _UNIFORM
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform(ScriptedAgent):
+    """Takes each of the four actions with probability 1/4: no goal at all."""
+
+    kind: ClassVar[str] = "random"
+
+    def probabilities(self, observation: Observation) -> Distribution:
+        """Return 1/4 for each action."""
+        _standing(observation)
+        return _UNIFORM
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLured(ScriptedAgent):
+    """Goes to the key while one lies in the grid, then to the goal.
+
+    Its way to the key avoids the goal, which would end the episode. Where no key is seen, or none can be reached so, it
+    acts as `Optimal` does.
+    """
+
+    kind: ClassVar[str] = "key-lured"
+
+    def probabilities(self, observation: Observation) -> Distribution:
+        """Return the uniform distribution over the shortest ways to the key, or to the goal without one."""
+        return _look_up(_plan_key, observation)
+
+
+@dataclass(frozen=True, slots=True)
+class WrongGoal(ScriptedAgent):
+    """Goes to a place of its own instead of the goal, and stays there.
+
+    It goes to the cell nearest to its target (in rows plus columns; ties by row, then by column) among those that it
+    can reach without entering the goal's cell, which would end the episode. There it stays by walking into a wall, the
+    edge or a locked door; without one next to it, it steps away and back. Hidden cells count as open until seen.
+
+    Args:
+        target: a corner ("top-left", "top-right", "bottom-left", "bottom-right") or a cell (row, col).
+    """
+
+    kind: ClassVar[str] = "wrong-goal"
+    target: str | Position = "top-right"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "target", _target(self.target))
+        ScriptedAgent.__post_init__(self)
+
+    def probabilities(self, observation: Observation) -> Distribution:
+        """Return the uniform distribution over the shortest ways to its own target."""
+        grid = observation.grid
+        if isinstance(self.target, str):
+            vertical, horizontal = self.target.split("-")
+            aim = (0 if vertical == "top" else grid.height - 1, 0 if horizontal == "left" else grid.width - 1)
+        else:
+            aim = grid.check_cell(self.target, "the target of a wrong-goal agent")
+        return _look_up(_plan_place, observation, aim)
+
+
+@dataclass(frozen=True, slots=True)
+class Forgetful(ScriptedAgent):
+    """Forgets its goal for whole blocks of steps: an optimal agent whose errors come in bursts.
+
+    Time is cut into blocks of `span` steps. Whether a block is forgotten is drawn from a stream of the episode and the
+    block; a forgotten block is acted uniformly at random, another one as by `Optimal`. Over many episodes it errs as
+    often in each state as `EpsilonGreedy` with epsilon = probability, but not independently from step to step.
+
+    Args:
+        probability: probability that a block is forgotten, in [0, 1].
+        span: steps of a block, >= 1.
+    """
+
+    kind: ClassVar[str] = "forgetful"
+    probability: float
+    span: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "probability", _probability("probability", self.probability))
+        if isinstance(self.span, bool) or not isinstance(self.span, int | np.integer) or self.span < 1:
+            raise ValueError(f"span must be a whole number of steps >= 1, got {self.span!r}")
+        object.__setattr__(self, "span", int(self.span))
+        ScriptedAgent.__post_init__(self)
+
+    def probabilities(self, observation: Observation) -> Distribution:
+        """Return the distribution of this step, given whether its block is a forgotten one."""
+        _standing(observation)
+        return _UNIFORM if self.forgotten(observation) else _look_up(_plan_optimal, observation)
+
+    def forgotten(self, observation: Observation) -> bool:
+        """Return whether the goal is forgotten in the block of this step."""
+        block = observation.step // self.span
+        return uniform(observation.seed, "forgotten block", observation.episode_id, block) < self.probability
+
+
+SCRIPTED: dict[str, type[ScriptedAgent]] = {
+    agent.kind: agent for agent in (Optimal, EpsilonGreedy, Uniform, KeyLured, WrongGoal, Forgetful)
+}
+"""The scripted agents by the kind that a study names."""
+
+
+def _probability(name: str, value: Any) -> float:
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not number or not 0 <= value <= 1:
+        raise ValueError(f"{name} must be a probability from 0 to 1, got {value!r}")
+    return float(value)
+
+
+def _target(target: Any) -> str | Position:
+    if isinstance(target, str):
+        if target in _CORNERS:
+            return target
+    elif isinstance(target, Sequence) and len(target) == 2 and all(_index(item) for item in target):
+        return int(target[0]), int(target[1])
+    raise ValueError(
+        f"target must be one of {', '.join(_CORNERS)} or a cell (row, col) with row and col >= 0, got {target!r}"
+    )
+
+
+def _index(item: Any) -> bool:
+    return isinstance(item, int | np.integer) and not isinstance(item, bool) and bool(item >= 0)
+
+
+def _standing(observation: Observation) -> Position:
+    if observation.grid.start is None:
+        raise ValueError(f"an agent must see its own cell (A) to act, got a grid without one:\n{observation.grid}")
+    return observation.grid.start
+
+
+def _look_up(plan: Callable[..., Distribution], observation: Observation, *arguments: Position) -> Distribution:
+    return _entry(plan, observation.grid, _standing(observation), observation.carrying_key, *arguments)
+
+
+@lru_cache(maxsize=65536)
+def _entry(
+    plan: Callable[..., Distribution], grid: Grid, position: Position, carrying_key: bool, *arguments: Position
+) -> Distribution:
+    """Return the entry of a plan; grids that differ by the agent's cell alone share their plan."""
+    cell: Distribution = plan(grid.at(start=None), carrying_key, *arguments)[position]
+    return cell
+
+
+@lru_cache(maxsize=4096)
+def _plan_optimal(grid: Grid, carrying_key: bool) -> Distribution:
+    """Return ``[H, W, 4]``: the distribution of `Optimal` at each cell."""
+    phase = int(carrying_key)
+    known = grid if grid.fog is None else grid.at(walls=grid.walls | grid.fog, fog=None)
+    sets = np.zeros((*grid.walls.shape, 4), dtype=bool)
+    if grid.goal is not None:
+        found = solve(known).optimal
+        sets = found[min(phase, len(found) - 1)]
+    if grid.fog is not None:
+        solid = _solid(grid, carrying_key)
+        sets = _else(sets, _towards(solid, [(int(row), int(col)) for row, col in np.argwhere(grid.fog)]))
+        sets = _else(sets, _towards(solid | grid.fog, [] if grid.key is None else [grid.key]))
+    return _even(sets)
+
+
+@lru_cache(maxsize=4096)
+def _plan_key(grid: Grid, carrying_key: bool) -> Distribution:
+    """Return ``[H, W, 4]``: the distribution of `KeyLured` at each cell."""
+    plan = _plan_optimal(grid, carrying_key)
+    if grid.key is None:
+        return plan
+    solid = _solid(grid, carrying_key)
+    if grid.fog is not None:
+        solid |= grid.fog
+    if grid.goal is not None:
+        solid[grid.goal] = True
+    sets = _towards(solid, [grid.key])
+    lured = sets.any(axis=-1, keepdims=True)
+    return np.where(lured, _even(sets), plan)
+
+
+@lru_cache(maxsize=4096)
+def _plan_place(grid: Grid, carrying_key: bool, aim: Position) -> Distribution:
+    """Return ``[H, W, 4]``: the distribution of `WrongGoal` at each cell."""
+    blocked = _solid(grid, carrying_key)
+    solid = blocked.copy()
+    if grid.goal is not None:
+        solid[grid.goal] = True
+    sets = np.zeros((*solid.shape, 4), dtype=bool)
+    waiting = ~solid
+    while waiting.any():  # one pass for each part of the grid that can be walked without entering the goal
+        begin = np.argwhere(waiting)[0]
+        part = distances_to(solid, [(int(begin[0]), int(begin[1]))]) >= 0
+        rows, cols = np.nonzero(part)
+        nearest = int(np.argmin(np.abs(rows - aim[0]) + np.abs(cols - aim[1])))  # ties: first by row, then by column
+        place = int(rows[nearest]), int(cols[nearest])
+        sets[part] = _towards(solid, [place])[part]
+        sets[place] = _staying(blocked, solid, place)
+        waiting &= ~part
+    return _even(sets)
+
+
+def _staying(blocked: npt.NDArray[np.bool_], solid: npt.NDArray[np.bool_], place: Position) -> npt.NDArray[np.bool_]:
+    """Return ``[4]``: the actions that change nothing, or those that step aside where there is no such action."""
+    stay, aside = np.zeros(4, dtype=bool), np.zeros(4, dtype=bool)
+    for action in ACTIONS:
+        row, col = place[0] + action.delta[0], place[1] + action.delta[1]
+        inside = 0 <= row < blocked.shape[0] and 0 <= col < blocked.shape[1]
+        stay[action] = not inside or blocked[row, col]
+        aside[action] = inside and not solid[row, col]
+    return _else(stay, aside)
+
+
+def _solid(grid: Grid, carrying_key: bool) -> npt.NDArray[np.bool_]:
+    """Return ``[H, W]``, a copy: walls, and the locked door for who has no key."""
+    solid = grid.walls.copy()
+    if grid.door is not None and not carrying_key:
+        solid[grid.door] = True
+    return solid
+
+
+def _towards(solid: npt.NDArray[np.bool_], cells: list[Position]) -> npt.NDArray[np.bool_]:
+    """Return ``[H, W, 4]``: the actions that lead nearer to the nearest of some cells."""
+    return optimal_batch(distances_to(solid, cells))
+
+
+def _else(sets: npt.NDArray[np.bool_], fallback: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return the sets, those of the fallback where a set is empty."""
+    return np.where(sets.any(axis=-1, keepdims=True), sets, fallback)
+
+
+def _even(sets: npt.NDArray[np.bool_]) -> Distribution:
+    """Return the uniform distribution over each set ``[..., 4]``, over all four actions where it is empty."""
+    full = _else(sets, np.ones(4, dtype=bool))
+    return freeze(full / full.sum(axis=-1, keepdims=True))

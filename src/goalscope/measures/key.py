@@ -1,0 +1,130 @@
+"""Keys: accuracy by stage, how often the key is picked up, and whether errors lead towards it.
+
+All of them emit rows only where they mean something: stages on worlds with a door, the rest on worlds with a key and on
+their matched controls. A control is a world of the same cluster with the same walls, start and goal but no key; its
+figures are taken at the cell where the key of its twin lies.
+
+Source: behavioural and representational evaluation, section 4.3 and Table 1.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.measures.measure import Measure, StepTable, episode_rows, group_rows
+from goalscope.measures.performance import per_episode, ratio
+from goalscope.planning.shortest import distances_to
+from goalscope.rows import Rows
+from goalscope.worlds.grid import Grid, Position
+
+Stage = Literal["key", "door", "goal"]
+STAGES: tuple[Stage, ...] = ("key", "door", "goal")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageAccuracy:
+    """Share of optimal turns on the way to the key, from there to the door, and from there to the goal.
+
+    One row for each episode on a world with a door; NaN for an episode that never was in the stage.
+
+    Attributes:
+        stage: "key" (before it is picked up), "door" (with the key, the door locked), "goal" (the door open).
+    """
+
+    stage: Stage
+    unit: str = "share"
+    bounds: tuple[float, float] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        if self.stage not in STAGES:
+            raise ValueError(f"stage must be one of {', '.join(STAGES)}, got {self.stage!r}")
+
+    @property
+    def name(self) -> str:
+        """The quantity with its stage."""
+        return f"accuracy on the way to the {self.stage}"
+
+    def rows(self, table: StepTable) -> Rows:
+        """Return the share for each episode on a world with a door."""
+        within = (table.state[:, 2] == STAGES.index(self.stage)) & table.optimal.any(axis=1)
+        value = ratio(per_episode(table, within & table.is_optimal), per_episode(table, within))
+        doors = np.array([episode.world.grid.door is not None for episode in table.episodes], dtype=bool)
+        return episode_rows(table, self.name, self.unit, value).where(doors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPickup:
+    """Whether the agent came to the key's cell; one row for each episode on a world with a key or its control."""
+
+    name: str = "key pickup"
+    unit: str = "share"
+    bounds: tuple[float, float] = (0.0, 1.0)
+
+    def rows(self, table: StepTable) -> Rows:
+        """Return 1 or 0 for each such episode."""
+        cell, known = _key_cells(table)
+        passed = per_episode(table, (table.state[:, :2] == cell[table.episode]).all(axis=1)) > 0
+        passed |= (table.final[:, :2] == cell).all(axis=1)
+        return episode_rows(table, self.name, self.unit, passed.astype(np.float64)).where(known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyAttraction:
+    """Share of the non-optimal actions that approach the key, before it is reached; one row a group.
+
+    An action approaches the key when the shortest way to it, with the door locked, is shorter afterwards. Turns without
+    an action are no actions. A group without non-optimal actions is undefined.
+    """
+
+    name: str = "key attraction bias"
+    unit: str = "share"
+    bounds: tuple[float, float] = (0.0, 1.0)
+
+    def rows(self, table: StepTable) -> Rows:
+        """Return the share for each group on a world with a key or its control."""
+        group, first = table.groups()
+        cell, known = _key_cells(table)
+        at_key = (table.state[:, :2] == cell[table.episode]).all(axis=1)
+        begin = np.cumsum(table.length) - table.length
+        reached = np.concatenate([[0], np.cumsum(at_key)])
+        before = reached[1:] == reached[begin][table.episode]  # neither this step nor an earlier one stands at the key
+        wrong = before & known[table.episode] & table.optimal.any(axis=1) & (table.action >= 0) & ~table.is_optimal
+        nearer = np.zeros(len(wrong), dtype=bool)
+        following = table.following
+        world_of = table.world[table.episode]
+        for world in np.unique(world_of[wrong]).tolist():
+            mine = np.flatnonzero(wrong & (world_of == world))
+            index = int(table.episode[mine[0]])
+            field = _way_to(table.episodes[index].world.grid, (int(cell[index, 0]), int(cell[index, 1])))
+            now, then = (field[where[mine, 0], where[mine, 1]] for where in (table.state, following))
+            nearer[mine] = (then >= 0) & (then < now)
+        of = group[table.episode]
+        value = ratio(*(np.bincount(of[mask], minlength=len(first)) for mask in (nearer, wrong)))
+        return group_rows(table, self.name, self.unit, value, first).where(known[first])
+
+
+def _way_to(grid: Grid, key: Position) -> npt.NDArray[np.int64]:
+    solid = grid.walls.copy()
+    if grid.door is not None:
+        solid[grid.door] = True
+    return distances_to(solid, [key])
+
+
+def _key_cells(table: StepTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the key's cell for each episode, ``[E, 2]``, and whether its world has one or is a control, ``[E]``."""
+    _, first = np.unique(table.world, return_index=True)
+    worlds = [table.episodes[index].world for index in first]
+    twins = {(world.grid_id, world.grid.at(key=None)): world.grid.key for world in worlds if world.grid.key is not None}
+    cells = np.full((len(worlds), 2), -1, dtype=np.int64)
+    for index, world in enumerate(worlds):
+        key = world.grid.key if world.grid.key is not None else twins.get((world.grid_id, world.grid))
+        if key is not None:
+            cells[index] = key
+    cells = cells[table.world]
+    return cells, cells[:, 0] >= 0
+
+
+KEY: tuple[Measure, ...] = (*(StageAccuracy(stage=stage) for stage in STAGES), KeyPickup(), KeyAttraction())
+"""What keys and doors do to behaviour."""

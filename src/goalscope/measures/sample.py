@@ -1,0 +1,159 @@
+"""Small sets of episodes of scripted agents, to check and to try out measures on."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from goalscope.agents.agent import Agent, Observation, agent_id
+from goalscope.agents.scripted import EpsilonGreedy, Forgetful, KeyLured, Optimal, Uniform, WrongGoal
+from goalscope.ident import content_id
+from goalscope.planning.shortest import shortest_length
+from goalscope.rng import stream, uniform
+from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
+from goalscope.worlds.dynamics import State, shown, step
+from goalscope.worlds.generate import generate_batch
+from goalscope.worlds.grid import Action, Grid
+from goalscope.worlds.layouts import key_door, two_path
+from goalscope.worlds.transform import Transform
+
+HORIZON_FACTOR = 1.5
+
+
+def roll_out(
+    agent: Agent,
+    world: World,
+    *,
+    seed: int,
+    trajectories: int = 10,
+    horizon: int | None = None,
+    invalid: float = 0.0,
+) -> list[Episode]:
+    """Let an agent act on one fully observed world, in memory and without a store.
+
+    Args:
+        agent: who acts.
+        world: where; fog is not taken into account.
+        seed: root seed.
+        trajectories: number of episodes.
+        horizon: most actions of an episode; ceil(1.5 x shortest path) by default.
+        invalid: probability that a turn is replaced by one without an action, as an unparsable answer would be.
+    """
+    most = horizon if horizon is not None else math.ceil(HORIZON_FACTOR * shortest_length(world.grid))
+    who, found = agent_id(agent), list[Episode]()
+    views: dict[State, Grid] = {}
+    for number in range(trajectories):
+        spec = EpisodeSpec(world_id=world.id, agent_id=who, trajectory=number, seed=seed, horizon=most)
+
+        def answer(index: int, state: State, spec: EpisodeSpec = spec) -> Action | None:
+            if uniform(seed, "invalid turn", spec.id, index) < invalid:
+                return None
+            if state not in views:
+                views[state] = shown(world.grid, state)
+            observation = Observation(
+                grid=views[state],
+                carrying_key=state.carrying_key,
+                step=index,
+                episode_id=spec.id,
+                seed=seed,
+            )
+            return agent.act([observation])[0].action
+
+        found.append(_walk(spec, world, agent.name, answer, most))
+    return found
+
+
+def play(
+    world: World,
+    actions: Sequence[Action | None],
+    *,
+    agent: str = "played",
+    trajectory: int = 0,
+    horizon: int | None = None,
+) -> Episode:
+    """Return the episode of given actions, to work out by hand what a measure must say.
+
+    Args:
+        world: where.
+        actions: one entry a turn, None for a turn without an action; what follows the goal is left out.
+        agent: name of the agent.
+        trajectory: number of the trajectory.
+        horizon: most actions of the episode; as many as there are turns by default.
+    """
+    spec = EpisodeSpec(
+        world_id=world.id,
+        agent_id=content_id("agent", agent),
+        trajectory=trajectory,
+        seed=0,
+        horizon=horizon if horizon is not None else max(len(actions), 1),
+    )
+    return _walk(spec, world, agent, lambda index, _: actions[index], len(actions))
+
+
+def sample_worlds(seed: int = 0) -> list[World]:
+    """Return a few plain worlds of two sizes, a world with key and door, and a two-path world with its control."""
+    worlds = [
+        World(grid=grid, tags={"size": size, "density": density, "index": index})
+        for size, density in ((7, 0.0), (7, 1.0), (9, 0.4))
+        for index, grid in enumerate(generate_batch(size, density, seed=seed, count=2, minimum_distance=3))
+    ]
+    locked = key_door(rng=stream(seed, "sample", "key-door"))
+    paths = two_path(rng=stream(seed, "sample", "two-path"))
+    keyed = World(grid=paths, tags={"layout": "two-path", "control": False})
+    control = World(grid=paths.at(key=None), cluster=keyed.grid_id, tags={"layout": "two-path", "control": True})
+    return [*worlds, World(grid=locked, tags={"layout": "key-door"}), keyed, control]
+
+
+def sample_episodes(seed: int = 0, trajectories: int = 3, invalid: float = 0.1) -> list[Episode]:
+    """Return episodes of all scripted agents on `sample_worlds`, some of their turns without an action."""
+    agents: Sequence[Agent] = (
+        Optimal(),
+        EpsilonGreedy(0.3),
+        Uniform(),
+        KeyLured(),
+        WrongGoal("top-right"),
+        Forgetful(0.4, 4),
+    )
+    return [
+        episode
+        for agent in agents
+        for world in sample_worlds(seed)
+        for episode in roll_out(agent, world, seed=seed, trajectories=trajectories, invalid=invalid)
+    ]
+
+
+def transformed(episode: Episode, transform: Transform) -> Episode:
+    """Return the episode as it would be on the transformed world, in the cluster of the original.
+
+    Raises:
+        ValueError: the transform exchanges start and goal; no recorded episode has a counterpart there.
+    """
+    if transform.swapped:
+        raise ValueError("an episode can be turned and reflected, got a transform that exchanges start and goal")
+    shape = episode.world.grid.walls.shape
+    world = replace(episode.world, grid=transform.grid(episode.world.grid), cluster=episode.world.grid_id)
+    steps = tuple(
+        replace(
+            turn,
+            state=replace(turn.state, position=transform.position(turn.state.position, shape)),
+            action=None if turn.action is None else transform.action(turn.action),
+        )
+        for turn in episode.steps
+    )
+    final = replace(episode.final, position=transform.position(episode.final.position, shape))
+    return replace(episode, spec=replace(episode.spec, world_id=world.id), world=world, steps=steps, final=final)
+
+
+def _walk(
+    spec: EpisodeSpec, world: World, agent: str, answer: Callable[[int, State], Action | None], turns: int
+) -> Episode:
+    state, steps = begin(world), list[Step]()
+    outcome: Outcome = "stopped" if turns < spec.horizon else "horizon"
+    for index in range(turns):
+        action = answer(index, state)
+        steps.append(Step(index=index, state=state, action=action, failure=None if action is not None else "no answer"))
+        if action is not None:
+            state = step(world.grid, state, action)
+        if state.position == world.grid.goal:
+            outcome = "goal"
+            break
+    return Episode(spec=spec, world=world, agent=agent, steps=tuple(steps), final=state, outcome=outcome)

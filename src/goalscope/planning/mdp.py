@@ -1,0 +1,386 @@
+"""Tabular Markov decision processes with a finite horizon, and their exact solution.
+
+Symbols: S states, A actions, n decisions (the horizon). The utility of a history is the sum over its n decisions of
+R(s), R(s, a) or R(s, a, s'), plus the terminal utility of the state reached after the last one.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.shapes import check_distributions, check_finite, check_shape, freeze
+from goalscope.worlds.dynamics import initial_state, phases, transitions
+from goalscope.worlds.grid import Grid, Position
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TabularMDP:
+    """A decision process whose every number is known.
+
+    Attributes:
+        transitions: what the actions do, in one of three forms: ``[S, A, S]`` float64 chances; ``[S, A]`` int64, the
+            next state of a deterministic process (see `deterministic`); a sparse ``[S * A, S]`` matrix whose row
+            ``s * A + a`` holds the chances (see `sparse`).
+        utility: ``[S]``, ``[S, A]`` or ``[S, A, S]`` utility of one decision.
+        horizon: number n of decisions, >= 1.
+        start: ``[S]`` chances of the first state.
+        terminal_utility: ``[S]`` utility of the state after the last decision, None for none.
+        reward: ``[S, A]`` expected utility of one decision, computed from the others.
+
+    Raises:
+        ValueError: shapes that disagree, rows that are no distributions, numbers that are not finite, horizon < 1.
+    """
+
+    transitions: Union[npt.NDArray[Any], "csr_array"]
+    utility: npt.NDArray[Any]
+    horizon: int
+    start: npt.NDArray[Any]
+    terminal_utility: npt.NDArray[Any] | None = None
+    reward: Array = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.horizon, bool) or not isinstance(self.horizon, int | np.integer) or self.horizon < 1:
+            raise ValueError(f"horizon must be a whole number of decisions >= 1, got {self.horizon!r}")
+        start = _numbers("start", self.start)
+        sizes = check_shape("start", start, "S")
+        check_distributions("start", start)
+        transitions, sizes = _transitions(self.transitions, sizes)
+        utility = _numbers("utility", self.utility)
+        shape = "S A S"[: 2 * utility.ndim - 1] if 1 <= utility.ndim <= 3 else "S A S"
+        check_shape("utility", utility, shape, sizes)
+        check_finite("utility", utility)
+        terminal = self.terminal_utility
+        if terminal is not None:
+            terminal = _numbers("terminal_utility", terminal)
+            check_shape("terminal_utility", terminal, "S", sizes)
+            check_finite("terminal_utility", terminal)
+            terminal = freeze(terminal)
+        frozen = {
+            "horizon": int(self.horizon),
+            "start": freeze(start),
+            "transitions": transitions,
+            "utility": freeze(utility),
+            "terminal_utility": terminal,
+        }
+        for name, value in frozen.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "reward", freeze(_reward(self)))
+
+    @classmethod
+    def deterministic(
+        cls,
+        next: npt.ArrayLike,
+        *,
+        utility: npt.NDArray[Any],
+        horizon: int,
+        start: npt.NDArray[Any],
+        terminal_utility: npt.NDArray[Any] | None = None,
+    ) -> "TabularMDP":
+        """Return a process in which every action has one outcome.
+
+        Args:
+            next: ``[S, A]`` whole numbers, the state that each action leads to.
+            utility, horizon, start, terminal_utility: as in the class.
+
+        Raises:
+            ValueError: as the class, and a next state outside of 0..S-1.
+        """
+        successor = np.asarray(next)
+        if successor.ndim != 2 or not np.issubdtype(successor.dtype, np.integer):
+            raise ValueError(
+                f"next must be an array [S, A] of whole numbers, got {successor.dtype} {list(successor.shape)}"
+            )
+        return cls(
+            transitions=successor, utility=utility, horizon=horizon, start=start, terminal_utility=terminal_utility
+        )
+
+    @classmethod
+    def sparse(
+        cls,
+        possible: npt.ArrayLike,
+        chance: npt.ArrayLike,
+        *,
+        actions: int,
+        utility: npt.NDArray[Any],
+        horizon: int,
+        start: npt.NDArray[Any],
+        terminal_utility: npt.NDArray[Any] | None = None,
+    ) -> "TabularMDP":
+        """Return a process from its N possible transitions; chances of equal transitions add up.
+
+        Args:
+            possible: ``[N, 3]`` whole numbers: state, action and next state of each transition.
+            chance: ``[N]`` probability of each next state.
+            actions: number A of actions.
+            utility, horizon, start, terminal_utility: as in the class.
+
+        Raises:
+            ValueError: as the class, and an index out of range.
+        """
+        from scipy.sparse import csr_array
+
+        states, where, chances = len(start), np.asarray(possible), _numbers("chance", chance)
+        check_shape("chance", chances, "N", check_shape("possible", where, "N 3"))
+        limits = np.array([states, actions, states])
+        if not np.issubdtype(where.dtype, np.integer) or ((where < 0) | (where >= limits)).any():
+            raise ValueError(
+                f"possible must hold whole numbers, states below {states} and actions below {actions}, got "
+                f"{where.dtype} from {where.min(axis=0).tolist()} to {where.max(axis=0).tolist()}"
+            )
+        rows = where[:, 0].astype(np.int64) * actions + where[:, 1]
+        matrix = csr_array((chances, (rows, where[:, 2])), shape=(states * actions, states))
+        return cls(transitions=matrix, utility=utility, horizon=horizon, start=start, terminal_utility=terminal_utility)
+
+    @property
+    def states(self) -> int:
+        """Number of states S."""
+        return len(self.start)
+
+    @property
+    def actions(self) -> int:
+        """Number of actions A."""
+        return int(self.reward.shape[1])
+
+    @property
+    def final(self) -> Array:
+        """``[S]`` terminal utility, zeros where there is none."""
+        return np.zeros(self.states) if self.terminal_utility is None else self.terminal_utility
+
+    def expect(self, values: Array) -> Array:
+        """Return the expected value of the next state.
+
+        Args:
+            values: ``[S]`` value of each state, or ``[S, K]`` for K of them at once.
+
+        Returns:
+            ``[S, A]`` or ``[S, A, K]``.
+        """
+        table = self.transitions
+        if not isinstance(table, np.ndarray):
+            flat = np.asarray(table @ values, dtype=np.float64)
+            return flat.reshape(self.states, -1, *values.shape[1:])
+        expected: Array = values[table] if table.ndim == 2 else np.tensordot(table, values, axes=(2, 0))
+        return expected
+
+    def flow(self, mass: Array) -> Array:
+        """Return where probability flows: the distribution of the next state.
+
+        Args:
+            mass: ``[S, A]`` probability of each state and action.
+
+        Returns:
+            ``[S]`` probability of each next state.
+        """
+        table = self.transitions
+        if not isinstance(table, np.ndarray):
+            return np.asarray(table.T @ mass.reshape(-1), dtype=np.float64)
+        if table.ndim == 2:
+            summed = np.bincount(table.reshape(-1), weights=mass.reshape(-1), minlength=self.states)
+            return summed.astype(np.float64, copy=False)
+        flowed: Array = np.tensordot(mass, table, axes=((0, 1), (0, 1)))
+        return flowed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Values:
+    """The solution of a decision process.
+
+    Attributes:
+        values: ``[n + 1, S]`` best expected utility from decision t on; the last row is the terminal utility.
+        action_values: ``[n, S, A]`` the same after each action.
+        optimal: ``[n, S, A]`` bool, every action within the tolerance of the best.
+    """
+
+    values: Array
+    action_values: Array
+    optimal: npt.NDArray[np.bool_]
+
+
+def value_iteration(mdp: TabularMDP, *, minimise: bool = False, tolerance: float = 1e-9) -> Values:
+    """Solve a process exactly by backward induction.
+
+    Args:
+        mdp: the process.
+        minimise: look for the least utility instead of the greatest.
+        tolerance: actions count as tied within this share of the range of all action values.
+    """
+    n, states, actions = mdp.horizon, mdp.states, mdp.actions
+    values, action_values = np.empty((n + 1, states)), np.empty((n, states, actions))
+    values[n] = mdp.final
+    for t in reversed(range(n)):
+        action_values[t] = mdp.reward + mdp.expect(values[t + 1])
+        values[t] = action_values[t].min(axis=1) if minimise else action_values[t].max(axis=1)
+    slack = tolerance * float(np.ptp(action_values))
+    optimal = np.abs(action_values - values[:n, :, None]) <= slack
+    return Values(values=freeze(values), action_values=freeze(action_values), optimal=freeze(optimal))
+
+
+def occupancy(mdp: TabularMDP, policy: npt.NDArray[Any]) -> Array:
+    """Return the distribution of the state at each time under a policy.
+
+    Args:
+        mdp: the process.
+        policy: ``[S, A]`` or, by time, ``[n, S, A]`` action probabilities.
+
+    Returns:
+        ``[n + 1, S]``: row t is the distribution before decision t, the last row that after the last decision.
+
+    Raises:
+        ValueError: the policy has another shape or is no distribution.
+    """
+    by_time = _policy(mdp, policy)
+    state = np.empty((mdp.horizon + 1, mdp.states))
+    state[0] = mdp.start
+    for t in range(mdp.horizon):
+        state[t + 1] = mdp.flow(state[t][:, None] * by_time[t])
+    return state
+
+
+def expected_utility(mdp: TabularMDP, policy: npt.NDArray[Any]) -> float:
+    """Return the expected utility of a policy, the terminal utility included.
+
+    Args:
+        mdp: the process.
+        policy: ``[S, A]`` or, by time, ``[n, S, A]`` action probabilities.
+
+    Raises:
+        ValueError: the policy has another shape or is no distribution.
+    """
+    by_time = _policy(mdp, policy)
+    values = mdp.final
+    for t in reversed(range(mdp.horizon)):
+        values = (by_time[t] * (mdp.reward + mdp.expect(values))).sum(axis=1)
+    return float(mdp.start @ values)
+
+
+def from_grid(
+    grid: Grid,
+    utility: npt.NDArray[Any] | None = None,
+    *,
+    horizon: int,
+    terminal_utility: npt.NDArray[Any] | None = None,
+) -> TabularMDP:
+    """Return the deterministic process of a world, its goal absorbing.
+
+    State ``phase * H * W + row * W + col`` is a cell with the key not held (phase 0), held (1), or the door open (2);
+    plain grids have one phase. Walls are states that nothing leads to.
+
+    Args:
+        grid: a world that shows its agent and its goal.
+        utility: as in `TabularMDP`; None for 1 in every step spent at the goal.
+        horizon: number of decisions.
+        terminal_utility: ``[S]`` or None.
+
+    Raises:
+        ValueError: the grid shows no agent or no goal, or lies under fog; whatever `TabularMDP` refuses.
+    """
+    if grid.goal is None or grid.fog is not None:
+        lacking = "one without its goal (G)" if grid.goal is None else "one under fog"
+        raise ValueError(f"a decision process must come from a whole world, got {lacking}")
+    first = initial_state(grid)
+    successor = transitions(grid).astype(np.int64)
+    at_goal = np.flatnonzero(at_cell(grid, grid.goal))
+    successor[at_goal] = at_goal[:, None]
+    start = np.zeros(len(successor))
+    start[first.phase * grid.walls.size + first.position[0] * grid.width + first.position[1]] = 1.0
+    return TabularMDP.deterministic(
+        successor,
+        utility=at_cell(grid, grid.goal) if utility is None else utility,
+        horizon=horizon,
+        start=start,
+        terminal_utility=terminal_utility,
+    )
+
+
+def at_cell(grid: Grid, cell: Position) -> Array:
+    """Return ``[S]`` 1 in the states of `from_grid` at a cell, 0 elsewhere: the utility of being there.
+
+    Raises:
+        ValueError: the cell lies outside of the grid.
+    """
+    row, col = grid.check_cell(cell, "cell")
+    found = np.zeros((phases(grid), grid.height, grid.width))
+    found[:, row, col] = 1.0
+    return found.reshape(-1)
+
+
+def _numbers(name: str, given: npt.ArrayLike) -> Array:
+    array = np.asarray(given)
+    if array.dtype.kind not in "iuf":
+        raise ValueError(f"{name} must be an array of real numbers, got {array.dtype} {list(array.shape)}")
+    return array.astype(np.float64)
+
+
+def _transitions(given: Any, sizes: dict[str, int]) -> tuple[Any, dict[str, int]]:
+    """Return checked, frozen transitions and the sizes of S and A."""
+    states = sizes["S"]
+    if hasattr(given, "tocsr"):
+        matrix = given.tocsr().astype(np.float64)
+        rows, cols = matrix.shape
+        if cols != states or rows == 0 or rows % states:
+            raise ValueError(f"sparse transitions must have shape [S * A, S] with S = {states}, got {[rows, cols]}")
+        matrix.sum_duplicates()
+        check_finite("transitions", matrix.data)
+        if (matrix.data < 0).any():
+            raise ValueError(f"transitions must hold probabilities >= 0, got {matrix.data.min()}")
+        actions = rows // states
+        _check_sums(np.asarray(matrix.sum(axis=1)).reshape(states, actions))
+        for part in (matrix.data, matrix.indices, matrix.indptr):
+            part.flags.writeable = False
+        return matrix, sizes | {"A": actions}
+    array = np.asarray(given)
+    if array.ndim == 2 and np.issubdtype(array.dtype, np.integer):
+        sizes = check_shape("next", array, "S A", sizes)
+        if ((array < 0) | (array >= states)).any():
+            where = tuple(int(index) for index in np.argwhere((array < 0) | (array >= states))[0])
+            raise ValueError(f"next must hold states from 0 to {states - 1}, got {array[where]} at index {where}")
+        return freeze(array.astype(np.int64)), sizes
+    chances = _numbers("transitions", array)
+    sizes = check_shape("transitions", chances, "S A S", sizes)
+    check_distributions("transitions", chances)
+    return freeze(chances), sizes
+
+
+def _check_sums(sums: Array, tolerance: float = 1e-8) -> None:
+    off = np.argwhere(np.abs(sums - 1.0) > tolerance)
+    if len(off):
+        state, action = (int(index) for index in off[0])
+        raise ValueError(
+            f"the transitions of each state and action must sum to 1 (to {tolerance:g}), got {sums[state, action]} "
+            f"for state {state} and action {action}"
+        )
+
+
+def _reward(mdp: TabularMDP) -> Array:
+    """Return ``[S, A]``, the expectation of the utility over the next state."""
+    table, utility = mdp.transitions, mdp.utility
+    states = len(mdp.start)
+    if not isinstance(table, np.ndarray):
+        actions = table.shape[0] // states
+        by_next = table.multiply(utility.reshape(-1, states)).sum(axis=1) if utility.ndim == 3 else None
+    elif table.ndim == 2:
+        actions = table.shape[1]
+        by_next = np.take_along_axis(utility, table[..., None], axis=2) if utility.ndim == 3 else None
+    else:
+        actions = table.shape[1]
+        by_next = (table * utility).sum(axis=2) if utility.ndim == 3 else None
+    if by_next is not None:
+        return np.asarray(by_next, dtype=np.float64).reshape(states, actions)
+    whole = utility if utility.ndim == 2 else utility[:, None]
+    return np.broadcast_to(whole, (states, actions)).copy()
+
+
+def _policy(mdp: TabularMDP, policy: npt.NDArray[Any]) -> Array:
+    """Return a checked policy by time, ``[n, S, A]``."""
+    chances = _numbers("policy", policy)
+    shape = "n S A" if chances.ndim == 3 else "S A"
+    check_shape("policy", chances, shape, {"n": mdp.horizon, "S": mdp.states, "A": mdp.actions})
+    check_distributions("policy", chances)
+    return np.broadcast_to(chances, (mdp.horizon, mdp.states, mdp.actions))

@@ -1,0 +1,194 @@
+"""Fog: what an agent can see from a cell, and what it has seen so far.
+
+A cell is seen when it lies within the radius, counted in steps (the Manhattan distance), and no wall or locked door
+stands on Bresenham's line from the agent to it; the wall itself is seen. Seen cells stay seen.
+
+The paper gives a radius of 3 and one picture (Fig. 11) but no norm. No walk reproduces the picture with Euclidean or
+Chebyshev distance under any rounding of the lines, and one does with the Manhattan distance: that is why it is used.
+Where a line runs exactly between two cells it takes the one nearer to the agent's own row or column, as Bresenham's
+algorithm does when it starts at the agent. Sight therefore commutes with every reflection and rotation.
+
+Source: behavioural and representational evaluation, Appendix A and Fig. 11.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.shapes import check_shape, freeze
+from goalscope.worlds.grid import Grid, Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fog:
+    """What one agent has seen of one world.
+
+    Attributes:
+        walls: ``[H, W]`` bool, the world's walls.
+        door: cell of a locked door, None without one.
+        radius: radius of sight in steps.
+        seen: ``[H, W]`` bool, the cells seen so far.
+
+    Raises:
+        ValueError: arrays of different shapes, or a radius that is not a whole number >= 1.
+    """
+
+    walls: npt.NDArray[np.bool_]
+    door: Position | None
+    radius: int
+    seen: npt.NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        _check_radius(self.radius)
+        if self.walls.ndim != 2 or self.seen.shape != self.walls.shape:
+            check_shape("seen", self.seen, "H W", check_shape("walls", self.walls, "H W"))
+        if self.walls.flags.writeable:
+            object.__setattr__(self, "walls", freeze(self.walls))
+        object.__setattr__(self, "seen", freeze(self.seen))
+
+    @classmethod
+    def start(cls, grid: Grid, radius: int = 3) -> "Fog":
+        """Return what the agent sees from its start.
+
+        Args:
+            grid: the whole world, without fog.
+            radius: radius of sight in steps.
+
+        Raises:
+            ValueError: the grid shows no agent or lies under fog itself.
+        """
+        if grid.start is None or grid.fog is not None:
+            given = "one under fog" if grid.fog is not None else "one without an agent (A)"
+            raise ValueError(f"fog must start from a whole world that shows its agent, got {given}")
+        fog = cls(walls=grid.walls, door=grid.door, radius=radius, seen=np.zeros_like(grid.walls))
+        return fog.look(grid.start)
+
+    def look(self, position: Position, door_open: bool = False) -> "Fog":
+        """Return what has been seen once the agent has looked around from another cell.
+
+        Args:
+            position: cell of the agent, (row, col).
+            door_open: whether the world's door is open by now, so that it no longer blocks the sight.
+        """
+        solid = self.walls
+        if self.door is not None and not door_open:
+            solid = solid.copy()
+            solid[self.door] = True
+        seen = self.seen | visible(solid, position, self.radius)
+        return Fog(walls=self.walls, door=self.door, radius=self.radius, seen=seen)
+
+    def view(self, grid: Grid) -> Grid:
+        """Return a grid of this world with everything hidden that has not been seen: goal, key and door too.
+
+        Args:
+            grid: the world as it is now, the agent at its cell.
+
+        Raises:
+            ValueError: another shape, or the agent stands where it has not looked from.
+        """
+        check_shape("grid", grid.walls, "H W", check_shape("walls", self.walls, "H W"))
+        if grid.start is not None and not self.seen[grid.start]:
+            raise ValueError(
+                f"the agent's own cell must have been seen, got {grid.start}: call look({grid.start}) first"
+            )
+        shown = {
+            name: cell if cell is not None and self.seen[cell] else None
+            for name, cell in (("goal", grid.goal), ("key", grid.key), ("door", grid.door))
+        }
+        return Grid(walls=grid.walls & self.seen, start=grid.start, fog=~self.seen, **shown)
+
+
+def visible(walls: npt.NDArray[np.bool_], position: Position, radius: int = 3) -> npt.NDArray[np.bool_]:
+    """Return the cells that can be seen from one cell.
+
+    Args:
+        walls: ``[H, W]`` bool, what blocks the sight: walls and a locked door.
+        position: cell of the agent, (row, col).
+        radius: radius of sight in steps.
+
+    Returns:
+        ``[H, W]`` bool; the agent's own cell is always seen.
+
+    Raises:
+        ValueError: a position outside of the grid, or a radius that is not a whole number >= 1.
+    """
+    height, width = walls.shape
+    row, col = position
+    if not (0 <= row < height and 0 <= col < width):
+        raise ValueError(f"a position must lie in the {height}x{width} grid, got (row, col) = {(row, col)}")
+    stride = width + 2 * _check_radius(radius)
+    padded = np.zeros((height + 2 * radius, stride), dtype=bool)
+    padded[radius:-radius, radius:-radius] = walls
+    _trace(padded, (row + radius) * stride + col + radius, radius)
+    return padded[radius:-radius, radius:-radius]
+
+
+def visible_batch(
+    walls: npt.NDArray[np.bool_], position: npt.NDArray[np.integer], radius: int = 3
+) -> npt.NDArray[np.bool_]:
+    """Return the cells that N agents see, each in a grid of its own.
+
+    Args:
+        walls: ``[N, H, W]`` bool.
+        position: ``[N, 2]`` (row, col) inside of the grid.
+        radius: radius of sight in steps.
+
+    Returns:
+        ``[N, H, W]`` bool.
+    """
+    count, height, width = walls.shape
+    stride = width + 2 * _check_radius(radius)
+    padded = np.zeros((count, height + 2 * radius, stride), dtype=bool)
+    padded[:, radius:-radius, radius:-radius] = walls
+    first = np.arange(count) * (height + 2 * radius) * stride
+    _trace(padded, (first + (position[:, 0] + radius) * stride + position[:, 1] + radius)[:, None], radius)
+    return padded[:, radius:-radius, radius:-radius]
+
+
+def _trace(padded: npt.NDArray[np.bool_], cell: int | npt.NDArray[np.int64], radius: int) -> None:
+    """Replace what blocks the sight by what is seen, in grids with a margin as wide as the radius.
+
+    Args:
+        padded: ``[..., H + 2 radius, W + 2 radius]`` bool.
+        cell: flat index of the agent's cell, one for a single grid or ``[N, 1]``.
+        radius: radius of sight in steps.
+    """
+    offsets, between = _lines(radius, padded.shape[-1])
+    flat = padded.reshape(-1)
+    flat[cell] = False  # wherever the agent stands, its own cell hides nothing
+    blocked = flat[between[0] + cell]
+    for before in between[1:]:
+        blocked |= flat[before + cell]
+    padded[...] = False
+    flat[offsets + cell] = ~blocked
+
+
+def _check_radius(radius: int) -> int:
+    if isinstance(radius, bool) or not isinstance(radius, int | np.integer) or radius < 1:
+        raise ValueError(f"a radius of sight must be a whole number of steps >= 1, got {radius!r}")
+    return int(radius)
+
+
+@cache
+def _lines(radius: int, stride: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the flat offsets of the K cells within the radius, ``[K]``, and of the cells before them, ``[M, K]``.
+
+    Shorter lines repeat a cell of theirs; a line without cells in between holds 0, the agent's own cell.
+    """
+    offsets, lines = [], []
+    most = max(1, radius - 1)
+    for down in range(-radius, radius + 1):
+        for right in range(abs(down) - radius, radius - abs(down) + 1):
+            steps = max(abs(down), abs(right))
+            cells = [_nearest(step * down, steps) * stride + _nearest(step * right, steps) for step in range(1, steps)]
+            offsets.append(down * stride + right)
+            lines.append(cells + [cells[0] if cells else 0] * (most - len(cells)))
+    return freeze(np.array(offsets)), freeze(np.ascontiguousarray(np.array(lines).T))
+
+
+def _nearest(numerator: int, denominator: int) -> int:
+    """Return the whole number nearest to a fraction, a half rounded towards 0."""
+    size = (2 * abs(numerator) + denominator - 1) // (2 * denominator)
+    return size if numerator >= 0 else -size

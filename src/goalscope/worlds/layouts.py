@@ -1,0 +1,172 @@
+"""Key and door worlds: an instrumental key, a vestigial key, and two equal paths with a key on one of them.
+
+The room worlds are 2x2 rooms of 3x3 cells in a 9x9 grid. The rooms are joined by a random spanning tree: three of the
+four walls between neighbouring rooms have one doorway each.
+
+Source: behavioural and representational evaluation, section 4.3 and Fig. 5.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.rng import stream
+from goalscope.worlds.generate import GridBatch, generate, path_lengths
+from goalscope.worlds.grid import DELTAS, Grid, Position
+
+LAYOUTS = ("key-door", "key-no-door", "two-path")
+"""The kinds of `layout`."""
+
+TWO_PATH_SIZES = (7, 9, 11)
+"""Sizes among which `two_path` draws."""
+
+_LONGEST = 30
+_ROOM_SIZE = 9
+_ROOMS = ((0, 0), (0, 1), (1, 1), (1, 0))  # in the order of the ring that they form
+_RING_WALLS = (
+    ((1, 4), (2, 4), (3, 4)),
+    ((4, 5), (4, 6), (4, 7)),
+    ((5, 4), (6, 4), (7, 4)),
+    ((4, 1), (4, 2), (4, 3)),
+)  # the wall between room i and room i + 1 of the ring
+
+
+def key_door(*, rng: np.random.Generator) -> Grid:
+    """Generate a grid of rooms whose goal lies behind a locked door, with the key on the start's side.
+
+    One doorway of the tree holds the door. Start, key and goal lie in rooms, the start anywhere, the key anywhere
+    else on the start's side of the door, the goal anywhere on the other side. A grid whose shortest path is longer
+    than the paper's horizon of 30 steps is drawn again.
+
+    Args:
+        rng: where the random numbers come from.
+    """
+    while True:
+        grid, length = _rooms(rng)
+        if length <= _LONGEST:
+            return grid
+
+
+def key_no_door(*, rng: np.random.Generator) -> Grid:
+    """Generate the grid that `key_door` makes of the same random numbers, its door gone: the key serves nothing.
+
+    Args:
+        rng: where the random numbers come from.
+    """
+    return key_door(rng=rng).at(door=None)
+
+
+def two_path(*, rng: np.random.Generator) -> Grid:
+    """Generate a grid with exactly two shortest paths, disjoint but for start and goal, and a key on one of them.
+
+    A perfect maze has one path between any two cells. Opening one of its walls closes exactly one ring; start and
+    goal are opposite cells of the ring, so the two halves of it are the shortest paths, equally long, and all else
+    are dead ends. Size, wall, start, the key's half and its cell there are drawn uniformly.
+
+    Args:
+        rng: where the random numbers come from.
+    """
+    size = TWO_PATH_SIZES[int(rng.integers(len(TWO_PATH_SIZES)))]
+    walls = generate(size=size, density=1.0, rng=rng).walls.copy()
+    between = [
+        (row, col)
+        for row in range(1, size - 1)
+        for col in range(1, size - 1)
+        if walls[row, col] and (row + col) % 2 == 1  # a wall between two cells of the maze's lattice, not a pillar
+    ]
+    opened = between[int(rng.integers(len(between)))]
+    walls[opened] = False
+    ring = _ring(walls, opened)
+    turn = int(rng.integers(len(ring)))
+    ring = ring[turn:] + ring[:turn]
+    half = len(ring) // 2
+    arc = ring[1:half] if rng.integers(2) else ring[half + 1 :]
+    return Grid(walls=walls, start=ring[0], goal=ring[half], key=arc[int(rng.integers(len(arc)))])
+
+
+def control(grid: Grid) -> Grid:
+    """Return the matched control of a layout: the same grid without key, and without the door that the key opens."""
+    return grid.at(key=None, door=None)
+
+
+def layout(kind: str, *, seed: int, index: int) -> Grid:
+    """Return world ``index`` of a named series; it is the same alone, in a series, on any number of workers.
+
+    World i of "key-no-door" is world i of "key-door" without its door.
+
+    Args:
+        kind: "key-door", "key-no-door" or "two-path".
+        seed: root seed.
+        index: number of the world, >= 0.
+
+    Raises:
+        ValueError: an unknown kind or a negative index.
+    """
+    if kind not in LAYOUTS:
+        raise ValueError(f"a layout must be one of {', '.join(LAYOUTS)}, got {kind!r}")
+    if isinstance(index, bool) or not isinstance(index, int | np.integer) or index < 0:
+        raise ValueError(f"a layout's index must be a whole number >= 0, got {index!r}")
+    if kind == "two-path":
+        return two_path(rng=stream(seed, "layout", "two-path", int(index)))
+    rng = stream(seed, "layout", "rooms", int(index))
+    return key_door(rng=rng) if kind == "key-door" else key_no_door(rng=rng)
+
+
+def layout_series(kind: str, *, seed: int, count: int, first: int = 0) -> Iterator[Grid]:
+    """Return the worlds ``first .. first + count - 1`` of a named series, see `layout`."""
+    return (layout(kind, seed=seed, index=index) for index in range(first, first + count))
+
+
+def _rooms(rng: np.random.Generator) -> tuple[Grid, int]:
+    """Draw a grid of rooms with a door, and return it with the length of its shortest path."""
+    closed = int(rng.integers(4))
+    chain = [(closed + 1 + step) % 4 for step in range(4)]  # the rooms in a row, from one side of the closed wall
+    doorways = [_RING_WALLS[wall][int(rng.integers(3))] for wall in chain[:3]]
+    place = int(rng.integers(3))
+    sides = [_room_cells(chain[: place + 1]), _room_cells(chain[place + 1 :])]
+    cells = [*sides[0], *sides[1]]
+    start = cells[int(rng.integers(len(cells)))]
+    near, far = sides if start in sides[0] else sides[::-1]
+    near = [cell for cell in near if cell != start]
+    walls = np.ones((_ROOM_SIZE, _ROOM_SIZE), dtype=bool)
+    for cell in (*cells, *doorways):
+        walls[cell] = False
+    goal, key, door = far[int(rng.integers(len(far)))], near[int(rng.integers(len(near)))], doorways[place]
+    locked = walls.copy()
+    locked[door] = True
+    # From the start to the key with the door locked, then to the goal with the door open.
+    legs = GridBatch(walls=np.stack([locked, walls]), start=np.array([start, key]), goal=np.array([key, goal]))
+    return Grid(walls=walls, start=start, goal=goal, key=key, door=door), int(path_lengths(legs).sum())
+
+
+def _room_cells(rooms: list[int]) -> list[Position]:
+    corners = [(4 * _ROOMS[room][0] + 1, 4 * _ROOMS[room][1] + 1) for room in rooms]
+    return [(top + row, left + col) for top, left in corners for row in range(3) for col in range(3)]
+
+
+def _ring(walls: npt.NDArray[np.bool_], cell: Position) -> list[Position]:
+    """Return the cells of the one ring of a maze in order, from a cell that lies on it."""
+    near = {
+        here: [
+            (here[0] + int(down), here[1] + int(right))
+            for down, right in DELTAS
+            if not walls[here[0] + down, here[1] + right]
+        ]
+        for here in ((int(row), int(col)) for row, col in np.argwhere(~walls))
+    }
+    # Taking dead ends away, one after another, leaves the ring alone.
+    ends = [here for here, around in near.items() if len(around) == 1]
+    while ends:
+        end = ends.pop()
+        for other in near.pop(end):
+            near[other].remove(end)
+            if len(near[other]) == 1:
+                ends.append(other)
+    ring = [cell]
+    here = near[cell][0]
+    while here != cell:
+        previous = ring[-1]
+        ring.append(here)
+        here = next(other for other in near[here] if other != previous)
+    return ring

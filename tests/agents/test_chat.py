@@ -1,0 +1,232 @@
+"""Chat agents: templates, prompts, turns, parameters of a study, replay."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from goalscope.agents import Agent, Observation, Turn, agent_id
+from goalscope.agents.build import build_agent
+from goalscope.agents.chat import TASKS, ChatAgent, read_template
+from goalscope.agents.memory import render_history
+from goalscope.agents.models import Completion, Message, Request, Sampling
+from goalscope.agents.models.replay import ReplayAgent
+from goalscope.worlds import Action, Grid
+
+GRID = Grid.parse("#####\n#A_G#\n#####")
+KEYED = Grid.parse("#####\n#AKG#\n#####")
+FOGGED = Grid.parse("#####\n#A_**\n#####")
+
+
+@dataclass
+class Scripted:
+    """A model that says what it was told to say."""
+
+    completions: list[Completion] = field(default_factory=list)
+    name: str = "scripted"
+    rendered: str | None = None
+    asked: list[Request] = field(default_factory=list)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "scripted"}
+
+    def render(self, messages: Sequence[Message], sampling: Sampling) -> str | None:
+        return self.rendered and self.rendered + messages[0].content
+
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        self.asked += requests
+        return self.completions[: len(requests)]
+
+
+def text(agent: ChatAgent, observation: Observation) -> str:
+    (message,) = agent.messages(observation)
+    assert message.role == "user"
+    return message.content
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_bundled_templates_show_the_grid_the_legend_and_the_form_of_the_answer(task: str) -> None:
+    grid = {"grid": GRID, "key-door": KEYED, "fog": FOGGED}[task]
+    shown = text(ChatAgent(model=Scripted(), task=task), Observation(grid=grid))
+    assert shown.count(grid.render()) == 1
+    assert "{{" not in shown
+    assert '{"action": "<UP|DOWN|LEFT|RIGHT>"}' in shown
+    for symbol in sorted(set(grid.render()) - set("0123456789 \n")):
+        assert f"\n{symbol} " in shown, f"the legend explains {symbol}"
+
+
+def test_the_key_and_the_history_stand_in_the_prompt() -> None:
+    keyed = ChatAgent(model=Scripted(), task="key-door")
+    assert "carries the key: no" in text(keyed, Observation(grid=KEYED))
+    assert "carries the key: yes" in text(keyed, Observation(grid=GRID, carrying_key=True))
+    fogged = ChatAgent(model=Scripted(), task="fog")
+    history = ((FOGGED, Action.UP), (FOGGED, None))
+    assert "\n(1,1) UP\n(1,1) none\n" in text(fogged, Observation(grid=FOGGED, history=history))
+    assert render_history(()) == "none"
+    with pytest.raises(ValueError, match="must show the agent"):
+        render_history([(Grid.parse("_G"), Action.UP)])
+
+
+@pytest.mark.parametrize(
+    ("task", "observation", "words"),
+    [
+        ("grid", Observation(grid=KEYED), "task to key-door"),
+        ("grid", Observation(grid=GRID, carrying_key=True), "task to key-door"),
+        ("grid", Observation(grid=FOGGED), "task to fog"),
+        ("key-door", Observation(grid=FOGGED), "task to fog"),
+        ("grid", Observation(grid=GRID, history=((GRID, Action.UP),)), "history"),
+    ],
+)
+def test_a_template_without_a_place_for_what_matters_is_refused(
+    task: str, observation: Observation, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        ChatAgent(model=Scripted(), task=task).messages(observation)
+
+
+def test_a_users_template_is_filled_by_plain_substitution(tmp_path: Path) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_text("{% raw %} {0} {grid.walls} ${x} %s {{carrying_key}}\n{{grid}}\n")
+    agent = ChatAgent(model=Scripted(), task=path)
+    assert text(agent, Observation(grid=GRID)) == f"{{% raw %}} {{0}} {{grid.walls}} ${{x}} %s no\n{GRID.render()}"
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("no place", "{{grid}} where it belongs"),
+        ("{{grid}} {{goal}}", "holds {{goal}}"),
+        ("{{ grid }}", "holds {{ grid }}"),
+        ("{{grid}} {{config.__class__}}", "holds {{config.__class__}}"),
+    ],
+)
+def test_a_template_with_a_wrong_placeholder_is_refused_by_name(tmp_path: Path, template: str, words: str) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_text(template)
+    with pytest.raises(ValueError) as caught:
+        read_template(path)
+    assert words in str(caught.value)
+    assert "mine.txt" in str(caught.value)
+
+
+def test_a_task_that_is_no_task_and_no_file_is_refused() -> None:
+    with pytest.raises(FileNotFoundError, match=r"grid, key-door, fog or the path .* got 'gird'"):
+        read_template("gird")
+
+
+def test_completions_become_turns() -> None:
+    model = Scripted(
+        [
+            Completion(
+                text='{"action": "UP"}',
+                reasoning="up",
+                prompt_tokens=(1, 2),
+                output_tokens=(3,),
+                usage={"output_tokens": 1},
+                logprobs=({"token": 3, "logprob": -0.5, "top": [[3, -0.5]]},),
+                unsupported=("reasoning_effort",),
+                raw="kept by its tokens",
+            ),
+            Completion(text="", finish="length", raw="and so on"),
+            Completion(text='{"action": "JUMP"}', reconstructed=True, output_tokens=(9,)),
+        ]
+    )
+    agent = ChatAgent(model=model, task="grid")
+    observation = Observation(grid=GRID, episode_id="e", step=4, attempt=1, seed=9)
+    first, second, third = agent.act([observation] * 3)
+    assert model.asked[0].key == (9, "e", 4, 1)
+    assert (first.action, first.failure, first.text, first.reasoning) == (Action.UP, None, '{"action": "UP"}', "up")
+    assert (first.prompt_tokens, first.output_tokens, first.usage) == ((1, 2), (3,), {"output_tokens": 1})
+    assert first.extra == {
+        "finish": "stop",
+        "logprobs": [{"token": 3, "logprob": -0.5, "top": [[3, -0.5]]}],
+        "unsupported": ["reasoning_effort"],
+    }
+    assert (second.action, second.failure, second.extra) == (
+        None,
+        "truncated",
+        {"finish": "length", "raw": "and so on"},
+    )
+    assert (third.failure, third.extra) == ("unknown action", {"finish": "stop", "reconstructed": True})
+
+
+def test_a_chat_agent_is_an_agent_known_by_what_determines_its_answers(tmp_path: Path) -> None:
+    agent = ChatAgent(model=Scripted(), task="grid")
+    assert isinstance(agent, Agent)
+    assert agent.journalled
+    assert agent.name == "scripted"
+    assert agent.largest_batch > 10**6
+    named = ChatAgent(model=Scripted(), task="grid", name="other")
+    assert agent_id(named) == agent_id(agent)
+    path = tmp_path / "same.txt"
+    path.write_text(agent.template)
+    assert agent_id(ChatAgent(model=Scripted(), task=path)) == agent_id(agent), "the text counts, not its place"
+    others = [
+        ChatAgent(model=Scripted(), task="fog"),
+        ChatAgent(model=Scripted(), task="grid", sampling=Sampling(temperature=0)),
+        ChatAgent(model=Scripted(), task="grid", sampling=Sampling(top_logprobs=5)),
+    ]
+    assert len({agent_id(other) for other in [agent, *others]}) == 4
+
+
+def test_the_exact_prompt_is_what_the_model_reads() -> None:
+    observation = Observation(grid=GRID)
+    agent = ChatAgent(model=Scripted(rendered="<chat>"), task="grid")
+    assert agent.prompt(observation) == "<chat>" + text(agent, observation)
+    unknown = ChatAgent(model=Scripted(), task="grid")
+    assert unknown.prompt(observation).startswith('[{"content":"You steer')
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({}, "must be given its model"),
+        ({"model": "x", "temprature": 1}, "got temprature"),
+        ({"model": "x", "temperature": "hot"}, "temperature of a chat agent must be int or float, got 'hot'"),
+        ({"model": "x", "slots": True}, "slots of a chat agent must be int, got True"),
+        ({"model": "x", "temperature": -1}, "finite number >= 0"),
+        ({"model": "x", "top_p": 0}, "top_p must lie in"),
+        ({"model": "x", "max_tokens": 0}, "at least 1"),
+        ({"model": "x", "reasoning_effort": "some"}, "minimal, low, medium, high"),
+        ({"model": "x", "top_logprobs": 99}, "0..20"),
+        ({"model": "x", "dtype": "int4"}, "float32"),
+        ({"model": "x", "today": "tomorrow"}, "isoformat"),
+    ],
+)
+def test_wrong_parameters_are_refused_by_name(parameters: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        build_agent("chat", parameters)
+    assert words in str(caught.value)
+
+
+def test_parameters_of_a_study_reach_the_agent() -> None:
+    agent = build_agent("chat", {"model": "org/name", "revision": "abc", "temperature": 0, "task": "fog", "name": "n"})
+    assert isinstance(agent, ChatAgent)
+    assert (agent.name, agent.task, agent.sampling.temperature, agent.sampling.top_p) == ("n", "fog", 0, 0.95)
+    assert agent.describe()["model"]["files"] == {"hub": "org/name", "revision": "abc"}
+    assert build_agent("chat", {"model": "org/name"}).name == "org/name"
+
+
+def test_messages_and_requests_are_checked() -> None:
+    with pytest.raises(ValueError, match="role of a message"):
+        Message(role="tool", content="")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="at least one message"):
+        Request(messages=(), key=(0, "e", 0, 0))
+
+
+def test_replay_gives_the_recorded_turns_and_names_missing_ones() -> None:
+    recorded = Turn(action=Action.UP, text="up", output_tokens=(1,))
+    records = [("e", 0, 0, recorded), ("e", 1, 0, Turn(action=None, failure="empty")), ("e", 1, 1, recorded)]
+    description = {"kind": "chat", "model": "m"}
+    replay = ReplayAgent.from_records("m", description, iter(records))
+    assert isinstance(replay, Agent)
+    assert not replay.journalled
+    observations = [Observation(grid=GRID, episode_id=e, step=s, attempt=a) for e, s, a, _ in records]
+    assert replay.act(observations) == [turn for *_, turn in records]
+    assert replay.describe() == description
+    with pytest.raises(LookupError, match="none for episode e, step 2, attempt 0"):
+        replay.act([Observation(grid=GRID, episode_id="e", step=2)])
+    with pytest.raises(ValueError, match="two different ones for episode e, step 0"):
+        ReplayAgent.from_records("m", {}, [*records, ("e", 0, 0, Turn(action=Action.DOWN))])

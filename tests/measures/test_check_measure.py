@@ -1,0 +1,177 @@
+"""The common laws: all our measures obey them, and a measure that breaks one is told which."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+import pytest
+
+from goalscope.measures import BEHAVIOUR, Measure, StepTable, check_measure, episode_rows, group_rows
+from goalscope.measures.overlap import StateOverlap
+from goalscope.measures.sample import play, sample_episodes, transformed
+from goalscope.measures.uncertainty import FORMS, PARTS, CalibrationError, RareStates
+from goalscope.rows import Rows
+from goalscope.runs.record import World
+from goalscope.worlds import Action, Grid
+from goalscope.worlds.dynamics import step
+from goalscope.worlds.transform import TRANSFORMS
+
+OPTIONS: list[Measure] = [
+    *(CalibrationError(form=form, part=part) for form in FORMS[1:] for part in PARTS),
+    CalibrationError(bins=3),
+    StateOverlap(cells=True),
+    RareStates(least_visits=2),
+]
+
+
+@pytest.mark.parametrize("measure", [*BEHAVIOUR, *OPTIONS], ids=lambda measure: measure.name)
+def test_our_measures_obey_the_laws(measure: Measure) -> None:
+    check_measure(measure)
+
+
+@dataclass(frozen=True)
+class Custom:
+    """A measure made of a function, to break laws with."""
+
+    make: Callable[[StepTable], Rows]
+    name: str = "length"
+    unit: str = "steps"
+    bounds: tuple[float, float] = (0.0, 100.0)
+
+    def rows(self, table: StepTable) -> Rows:
+        return self.make(table)
+
+
+def lengths(table: StepTable, name: str = "length", unit: str = "steps", factor: float = 1.0) -> Rows:
+    return episode_rows(table, name, unit, table.length * factor)
+
+
+def with_grid(table: StepTable, grid: str) -> Rows:
+    ids = [grid] * len(table.length)
+    return Rows.from_columns(measure="length", unit="steps", value=table.length, grid_id=ids)
+
+
+def with_step(table: StepTable, step: int, named: bool = True) -> Rows:
+    ids = table.episode_id if named else ""
+    return Rows.from_columns(
+        measure="length", unit="steps", value=table.length, grid_id=table.grid_id, episode_id=ids, step=step
+    )
+
+
+def mutate(table: StepTable) -> Rows:
+    table.action[table.action < 0] = 0
+    return lengths(table)
+
+
+def by_index(table: StepTable) -> Rows:
+    return episode_rows(table, "length", "steps", np.arange(len(table.length)) % 50)
+
+
+def no_action_as_index(table: StepTable) -> Rows:
+    names = [Action(action).name for action in table.action.tolist()]
+    return episode_rows(table, "length", "steps", np.bincount(table.episode[[name == "UP" for name in names]]))
+
+
+def over_all_agents(table: StepTable) -> Rows:
+    return episode_rows(
+        table, "length", "steps", np.full(len(table.length), table.length.mean() if len(table.length) else 0)
+    )
+
+
+def moves_left(table: StepTable) -> Rows:
+    group, first = table.groups()
+    left = np.bincount(group[table.episode[table.action == Action.LEFT]], minlength=len(first))
+    return group_rows(table, "length", "steps", np.minimum(left, 100), first)
+
+
+BROKEN: list[tuple[str, Measure, str]] = [
+    ("no name", Custom(lengths, name=""), "must have a name"),
+    ("bounds", Custom(lengths, bounds=(1.0, 1.0)), "least < greatest"),
+    ("another name", Custom(lambda table: lengths(table, name="size")), "must name its rows 'length', got 'size'"),
+    ("another unit", Custom(lambda table: lengths(table, unit="cells")), "the unit 'steps', got 'cells'"),
+    ("out of bounds", Custom(lambda table: lengths(table, factor=1000)), "within 0 to 100"),
+    ("infinite", Custom(lambda table: lengths(table, factor=np.inf), bounds=(0.0, np.inf)), "NaN or finite"),
+    (
+        "foreign grid",
+        Custom(lambda table: with_grid(table, "world-1")),
+        "must use grid ids of the table, got 'world-1'",
+    ),
+    ("foreign step", Custom(lambda table: with_step(table, 10**6)), "must use steps of the episode"),
+    ("step of no episode", Custom(lambda table: with_step(table, 0, named=False)), "must name the episode of a row"),
+    ("mutation", Custom(mutate), "read-only"),
+    ("order", Custom(by_index), "must not depend on the order of the episodes"),
+    ("no action", Custom(no_action_as_index), "must not fail on the episodes given, got ValueError"),
+    ("union", Custom(over_all_agents), "must give for several agents what it gives for each"),
+    ("direction", Custom(moves_left), "must not change under the transform"),
+]
+
+
+@pytest.mark.parametrize(("measure", "law"), [broken[1:] for broken in BROKEN], ids=[broken[0] for broken in BROKEN])
+def test_a_broken_measure_is_told_which_law(measure: Measure, law: str) -> None:
+    with pytest.raises(AssertionError, match=law):
+        check_measure(measure)
+
+
+def test_randomness_is_found() -> None:
+    counter = count()
+    with pytest.raises(AssertionError, match="same rows for the same table"):
+        check_measure(
+            Custom(lambda table: episode_rows(table, "length", "steps", np.full(len(table.length), next(counter) % 90)))
+        )
+
+
+def test_rows_for_no_episodes_are_found() -> None:
+    def rows(table: StepTable) -> Rows:
+        if len(table.length):
+            return lengths(table)
+        return Rows.from_columns(measure="length", unit="steps", value=[0.0], grid_id=["none"])
+
+    with pytest.raises(AssertionError, match="must give no rows for no episodes, got 1"):
+        check_measure(Custom(rows))
+
+
+def test_failing_on_turns_without_an_action_is_found() -> None:
+    def rows(table: StepTable) -> Rows:
+        if len(table.action) and (table.action < 0).all():
+            raise ZeroDivisionError("no actions")
+        return lengths(table)
+
+    with pytest.raises(AssertionError, match="must not fail on turns without an action"):
+        check_measure(Custom(rows))
+
+
+def test_a_measure_of_directions_passes_where_invariance_is_not_claimed() -> None:
+    check_measure(Custom(moves_left), invariant=False)
+
+
+def test_what_is_no_measure_is_refused() -> None:
+    with pytest.raises(AssertionError, match="must have name, unit, bounds and rows"):
+        check_measure("success")  # type: ignore[arg-type]
+
+
+def test_rows_are_demanded() -> None:
+    grid = Grid.parse(["A_G"])
+    episodes = [play(World(grid=grid), [Action.RIGHT], agent=name) for name in ("one", "two")]
+    speaks_of_keys = BEHAVIOUR[-1]
+    assert speaks_of_keys.name == "key attraction bias"
+    with pytest.raises(AssertionError, match="got none"):
+        check_measure(speaks_of_keys, episodes)
+
+
+def test_tables_cannot_be_changed() -> None:
+    table = StepTable.from_episodes(sample_episodes(trajectories=1))
+    with pytest.raises(ValueError, match="read-only"):
+        table.action[0] = 0
+    with pytest.raises(TypeError):
+        table.tags["agent"] = table.agent  # type: ignore[index]
+
+
+def test_transformed_episodes_follow_the_rules_and_swaps_are_refused() -> None:
+    for episode in sample_episodes(trajectories=1):
+        moved = transformed(episode, TRANSFORMS["rotate"])
+        states = [*(turn.state for turn in moved.steps), moved.final]
+        for turn, after in zip(moved.steps, states[1:], strict=True):
+            assert (turn.state if turn.action is None else step(moved.world.grid, turn.state, turn.action)) == after
+    with pytest.raises(ValueError, match="exchanges start and goal"):
+        transformed(sample_episodes(trajectories=1)[0], TRANSFORMS["swap"])

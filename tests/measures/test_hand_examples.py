@@ -1,0 +1,230 @@
+"""Every measure on examples small enough to work out by hand."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from goalscope.measures import BEHAVIOUR, Measure, StepTable, measure_episodes
+from goalscope.measures.key import KeyAttraction, KeyPickup, StageAccuracy
+from goalscope.measures.overlap import StateOverlap, paired_overlap
+from goalscope.measures.performance import (
+    ActionAccuracy,
+    ActionOptimality,
+    InvalidTurns,
+    PathEfficiency,
+    PathRatio,
+    StepsToGoal,
+    Success,
+    WallBumps,
+)
+from goalscope.measures.profiles import DistanceProfile, with_distance_bands
+from goalscope.measures.sample import play
+from goalscope.measures.uncertainty import (
+    CalibrationError,
+    PolicyDivergence,
+    PolicyEntropy,
+    RareStates,
+    UndecidedStates,
+    VisitsPerState,
+)
+from goalscope.runs.record import Episode, World
+from goalscope.worlds import Action, Grid
+
+MOVES: dict[str, Action | None] = {
+    "U": Action.UP,
+    "D": Action.DOWN,
+    "L": Action.LEFT,
+    "R": Action.RIGHT,
+    ".": None,
+}
+CORRIDOR = World(grid=Grid.parse(["A__G"]), tags={"size": 4})
+SQUARE = World(grid=Grid.parse(["A_", "_G"]))  # two optimal actions at the start
+WALLED = World(grid=Grid.parse(["A#G"]))  # the goal cannot be reached
+LOCKED = World(grid=Grid.parse(["K_A_D_G"]))
+KEYED = World(grid=Grid.parse(["___", "KAG", "___"]), tags={"control": False})
+CONTROL = World(grid=Grid.parse(["___", "_AG", "___"]), cluster=KEYED.grid_id, tags={"control": True})
+
+
+def played(world: World, moves: str, number: int = 0, horizon: int | None = None) -> Episode:
+    return play(world, [MOVES[move] for move in moves], trajectory=number, horizon=horizon)
+
+
+def value(measure: Measure, *episodes: Episode) -> float:
+    rows = measure.rows(StepTable.from_episodes(episodes))
+    assert len(rows) == 1
+    return float(rows.value[0])
+
+
+@pytest.mark.parametrize(
+    ("measure", "moves", "expected"),
+    [
+        (Success(), "RRR", 1.0),
+        (Success(), "RR", 0.0),
+        (ActionAccuracy(), "RLRRR", 4 / 5),
+        (ActionAccuracy(), "R.RR", 3 / 4),
+        (ActionAccuracy(), "", math.nan),
+        (StepsToGoal(), "RLRRR", 5.0),
+        (StepsToGoal(), "RLR", math.nan),
+        (PathRatio(), "RLRRR", 5 / 3),
+        (PathRatio(), "RRR", 1.0),
+        (PathRatio(), "RR", math.nan),
+        (PathEfficiency(), "RLRRR", 3 / 5),
+        (PathEfficiency(), "RLR", 0.0),
+        (InvalidTurns(), "R..R", 1 / 2),
+        (InvalidTurns(), "", math.nan),
+        (WallBumps(), "U.LRD", 3 / 4),
+        (WallBumps(), "..", math.nan),
+        (VisitsPerState(), "RLRR.R", 5 / 3),
+        (VisitsPerState(), ".", math.nan),
+        (RareStates(), "RLRRR", 1.0),
+        (RareStates(least_visits=2), "RLRRR", 1 / 3),
+        # the middle cell is left once to the left and once to the right: 1 bit, the two others 0
+        (PolicyEntropy(), "RLRRR", 1 / 3),
+        (PolicyEntropy(least_visits=2), "RLRRR", 1 / 2),
+        (PolicyEntropy(least_visits=3), "RLRRR", math.nan),
+        (PolicyEntropy(per="visit"), "RLRRR", 2 / 5),
+        (PolicyEntropy(part="optimal baseline"), "RLRRR", 0.0),
+        (PolicyEntropy(part="excess"), "RLRRR", 1 / 3),
+        # JSD of (1/2, 1/2) and (0, 1): h(1/4) - 1/2 bits
+        (PolicyDivergence(), "RLRRR", (2 - 0.75 * math.log2(3) - 0.5) / 3),
+        (PolicyDivergence(), "L", 1.0),
+        # two steps with confidence 1/2, one right: no error; three with confidence 1, all right: no error
+        (CalibrationError(), "RLRRR", 0.0),
+        (CalibrationError(), "L", 1.0),
+        (CalibrationError(), "R", 0.0),
+        # at the start: left twice (2/3, wrong) and right once (1/3, right), then right twice (1, right)
+        (CalibrationError(), "LLRRR", (2 * 2 / 3 + 1 * 2 / 3 + 0) / 5),
+        (CalibrationError(form="unique"), "LLRRR", (2 / 3 + 2 / 3 + 0 + 0) / 4),
+        (CalibrationError(form="per-state"), "LLRRR", (2 / 3 + 0 + 0) / 3),
+        (CalibrationError(form="per-state"), "LRRR", (0 + 0 + 0) / 3),
+        (CalibrationError(bins=1), "LLRRR", abs(3 - (2 / 3 * 2 + 1 / 3 + 2)) / 5),
+        (StateOverlap(), "R", math.nan),
+    ],
+)
+def test_corridor(measure: Measure, moves: str, expected: float) -> None:
+    assert value(measure, played(CORRIDOR, moves, horizon=9)) == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+
+def test_a_perfect_agent_at_a_two_way_tie_visited_once() -> None:
+    episode = played(SQUARE, "RD")
+    table = StepTable.from_episodes([episode])
+    start = table.distance == 2
+    assert start.sum() == 1
+    by_distance = DistanceProfile(quantity="JSD from optimal", least_visits=1).rows(table)
+    assert by_distance.select(distance=2).value == pytest.approx([0.3112781], abs=1e-6)
+    assert by_distance.select(distance=1).value == pytest.approx([0.0])
+    assert value(PolicyEntropy(), episode) == 0.0
+    assert value(PolicyDivergence(), episode) == pytest.approx(0.3112781 / 2, abs=1e-6)
+    assert value(PolicyDivergence(part="excess"), episode) == pytest.approx(0.0, abs=1e-12)
+    assert value(PolicyEntropy(part="excess"), episode) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_policies_are_pooled_over_the_trajectories_of_a_group() -> None:
+    pair = played(SQUARE, "RD", 0), played(SQUARE, "DR", 1)
+    assert value(PolicyEntropy(), *pair) == pytest.approx(1 / 3)
+    assert value(PolicyDivergence(), *pair) == pytest.approx(0.0)
+    # a tie visited twice is split evenly half of the time: half a bit expected
+    assert value(PolicyEntropy(part="optimal baseline"), *pair) == pytest.approx(0.5 / 3)
+    assert value(CalibrationError(), *pair) == pytest.approx(2 * 0.5 / 4)
+    # the start: E[1 - sum of squares] = 1 - 3/4 of 2 steps in 4
+    assert value(CalibrationError(part="optimal baseline"), *pair) == pytest.approx(0.25 * 2 / 4)
+    assert value(StateOverlap(), *pair) == pytest.approx(2 / 4)
+
+
+def test_where_an_episode_comes_from_splits_no_group_but_its_condition_does() -> None:
+    one, two = (replace(played(SQUARE, "RD", n), tags={"file": f"{n}.json", "temperature": 0.7}) for n in (0, 1))
+    hot = replace(played(SQUARE, "DR", 2), tags={"file": "2.json", "temperature": 1.0})
+    rows = VisitsPerState().rows(StepTable.from_episodes([one, two, hot]))
+    assert rows.value.tolist() == [2.0, 1.0]
+    assert rows["temperature"].tolist() == [0.7, 1.0]
+    assert "file" not in rows.tags
+
+
+def test_states_without_an_optimal_action_are_left_out_and_counted() -> None:
+    episode = played(WALLED, "UD")
+    assert value(UndecidedStates(), episode) == 1.0
+    assert value(Success(), episode) == 0.0
+    for measure in (ActionAccuracy(), PolicyEntropy(), PolicyDivergence(), CalibrationError(), VisitsPerState()):
+        assert math.isnan(value(measure, episode)), measure.name
+    rows = ActionOptimality().rows(StepTable.from_episodes([episode]))
+    assert np.isnan(rows.value).all()
+    assert rows["distance"].tolist() == [None, None]
+
+
+def test_steps_carry_their_distance_and_bands_gather_it() -> None:
+    rows = ActionOptimality().rows(StepTable.from_episodes([played(CORRIDOR, "RL.RRR")]))
+    assert rows.value.tolist() == [1, 0, 0, 1, 1, 1]
+    assert rows["distance"].tolist() == [3, 2, 3, 3, 2, 1]
+    assert rows.step.tolist() == [0, 1, 2, 3, 4, 5]
+    assert rows["size"].tolist() == [4] * 6
+    assert with_distance_bands(rows, 2)["distance_band"].tolist() == ["03-04", "01-02"] + ["03-04"] * 2 + ["01-02"] * 2
+    with pytest.raises(ValueError, match="width"):
+        with_distance_bands(rows, 0)
+
+
+def test_stages_of_a_world_with_a_door() -> None:
+    # left to the key with one detour, right to the door which opens, then to the goal with one bump
+    episode = played(LOCKED, "LRLL" + "RRR" + "URRR")
+    assert episode.success
+    assert value(StageAccuracy(stage="key"), episode) == pytest.approx(3 / 4)
+    assert value(StageAccuracy(stage="door"), episode) == pytest.approx(3 / 3)
+    assert value(StageAccuracy(stage="goal"), episode) == pytest.approx(3 / 4)
+    assert math.isnan(value(StageAccuracy(stage="goal"), played(LOCKED, "LLR")))
+    assert len(StageAccuracy(stage="key").rows(StepTable.from_episodes([played(KEYED, "L")]))) == 0
+
+
+def test_attraction_to_the_key_and_its_matched_control() -> None:
+    # optimal is right; left approaches the key, up does not; once the key is reached nothing counts
+    episodes = [played(KEYED, "LLU", 0), played(KEYED, "UUL", 1)]
+    assert value(KeyAttraction(), *episodes) == pytest.approx((1 + 1) / (1 + 3))
+    assert KeyPickup().rows(StepTable.from_episodes(episodes)).value.tolist() == [1.0, 0.0]
+    control = played(CONTROL, "L.U", 0)
+    rows = KeyAttraction().rows(StepTable.from_episodes([*episodes, control]))
+    assert rows.select(control=True).value.tolist() == [1.0]
+    assert rows.select(control=False).value.tolist() == [0.5]
+    assert len(KeyAttraction().rows(StepTable.from_episodes([control]))) == 0, "a control alone has no key's cell"
+    assert math.isnan(value(KeyAttraction(), played(KEYED, "R")))
+
+
+def test_overlap_of_two_conditions() -> None:
+    keyed = StepTable.from_episodes([played(KEYED, "LUR", 0), played(KEYED, "R", 1)])
+    control = StepTable.from_episodes([played(CONTROL, "UR", 0), played(CONTROL, "R", 1), played(CONTROL, "R", 2)])
+    rows = paired_overlap(keyed, control)
+    assert rows.value.tolist() == pytest.approx([2 / 5, 1.0])
+    assert set(rows.tags) == {"agent"}
+    assert rows.grid_id.tolist() == [KEYED.grid_id] * 2
+    with pytest.raises(ValueError, match="without a pair"):
+        paired_overlap(keyed, StepTable.from_episodes([played(CORRIDOR, "R")]))
+    with pytest.raises(ValueError, match="one episode for each grid"):
+        paired_overlap(StepTable.from_episodes([played(KEYED, "L", 0), played(KEYED, "L", 0)]), control)
+
+
+def test_all_measures_run_at_once_and_no_episodes_give_no_rows() -> None:
+    rows = measure_episodes([played(CORRIDOR, "RRR"), played(LOCKED, "LL")])
+    assert {measure.name for measure in BEHAVIOUR} - set(rows.measure) == {
+        name for name in (measure.name for measure in BEHAVIOUR) if name.endswith("by distance")
+    }
+    assert len(measure_episodes([])) == 0
+    assert len({measure.name for measure in BEHAVIOUR}) == len(BEHAVIOUR)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "words"),
+    [
+        (PolicyEntropy, {"part": "mean"}, "part must be one of observed"),
+        (PolicyDivergence, {"least_visits": 0}, "least_visits"),
+        (CalibrationError, {"form": "pairs"}, "form must be one of steps"),
+        (CalibrationError, {"bins": 0}, "bins"),
+        (RareStates, {"least_visits": 0}, "least_visits"),
+        (PolicyEntropy, {"per": "step"}, "per must be state or visit"),
+        (StageAccuracy, {"stage": "start"}, "stage must be one of key"),
+        (DistanceProfile, {"quantity": "success"}, "quantity must be one of policy entropy"),
+    ],
+)
+def test_impossible_measures_are_refused(kind: Callable[..., Measure], parameters: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        kind(**parameters)

@@ -1,0 +1,130 @@
+"""The text form: parse is the inverse of render, reads what others wrote, and says what is wrong."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from goalscope.worlds import Grid
+
+
+@st.composite
+def grids(draw: st.DrawFn) -> Grid:
+    """Any grid at all: not square, with or without each object, partly under fog."""
+    height, width = draw(st.integers(1, 13)), draw(st.integers(1, 13))
+    kinds = np.array(draw(st.lists(st.sampled_from("#_*"), min_size=height * width, max_size=height * width))).reshape(
+        height, width
+    )
+    cells = [(int(row), int(col)) for row, col in np.argwhere(kinds == "_")]
+    chosen = draw(st.lists(st.sampled_from(cells), unique=True, max_size=4)) if cells else []
+    names = draw(st.permutations(["start", "goal", "key", "door"]))
+    return Grid(walls=kinds == "#", fog=kinds == "*", **dict(zip(names, chosen, strict=False)))
+
+
+@given(grids())
+def test_parse_is_the_inverse_of_render(grid: Grid) -> None:
+    text = grid.render()
+    assert Grid.parse(text) == grid
+    assert Grid.parse(text).render() == text
+    cells = [line.split()[1:] for line in text.splitlines()[1:]]
+    for same in (
+        text.splitlines(),
+        "\n".join(line + " " for line in text.splitlines()),
+        "\n\n" + text + "\n",
+        "\n".join(" ".join(row) for row in cells),
+        "\n".join("".join(row) for row in cells),
+        ["".join(row) for row in cells],
+    ):
+        assert Grid.parse(same) == grid
+    assert Grid.parse(cells) == grid
+
+
+@given(grids(), st.data())
+def test_unequal_grids_have_unequal_texts(grid: Grid, data: st.DataObject) -> None:
+    other = data.draw(grids())
+    assert (grid == other) == (grid.render() == other.render())
+    assert grid != other or hash(grid) == hash(other)
+
+
+def test_the_paper_s_layouts_are_read() -> None:
+    left_justified = "   0 1 2 3 4 5 6 7 8 9 10 \n" + "\n".join(
+        f"{row:<3}" + "# " + ("# " * 9 if row in (0, 10) else "A G " + "_ " * 7) + "# "
+        if row in (0, 5, 10)
+        else f"{row:<3}" + "# " + "_ " * 9 + "# "
+        for row in range(11)
+    )
+    grid = Grid.parse(left_justified)
+    assert (grid.start, grid.goal, grid.walls.shape) == ((5, 1), (5, 2), (11, 11))
+    right_justified = grid.render()
+    assert right_justified.splitlines()[0] == "    0  1  2  3  4  5  6  7  8  9 10"
+    assert right_justified.splitlines()[5 + 1] == " 5  #  A  G  _  _  _  _  _  _  _  #"
+    assert Grid.parse(right_justified) == grid
+
+
+def test_small_grids_are_rendered_as_in_the_paper() -> None:
+    assert Grid.parse("#####\n#A_G#\n#####").render() == "  0 1 2 3 4\n0 # # # # #\n1 # A _ G #\n2 # # # # #"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "at least one row, got an empty text"),
+        ("  0 1 2", "at least one row below its header"),
+        ("###\n#A\n###", "line 2 has 2, the first row has 3"),
+        ("###\n\n###", "blank line as line 2"),
+        ("###\n#x#\n###", r"a cell must be one of # \* A D G K _: line 2, column 1 holds 'x'"),
+        ("####\n#AA#\n####", r"at most one 'A': line 2 has a second one at \(row, col\) = \(1, 2\)"),
+        ("####\n#GG#\n####", "at most one 'G'"),
+        ("####\n#KK#\n####", "at most one 'K'"),
+        ("####\n#DD#\n####", "at most one 'D'"),
+        ("  0 1 2\n0 # # #\n2 # A #", "line 3 must start with 1, got '2'"),
+        ("  0 1 3\n0 # # #", "the header must count the columns from 0"),
+        ("  0 1\n0 # # #", "2 labels, 3 cells in line 2"),
+        (["###", 3], "a row must be a text or a list of symbols, got 3"),
+    ],
+)
+def test_what_is_wrong_with_a_text(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Grid.parse(text)
+
+
+WALLS = np.array([[True, False], [False, False]])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"start": (0, 0)}, r"start must lie on an open cell, got the wall at \(0, 0\)"),
+        ({"goal": (2, 0)}, r"goal must lie in the 2x2 grid"),
+        ({"goal": (-1, 0)}, r"goal must lie in the 2x2 grid"),
+        ({"start": (0, 1), "goal": (0, 1)}, r"goal must have a cell of its own, got \(0, 1\), where start lies"),
+        ({"start": (0, 1.0)}, r"start must be \(row, col\), two whole numbers"),
+        ({"start": (0, True)}, r"two whole numbers"),
+        ({"start": (0, 1, 1)}, r"two whole numbers"),
+        ({"walls": WALLS.astype(int)}, "walls must be a boolean array"),
+        ({"walls": WALLS[0]}, "walls must be a boolean array"),
+        ({"walls": np.zeros((0, 3), dtype=bool)}, "walls must be a boolean array"),
+        ({"fog": WALLS}, "a hidden cell must not be marked as a wall"),
+        ({"fog": WALLS[:1]}, "fog must be boolean with the shape of walls"),
+        ({"fog": ~WALLS, "key": (1, 1)}, r"key must lie on a visible cell, got the hidden cell \(1, 1\)"),
+    ],
+)
+def test_what_a_grid_refuses(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Grid(**{"walls": WALLS} | changes)  # type: ignore[arg-type]
+
+
+def test_a_grid_is_read_only_and_leaves_its_argument_alone() -> None:
+    walls = WALLS.copy()
+    grid = Grid(walls=walls)
+    walls[1, 1] = True
+    assert not grid.walls[1, 1]
+    with pytest.raises(ValueError, match="read-only"):
+        grid.walls[1, 1] = True
+
+
+def test_a_layout_with_trailing_blanks_and_one_as_lists_are_read() -> None:
+    padded = "  0 1 2 3 \n0 # # # # \n1 # A G # \n2 # # # # "
+    grid = Grid.parse([list("####"), list("#AG#"), list("####")])
+    assert Grid.parse(padded) == grid
+    assert (grid.start, grid.goal) == ((1, 1), (1, 2))
