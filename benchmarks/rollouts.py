@@ -53,6 +53,7 @@ def one_by_one(model: LocalModel, agent: ChatAgent, observations: list[Observati
 
 
 def main() -> None:
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--states", type=int, default=256, help="states answered in lockstep")
     parser.add_argument("--single", type=int, default=8, help="states answered one by one")

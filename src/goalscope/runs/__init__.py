@@ -1,1 +1,25 @@
 """Runs: what is recorded, and how it is made, stored and resumed."""
+
+from goalscope.runs.digest import content_hash
+from goalscope.runs.export import export_parquet
+from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
+from goalscope.runs.runner import Progress, RunSummary, run
+from goalscope.runs.store import Store
+from goalscope.runs.study import Study, StudySize
+
+__all__ = [
+    "Episode",
+    "EpisodeSpec",
+    "Outcome",
+    "Progress",
+    "RunSummary",
+    "Step",
+    "Store",
+    "Study",
+    "StudySize",
+    "World",
+    "begin",
+    "content_hash",
+    "export_parquet",
+    "run",
+]

@@ -62,6 +62,8 @@ class EpisodeSpec:
         trajectory: number of the trajectory on this world, 0-based.
         seed: root seed of the study.
         horizon: most actions that the episode may take.
+        rules: what else decides the episode, as canonical JSON: what becomes of turns without an action, and the
+            history shown. "" where a failed turn is a step in place and no history is shown.
     """
 
     world_id: str
@@ -69,6 +71,7 @@ class EpisodeSpec:
     trajectory: int
     seed: int
     horizon: int
+    rules: str = ""
 
     def __post_init__(self) -> None:
         if self.horizon < 1:
@@ -87,6 +90,7 @@ class EpisodeSpec:
                 "trajectory": self.trajectory,
                 "seed": self.seed,
                 "horizon": self.horizon,
+                **({"rules": self.rules} if self.rules else {}),
             },
         )
 

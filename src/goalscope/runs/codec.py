@@ -1,0 +1,312 @@
+"""Records to table rows and back. What comes back is checked as if a stranger had written it."""
+
+import json
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from sys import byteorder
+from typing import Any, get_args
+
+from goalscope.agents.agent import Turn
+from goalscope.ident import canonical_json
+from goalscope.rows import Tag
+from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World
+from goalscope.worlds.dynamics import State
+from goalscope.worlds.grid import ACTIONS, Action, Grid
+
+Cell = int | float | str | bytes | None
+"""A value as SQLite holds it."""
+
+_OUTCOMES = frozenset(get_args(Outcome))
+_EMPTY = "{}"
+_MOST_TOKEN = 2**32 - 1
+_MOST_INTEGER = 2**63 - 1
+
+STEP_COLUMNS = "step, row, col, flags, action, failure, text, reasoning, prompt_tokens, output_tokens, reward, extra"
+TURN_COLUMNS = "action, failure, text, reasoning, prompt_tokens, output_tokens, usage, extra"
+EPISODE_COLUMNS = (
+    "id, world_id, agent_id, trajectory, seed, horizon, rules, agent, outcome, row, col, flags, length, tags"
+)
+WORLD_COLUMNS = "id, grid, fog_radius, cluster, tags"
+
+
+def encode_json(value: Mapping[str, Any]) -> str:
+    """Return canonical JSON of a mapping with text keys."""
+    return canonical_json(value) if value else _EMPTY
+
+
+def decode_json(cell: Cell, what: str) -> dict[str, Any]:
+    """Return the mapping of a JSON text.
+
+    Raises:
+        ValueError: no text, no JSON, or JSON of something else than a mapping.
+    """
+    if cell == _EMPTY:
+        return {}
+    if not isinstance(cell, str):
+        raise ValueError(f"{what} must be stored as JSON text, got {type(cell).__name__}")
+    try:
+        value = json.loads(cell, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{what} must be stored as JSON, got {cell[:80]!r}: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} must be a JSON object, got {cell[:80]!r}")
+    return value
+
+
+def encode_tags(tags: Mapping[str, Tag]) -> str:
+    """Return tags as canonical JSON.
+
+    Raises:
+        TypeError: a tag is neither text nor number, boolean or None.
+    """
+    for name, tag in tags.items():
+        if tag is not None and not isinstance(tag, str | int | float | bool):
+            raise TypeError(f"tag {name!r} must be text, a number, a boolean or None, got {type(tag).__name__}")
+    return encode_json(tags)
+
+
+def decode_tags(cell: Cell, what: str) -> dict[str, Tag]:
+    """Return tags from JSON."""
+    tags = decode_json(cell, what)
+    for name, tag in tags.items():
+        if isinstance(tag, dict | list):
+            raise ValueError(f"tag {name!r} of {what} must be a plain value, got {tag!r}")
+    return tags
+
+
+def encode_text(text: str | None) -> str | bytes | None:
+    """Return text as SQLite can hold it: half of a surrogate pair has no UTF-8 form and goes in as bytes."""
+    if text is None or text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+    return text
+
+
+def decode_text(cell: Cell, what: str) -> str | None:
+    """Return text from a cell."""
+    if cell is None or isinstance(cell, str):
+        return cell
+    if isinstance(cell, bytes):
+        return cell.decode("utf-8", "surrogatepass")
+    raise ValueError(f"{what} must be stored as text, got {cell!r}")
+
+
+def encode_tokens(tokens: Sequence[int] | None) -> bytes | None:
+    """Return token ids as little-endian 32-bit words.
+
+    Raises:
+        ValueError: an id outside of 0 .. 2**32 - 1.
+    """
+    if tokens is None:
+        return None
+    try:
+        words = array("I", tokens)
+    except (OverflowError, TypeError) as error:
+        raise ValueError(f"token ids must be whole numbers in 0..{_MOST_TOKEN}, got {list(tokens)[:20]}") from error
+    if byteorder == "big":
+        words.byteswap()
+    return words.tobytes()
+
+
+def decode_tokens(cell: Cell, what: str) -> tuple[int, ...] | None:
+    """Return token ids from a cell."""
+    if cell is None:
+        return None
+    if not isinstance(cell, bytes) or len(cell) % 4:
+        raise ValueError(f"{what} must be stored as 32-bit words, got {type(cell).__name__}")
+    words = array("I", cell)
+    if byteorder == "big":
+        words.byteswap()
+    return tuple(words)
+
+
+def encode_step(step: Step, grid: Grid) -> tuple[Cell, ...]:
+    """Return the columns `STEP_COLUMNS` of a step on this grid.
+
+    Raises:
+        ValueError: a position outside of the grid, a token id out of range, a reward that is not finite.
+    """
+    if step.reward is not None and not math.isfinite(step.reward):
+        raise ValueError(f"a reward must be a finite number or None, got {step.reward!r} at step {step.index}")
+    return (
+        step.index,
+        *encode_state(step.state, grid),
+        None if step.action is None else int(step.action),
+        encode_text(step.failure),
+        encode_text(step.text),
+        encode_text(step.reasoning),
+        encode_tokens(step.prompt_tokens),
+        encode_tokens(step.output_tokens),
+        None if step.reward is None else float(step.reward),
+        encode_json(step.extra),
+    )
+
+
+def decode_step(cells: Sequence[Cell], state: State) -> Step:
+    """Return a step from its columns; ``state`` is what `decode_state` made of them."""
+    index, _, _, _, action, failure, text, reasoning, prompt, output, reward, extra = cells
+    if not isinstance(index, int):
+        raise ValueError(f"a step's number must be stored as a whole number, got {index!r}")
+    if reward is not None and not isinstance(reward, float):
+        raise ValueError(f"a reward must be stored as a number, got {reward!r}")
+    return Step(
+        index=index,
+        state=state,
+        action=decode_action(action),
+        failure=decode_text(failure, "a failure"),
+        text=decode_text(text, "an answer"),
+        reasoning=decode_text(reasoning, "a reasoning"),
+        prompt_tokens=decode_tokens(prompt, "prompt tokens"),
+        output_tokens=decode_tokens(output, "output tokens"),
+        reward=reward,
+        extra=decode_json(extra, "the extra values of a step"),
+    )
+
+
+def decode_action(cell: Cell) -> Action | None:
+    """Return an action from its number."""
+    if cell is None:
+        return None
+    if not isinstance(cell, int) or not 0 <= cell < len(ACTIONS):
+        raise ValueError(f"an action must be stored as a number in 0..3, got {cell!r}")
+    return ACTIONS[cell]
+
+
+def encode_turn(turn: Turn) -> tuple[Cell, ...]:
+    """Return the columns `TURN_COLUMNS` of a turn."""
+    return (
+        None if turn.action is None else int(turn.action),
+        encode_text(turn.failure),
+        encode_text(turn.text),
+        encode_text(turn.reasoning),
+        encode_tokens(turn.prompt_tokens),
+        encode_tokens(turn.output_tokens),
+        encode_json(turn.usage),
+        encode_json(turn.extra),
+    )
+
+
+def decode_turn(cells: Sequence[Cell]) -> Turn:
+    """Return a turn from its columns."""
+    action, failure, text, reasoning, prompt, output, usage, extra = cells
+    numbers = decode_json(usage, "usage")
+    for name, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise ValueError(f"usage {name!r} must be a number, got {number!r}")
+    return Turn(
+        action=decode_action(action),
+        failure=decode_text(failure, "a failure"),
+        text=decode_text(text, "an answer"),
+        reasoning=decode_text(reasoning, "a reasoning"),
+        prompt_tokens=decode_tokens(prompt, "prompt tokens"),
+        output_tokens=decode_tokens(output, "output tokens"),
+        usage=numbers,
+        extra=decode_json(extra, "the extra values of a turn"),
+    )
+
+
+def encode_state(state: State, grid: Grid) -> tuple[int, int, int]:
+    """Return (row, col, flags) of a state; flags holds 1 for the key and 2 for the open door."""
+    row, col = state.position
+    if not (type(row) is type(col) is int and 0 <= row < grid.height and 0 <= col < grid.width):
+        row, col = grid.check_cell(state.position)  # raises, or turns other kinds of whole numbers into plain ones
+    return row, col, state.carrying_key + 2 * state.door_open
+
+
+def decode_state(row: Cell, col: Cell, flags: Cell, grid: Grid) -> State:
+    """Return a state from its columns."""
+    if not isinstance(row, int) or not isinstance(col, int) or flags not in (0, 1, 2, 3):
+        raise ValueError(f"a state must be stored as row, col and flags 0..3, got {row!r}, {col!r}, {flags!r}")
+    return State(grid.check_cell((row, col)), bool(int(flags) & 1), bool(int(flags) & 2))
+
+
+def encode_world(world: World) -> tuple[Cell, ...]:
+    """Return the columns `WORLD_COLUMNS` of a world."""
+    return world.id, world.grid.render(), world.fog_radius, world.cluster, encode_tags(world.tags)
+
+
+def decode_world(cells: Sequence[Cell]) -> World:
+    """Return a world from its columns.
+
+    Raises:
+        ValueError: columns that are no world, or whose id belongs to another one.
+    """
+    identity, grid, fog_radius, cluster, tags = cells
+    if not isinstance(grid, str) or not isinstance(cluster, str):
+        raise ValueError(f"world {identity!r} must be stored as text, got {grid!r} and {cluster!r}")
+    if fog_radius is not None and not isinstance(fog_radius, int):
+        raise ValueError(f"the fog radius of world {identity!r} must be a whole number, got {fog_radius!r}")
+    what = f"world {identity!r}"
+    world = World(grid=Grid.parse(grid), fog_radius=fog_radius, cluster=cluster, tags=decode_tags(tags, what))
+    if world.id != identity:
+        raise ValueError(f"a world must be stored under its content id {world.id}, got {identity!r}")
+    return world
+
+
+def encode_episode(episode: Episode) -> tuple[Cell, ...]:
+    """Return the columns `EPISODE_COLUMNS` of an episode."""
+    spec = episode.spec
+    for name, number in (("seed", spec.seed), ("trajectory", spec.trajectory), ("horizon", spec.horizon)):
+        if not -_MOST_INTEGER <= number <= _MOST_INTEGER:
+            raise ValueError(f"{name} must fit into 64 bits, got {number}")
+    if episode.outcome not in _OUTCOMES:
+        raise ValueError(f"an outcome must be one of {', '.join(sorted(_OUTCOMES))}, got {episode.outcome!r}")
+    return (
+        spec.id,
+        spec.world_id,
+        spec.agent_id,
+        int(spec.trajectory),
+        int(spec.seed),
+        int(spec.horizon),
+        spec.rules,
+        episode.agent,
+        episode.outcome,
+        *encode_state(episode.final, episode.world.grid),
+        len(episode.steps),
+        encode_tags(episode.tags),
+    )
+
+
+def decode_episode(cells: Sequence[Cell], world: World, steps: tuple[Step, ...]) -> Episode:
+    """Return an episode from its columns, its world and its steps.
+
+    Raises:
+        ValueError: columns that are no episode, whose id belongs to another one, or another number of steps.
+    """
+    identity, world_id, agent_id, trajectory, seed, horizon, rules, agent, outcome, *rest = cells
+    row, col, flags, length, tags = rest
+    texts = (world_id, agent_id, rules, agent, outcome)
+    numbers = (trajectory, seed, horizon)
+    if not all(isinstance(text, str) for text in texts) or not all(isinstance(number, int) for number in numbers):
+        raise ValueError(f"episode {identity!r} must be stored as text and whole numbers, got {texts}, {numbers}")
+    spec = EpisodeSpec(
+        world_id=str(world_id),
+        agent_id=str(agent_id),
+        trajectory=int(trajectory or 0),
+        seed=int(seed or 0),
+        horizon=int(horizon or 0),
+        rules=str(rules),
+    )
+    if spec.id != identity:
+        raise ValueError(f"an episode must be stored under its content id {spec.id}, got {identity!r}")
+    if outcome not in _OUTCOMES:
+        raise ValueError(f"the outcome of {identity!r} must be one of {', '.join(sorted(_OUTCOMES))}, got {outcome!r}")
+    if length != len(steps):
+        raise ValueError(f"episode {identity!r} must have its {length!r} steps, got {len(steps)}: the file is damaged")
+    return Episode(
+        spec=spec,
+        world=world,
+        agent=str(agent),
+        steps=steps,
+        final=decode_state(row, col, flags, world.grid),
+        outcome=outcome,  # type: ignore[arg-type]
+        tags=decode_tags(tags, f"episode {identity!r}"),
+    )
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"numbers must be finite, got {name}")

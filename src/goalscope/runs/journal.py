@@ -1,0 +1,114 @@
+"""The journal of calls: each answer that is worth money or minutes is committed before it is used.
+
+A call is sent, then done. A process killed in between loses the calls in flight, and no others: they are found still
+sent when the run goes on, counted as lost, and sent again. A call that is done is never sent a second time.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, runtime_checkable
+
+from goalscope.agents.agent import Agent, Observation, Turn
+from goalscope.ident import content_id
+from goalscope.runs.codec import TURN_COLUMNS, decode_turn, encode_turn
+from goalscope.runs.store import Store
+
+
+@runtime_checkable
+class Prompting(Protocol):
+    """An agent that tells the exact text it would send; without it, a call is known by its whole observation."""
+
+    def prompt(self, observation: Observation) -> str:
+        """Return the exact prompt, all messages and templates included."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """What one model response answers.
+
+    Attributes:
+        agent_id: content id of the agent's description: model, revision, sampling parameters.
+        prompt: content id of the exact prompt.
+        episode_id: content id of the episode.
+        step: number of the step, 0-based.
+        attempt: 0, or the number of the retry.
+    """
+
+    agent_id: str
+    prompt: str
+    episode_id: str
+    step: int
+    attempt: int
+
+    @cached_property
+    def id(self) -> str:
+        """Content id of the call."""
+        return content_id("call", [self.agent_id, self.prompt, self.episode_id, self.step, self.attempt])
+
+
+def call_for(agent: Agent, identity: str, observation: Observation) -> Call:
+    """Return the call that an observation leads to; ``identity`` is the agent's content id."""
+    if isinstance(agent, Prompting):
+        prompt = content_id("prompt", agent.prompt(observation))
+    else:
+        history = [[grid.render(), None if action is None else int(action)] for grid, action in observation.history]
+        prompt = content_id("prompt", [observation.grid.render(), observation.carrying_key, history])
+    return Call(
+        agent_id=identity,
+        prompt=prompt,
+        episode_id=observation.episode_id,
+        step=observation.step,
+        attempt=observation.attempt,
+    )
+
+
+class Journal:
+    """The calls of a store that is open for writing.
+
+    Opening it counts the calls that an earlier process had in flight when it died.
+
+    Args:
+        store: the store; its process is the only writer.
+
+    Attributes:
+        lost: number of calls that were found lost now.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        with store.transaction() as database:
+            self.lost = database.execute(
+                "UPDATE calls SET state = 'lost', lost = lost + 1 WHERE state = 'sent'"
+            ).rowcount
+
+    def find(self, call: Call) -> Turn | None:
+        """Return the answer to a call where it has arrived before."""
+        found = self._store.query(f"SELECT {TURN_COLUMNS} FROM calls WHERE id = ? AND state = 'done'", (call.id,))
+        return decode_turn(found[0]) if found else None
+
+    def send(self, calls: Sequence[Call]) -> None:
+        """Commit that calls are about to be made."""
+        now = time.time()
+        with self._store.transaction() as database:
+            database.executemany(
+                "INSERT INTO calls (id, agent_id, prompt, episode_id, step, attempt, state, sent) "
+                "VALUES (?, ?, ?, ?, ?, ?, 'sent', ?) "
+                "ON CONFLICT (id) DO UPDATE SET state = 'sent', sent = excluded.sent WHERE state != 'done'",
+                [
+                    (call.id, call.agent_id, call.prompt, call.episode_id, call.step, call.attempt, now)
+                    for call in calls
+                ],
+            )
+
+    def done(self, answered: Sequence[tuple[Call, Turn]]) -> None:
+        """Commit answers; only after this may they be used."""
+        now = time.time()
+        marks = ", ".join(f"{column} = ?" for column in TURN_COLUMNS.split(", "))
+        with self._store.transaction() as database:
+            database.executemany(
+                f"UPDATE calls SET state = 'done', done = ?, {marks} WHERE id = ?",
+                [(now, *encode_turn(turn), call.id) for call, turn in answered],
+            )

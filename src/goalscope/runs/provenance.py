@@ -1,0 +1,85 @@
+"""How a run was made: versions, the state of the code, the machine, the arguments; never a secret."""
+
+import os
+import platform
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from goalscope import __version__
+
+HIDDEN = "(hidden)"
+_SECRET_NAME = re.compile(r"(?i)(^|[_\-. ])(api[_\-]?key|key|token|secret|password|passwd|authorization|credential)s?$")
+_SECRET_TEXT = re.compile(
+    r"(?<=://)[^/@\s]+@"  # name and password of a URL
+    r"|(?<=[?&])[^=&\s]*(?:key|token|secret|signature)[^=&\s]*=[^&\s#]+"  # parameters of a URL
+    r"|\bsk-[\w-]{16,}|(?i:(?<=bearer )\S+)"
+)
+
+
+def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return what is worth knowing about the process that works on a run now.
+
+    Args:
+        arguments: plain values, e.g. {"command": "run", "passed": {...}, "defaulted": {...}}.
+
+    Returns:
+        Plain values: versions, platform, commit and dirty flag of the working tree (None outside of one), start time,
+        and the arguments with everything hidden that looks like a secret.
+    """
+    commit, dirty = _working_tree()
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "goalscope": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "sqlite": sqlite3.sqlite_version,
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "processors": os.cpu_count(),
+        "commit": commit,
+        "dirty": dirty,
+        "arguments": scrub(arguments or {"program": Path(sys.argv[0]).name}),
+    }
+
+
+def scrub(value: Any) -> Any:
+    """Return plain values with secrets hidden: by the name they stand under, and credentials inside of texts."""
+    if isinstance(value, Mapping):
+        return {
+            str(name): HIDDEN if isinstance(item, str) and item and _SECRET_NAME.search(str(name)) else scrub(item)
+            for name, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [scrub(item) for item in value]
+    if isinstance(value, str):
+        return _SECRET_TEXT.sub(HIDDEN, value)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return scrub(str(value))
+
+
+def _working_tree() -> tuple[str | None, bool | None]:
+    """Return commit and dirty flag of the current directory's working tree, None where there is none to be read."""
+    commit = _git("rev-parse", "HEAD")
+    if commit is None:
+        return None, None
+    changes = _git("status", "--porcelain", "--untracked-files=no")
+    return commit, None if changes is None else bool(changes)
+
+
+def _git(*arguments: str) -> str | None:
+    # Neither hooks nor monitors of a strange repository are run, and nothing is locked.
+    command = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-optional-locks", *arguments]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()

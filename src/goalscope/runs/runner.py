@@ -1,0 +1,230 @@
+"""Running a study: what is specified minus what is stored, many episodes at a time, resumable at any point."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from goalscope.agents.agent import Agent, Observation, Turn, agent_id
+from goalscope.runs.caller import Caller
+from goalscope.runs.episode import Live, Places
+from goalscope.runs.episodetable import Usage
+from goalscope.runs.journal import Journal, call_for
+from goalscope.runs.provenance import session
+from goalscope.runs.record import Episode, EpisodeSpec, World
+from goalscope.runs.schema import Probe, wal_problem
+from goalscope.runs.store import GROUP_SECONDS, Store
+from goalscope.runs.study import Study
+
+Progress = Callable[[int, int, int, float | None], None]
+"""Told every tenth of a second: episodes done, episodes in all, steps taken now, seconds left (None at first)."""
+
+_PROGRESS_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """What a run did.
+
+    Attributes:
+        episodes: number of episodes run now.
+        reused: number of episodes that were stored before.
+        steps: number of steps of the episodes run now.
+        calls: number of journalled calls made now.
+        replayed: number of answers taken from the journal instead of asking again.
+        lost: number of calls that an earlier process had in flight when it died.
+        seconds: time that the run took.
+    """
+
+    episodes: int
+    reused: int
+    steps: int
+    calls: int
+    replayed: int
+    lost: int
+    seconds: float
+
+
+def run(
+    study: Study,
+    directory: str | Path,
+    *,
+    agents: Sequence[Agent] | None = None,
+    progress: Progress | None = None,
+    workers: int = 1,
+    batch: int = 256,
+    arguments: Mapping[str, Any] | None = None,
+    probe: Probe = wal_problem,
+) -> RunSummary:
+    """Run the episodes of a study that its run directory does not hold yet.
+
+    Neither the number of workers, the size of a batch nor interruptions change a result. Answers count as arrived when
+    `Agent.act` returns them, all of its batch at once; see `caller.Portioned` for agents whose answers arrive one by
+    one.
+
+    Args:
+        study: what is to be run.
+        directory: the run directory, made where it is missing.
+        agents: ready agents in place of the study's own.
+        progress: is told how far the run is, see `Progress`.
+        workers: calls of `Agent.act` at the same time.
+        batch: episodes of an agent that are live at the same time.
+        arguments: what the user passed and what was defaulted, for the record; see `provenance.session`.
+        probe: see `Store`.
+
+    Returns:
+        What was done.
+
+    Raises:
+        BlockingIOError: another process runs on the directory.
+        ValueError: the directory holds another study, or something is wrong with what it holds.
+        KeyboardInterrupt: the run was stopped; finished episodes are stored, the message says how to go on.
+        Exception: what an agent raised; finished episodes and journalled answers are stored.
+    """
+    if workers < 1 or batch < 1:
+        raise ValueError(f"workers and batch must be at least 1, got {workers=} and {batch=}")
+    acting = list(study.agents() if agents is None else agents)
+    _check_agents(acting)
+    with Store(directory, "w", durability=study.durability, probe=probe) as store:
+        store.put_study(study)
+        store.put_session(session(arguments))
+        store.put_agents([(agent_id(agent), agent.name, agent.describe()) for agent in acting])
+        store.put_worlds(study.worlds())
+        runner = _Runner(study, store, progress, workers, batch)
+        return runner.run(acting)
+
+
+class _Runner:
+    def __init__(self, study: Study, store: Store, progress: Progress | None, workers: int, batch: int) -> None:
+        self._study, self._store, self._progress = study, store, progress
+        self._workers, self._batch = workers, batch
+        self._journal = Journal(store)
+        self._places = Places()
+        self._finished: list[tuple[Episode, Usage]] = []
+        self._episodes = self._reused = self._total = self._steps = 0
+        self._calls = self._replayed = 0
+        self._work = self._work_total = 0  # in steps; an episode that ends early counts as its whole horizon
+        self._began = self._group_began = self._told = time.monotonic()
+        self._round_seconds = 0.0
+
+    def run(self, agents: Sequence[Agent]) -> RunSummary:
+        stored = self._store.episode_ids()
+        todo: list[tuple[EpisodeSpec, World, Agent]] = []
+        for item in self._study.specs(agents):
+            if item[0].id in stored:
+                self._reused += 1
+            else:
+                todo.append(item)
+        self._total = self._reused + len(todo)
+        self._work_total = sum(spec.horizon for spec, _, _ in todo)
+        try:
+            for _, items in groupby(todo, key=lambda item: id(item[2])):
+                part = list(items)
+                with Caller(part[0][2], self._workers) as caller:
+                    self._run_agent(caller, deque((spec, world) for spec, world, _ in part))
+        except KeyboardInterrupt:
+            self._flush()
+            raise KeyboardInterrupt(
+                f"stopped with {self._reused + self._episodes} of {self._total} episodes stored in {self._store.path}: "
+                "run the same study on the same directory to go on, nothing stored is repeated"
+            ) from None
+        except Exception as error:
+            error.add_note("what was finished is stored: run the same study on the same directory to go on")
+            self._flush()
+            raise
+        self._flush()
+        self._tell(last=True)
+        return RunSummary(
+            episodes=self._episodes,
+            reused=self._reused,
+            steps=self._steps,
+            calls=self._calls,
+            replayed=self._replayed,
+            lost=self._journal.lost,
+            seconds=time.monotonic() - self._began,
+        )
+
+    def _run_agent(self, caller: "Caller", waiting: deque[tuple[EpisodeSpec, World]]) -> None:
+        live: list[Live] = []
+        while waiting or live:
+            while waiting and len(live) < self._batch:
+                spec, world = waiting.popleft()
+                live.append(Live(spec, self._places.of(world), self._study))
+            # What is finished is never left uncommitted for long while an agent thinks.
+            if caller.agent.journalled or time.monotonic() - self._group_began + self._round_seconds > GROUP_SECONDS:
+                self._flush()
+            began = time.monotonic()
+            turns = self._answers(caller, [episode.observe() for episode in live])
+            for episode, turn in zip(live, turns, strict=True):
+                before = len(episode.steps)
+                episode.apply(turn)
+                self._work += len(episode.steps) - before
+                if episode.outcome is not None:
+                    self._work += episode.spec.horizon - len(episode.steps)
+                    if not self._finished:
+                        self._group_began = time.monotonic()
+                    self._finished.append((episode.record(caller.agent.name), episode.usage))
+            live = [episode for episode in live if episode.outcome is None]
+            self._round_seconds = time.monotonic() - began
+            if time.monotonic() - self._group_began > GROUP_SECONDS:
+                self._flush()
+            self._tell()
+
+    def _answers(self, caller: "Caller", observations: Sequence[Observation]) -> list[Turn]:
+        """Return a turn for each observation; journalled ones are committed before they are returned."""
+        turns: list[Turn | None] = [None] * len(observations)
+
+        def take(indices: list[int], answered: list[Turn]) -> None:
+            for index, turn in zip(indices, answered, strict=True):
+                turns[index] = turn
+
+        if not caller.agent.journalled:
+            caller.ask(observations, range(len(observations)), take)
+            return [turn for turn in turns if turn is not None]
+        calls = [call_for(caller.agent, caller.identity, observation) for observation in observations]
+        turns = [self._journal.find(call) for call in calls]
+        missing = [index for index, turn in enumerate(turns) if turn is None]
+        self._replayed += len(calls) - len(missing)
+
+        def send(indices: list[int]) -> None:
+            self._journal.send([calls[index] for index in indices])
+
+        def commit(indices: list[int], answered: list[Turn]) -> None:
+            self._journal.done([(calls[index], turn) for index, turn in zip(indices, answered, strict=True)])
+            self._calls += len(indices)
+            take(indices, answered)
+
+        caller.ask(observations, missing, commit, send)
+        return [turn for turn in turns if turn is not None]
+
+    def _flush(self) -> None:
+        """Commit what is finished; a second call after an interrupted one does no harm."""
+        group = self._finished
+        if group:
+            self._store.put_episodes(
+                (episode for episode, _ in group), usage={episode.id: cost for episode, cost in group if cost}
+            )
+            self._episodes += len(group)
+            self._steps += sum(len(episode.steps) for episode, _ in group)
+            self._finished = []
+
+    def _tell(self, last: bool = False) -> None:
+        now = time.monotonic()
+        if self._progress is None or (now - self._told < _PROGRESS_SECONDS and not last):
+            return
+        self._told = now
+        left = (now - self._began) * (self._work_total - self._work) / self._work if self._work else None
+        unwritten = len(self._finished)
+        steps = self._steps + sum(len(episode.steps) for episode, _ in self._finished)
+        self._progress(self._reused + self._episodes + unwritten, self._total, steps, 0.0 if last else left)
+
+
+def _check_agents(agents: Sequence[Agent]) -> None:
+    if not agents:
+        raise ValueError("a run must have at least one agent, got none")
+    for what, values in (("names", [agent.name for agent in agents]), ("ids", [agent_id(agent) for agent in agents])):
+        if len(set(values)) < len(values):
+            raise ValueError(f"the agents of a run must have different {what}, got {', '.join(values)}")

@@ -1,0 +1,358 @@
+"""The store of one run: everything that was recorded, in one SQLite file of a run directory."""
+
+import json
+import sqlite3
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from goalscope.rows import Rows
+from goalscope.runs import codec
+from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, WORLD_COLUMNS, Cell
+from goalscope.runs.episodetable import EncodedEpisode, Usage, insert_episodes, insert_worlds
+from goalscope.runs.lock import DirectoryLock
+from goalscope.runs.record import Episode, Step, World
+from goalscope.runs.rowtable import read_rows, write_rows
+from goalscope.runs.schema import (
+    DATABASE,
+    VERSION,
+    Probe,
+    explained,
+    open_for_reading,
+    open_for_writing,
+    wal_problem,
+)
+from goalscope.runs.study import Study
+from goalscope.worlds.dynamics import State
+
+Durability = Literal["process", "power"]
+GROUP_SECONDS = 0.5
+_GROUP_STEPS = 20_000
+_PAGE_EPISODES = 128
+_PAGE_STEPS = 512
+_ORDER = "world_id, agent_id, trajectory, id"
+
+
+class Store:
+    """The store of a run directory.
+
+    Reading needs no lock and changes nothing; many readers and one writer can be there at the same time.
+
+    Args:
+        path: the run directory, which holds `run.db`.
+        mode: "r" to read, "w" to read and write (the directory and the file are made where they are missing).
+        durability: what written rows survive: "process", the process being killed; "power", a power failure too.
+        probe: says whether the directory can hold a write-ahead log, see `schema.wal_problem`.
+
+    Raises:
+        FileNotFoundError: nothing to read.
+        BlockingIOError: another process writes to the directory.
+        ValueError: the file is damaged, of a newer version, or no run.db; an unknown mode.
+        OSError: the directory cannot be read or written.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        mode: Literal["r", "w"] = "r",
+        *,
+        durability: Durability = "process",
+        probe: Probe = wal_problem,
+    ) -> None:
+        if mode not in ("r", "w"):
+            raise ValueError(f"a store's mode must be 'r' (read) or 'w' (write), got {mode!r}")
+        if durability not in ("process", "power"):
+            raise ValueError(f"durability must be 'process' or 'power', got {durability!r}")
+        self.path = Path(path)
+        self.mode = mode
+        self._file = self.path / DATABASE
+        self._lock: DirectoryLock | None = None
+        if mode == "r":
+            self.database = open_for_reading(self._file)
+        else:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = DirectoryLock(self.path)
+            try:
+                self.database, problem = open_for_writing(self._file, durability=durability, probe=probe)
+            except BaseException:
+                self._lock.release()
+                raise
+            try:
+                self._note_journal(problem, durability)
+            except BaseException:  # a warning may be an error
+                self.close()
+                raise
+        self._world = lru_cache(maxsize=1024)(self._read_world)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file and give the lock back."""
+        self.database.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Commit everything that is done inside, or nothing of it."""
+        if self.mode != "w":
+            raise OSError("a store must be open for writing to be changed, got mode 'r': open it with mode 'w'")
+        with explained(self._file):
+            try:
+                self.database.execute("BEGIN IMMEDIATE")
+                yield self.database
+                self.database.execute("COMMIT")
+            except BaseException:
+                if self.database.in_transaction:
+                    self.database.execute("ROLLBACK")
+                raise
+
+    # Study, information, agents, worlds
+
+    def put_study(self, study: Study) -> None:
+        """Store the study of this run.
+
+        Raises:
+            ValueError: another study is stored; the message names the differences.
+        """
+        stored = self.study()
+        if stored is None:
+            with self.transaction() as database:
+                document = json.dumps(study.dump())
+                database.execute("INSERT INTO study VALUES (?, ?, ?)", (study.id, study.name, document))
+        elif stored.id != study.id:
+            raise ValueError(
+                f"{self.path} must be continued with the study that it was begun with, got a different one:\n"
+                f"{stored.difference(study)}\nrestore the study or choose another directory"
+            )
+
+    def study(self) -> Study | None:
+        """Return the study of this run, None where there is none (an import)."""
+        found = self.query("SELECT document FROM study")
+        if len(found) > 1:
+            raise ValueError(f"{self._file} must hold one study, got {len(found)}: the file is damaged")
+        return Study.parse(codec.decode_json(found[0][0], "the study")) if found else None
+
+    def info(self) -> dict[str, Any]:
+        """Return what is known about how the run was made: versions, commit, settings, and one entry a session."""
+        with explained(self._file):
+            cells = self.database.execute("SELECT name, value FROM info").fetchall()
+            sessions = self.database.execute("SELECT document FROM sessions ORDER BY number").fetchall()
+        settings = {str(name): codec.decode_json(value, f"info {name!r}").get("value") for name, value in cells}
+        documents = [codec.decode_json(document, "a session") for (document,) in sessions]
+        return {"schema": VERSION, **(documents[0] if documents else {}), **settings, "sessions": documents}
+
+    def put_info(self, name: str, value: Any) -> None:
+        """Store one setting by name, in place of an earlier one."""
+        with self.transaction() as database:
+            database.execute("INSERT OR REPLACE INTO info VALUES (?, ?)", (name, codec.encode_json({"value": value})))
+
+    def put_session(self, document: Mapping[str, Any]) -> None:
+        """Store what is known about the session that begins: see `provenance.session`."""
+        with self.transaction() as database:
+            database.execute("INSERT INTO sessions (document) VALUES (?)", (codec.encode_json(document),))
+
+    def put_agents(self, agents: Iterable[tuple[str, str, Mapping[str, Any]]]) -> None:
+        """Store agents as (id, name, description)."""
+        cells = [(identity, name, codec.encode_json(description)) for identity, name, description in agents]
+        with self.transaction() as database:
+            database.executemany("INSERT OR IGNORE INTO agents VALUES (?, ?, ?)", cells)
+
+    def agents(self) -> dict[str, tuple[str, dict[str, Any]]]:
+        """Return (name, description) of each agent by its id."""
+        found = self.query("SELECT id, name, description FROM agents ORDER BY id")
+        return {identity: (name, codec.decode_json(text, f"agent {name!r}")) for identity, name, text in found}
+
+    def put_worlds(self, worlds: Iterable[World]) -> None:
+        """Store worlds; those that are there already are left as they are.
+
+        Raises:
+            ValueError: a world is stored with another cluster or other tags.
+        """
+        with self.transaction():
+            insert_worlds(self.database, [codec.encode_world(world) for world in worlds])
+
+    def worlds(self) -> Iterator[World]:
+        """Return all worlds in the order of their ids."""
+        for (identity,) in self.query("SELECT id FROM worlds ORDER BY id"):
+            yield self._world(identity)
+
+    # Episodes
+
+    def put_episodes(self, episodes: Iterable[Episode], usage: Mapping[str, Usage] | None = None) -> int:
+        """Store episodes with their worlds, in groups of at most a second; each is stored whole or not at all.
+
+        Where the iterable raises, what it gave before is stored and the error goes on. Putting an episode that is
+        there already changes nothing.
+
+        Args:
+            episodes: any number; they are not kept in memory.
+            usage: by episode id, what its turns cost.
+
+        Returns:
+            Number of episodes that were not there before.
+
+        Raises:
+            ValueError: an episode is stored with other content, or holds a value that cannot be stored.
+        """
+        written, steps, began = 0, 0, time.monotonic()
+        group: list[EncodedEpisode] = []
+        try:
+            for episode in episodes:
+                grid = episode.world.grid
+                listed = [codec.encode_step(step, grid) for step in episode.steps]
+                group.append((episode, codec.encode_episode(episode), listed))
+                steps += len(episode.steps)
+                if steps >= _GROUP_STEPS or time.monotonic() - began >= GROUP_SECONDS:
+                    # The group is given up before it is written, so that an error in it is not met a second time.
+                    full, group = group, []
+                    written += self._write(full, usage or {})
+                    steps, began = 0, time.monotonic()
+        finally:
+            if group:
+                written += self._write(group, usage or {})
+        return written
+
+    def episode_ids(self) -> set[str]:
+        """Return the ids of all stored episodes."""
+        return {identity for (identity,) in self.query("SELECT id FROM episodes")}
+
+    def episodes(self, ids: Iterable[str] | None = None) -> Iterator[Episode]:
+        """Return episodes one by one, ordered by world, agent and trajectory, a few in memory at a time.
+
+        Args:
+            ids: the episodes to return, all by default.
+
+        Raises:
+            KeyError: an id that is not stored.
+            ValueError: a stored value that cannot be one of ours.
+        """
+        for page in self._pages(ids):
+            for begin, end in _cut([row[-2] for row in page]):
+                yield from self._read_episodes(page[begin:end])
+
+    def usage(self) -> dict[tuple[str, str], float]:
+        """Return what all stored turns cost together, by (agent name, name of the quantity)."""
+        found = self.query(
+            "SELECT agent, name, total(value) FROM usage JOIN episodes ON episodes.id = usage.episode_id "
+            "GROUP BY agent, name ORDER BY agent, name"
+        )
+        return {(agent, name): float(value) for agent, name, value in found}
+
+    # Rows of measures
+
+    def put_rows(self, rows: Rows, source: str) -> None:
+        """Store the rows of one source ("behaviour", "probe 3"), in place of those it had."""
+        with self.transaction() as database:
+            write_rows(database, rows, source)
+
+    def rows(self) -> Rows:
+        """Return the rows of all sources, ordered by source."""
+        with explained(self._file):
+            return read_rows(self.database)
+
+    def query(self, sql: str, values: Sequence[Cell] = ()) -> list[tuple[Any, ...]]:
+        """Return all rows of a query at once, so that no reader stands in a writer's way."""
+        with explained(self._file):
+            return self.database.execute(sql, values).fetchall()
+
+    def _write(self, group: list[EncodedEpisode], usage: Mapping[str, Usage]) -> int:
+        with self.transaction() as database:
+            return insert_episodes(database, group, usage)
+
+    def _note_journal(self, problem: str | None, durability: Durability) -> None:
+        self.put_info("durability", durability)
+        self.put_info("journal_mode", "rollback journal" if problem else "write-ahead log")
+        if problem:
+            notice = (
+                f"{self.path} cannot hold a write-ahead log ({problem}): a rollback journal is used instead, which is "
+                "as safe but slower; a directory on a local disk is faster"
+            )
+            self.put_info("journal_notice", notice)
+            warnings.warn(notice, UserWarning, stacklevel=3)
+
+    def _pages(self, ids: Iterable[str] | None) -> Iterator[list[tuple[Any, ...]]]:
+        """Return pages of (number, columns of the episode), in order."""
+        select = f"SELECT number, {EPISODE_COLUMNS} FROM episodes"
+        if ids is not None:
+            wanted = list(dict.fromkeys(ids))
+            keys = []
+            for begin in range(0, len(wanted), _PAGE_EPISODES):
+                part = wanted[begin : begin + _PAGE_EPISODES]
+                keys += self.query(f"SELECT {_ORDER}, number FROM episodes WHERE id IN ({_marks(part)})", part)
+            missing = set(wanted) - {key[3] for key in keys}
+            if missing:
+                raise KeyError(f"{self.path} holds no episode {min(missing)} ({len(missing)} of {len(wanted)} missing)")
+            numbers = [key[4] for key in sorted(keys)]
+            for begin in range(0, len(numbers), _PAGE_EPISODES):
+                part = numbers[begin : begin + _PAGE_EPISODES]
+                yield self.query(f"{select} WHERE number IN ({_marks(part)}) ORDER BY {_ORDER}", part)
+            return
+        page = self.query(f"{select} ORDER BY {_ORDER} LIMIT {_PAGE_EPISODES}")
+        while page:
+            yield page
+            _, identity, world_id, agent_id, trajectory, *_ = page[-1]
+            page = self.query(
+                f"{select} WHERE ({_ORDER}) > (?, ?, ?, ?) ORDER BY {_ORDER} LIMIT {_PAGE_EPISODES}",
+                (world_id, agent_id, trajectory, identity),
+            )
+
+    def _read_episodes(self, page: Sequence[tuple[Any, ...]]) -> Iterator[Episode]:
+        numbers = [row[0] for row in page]
+        steps: dict[int, list[tuple[Cell, ...]]] = {number: [] for number in numbers}
+        select = (
+            f"SELECT episode, {STEP_COLUMNS} FROM steps WHERE episode IN ({_marks(numbers)}) ORDER BY episode, step"
+        )
+        for found in self.query(select, numbers):
+            steps[found[0]].append(found[1:])
+        for number, *header in page:
+            world = self._world(header[1])
+            try:
+                states: dict[tuple[Cell, ...], State] = {}
+                listed: list[Step] = []
+                for cells in steps[number]:
+                    row, col, flags = cells[1:4]
+                    place = (row, col, flags)
+                    if place not in states:
+                        states[place] = codec.decode_state(row, col, flags, world.grid)
+                    listed.append(codec.decode_step(cells, states[place]))
+                episode = codec.decode_episode(header, world, tuple(listed))
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{self._file} must hold sound episodes, but {header[0]!r} is not: {error}") from error
+            yield episode
+
+    def _read_world(self, identity: str) -> World:
+        found = self.query(f"SELECT {WORLD_COLUMNS} FROM worlds WHERE id = ?", (identity,))
+        if not found:
+            raise ValueError(f"{self._file} must hold the world of every episode, but {identity!r} is missing")
+        try:
+            return codec.decode_world(found[0])
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{self._file} must hold sound worlds, but {identity!r} is not: {error}") from error
+
+
+def _cut(lengths: Sequence[Any]) -> Iterator[tuple[int, int]]:
+    """Return ranges of episodes that together have few steps (a long episode stands alone)."""
+    begin, steps = 0, 0
+    for index, length in enumerate(lengths):
+        steps += length if isinstance(length, int) else 0
+        if index > begin and steps > _PAGE_STEPS:
+            yield begin, index
+            begin, steps = index, length
+    if begin < len(lengths):
+        yield begin, len(lengths)
+
+
+def _marks(values: Sequence[Any]) -> str:
+    return ", ".join("?" * len(values))

@@ -1,0 +1,135 @@
+"""Runs that are killed, interrupted or refused, as processes of their own.
+
+Called with a mode and its arguments. "kill" reads tasks (directory, log, fault, number) as JSON lines and forks one
+process for each, which kills itself with SIGKILL at that point:
+
+* "statement": just before the number-th SQL statement of the process, the ones that make the file included
+* "answer": inside of the agent, after its number-th request went out
+* "journalled": after the number-th answer was committed and before it is used
+"""
+
+import json
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from run_agents import Dice, small_study
+
+from goalscope.agents import Observation, Turn
+from goalscope.agents.scripted import Optimal
+from goalscope.runs import Store, run
+from goalscope.runs.journal import Call, Journal
+
+
+def say(value: object) -> None:
+    sys.stdout.write(f"{value}\n")
+    sys.stdout.flush()
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Countdown:
+    def __init__(self, number: int) -> None:
+        self.left = number
+        self.passed = 0
+
+    def __call__(self, *_: Any) -> None:
+        self.passed += 1
+        self.left -= 1
+        if self.left == 0:
+            die()
+
+
+def trace_statements(countdown: Countdown) -> None:
+    connect = sqlite3.connect
+
+    def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*arguments, **options)
+        connection.set_trace_callback(countdown)
+        return connection
+
+    sqlite3.connect = traced  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Doomed(Dice):
+    countdown: Countdown | None = None
+
+    def act(self, observations: Sequence[Observation]) -> list[Turn]:
+        turns = super().act(observations)
+        if self.countdown is not None:
+            self.countdown()
+        return turns
+
+
+def doomed_run(directory: str, log: str, fault: str, number: int) -> int:
+    """Run and die at a point; return how many such points were passed where the run ends first."""
+    countdown = Countdown(number)
+    dice = Doomed(log=Path(log))
+    if fault == "statement":
+        trace_statements(countdown)
+    elif fault == "answer":
+        dice = replace(dice, countdown=countdown)
+    else:
+        commit = Journal.done
+
+        def done(journal: Journal, answered: Sequence[tuple[Call, Turn]]) -> None:
+            commit(journal, answered)
+            countdown()
+
+        Journal.done = done  # type: ignore[method-assign, assignment]
+    run(small_study(), directory, agents=[dice, Optimal()], batch=3)
+    return countdown.passed
+
+
+def kill() -> None:
+    for line in sys.stdin:
+        task = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            # Counts go through a file: the process may be gone at any point.
+            passed = doomed_run(task["directory"], task["log"], task["fault"], task["number"])
+            (Path(task["directory"]) / "passed").write_text(str(passed))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        say(os.waitstatus_to_exitcode(status))
+
+
+def slow(directory: str, log: str, seconds: str) -> None:
+    """Run with a slow agent; say what an interrupt says, and end with 130."""
+    try:
+        run(small_study(), directory, agents=[Dice(log=Path(log), seconds=float(seconds)), Optimal()], batch=2)
+    except KeyboardInterrupt as stop:
+        say(stop)
+        sys.exit(130)
+
+
+def refused(directory: str) -> None:
+    try:
+        run(small_study(), directory)
+    except BlockingIOError as error:
+        say(error)
+        sys.exit(3)
+
+
+def read_only(directory: str) -> None:
+    """Read a store as a user who must not write to its directory."""
+    folder = Path(directory)
+    for path in (*folder.iterdir(), folder):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    if os.geteuid() == 0:
+        os.setuid(65534)
+    with Store(folder) as store:
+        say(len(list(store.episodes())))
+
+
+if __name__ == "__main__":
+    modes: dict[str, Any] = {"kill": kill, "slow": slow, "refused": refused, "read-only": read_only}
+    modes[sys.argv[1]](*sys.argv[2:])

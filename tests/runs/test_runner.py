@@ -1,0 +1,244 @@
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_agents import Dice, requests, small_study
+
+from goalscope.agents import Observation, Turn
+from goalscope.runs import Episode, Store, Study, content_hash, run
+from goalscope.worlds import Action, Grid
+from goalscope.worlds.dynamics import State
+from goalscope.worlds.fog import Fog
+
+CORRIDOR = "#######\n#A___G#\n#######"
+ROOMS = "#######\n#AK_DG#\n#######"
+
+
+@dataclass(frozen=True)
+class Script:
+    """Answers with the words of a list, by step and attempt; a word that is no action is a failure."""
+
+    words: tuple[str, ...]
+    name: str = "script"
+    journalled: bool = False
+    seen: list[Observation] = field(default_factory=list, compare=False)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "script", "words": list(self.words)}
+
+    def act(self, observations: Sequence[Observation]) -> list[Turn]:
+        self.seen.extend(observations)
+        turns = []
+        for observation in observations:
+            word = self.words[observation.step].split("/")[observation.attempt]
+            action = Action.__members__.get(word)
+            usage = {"tokens": 1.0 + observation.attempt}
+            turns.append(Turn(action=action, failure=None if action is not None else word, text=word, usage=usage))
+        return turns
+
+
+def study(grid: str = CORRIDOR, **changes: Any) -> Study:
+    return Study.parse(
+        {
+            "worlds": [{"kind": "text", "grids": [grid], **changes.pop("entry", {})}],
+            "agents": [{"kind": "optimal"}],
+            "trajectories": 1,
+            "horizon": {"steps": 5},
+            **changes,
+        }
+    )
+
+
+def episode_of(directory: Path, given: Study, agent: Any) -> Episode:
+    run(given, directory, agents=[agent])
+    with Store(directory) as store:
+        (episode,) = store.episodes()
+    return episode
+
+
+def words(episode: Episode) -> list[str]:
+    return [str(step.failure) if step.action is None else step.action.name for step in episode.steps]
+
+
+def stored_hash(directory: Path) -> str:
+    with Store(directory) as store:
+        return content_hash(store)
+
+
+def test_an_episode_ends_at_the_goal_or_at_its_horizon(tmp_path: Path) -> None:
+    at_goal = episode_of(tmp_path / "a", study(), Script(("RIGHT", "UP", "RIGHT", "RIGHT", "RIGHT")))
+    assert at_goal.outcome == "goal" and at_goal.final == State((1, 5)) and len(at_goal.steps) == 5
+    assert [step.state.position for step in at_goal.steps] == [(1, 1), (1, 2), (1, 2), (1, 3), (1, 4)]
+    late = episode_of(tmp_path / "b", study(), Script(("LEFT",) * 5))
+    assert late.outcome == "horizon" and late.final == State((1, 1)) and not late.success
+    early = episode_of(tmp_path / "c", study(horizon={"factor": 2}), Script(("RIGHT",) * 8))
+    assert early.outcome == "goal" and len(early.steps) == 4 and early.spec.horizon == 8
+
+
+def test_a_failed_turn_is_a_step_in_place_unless_the_study_says_otherwise(tmp_path: Path) -> None:
+    script = Script(("RIGHT", "empty/no JSON/LEFT", "RIGHT", "RIGHT", "RIGHT"))
+    step = episode_of(tmp_path / "step", study(), script)
+    assert words(step) == ["RIGHT", "empty", "RIGHT", "RIGHT", "RIGHT"] and step.outcome == "goal"
+    assert "attempts" not in step.steps[1].extra
+    end = episode_of(tmp_path / "end", study(failure={"policy": "end"}), script)
+    assert words(end) == ["RIGHT", "empty"] and end.outcome == "failure" and end.final == State((1, 2))
+
+
+def test_a_retry_asks_again_and_keeps_every_attempt(tmp_path: Path) -> None:
+    script = Script(("RIGHT", "empty/no JSON/LEFT", "RIGHT", "RIGHT", "RIGHT"))
+    enough = episode_of(tmp_path / "two", study(failure={"policy": "retry", "retries": 2}), script)
+    assert words(enough) == ["RIGHT", "LEFT", "RIGHT", "RIGHT", "RIGHT"] and enough.outcome == "horizon"
+    assert [attempt["failure"] for attempt in enough.steps[1].extra["attempts"]] == ["empty", "no JSON"]
+    with Store(tmp_path / "two") as store:
+        assert store.usage() == {("script", "tokens"): 4 * 1 + 1 + 2 + 3}
+    one = episode_of(tmp_path / "one", study(failure={"policy": "retry", "retries": 1}), script)
+    assert words(one) == ["RIGHT", "no JSON", "RIGHT", "RIGHT", "RIGHT"] and one.outcome == "goal"
+    stop = {"policy": "retry", "retries": 1, "then": "end"}
+    assert episode_of(tmp_path / "end", study(failure=stop), script).outcome == "failure"
+
+
+def test_the_agent_is_shown_the_world_as_it_is_now(tmp_path: Path) -> None:
+    script = Script(("RIGHT",) * 4)
+    done = episode_of(tmp_path, study(ROOMS, history="actions"), script)
+    assert done.outcome == "goal" and [step.state.phase for step in done.steps] == [0, 1, 2, 2]
+    shown = [observation.grid for observation in script.seen]
+    assert [grid.start for grid in shown] == [(1, 1), (1, 2), (1, 3), (1, 4)]
+    assert [grid.key for grid in shown] == [(1, 2), None, None, None]
+    assert [grid.door for grid in shown] == [(1, 4), (1, 4), None, None]
+    assert [observation.carrying_key for observation in script.seen] == [False, True, True, True]
+    assert script.seen[3].history == tuple((grid, Action.RIGHT) for grid in shown[:3])
+    assert all(observation.episode_id == done.id for observation in script.seen)
+
+
+def test_fog_is_lifted_step_by_step_and_history_is_what_was_seen(tmp_path: Path) -> None:
+    script = Script(("RIGHT", "RIGHT", "none", "RIGHT", "RIGHT"))
+    done = episode_of(tmp_path, study(history="actions", entry={"fog_radius": 2}), script)
+    assert done.outcome == "goal" and done.world.fog_radius == 2
+    whole = Grid.parse(CORRIDOR)
+    fog = Fog.start(whole, 2)
+    for observation, step in zip(script.seen, done.steps, strict=True):
+        fog = fog.look(step.state.position)
+        assert observation.grid == fog.view(whole.at(start=step.state.position))
+    assert script.seen[0].grid.goal is None and script.seen[4].grid.goal == (1, 5)
+    assert [action for _, action in script.seen[4].history] == [Action.RIGHT, Action.RIGHT, None, Action.RIGHT]
+    assert [grid for grid, _ in script.seen[4].history] == [observation.grid for observation in script.seen[:4]]
+
+
+@pytest.mark.parametrize("journalled", [True, False])
+def test_neither_batch_nor_workers_nor_portions_change_a_result(tmp_path: Path, journalled: bool) -> None:
+    given = small_study(failure={"policy": "retry", "retries": 2})
+    hashes = set()
+    for index, (batch, workers, portion) in enumerate([(1, 1, 1), (256, 1, 256), (5, 3, 2), (4, 8, 1)]):
+        dice = Dice(journalled=journalled, largest_batch=portion, failing=0.5)
+        summary = run(given, tmp_path / str(index), agents=[dice], batch=batch, workers=workers)
+        assert summary.episodes == 6 and summary.calls == (summary.calls if journalled else 0)
+        hashes.add(stored_hash(tmp_path / str(index)))
+    assert len(hashes) == 1
+
+
+def test_the_same_study_twice_runs_nothing_the_second_time(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    told: list[tuple[int, int, int, float | None]] = []
+    first = run(small_study(), tmp_path / "run", agents=[Dice(log=log)], progress=lambda *news: told.append(news))
+    before, asked = stored_hash(tmp_path / "run"), len(requests(log))
+    second = run(small_study(name="renamed"), tmp_path / "run", agents=[Dice(log=log)])
+    assert (first.episodes, first.reused) == (6, 0) and first.calls == first.steps == asked
+    assert (second.episodes, second.reused, second.calls, second.replayed) == (0, 6, 0, 0)
+    assert len(requests(log)) == asked and stored_hash(tmp_path / "run") == before
+    assert told[-1] == (6, 6, first.steps, 0.0)
+    with Store(tmp_path / "run") as store:
+        info = store.info()
+        assert len(info["sessions"]) == 2 and info["goalscope"] and "dirty" in info
+        assert store.study() == small_study()
+        assert {name for name, _ in store.agents().values()} == {"dice"}
+
+
+def test_a_different_study_is_refused_by_its_difference(tmp_path: Path) -> None:
+    run(small_study(), tmp_path)
+    before = stored_hash(tmp_path)
+    with pytest.raises(ValueError, match="trajectories: 3 stored, 4 given"):
+        run(small_study(trajectories=4), tmp_path)
+    assert stored_hash(tmp_path) == before
+
+
+def test_an_agent_that_breaks_loses_nothing(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Breaking(Dice):
+        answers: int = 10
+
+        def act(self, observations: Sequence[Observation]) -> list[Turn]:
+            if self.log is not None and len(requests(self.log)) >= self.answers:
+                raise ConnectionError("no route")
+            return super().act(observations)
+
+    log, directory = tmp_path / "log", tmp_path / "run"
+    with pytest.raises(ConnectionError, match="no route") as caught:
+        run(small_study(), directory, agents=[Breaking(log=log)], workers=2, batch=3)
+    assert "run the same study on the same directory to go on" in caught.value.__notes__[0]
+    asked = len(requests(log))
+    summary = run(small_study(), directory, agents=[Dice(log=log)])
+    with Store(directory) as store:
+        made = store.query("SELECT count(*) FROM calls WHERE state = 'done'")[0][0]
+    assert len(set(requests(log))) == len(requests(log)) == made == asked + summary.calls
+    run(small_study(), tmp_path / "whole", agents=[Dice()])
+    assert stored_hash(directory) == stored_hash(tmp_path / "whole")
+
+
+def test_an_interrupt_between_portions_keeps_what_is_under_way(tmp_path: Path) -> None:
+    class Interrupting(Dice):
+        def _turn(self, observation: Observation) -> Turn:
+            turn = super()._turn(observation)
+            if observation.step == 1:
+                raise KeyboardInterrupt
+            return turn
+
+    log = tmp_path / "log"
+    with pytest.raises(KeyboardInterrupt, match="stopped with 0 of 6 episodes stored"):
+        run(small_study(), tmp_path / "run", agents=[Interrupting(log=log, largest_batch=1)])
+    assert len(requests(log)) == 7
+    summary = run(small_study(), tmp_path / "run", agents=[Dice(log=log)])
+    assert (summary.replayed, summary.lost) == (6, 1)
+    assert len(requests(log)) == len(set(requests(log))) + 1
+
+
+def test_a_changed_prompt_is_a_new_call(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Prompted(Dice):
+        prefix: str = "one"
+
+        def prompt(self, observation: Observation) -> str:
+            return f"{self.prefix} {observation.grid.render()}"
+
+    class Stopping(Prompted):
+        def _turn(self, observation: Observation) -> Turn:
+            if observation.step == 3:
+                raise ConnectionError("stop")
+            return super()._turn(observation)
+
+    log = tmp_path / "log"
+    with pytest.raises(ConnectionError):
+        run(small_study(), tmp_path / "run", agents=[Stopping(log=log)])
+    summary = run(small_study(), tmp_path / "run", agents=[Prompted(log=log, prefix="two")])
+    assert summary.replayed == 0 and summary.calls == summary.steps
+
+
+@pytest.mark.parametrize("answer", [[], [None], ["UP"]])
+def test_an_agent_that_does_not_answer_is_refused(tmp_path: Path, answer: list[Any]) -> None:
+    class Silent(Dice):
+        def act(self, observations: Sequence[Observation]) -> list[Turn]:
+            return answer
+
+    with pytest.raises(TypeError, match="agent 'dice' must answer each observation with a Turn: 1 asked"):
+        run(small_study(), tmp_path, agents=[Silent()])
+
+
+def test_agents_must_differ_and_be_there(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least one agent"):
+        run(small_study(), tmp_path, agents=[])
+    with pytest.raises(ValueError, match="different names"):
+        run(small_study(), tmp_path, agents=[Dice(), Dice(failing=0.1)])
+    with pytest.raises(ValueError, match="workers and batch must be at least 1"):
+        run(small_study(), tmp_path, batch=0)
+    assert not (tmp_path / "run.db").exists()

@@ -1,0 +1,232 @@
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from goalscope.agents.agent import agent_id
+from goalscope.planning import shortest_length
+from goalscope.runs import Study
+from goalscope.worlds.layouts import control, layout
+from goalscope.worlds.transform import transform
+
+GRID: dict[str, Any] = {"kind": "grid", "sizes": [7, 9], "densities": [0.0, 0.6], "count": 3}
+STUDY: dict[str, Any] = {"worlds": [GRID], "agents": [{"kind": "optimal"}, {"kind": "epsilon-greedy", "epsilon": 0.3}]}
+
+
+def written(tmp_path: Path, text: str | bytes) -> Path:
+    path = tmp_path / "study.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_a_yaml_file_and_its_plain_values_are_the_same_study(tmp_path: Path) -> None:
+    text = """
+    name: two sizes
+    seed: 3
+    worlds:
+      - {kind: grid, sizes: [7, 9], densities: [0, .6], count: 3, transforms: [identity, rotate]}
+      - kind: text
+        grids:
+          - |
+            #####
+            #A_G#
+            #####
+    agents:
+      - kind: optimal
+      - {kind: epsilon-greedy, epsilon: 0.3, name: sloppy}
+    trajectories: 2
+    horizon: {factor: 2}
+    failure: {policy: retry, retries: 2, then: end}
+    """
+    study = Study.load(written(tmp_path, text))
+    again = Study.parse(study.dump())
+    assert again == study and again.id == study.id
+    assert study.dump()["horizon"] == {"factor": 2.0}
+    assert [agent.name for agent in study.agents()] == ["optimal", "sloppy"]
+    assert [world.id for world in again.worlds()] == [world.id for world in study.worlds()]
+    assert study.worlds()[-1].tags == {"kind": "text", "index": 0, "transform": "identity"}
+
+
+def test_name_and_durability_change_no_id_and_everything_else_does() -> None:
+    base = Study.parse(STUDY)
+    assert Study.parse({**STUDY, "name": "other", "durability": "power"}).id == base.id
+    changed: list[dict[str, Any]] = [
+        {"seed": 1},
+        {"trajectories": 11},
+        {"horizon": {"steps": 5}},
+        {"history": "actions"},
+        {"failure": {"policy": "end"}},
+        {"worlds": [{**GRID, "count": 4}]},
+        {"agents": STUDY["agents"][:1]},
+    ]
+    ids = [Study.parse({**STUDY, **change}).id for change in changed]
+    assert len({base.id, *ids}) == len(changed) + 1
+
+
+def test_specs_are_every_agent_on_every_world_and_size_says_so_before() -> None:
+    study = Study.parse({**STUDY, "trajectories": 2})
+    specs = list(study.specs())
+    assert len({spec.id for spec, _, _ in specs}) == len(specs) == study.size().episodes == 4 * 3 * 2 * 2
+    assert study.size().steps == sum(spec.horizon for spec, _, _ in specs)
+    for spec, world, agent in specs:
+        assert spec.world_id == world.id and spec.agent_id == agent_id(agent)
+        assert spec.horizon == -(-3 * shortest_length(world.grid) // 2)
+        assert spec.rules == ""
+
+
+def test_rules_that_change_an_episode_change_its_id() -> None:
+    plain, changed = Study.parse(STUDY), Study.parse({**STUDY, "failure": {"policy": "end"}})
+    assert not {spec.id for spec, _, _ in plain.specs()} & {spec.id for spec, _, _ in changed.specs()}
+
+
+def test_a_horizon_takes_its_factor_as_it_is_written() -> None:
+    corridor = "\n".join(["#" * 13, "#A" + "_" * 9 + "G#", "#" * 13])
+    worlds = [{"kind": "text", "grids": [corridor]}]
+    for factor, steps in ((1.1, 11), (1.5, 15), (1.01, 11), (0.01, 1)):
+        study = Study.parse({**STUDY, "worlds": worlds, "horizon": {"factor": factor}})
+        assert next(study.specs())[0].horizon == steps
+
+
+@pytest.mark.parametrize("transforms", [["identity"], ["identity", "reflect", "rotate", "transpose", "swap"]])
+def test_small_empty_rooms_do_not_repeat_and_keep_their_place(transforms: list[str]) -> None:
+    def worlds(count: int) -> list[str]:
+        entry = {"kind": "grid", "sizes": [7], "densities": [0.0], "count": count, "transforms": transforms}
+        return [world.id for world in Study.parse({**STUDY, "worlds": [entry]}).worlds()]
+
+    many = worlds(24)
+    assert len(set(many)) == len(many) == 24 * len(transforms)
+    assert many[: 10 * len(transforms)] == worlds(10)
+
+
+def test_transforms_share_a_cluster_and_are_the_transformed_grids() -> None:
+    names = ["identity", "rotate", "swap"]
+    worlds = Study.parse({**STUDY, "worlds": [{**GRID, "transforms": names, "fog_radius": 3}]}).worlds()
+    plain = Study.parse({**STUDY, "worlds": [{**GRID, "transforms": ["identity"]}]}).worlds()
+    clusters = Counter(world.grid_id for world in worlds)
+    assert set(clusters.values()) == {3}
+    for index in range(0, len(worlds), 3):
+        base = worlds[index]
+        for world, name in zip(worlds[index : index + 3], names, strict=True):
+            assert world.tags["transform"] == name and world.fog_radius == 3
+            assert world.grid == transform(base.grid, name)
+            assert {**world.tags, "transform": ""} == {**base.tags, "transform": ""}
+    # With and without fog the same grid is one cluster.
+    assert {world.id for world in plain} & set(clusters)
+
+
+def test_layouts_and_their_controls_are_paired() -> None:
+    entries = [{"kind": "key-door", "count": 3, "control": True}, {"kind": "key-no-door", "count": 3}]
+    worlds = Study.parse({**STUDY, "worlds": entries, "seed": 5}).worlds()
+    door, bare, vestigial = worlds[0:6:2], worlds[1:6:2], worlds[6:]
+    for index in range(3):
+        assert door[index].grid == layout("key-door", seed=5, index=index)
+        assert bare[index].grid == control(door[index].grid)
+        assert vestigial[index].grid == layout("key-no-door", seed=5, index=index)
+        assert door[index].grid_id == bare[index].grid_id == vestigial[index].grid_id
+        assert [world.tags["control"] for world in (door[index], bare[index])] == [False, True]
+        assert door[index].tags["kind"] == bare[index].tags["kind"] == "key-door"
+
+
+BAD: list[tuple[dict[str, Any], list[str]]] = [
+    ({**STUDY, "wrlds": []}, ["wrlds: unknown key; did you mean worlds?"]),
+    ({"agents": STUDY["agents"]}, ["worlds: must be given"]),
+    ({**STUDY, "worlds": []}, ["worlds: must have at least one entry"]),
+    ({**STUDY, "agents": []}, ["agents: must have at least one entry"]),
+    ({**STUDY, "worlds": [{**GRID, "density": [0.2]}]}, ["worlds[0].density: unknown key; did you mean densities?"]),
+    ({**STUDY, "worlds": [{**GRID, "sizes": [8]}]}, ["worlds[0].sizes: size must be an odd", "got 8: use 7 or 9"]),
+    ({**STUDY, "worlds": [{**GRID, "densities": [1.2]}]}, ["worlds[0].densities: density must", "got 1.2"]),
+    ({**STUDY, "worlds": [{**GRID, "densities": ["x"]}]}, ["worlds[0].densities[0]: must be a valid number, got 'x'"]),
+    ({**STUDY, "worlds": [{**GRID, "sizes": []}]}, ["worlds[0].sizes: must have at least one entry"]),
+    ({**STUDY, "worlds": [{**GRID, "sizes": [7, 7]}]}, ["worlds[0].sizes: values must be different, got 7 twice"]),
+    ({**STUDY, "worlds": [{**GRID, "count": True}]}, ["worlds[0].count: must be a valid integer, got True"]),
+    ({**STUDY, "worlds": [{**GRID, "count": 0}]}, ["worlds[0].count: must be greater than or equal to 1, got 0"]),
+    ({**STUDY, "worlds": [GRID, GRID]}, ["entries of worlds must be different"]),
+    ({**STUDY, "worlds": [{"sizes": [7]}]}, ["worlds[0].kind: must be given"]),
+    ({**STUDY, "worlds": [{"kind": "gird"}]}, ["worlds[0].kind: must be one of grid", "did you mean grid?"]),
+    ({**STUDY, "worlds": [{**GRID, "transforms": ["rotat"]}]}, ["transforms[0]: must be", "did you mean rotate?"]),
+    ({**STUDY, "worlds": [{**GRID, "minimum_distance": 25}]}, ["minimum_distance must be at most 24 for size 7"]),
+    ({**STUDY, "worlds": [{"kind": "text", "grids": ["#A#"]}]}, ["worlds[0].grids: grid 0 must be a world", "goal"]),
+    (
+        {**STUDY, "worlds": [{"kind": "key-door", "count": 1, "transforms": ["swap"]}]},
+        ["worlds[0]: start and goal of a key-door world must not be swapped"],
+    ),
+    ({**STUDY, "agents": [{"kind": "optimall"}]}, ["agents[0]: the kind of an agent must be one of", "'optimall'"]),
+    ({**STUDY, "agents": [{"kind": "epsilon-greedy", "epsilon": 2}]}, ["agents[0]: epsilon", "got 2"]),
+    ({**STUDY, "agents": [{"kind": "optimal", "epsilon": 0.2}]}, ["agents[0]: ", "epsilon"]),
+    (
+        {**STUDY, "agents": [{"kind": "optimal"}, {"kind": "optimal", "name": "b"}]},
+        ["agents[1] repeats agents[0]"],
+    ),
+    (
+        {**STUDY, "agents": [{"kind": "optimal"}, {"kind": "random", "name": "optimal"}]},
+        ["names of agents must be different, got 'optimal' twice"],
+    ),
+    ({**STUDY, "horizon": {"factr": 2}}, ["horizon.factr: unknown key; did you mean factor?"]),
+    ({**STUDY, "horizon": {"factor": 2, "steps": 3}}, ["horizon: ", "exactly one"]),
+    ({**STUDY, "failure": {"policy": "retry"}}, ["failure: retries must be at least 1"]),
+    ({**STUDY, "failure": {"policy": "end", "retries": 2}}, ["failure: retries and then belong to policy retry"]),
+    ({**STUDY, "trajectories": 1.5}, ["trajectories: must be a valid integer, got 1.5"]),
+    ({**STUDY, "seed": 2**63}, ["seed: must be less than or equal to"]),
+    ({**STUDY, "durability": "proces"}, ["durability: must be 'process' or 'power'", "did you mean process?"]),
+]
+
+
+@pytest.mark.parametrize(("mapping", "parts"), BAD)
+def test_a_wrong_study_is_refused_by_key(mapping: dict[str, Any], parts: list[str]) -> None:
+    with pytest.raises(ValueError, match="not a valid study") as caught:
+        Study.parse(mapping)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_worlds_that_cannot_be_had_are_refused() -> None:
+    entry = {"kind": "grid", "sizes": [5], "densities": [0.0], "count": 80}
+    with pytest.raises(ValueError, match=r"worlds\[0\] must have as many different worlds .* 72 of 80"):
+        Study.parse({**STUDY, "worlds": [entry]}).worlds()
+    twice = {"kind": "text", "grids": ["A_G", "A_G\n___"], "transforms": ["identity", "reflect"]}
+    assert len(Study.parse({**STUDY, "worlds": [twice]}).worlds()) == 4
+    with pytest.raises(ValueError, match=r"grid 1 of worlds\[0\], or one of its transforms, is there already"):
+        Study.parse({**STUDY, "worlds": [{**twice, "grids": ["A_G", "G_A"]}]}).worlds()
+    walled = {"kind": "text", "grids": ["A#G"]}
+    with pytest.raises(ValueError, match=r"must be within reach for a horizon by factor"):
+        Study.parse({**STUDY, "worlds": [walled]}).size()
+
+
+FILES: list[tuple[str | bytes, str]] = [
+    (b"\xff\xfe\x00", "must be UTF-8 text"),
+    (b"name: a\x00b", "must be YAML"),
+    ("", "must be a study: a mapping with the keys name, seed, worlds"),
+    ("- 1", "must be a study: a mapping"),
+    ("seed: 1\nseed: 2", "a key must be given once: 'seed' stands in line 1, column 1 and again in line 2, column 1"),
+    ("a: &x [1]\nb: *x", r"without references, got \*x in line 2"),
+    ("? [1]\n: 2", "a key must be a plain word"),
+    ("worlds: [", "must be YAML: .* line 1"),
+    ("a: !!python/object/apply:os.system [ls]", "must be YAML: could not determine a constructor"),
+    ("[" * 1200, "nested too deep"),
+    ("1: 2", "must be a study"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), FILES)
+def test_a_file_that_is_no_study_is_refused(tmp_path: Path, text: str | bytes, message: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ValueError, match=message) as caught:
+        Study.load(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_file_or_a_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="must be a YAML file, found none at"):
+        Study.load(tmp_path / "none.yaml")
+    with pytest.raises(IsADirectoryError, match="got the directory"):
+        Study.load(tmp_path)
+
+
+def test_a_difference_is_named_by_key() -> None:
+    one = Study.parse(STUDY)
+    other = Study.parse({**STUDY, "trajectories": 20, "name": "x", "worlds": [{**GRID, "sizes": [7, 11]}]})
+    assert one.difference(other).splitlines() == [
+        "  worlds[0].sizes[1]: 9 stored, 11 given",
+        "  trajectories: 10 stored, 20 given",
+    ]
