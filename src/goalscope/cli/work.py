@@ -1,0 +1,229 @@
+"""What the commands do."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.cli.console import duration, progress, say, table
+from goalscope.report.definitions import HEADLINE, title_of
+from goalscope.report.figures import short
+from goalscope.report.parts import counted, interval, number
+from goalscope.rows import Rows
+from goalscope.runs import Store, Study
+from goalscope.runs import run as run_study
+from goalscope.stats import Grouped, estimate_rows
+
+SOURCE = "behaviour"
+"""The source under which a store keeps the rows of `measure`."""
+
+
+def split(text: str, separator: str = ",") -> list[str]:
+    """Return the parts of a list that was given as one text, blanks taken off, empty parts left out."""
+    return [part.strip() for part in text.split(separator) if part.strip()]
+
+
+def load_study(name: str) -> Study:
+    """Return a study from a file, or the shipped study of that name.
+
+    Raises:
+        FileNotFoundError: neither is there.
+        ValueError: the file is no study.
+    """
+    from goalscope import studies
+
+    path = Path(name)
+    if not path.exists() and name in studies.names():
+        import yaml
+
+        return Study.parse(yaml.safe_load(studies.text(name)))
+    if not path.exists():
+        shipped = ", ".join(studies.names())
+        raise FileNotFoundError(f"a study must be a file or the name of a shipped study ({shipped}), got {name!r}")
+    return Study.load(path)
+
+
+def run(name: str, out: Path, workers: int = 1) -> None:
+    """Run a study, or go on with it."""
+    study = load_study(name)
+    size = study.size()
+    say(
+        f"{study.name}: {counted(size.agents, 'agent')} on {counted(size.worlds, 'world')}, "
+        f"{counted(size.episodes, 'episode')}, at most {counted(size.steps, 'step')}"
+    )
+    arguments = {"command": "run", "passed": {"study": Path(name).name, "workers": workers}}
+    with progress("episodes") as show:
+        done = run_study(
+            study,
+            out,
+            workers=workers,
+            arguments=arguments,
+            progress=lambda finished, total, steps, left: show(finished, total),
+        )
+    reused = f"{counted(done.reused, 'episode')} stored before, " if done.reused else ""
+    say(
+        f"{reused}{counted(done.episodes, 'episode')} run with {counted(done.steps, 'step')} in "
+        f"{duration(done.seconds)}: {out}"
+    )
+    if done.replayed or done.lost:
+        say(f"{counted(done.replayed, 'answer')} taken from the journal, {counted(done.lost, 'call')} in flight lost")
+
+
+def demo(out: Path) -> None:
+    """Run the shipped demo study, measure it, write its report and show the headline."""
+    began = time.monotonic()
+    run("demo", out)
+    rows = measure_run(out)
+    page = out / "report.html"
+    _write_report(out, page, None)
+    wanted = rows.where(rows.tags["kind"] == "grid")
+    headline(
+        wanted,
+        [agent.name for agent in load_study("demo").agents()],
+        "Generated grids: mean and 95 % interval over grids",
+    )
+    say(f"Report: {page.resolve()} (written in {duration(time.monotonic() - began)} altogether)")
+
+
+def import_path(path: Path, out: Path | None) -> bool:
+    """Import into a run directory, or check only; return whether everything was read and agrees."""
+    from goalscope import adapters
+
+    if not path.exists():
+        raise FileNotFoundError(f"what is imported must be a file or a folder, got {str(path)!r}: there is none")
+    say(f"reading {path}", error=True)
+    result = adapters.import_path(path, check=True) if out is None else adapters.import_into(path, out)
+    for line in result.lines():
+        say(line)
+    if result.exit_status:
+        state = "checked" if out is None else f"the rest is in {out}"
+        say(f"{counted(result.problem_count, 'problem')}; {state}", error=True)
+    elif out is None:
+        say("no problem: everything can be imported")
+    else:
+        say(f"no problem: everything is in {out}; next: goalscope measure {out}")
+    return not result.exit_status
+
+
+def measure(path: Path, by: Sequence[str], measures: Sequence[str]) -> None:
+    """Measure a run, store the rows, and print the estimates."""
+    rows = measure_run(path)
+    known = list(dict.fromkeys(rows.measure.tolist()))
+    unknown = [name for name in measures if name not in known]
+    if unknown:
+        raise ValueError(f"--measures must name measures of this run ({'; '.join(known)}), got {'; '.join(unknown)}")
+    absent = [name for name in by if name not in rows.tags]
+    if absent:
+        there = ", ".join(name for name in rows.tags if name != "agent")
+        raise ValueError(f"--by must name tags of this run ({there}), got {', '.join(absent)}")
+    if measures:
+        rows = rows.where(_any_of(rows, measures))
+    tags = [name for name in ("agent", *by) if name in rows.tags]
+    estimates_table(estimate_rows(rows, by=tags, bounds=_bounds()), tags)
+    say(f"{counted(len(rows), 'row')} behind these estimates; all rows are stored in {path}")
+
+
+def measure_run(path: Path) -> Rows:
+    """Measure all episodes of a run and store the rows; return them."""
+    from goalscope.measures import measure_episodes
+
+    began = time.monotonic()
+    with Store(path) as reader:
+        total = len(reader.episode_ids())
+    if not total:
+        raise ValueError(f"a run must hold episodes to be measured, but {path} holds none")
+    with Store(path, "w") as store, progress("measuring") as show:
+        episodes = []
+        for episode in store.episodes():
+            episodes.append(episode)
+            show(len(episodes), total)
+        rows = measure_episodes(episodes)
+        store.put_rows(rows, source=SOURCE)
+    say(f"{counted(total, 'episode')} measured in {duration(time.monotonic() - began)}", error=True)
+    return rows
+
+
+def report(path: Path, out: Path | None, ledger: Path | None) -> None:
+    """Write the report of a run, which is measured first where its rows do not cover its episodes."""
+    page = out or path / "report.html"
+    with Store(path) as store:
+        rows = store.rows()
+        measured = set(rows.episode_id[rows.measure == "success"].tolist()) == store.episode_ids()
+    if not measured:
+        say("the rows of this run do not cover its episodes: measuring first", error=True)
+        measure_run(path)
+    _write_report(path, page, ledger)
+    say(f"Report: {page.resolve()}")
+
+
+def export(path: Path, out: Path) -> None:
+    """Write a run as Parquet files."""
+    from goalscope.runs import export_parquet
+
+    with Store(path) as store:
+        written = export_parquet(store, out)
+    for name, file in sorted(written.items()):
+        say(f"{name}: {file} ({file.stat().st_size / 1e6:.1f} MB)")
+
+
+def headline(rows: Rows, agents: Sequence[str], title: str) -> None:
+    """Print the main measures of each agent, one line an agent."""
+    found = {
+        (grouped.key["agent"], grouped.key["measure"]): grouped.estimate
+        for grouped in estimate_rows(rows.where(_any_of(rows, HEADLINE)), by=("agent",), bounds=_bounds())
+    }
+    names = [name for name in HEADLINE if any(measure == name for _, measure in found)]
+    lines = []
+    for agent in agents:
+        cells = []
+        for name in names:
+            estimate = found.get((agent, name))
+            text = f"{short(estimate.value, estimate.unit)} {interval(estimate)}".strip() if estimate else "–"
+            cells.append(text)
+        lines.append((str(agent), *cells))
+    columns = ["agent", *(title_of(name) for name in names)]
+    table(columns, lines, title=title, numbers=range(1, len(columns)))
+
+
+def estimates_table(listed: Sequence[Grouped], tags: Sequence[str]) -> None:
+    """Print estimates with interval, n, grids and method, one a line."""
+    lines = []
+    for grouped in listed:
+        estimate = grouped.estimate
+        keys = [number(grouped.key[tag]) if grouped.key[tag] is not None else "" for tag in tags]
+        lines.append(
+            (
+                *keys,
+                str(grouped.key["measure"]),
+                short(estimate.value, estimate.unit),
+                interval(estimate) or "undefined",
+                estimate.unit,
+                str(estimate.n),
+                str(estimate.clusters),
+                estimate.method if estimate.has_interval else estimate.note,
+            )
+        )
+    lines.sort(key=lambda line: line[0])
+    columns = [*tags, "measure", "value", "95 % interval", "unit", "n", "grids", "method"]
+    first = len(tags) + 1
+    table(columns, lines, title="Estimates, intervals over grids", numbers=(first, first + 1, first + 3, first + 4))
+
+
+def _write_report(path: Path, page: Path, ledger: Path | None) -> None:
+    from goalscope.report import write_report
+
+    say("writing the report", error=True)
+    with Store(path) as store:
+        write_report(store, page, ledger_path=ledger)
+
+
+def _bounds() -> dict[str, tuple[float, float]]:
+    from goalscope.measures import BEHAVIOUR
+
+    return {measure.name: measure.bounds for measure in BEHAVIOUR}
+
+
+def _any_of(rows: Rows, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    return np.isin(rows.measure.astype(str), list(names))

@@ -1,0 +1,238 @@
+"""Paired comparisons: agents (or runs) on the grids that they share, corrected as one declared family."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from goalscope.report.definitions import COMPARED, title_of
+from goalscope.report.figures import short
+from goalscope.report.ledger import Ledger, describe_key
+from goalscope.report.parts import Plain, Section, counted, interval
+from goalscope.rows import Rows, Tag
+from goalscope.stats import Corrected, Family, PairedComparison, holm, paired_difference
+
+LEVEL = 0.05
+_MOST_PAIRS = 45
+_METHOD = (
+    "p (Holm) is corrected for all TESTS of this table, declared as one family. The effect is the signed matched-pairs "
+    "rank correlation, from −1 (first always lower) to +1 (first always higher)."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One side of a comparison: a name, and the rows behind it."""
+
+    name: str
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One comparison of a family.
+
+    Attributes:
+        measure: what is compared.
+        first, second: names of the sides; the difference is first minus second.
+        paired: difference, test, and what had no partner.
+        corrected: its p value after Holm's correction.
+    """
+
+    measure: str
+    first: str
+    second: str
+    paired: PairedComparison
+    corrected: Corrected
+
+
+def compare_sides(
+    sides: Sequence[Side], measures: Sequence[str] = COMPARED, *, name: str = "pairs", confidence: float = 0.95
+) -> list[Compared]:
+    """Compare all pairs of sides in all measures on the grids that they share; one family of tests.
+
+    Args:
+        sides: what is compared with each other, two or more, with names of their own.
+        measures: the measures.
+        name: name of the family.
+        confidence: nominal coverage of the intervals.
+
+    Returns:
+        Measure by measure, pair by pair.
+
+    Raises:
+        ValueError: fewer than two sides, or a name twice.
+    """
+    if len(sides) < 2 or len({side.name for side in sides}) != len(sides):
+        raise ValueError(
+            f"a comparison needs at least two sides with different names, got {[side.name for side in sides]}"
+        )
+    return compare_pairs(list(combinations(sides, 2)), measures, name=name, confidence=confidence)
+
+
+def compare_pairs(
+    pairs: Sequence[tuple[Side, Side]],
+    measures: Sequence[str] = COMPARED,
+    *,
+    name: str = "pairs",
+    confidence: float = 0.95,
+) -> list[Compared]:
+    """Compare given pairs of sides in all measures; one family of tests.
+
+    A pair without a common grid, or without a value, has no test; it stays in the family and is never rejected.
+
+    Args:
+        pairs: first and second of each comparison.
+        measures, name, confidence: as in `compare_sides`.
+    """
+    found: dict[str, tuple[str, Side, Side, PairedComparison]] = {}
+    for measure in measures:
+        for first, second in pairs:
+            rows, others = (side.rows.where(side.rows.measure == measure) for side in (first, second))
+            member = f"{measure}: {first.name} against {second.name}"
+            found[member] = (measure, first, second, _paired(rows, others, confidence))
+    family = Family(name=name, members=tuple(found))
+    p_values = {
+        member: paired.test.p_value if paired.labels else math.nan for member, (_, _, _, paired) in found.items()
+    }
+    corrected = {entry.name: entry for entry in holm(p_values, family, level=LEVEL)}
+    return [
+        Compared(measure=measure, first=first.name, second=second.name, paired=paired, corrected=corrected[member])
+        for member, (measure, first, second, paired) in found.items()
+    ]
+
+
+def comparison_table(listed: Sequence[Compared], *, caption: str = "") -> Plain:
+    """Return comparisons as a table, one a line."""
+    headings = (
+        "measure",
+        "first",
+        "second",
+        "first − second",
+        "95 % interval",
+        "grids",
+        "signed effect",
+        "p",
+        "p (Holm)",
+        "note",
+    )
+    rows = tuple(
+        (
+            title_of(entry.measure),
+            entry.first,
+            entry.second,
+            short(entry.paired.difference.value, entry.paired.difference.unit),
+            interval(entry.paired.difference) or "undefined",
+            str(len(entry.paired.labels)),
+            "undefined"
+            if math.isnan(entry.paired.test.effect)
+            else f"{entry.paired.test.effect:+.2f}".replace("-", "−"),
+            p_text(entry.corrected.p_value),
+            p_text(entry.corrected.adjusted),
+            _note(entry),
+        )
+        for entry in listed
+    )
+    return Plain(caption=caption, headings=headings, rows=rows, numbers=(3, 4, 5, 6, 7, 8))
+
+
+def agents_compared(rows: Rows, ledger: Ledger) -> list[Section]:
+    """Return the section that compares all pairs of agents of a run; nothing for a single agent."""
+    agents = ledger.agents
+    if len(agents) < 2:
+        return []
+    pairs = len(agents) * (len(agents) - 1) // 2
+    if pairs > _MOST_PAIRS:
+        text = (
+            f"This run has {len(agents)} agents, {pairs} pairs: too many for one family of tests to say anything. "
+            "Name the agents that matter: goalscope compare RUN --agents A,B."
+        )
+        return [Section(anchor="comparison", title="Agents compared", paragraphs=(text,))]
+    group = _largest(rows, ledger)
+    wanted = _of_group(rows, group)
+    listed = compare_sides([Side(name=agent, rows=wanted.where(wanted["agent"] == agent)) for agent in agents])
+    where = f" ({describe_key(group)}, the largest part of this run)" if group else ""
+    text = (
+        f"All pairs of agents on the grids that both acted on{where}"
+        f": the mean difference by grid with its interval, and the two-sided Wilcoxon signed-rank test. {_METHOD}"
+    ).replace("TESTS", counted(len(listed), "test"))
+    return [
+        Section(anchor="comparison", title="Agents compared", paragraphs=(text,), plain=(comparison_table(listed),))
+    ]
+
+
+def conditions_compared(rows: Rows, ledger: Ledger) -> list[Section]:
+    """Return the section that compares each agent with itself: transforms with the original, keys with controls."""
+    groups = ledger.groups("agent")
+    found: list[tuple[str, dict[str, Tag], dict[str, Tag]]] = []
+    for tag, base in (("transform", "identity"), ("control", False)):
+        for group in groups:
+            other = {**group, tag: base}
+            if group.get(tag) not in (None, base) and other in groups:
+                found.append((tag, group, other))
+    # What both sides share is written only where it tells comparisons apart.
+    shared = [describe_key({name: value for name, value in other.items() if name != tag}) for tag, _, other in found]
+    pairs = []
+    for (tag, group, other), where in zip(found, shared, strict=True):
+        suffix = f", {where}" if len(set(shared)) > 1 and where else ""
+        for agent in ledger.agents:
+            mine = rows.where(rows["agent"] == agent)
+            first = Side(name=f"{agent}{suffix}, {describe_key({tag: group[tag]})}", rows=_of_group(mine, group))
+            pairs.append((first, Side(name=f"{agent}{suffix}", rows=_of_group(mine, other))))
+    if not pairs:
+        return []
+    listed = compare_pairs(pairs, name="conditions")
+    text = (
+        "Each agent on paired versions of the same grids: the mean difference by grid with its interval, and the "
+        f"two-sided Wilcoxon signed-rank test. {_METHOD} A difference that is not significant is no proof of equality: "
+        "read the interval."
+    ).replace("TESTS", counted(len(listed), "test"))
+    return [
+        Section(anchor="conditions", title="Conditions compared", paragraphs=(text,), plain=(comparison_table(listed),))
+    ]
+
+
+def _largest(rows: Rows, ledger: Ledger) -> dict[str, Tag]:
+    """Return the condition with the most grids, the first of equals."""
+    return max(ledger.groups("agent"), key=lambda group: len(set(_of_group(rows, group).grid_id.tolist())))
+
+
+def _of_group(rows: Rows, group: Mapping[str, Tag]) -> Rows:
+    kept = rows.where((rows.measure == COMPARED[0]) | (rows.measure == COMPARED[1]))
+    return kept.select(**group)
+
+
+def p_text(value: float) -> str:
+    """Write a p value with two digits, small ones as ``< 0.0001``."""
+    if math.isnan(value):
+        return "undefined"
+    return "< 0.0001" if value < 1e-4 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
+
+
+def _effect(value: float) -> str:
+    return "undefined" if math.isnan(value) else f"{value:+.2f}".replace("-", "−")
+
+
+def _paired(rows: Rows, others: Rows, confidence: float) -> PairedComparison:
+    units = list(dict.fromkeys([*rows.unit.tolist(), *others.unit.tolist()]))
+    if len(units) > 1:
+        raise ValueError(f"what is compared must have one unit, got {', '.join(units)}")
+    bounds = (0.0, 1.0) if units == ["share"] else (-math.inf, math.inf)
+    return paired_difference(
+        rows.value,
+        rows.grid_id,
+        others.value,
+        others.grid_id,
+        unit=units[0] if units else "",
+        bounds=bounds,
+        confidence=confidence,
+    )
+
+
+def _note(entry: Compared) -> str:
+    paired = entry.paired
+    alone = len(paired.unpaired_a) + len(paired.unpaired_b)
+    parts = [paired.test.note, entry.corrected.note]
+    parts.append(f"{counted(alone, 'grid')} without a partner left out" if alone else "")
+    parts.append(f"{counted(paired.undefined, 'undefined value')} left out" if paired.undefined else "")
+    return "; ".join(part for part in parts if part)

@@ -1,0 +1,95 @@
+"""Example trajectories: which are shown is decided by a rule, never by hand."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from goalscope.report.parts import Figure, Section, counted, number
+from goalscope.report.pictures import episode_picture
+from goalscope.rows import Rows, Tag
+from goalscope.runs.record import Episode
+from goalscope.runs.store import Store
+
+RULE = (
+    "For each agent one episode that arrived and one that did not, where there are any: of those nearest to the middle "
+    "size and the middle density of the run, the first by content id."
+)
+LEGEND = (
+    "S start, G goal, K key, D door. Blue moves lie on a shortest path, orange ones do not; a move keeps to the right "
+    "of its direction, so that a way walked to and fro shows as two lines. A ring counts actions that changed nothing "
+    "in that cell (a bumped wall), a red cross turns without an action."
+)
+_MOST_AGENTS = 12
+
+
+def examples(store: Store, rows: Rows, agents: tuple[str, ...]) -> list[Section]:
+    """Return the section with a success and a failure of each agent as pictures."""
+    found = rows.where(rows.measure == "success")
+    chosen: dict[tuple[str, bool], str] = {}
+    names = found["agent"]
+    centres = {name: _centre(found, name) for name in ("size", "density")}
+    for agent in agents[:_MOST_AGENTS]:
+        for success in (True, False):
+            mask = (names == agent) & (found.value == float(success))
+            identity = _middle(found.where(mask), centres)
+            if identity:
+                chosen[agent, success] = identity
+    if not chosen:
+        return []
+    episodes = {episode.id: episode for episode in store.episodes(chosen.values())}
+    figures = tuple(_figure(episodes[identity]) for identity in chosen.values())
+    lacking = [
+        f"{agent} has no episode that {'arrived' if success else 'failed'}"
+        for agent in agents[:_MOST_AGENTS]
+        for success in (True, False)
+        if (agent, success) not in chosen
+    ]
+    paragraphs = [RULE]
+    if lacking:
+        paragraphs.append(f"{'; '.join(lacking)}.")
+    if len(agents) > _MOST_AGENTS:
+        paragraphs.append(f"Only the first {_MOST_AGENTS} of {len(agents)} agents are shown.")
+    return [
+        Section(
+            anchor="examples",
+            title="Example trajectories",
+            paragraphs=tuple(paragraphs),
+            figures=figures,
+            layout="pictures",
+            legend=LEGEND,
+        )
+    ]
+
+
+def _figure(episode: Episode) -> Figure:
+    ends = {
+        "goal": "arrived",
+        "horizon": "did not arrive within its horizon",
+        "failure": "ended by a turn without an action",
+        "stopped": "its record stops before the goal",
+    }
+    tags = episode.world.tags
+    where = ", ".join(f"{name} {number(tags[name])}" for name in ("kind", "size", "density") if name in tags)
+    steps = counted(len(episode.steps), "step")
+    caption = f"{episode.agent}: {ends[episode.outcome]} after {steps} ({where or episode.world.id}); {episode.id}"
+    return Figure(svg=episode_picture(episode, caption), caption=caption)
+
+
+def _middle(rows: Rows, centres: Mapping[str, float]) -> str:
+    """Return the episode nearest to the middle of size and density, the first id of equals; "" where there is none."""
+    if not len(rows):
+        return ""
+
+    def far(index: int) -> tuple[float, float, str]:
+        gaps = []
+        for name, centre in centres.items():
+            value: Tag = rows.tags[name][index] if name in rows.tags else None
+            gaps.append(abs(float(value) - centre) if isinstance(value, int | float) else np.inf)
+        return gaps[0], gaps[1], str(rows.episode_id[index])
+
+    return str(rows.episode_id[min(range(len(rows)), key=far)])
+
+
+def _centre(rows: Rows, name: str) -> float:
+    values = [value for value in rows.tags.get(name, ()) if isinstance(value, int | float)]
+    return float(np.median(sorted(set(values)))) if values else 0.0

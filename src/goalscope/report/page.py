@@ -1,0 +1,114 @@
+"""The report of a run: one self-contained page that needs no script and asks no other machine for anything."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from goalscope.report import about, comparison, sections
+from goalscope.report.examples import examples
+from goalscope.report.ledger import Ledger, build_ledger
+from goalscope.report.parts import Section
+from goalscope.report.text import visible
+from goalscope.rows import Rows
+from goalscope.runs.digest import content_hash
+from goalscope.runs.store import Store
+
+
+def write_report(store: Store, path: str | Path, *, ledger_path: str | Path | None = None) -> Path:
+    """Write the report of a measured run; the same run gives the same bytes.
+
+    Args:
+        store: the run; its rows must cover all of its episodes.
+        path: the page to write; its folder is made where it is missing, a file of that name is replaced.
+        ledger_path: where to write all numbers as JSON beside the page, None for not at all.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        ValueError: the run has no episodes, or rows that do not cover them.
+        ImportError: jinja2 or matplotlib is not installed (they come with the extra ``report``).
+        OSError: the page cannot be written.
+    """
+    rows = store.rows()
+    check_measured(store, rows)
+    study = store.study()
+    ledger = build_ledger(rows, agents=[agent.name for agent in study.agents()] if study else ())
+    digest = content_hash(store)
+    title = about.title(store)
+    numbers = ledger.to_json(study=title, content_hash=digest)
+    text = _render(title, about.summary(rows, ledger, digest), _sections(store, rows, ledger, digest), numbers)
+    if ledger_path is not None:
+        _write(Path(ledger_path), numbers + "\n")
+    return _write(Path(path), text)
+
+
+def check_measured(store: Store, rows: Rows) -> None:
+    """Check that the rows of a run speak of all of its episodes and of no others.
+
+    Raises:
+        ValueError: there are no episodes, no rows, or rows that were made before the run was continued.
+    """
+    episodes = store.episode_ids()
+    if not episodes:
+        raise ValueError(f"a report needs episodes, but {store.path} holds none: finish the run or the import first")
+    measured = set(rows.episode_id[rows.measure == "success"].tolist())
+    if measured != episodes:
+        missing, gone = len(episodes - measured), len(measured - episodes)
+        state = f"{missing} of {len(episodes)} are not measured" + (f", {gone} measured ones are gone" if gone else "")
+        raise ValueError(
+            f"the rows of a run must cover its episodes, but in {store.path} {state}: goalscope measure {store.path}"
+        )
+
+
+def _sections(store: Store, rows: Rows, ledger: Ledger, digest: str) -> list[Section]:
+    return [
+        sections.headline(ledger),
+        *about.import_checks(store),
+        *sections.by_size_and_density(ledger),
+        *sections.by_distance(ledger),
+        *sections.uncertainty(ledger),
+        *sections.key_worlds(ledger),
+        *comparison.agents_compared(rows, ledger),
+        *comparison.conditions_compared(rows, ledger),
+        *examples(store, rows, ledger.agents),
+        sections.what_is_undefined(ledger),
+        sections.definitions(ledger),
+        sections.all_numbers(ledger),
+        about.run_description(store, digest),
+    ]
+
+
+def _render(title: str, summary: Sequence[str], parts: Sequence[Section], numbers: str) -> str:
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError as error:
+        raise ImportError("a report needs jinja2: pip install 'goalscope[report]'") from error
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("goalscope.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # Three texts are markup: our style sheet, our own figures, and JSON in which nothing can end its element.
+    environment.filters["own_markup"] = Markup
+    css = environment.loader.get_source(environment, "report.css")[0] if environment.loader else ""
+    safe_numbers = numbers.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
+    text = environment.get_template("report.html.j2").render(
+        title=title, css=css, summary=list(summary), sections=list(parts), ledger=safe_numbers
+    )
+    return visible(text)
+
+
+def _write(path: Path, text: str) -> Path:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8", newline="\n")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path

@@ -1,0 +1,133 @@
+"""The parts that a page is made of: sections, tables and figures as plain text, ready for the template."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from goalscope.report.figures import short
+from goalscope.stats import Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heading:
+    """The heading of a column of estimates: what it is, and its unit."""
+
+    text: str
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """An estimate as a table shows it.
+
+    Attributes:
+        value: the value.
+        interval: its interval, "" where there is none.
+        note: what stands in the interval's place.
+        hint: counts and method, shown on demand.
+    """
+
+    value: str
+    interval: str = ""
+    note: str = ""
+    hint: str = ""
+
+    @classmethod
+    def of(cls, estimate: Estimate | None) -> "Cell":
+        """Write an estimate; None is a dash."""
+        if estimate is None:
+            return cls(value="–", hint="the run has no rows for this")
+        unit = estimate.unit
+        hint = f"{estimate.clusters} grids, n = {estimate.n}, {estimate.method}"
+        if estimate.undefined:
+            hint += f", {estimate.undefined} undefined values left out"
+        if math.isnan(estimate.value):
+            return cls(value="undefined", hint=hint)
+        if not estimate.has_interval:
+            return cls(value=short(estimate.value, unit), note="no interval", hint=f"{hint}; {estimate.note}")
+        return cls(value=short(estimate.value, unit), interval=interval(estimate), hint=hint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row of estimates."""
+
+    label: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table of estimates; the first heading is that of the row labels."""
+
+    caption: str
+    headings: tuple[Heading, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plain:
+    """A table of texts; ``numbers`` names the columns that are set flush right."""
+
+    caption: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """An SVG text made by this package (the only text that a page does not escape) and its caption."""
+
+    svg: str
+    caption: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold:
+    """What a reader opens on demand."""
+
+    title: str
+    paragraphs: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    plain: tuple[Plain, ...] = ()
+    code: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A section of the page, in the order in which its parts are shown."""
+
+    anchor: str
+    title: str
+    paragraphs: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    plain: tuple[Plain, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    code: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    layout: str = "pairs"
+    legend: str = ""
+    folds: tuple[Fold, ...] = field(default=())
+
+
+def interval(estimate: Estimate) -> str:
+    """Write an interval as ``[0.951, 0.987]``, "" where it is undefined."""
+    if not estimate.has_interval:
+        return ""
+    return f"[{short(estimate.low, estimate.unit)}, {short(estimate.high, estimate.unit)}]"
+
+
+def number(value: object) -> str:
+    """Write a size or density as an axis shows it."""
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def counted(count: int, noun: str) -> str:
+    """Write ``1 grid``, ``9,000 episodes``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(items: Sequence[str]) -> str:
+    """Write ``a``, ``a and b``, ``a, b and c``."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else "none"

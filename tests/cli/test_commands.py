@@ -1,0 +1,204 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from goalscope.cli import app
+from goalscope.runs import Store, content_hash
+from measured_runs import Talker, measured, small_study
+
+STUDY = """\
+name: small
+seed: 5
+worlds: [{kind: grid, sizes: [5, 7], densities: [0.0, 1.0], count: 3}]
+agents: [{kind: optimal}, {kind: random}]
+trajectories: 3
+"""
+
+
+def call(*words: object, status: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == status, result.output
+    return str(result.output)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("study") / "study.yaml"
+    path.write_text(STUDY, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def done(study: Path) -> Path:
+    directory = study.parent / "run"
+    call("run", study, "--out", directory)
+    return directory
+
+
+def test_a_run_is_made_and_called_again_repeats_nothing(study: Path, tmp_path: Path) -> None:
+    first = call("run", study, "--out", tmp_path / "run")
+    assert "2 agents on 12 worlds, 72 episodes" in first and "72 episodes run" in first
+    with Store(tmp_path / "run") as store:
+        before = content_hash(store)
+        assert len(store.episode_ids()) == 72
+    again = call("run", study, "--out", tmp_path / "run")
+    assert "72 episodes stored before, 0 episodes run" in again
+    with Store(tmp_path / "run") as store:
+        assert content_hash(store) == before
+
+
+def test_measure_prints_estimates_and_measured_twice_gives_the_same(done: Path) -> None:
+    first = call("measure", done, "--measures", "success;action accuracy", "--by", "size,density")
+    with Store(done) as store:
+        before = content_hash(store)
+    assert call("measure", done, "--measures", "success;action accuracy", "--by", "size,density") == first
+    with Store(done) as store:
+        assert content_hash(store) == before
+    lines = [line.split() for line in first.splitlines() if line.strip().startswith("optimal")]
+    assert len(lines) == 2 * 2 * 2
+    assert ["optimal", "5", "0", "success", "1.000", "[0.292,", "1.000]", "share", "9", "3"] in [
+        line[:10] for line in lines
+    ]
+
+
+def test_report_measures_first_where_it_must_and_writes_page_and_ledger(study: Path, tmp_path: Path) -> None:
+    call("run", study, "--out", tmp_path / "run")
+    output = call("report", tmp_path / "run", "--ledger", tmp_path / "ledger.json")
+    assert "measuring first" in output and str(tmp_path / "run" / "report.html") in output
+    assert "goalscope report" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "ledger.json").read_text(encoding="utf-8"))["study"] == "small"
+    assert "measuring first" not in call("report", tmp_path / "run", "--out", tmp_path / "again.html")
+    assert (tmp_path / "again.html").read_bytes() == (tmp_path / "run" / "report.html").read_bytes()
+
+
+def test_agents_of_one_run_and_the_same_agent_of_two_runs_are_compared(study: Path, done: Path, tmp_path: Path) -> None:
+    call("measure", done, "--measures", "success")
+    one = call("compare", done, "--measures", "action accuracy")
+    assert "corrected for all 1 test " in one and "optimal" in one and "random" in one
+    other = measured(tmp_path / "other", small_study(trajectories=2))
+    two = call("compare", done, other, "--measures", "success")
+    pairs = [line for line in two.splitlines() if "optimal" in line]
+    assert len(pairs) == 1 and "run: optimal" in pairs[0] and "other: optimal" in pairs[0] and " 12 " in pairs[0]
+
+
+def test_runs_without_common_worlds_are_refused_with_the_reason(done: Path, tmp_path: Path) -> None:
+    call("measure", done, "--measures", "success")
+    other = measured(tmp_path / "other", small_study(seed=99, worlds=[{"kind": "key-door", "count": 2}]))
+    assert "have none in common" in call("compare", done, other, status=2)
+    assert "must be different" in call("compare", done, done, status=2)
+    assert "needs two sides" in call("compare", done, "--agents", "optimal", status=2)
+
+
+def test_export_writes_tables(done: Path, tmp_path: Path) -> None:
+    import pyarrow.parquet
+
+    output = call("export", done, "--out", tmp_path / "tables")
+    assert "episodes.parquet" in output
+    assert pyarrow.parquet.read_table(tmp_path / "tables" / "episodes.parquet").num_rows == 72
+
+
+def test_import_check_import_and_problems(tmp_path: Path) -> None:
+    grid = "#####\n#A_G#\n#####"
+    steps = [
+        {
+            "episode": "e",
+            "agent": "log",
+            "step": index,
+            "position": [1, col],
+            "action": "RIGHT",
+            "grid": grid,
+        }
+        for index, col in ((0, 1), (1, 2))
+    ]
+    log = tmp_path / "log.jsonl"
+    log.write_text("\n".join(json.dumps(step) for step in steps), encoding="utf-8")
+    assert "no problem" in call("import", log, "--check")
+    assert "no problem" in call("import", log, "--out", tmp_path / "run")
+    with Store(tmp_path / "run") as store:
+        assert len(store.episode_ids()) == 1
+    call("report", tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "Checks of the imported data" in page and "Imported: log.jsonl" in page
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "cut.json").write_text('{"steps": [', encoding="utf-8")
+    (broken / "log.jsonl").write_text(log.read_text(encoding="utf-8"), encoding="utf-8")
+    output = call("import", broken, "--out", tmp_path / "partly", status=1)
+    assert "problem: cut.json" in output and "1 problem" in output
+    with Store(tmp_path / "partly") as store:
+        assert len(store.episode_ids()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "nowhere.yaml", "--out", "x"), "a shipped study (demo), got 'nowhere.yaml'"),
+        (("measure", "nowhere"), "nowhere"),
+        (("report", "nowhere"), "nowhere"),
+        (("export", "nowhere", "--out", "x"), "nowhere"),
+        (("compare", "nowhere", "elsewhere"), "nowhere"),
+        (("import", "nowhere", "--check"), "there is none"),
+        (("import", "nowhere"), "either --out DIR"),
+        (("measure",), "Missing argument"),
+        (("swim",), "No such command"),
+    ],
+)
+def test_wrong_input_gives_one_block_without_a_traceback(
+    words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    output = call(*words, status=2)
+    assert said in output and "Traceback" not in output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_broken_study_a_broken_store_and_unknown_names_are_named(done: Path, tmp_path: Path) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text(STUDY.replace("sizes: [5, 7]", "sizes: [6]").replace("seed", "sed"), encoding="utf-8")
+    output = call("run", study, "--out", tmp_path / "run", status=2)
+    assert "odd" in output and "sed" in output
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "run.db").write_bytes(b"no database at all " * 100)
+    assert "run.db" in call("measure", tmp_path / "bad", status=2)
+    assert "--measures must name" in call("measure", done, "--measures", "beauty", status=2)
+    assert "--by must name tags" in call("measure", done, "--by", "mood", status=2)
+
+
+def test_hostile_names_reach_neither_the_terminal_nor_its_markup(tmp_path: Path) -> None:
+    directory = measured(tmp_path / "hostile", small_study(trajectories=1), agents=[Talker()])
+    output = call("measure", directory, "--measures", "success;invalid turns")
+    assert "\x1b" not in output and "\u202e" not in output
+    assert "\\x1b[31m" in output and "[red]x[/red]" in output
+
+
+def test_ctrl_c_says_how_to_go_on(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from goalscope.agents import Optimal
+
+    def interrupted(self: object, observations: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Optimal, "act", interrupted)
+    output = call("run", study, "--out", tmp_path / "run", status=130)
+    assert "Stopped" in output and "run the same study on the same directory" in output
+
+
+def test_the_shipped_demo_study_is_the_one_the_report_speaks_of() -> None:
+    from goalscope.cli.work import load_study
+
+    study = load_study("demo")
+    assert len(study.agents()) == 6
+    grids = [world for world in study.worlds() if world.tags["kind"] == "grid"]
+    assert len(grids) == 300 and len({world.grid_id for world in grids}) == 300
+    assert {(world.tags["size"], world.tags["density"]) for world in grids} == {
+        (size, density) for size in (7, 9, 11, 13, 15) for density in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+    }
+
+
+@pytest.mark.full
+def test_the_demo_runs_measures_and_reports(tmp_path: Path) -> None:
+    output = call("demo", "--out", tmp_path / "demo")
+    assert "Report: " in output
+    page = tmp_path / "demo" / "report.html"
+    assert 500_000 < page.stat().st_size < 3_000_000

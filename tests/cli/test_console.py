@@ -1,0 +1,133 @@
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from goalscope.cli.console import duration, fail, progress, safe, table
+from goalscope.cli.doctor import NEEDS, examine
+
+
+def command(*words: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    code = "from goalscope.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain [red]text[/red]", "plain [red]text[/red]"),
+        ("\x1b[31mred\x07", "\\x1b[31mred\\x07"),
+        ("a\u202eb\u200bc", "a\\u202eb\\u200bc"),
+        ("two\nlines", "two\\nlines"),
+        ("größe 世界", "größe 世界"),
+    ],
+)
+def test_text_is_shown_and_never_obeyed(text: str, shown: str) -> None:
+    assert safe(text) == shown
+
+
+def test_line_breaks_are_kept_where_asked() -> None:
+    assert safe("two\nlines\r", lines=True) == "two\nlines\\r"
+
+
+def test_tables_and_errors_show_markup_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    table(("a [b]x[/b]",), [("\x1b[1m[bold]",)], title="[i]t")
+    fail("wrong [red]thing\x1b[0m\nsecond line")
+    written = capsys.readouterr()
+    assert "a [b]x[/b]" in written.out and "\\x1b[1m[bold]" in written.out and "[i]t" in written.out
+    assert written.err.splitlines() == ["Error:", "  wrong [red]thing\\x1b[0m", "  second line"]
+
+
+def test_progress_without_a_terminal_is_plain_lines_with_the_time_left(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 0.0, 10.0, 11.0, 20.0])
+    monkeypatch.setattr("goalscope.cli.console.time.monotonic", lambda: next(clock))
+    with progress("work") as show:
+        for done in (0, 25, 30, 50):
+            show(done, 100)
+    assert capsys.readouterr().err.splitlines() == [
+        "work: 25 of 100 (25 %), time left 30 s",
+        "work: 50 of 100 (50 %), time left 20 s",
+    ]
+
+
+def test_durations_read_well() -> None:
+    assert [duration(seconds) for seconds in (0.4, 59, 65, 7800)] == ["0 s", "59 s", "1 min 05 s", "2 h 10 min"]
+
+
+def test_doctor_finds_what_the_project_declares(tmp_path: Path) -> None:
+    declared: dict[str, set[str]] = {}
+    for text in metadata.requires("goalscope") or []:
+        name = text.split(";")[0].split(">")[0].split("[")[0].strip().lower()
+        extra = text.split("extra ==")[1].strip(" '\"") if "extra ==" in text else ""
+        declared.setdefault(extra, set()).add(name)
+    for extra, names in NEEDS.items():
+        assert {name.lower() for name in names} == declared[extra]
+    findings = {finding.what: finding for finding in examine(tmp_path)}
+    assert findings["numpy (core)"].state == "installed" and not any(found.fatal for found in findings.values())
+    assert "write-ahead log" in findings[f"run directory in {tmp_path}"].detail
+    assert not list(tmp_path.iterdir())
+
+
+def test_doctor_says_which_extra_brings_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = metadata.version
+
+    def version(name: str) -> str:
+        if name in ("pyarrow", "rich"):
+            raise metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr("goalscope.cli.doctor.metadata.version", version)
+    findings = {finding.what: finding for finding in examine(tmp_path / "nowhere")}
+    assert findings["pyarrow (extra export)"].detail == "pip install 'goalscope[export]'"
+    assert not findings["pyarrow (extra export)"].fatal and findings["rich (core)"].fatal
+    assert findings[f"run directory in {tmp_path / 'nowhere'}"].state == "problem"
+
+
+def test_help_loads_nothing_heavy_and_every_command_has_an_example() -> None:
+    code = (
+        "import sys\nfrom goalscope.cli import app\nfrom typer.testing import CliRunner\n"
+        "print(CliRunner().invoke(app, ['--help']).output)\n"
+        "print(sorted(set(sys.modules) & {'numpy', 'scipy', 'pydantic', 'matplotlib', 'torch', 'jinja2', 'pandas'}))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert found.stdout.splitlines()[-1] == "[]"
+    for name in ("demo", "run", "import", "measure", "compare", "report", "export", "doctor"):
+        assert f"  {name} " in found.stdout
+        shown = command(name, "--help")
+        assert shown.returncode == 0 and f"goalscope {name}" in shown.stdout.split("Example")[1]
+
+
+def test_a_real_process_reports_errors_on_standard_error_with_status_2(tmp_path: Path) -> None:
+    found = command("measure", "no\x1b[31mwhere", cwd=tmp_path)
+    assert found.returncode == 2 and not found.stdout
+    assert found.stderr.startswith("Error:\n  ") and "Traceback" not in found.stderr and "\x1b" not in found.stderr
+
+
+def test_a_real_process_that_is_stopped_says_how_to_go_on(tmp_path: Path) -> None:
+    import signal
+    import time
+
+    code = "from goalscope.cli import main; main()"
+    words = [sys.executable, "-c", code, "run", "demo", "--out", str(tmp_path / "run")]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "run" / "run.db").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(1.0)
+    errors = ""
+    # Python loses an interrupt that arrives inside a destructor: a user would press again, and so does this.
+    for _ in range(5):
+        process.send_signal(signal.SIGINT)
+        try:
+            _, errors = process.communicate(timeout=5)
+            break
+        except subprocess.TimeoutExpired:
+            continue
+    assert process.returncode == 130, errors
+    assert "Stopped:" in errors and "go on" in errors
