@@ -73,12 +73,25 @@ def test_symmetric_values_give_the_plain_t_interval() -> None:
     assert [found.low, found.high] == pytest.approx([oracle.low, oracle.high])
 
 
-def test_all_or_nothing_grids_give_the_wilson_interval_with_a_t_quantile() -> None:
+def test_all_or_nothing_grids_give_the_wilson_interval_with_a_t_quantile_within_the_exact_one() -> None:
     values = np.array([1.0] * 8 + [0.0] * 2)
     found = estimate_mean(values, range(10), unit="share", bounds=SHARE)
     factor = float(scipy_stats.t.ppf(0.975, 9)) ** 2 / 9  # the unbiased variance over G is p (1 - p) / (G - 1)
     roots = np.roots([1 + factor, -(2 * 0.8 + factor), 0.8**2])
-    assert [found.low, found.high] == pytest.approx(sorted(roots.tolist()))
+    exact = scipy_stats.binomtest(8, 10).proportion_ci(0.95)
+    assert found.low == pytest.approx(max(min(roots), exact.low))
+    assert found.high == pytest.approx(min(max(roots), exact.high))
+
+
+@pytest.mark.parametrize("grids", [10, 20, 60, 300])
+@pytest.mark.parametrize("part", [0.2, 1.0])
+def test_one_grid_away_from_a_bound_stays_within_the_exact_binomial_end(grids: int, part: float) -> None:
+    values = np.zeros(grids)
+    values[0] = part
+    found = estimate_mean(values, range(grids), unit="share", bounds=SHARE)
+    assert found.high <= scipy_stats.binomtest(1, grids).proportion_ci(0.95).high + 1e-12
+    mirrored = estimate_mean(1 - values, range(grids), unit="share", bounds=SHARE)
+    assert [1 - mirrored.high, 1 - mirrored.low] == pytest.approx([found.low, found.high])
 
 
 @pytest.mark.parametrize("bounds", [SHARE, (0.0, math.inf), UNBOUNDED])

@@ -11,7 +11,8 @@ CITED = (
 POOLED = "accuracy pooled over steps"
 """The one figure of a ledger that is a ratio of sums, not a mean of rows."""
 
-HEADLINE = ("success", "action accuracy", "JSD from optimal, excess, 5+ visits", "path ratio", "invalid turns")
+# The excess per visit, because its expectation is 0 for a perfect agent; the mean over states has a small bias.
+HEADLINE = ("success", "action accuracy", "JSD from optimal, excess, per visit", "path ratio", "invalid turns")
 SIZE_FIGURES = ("success", "action accuracy")
 CURVES = ("action optimality", "JSD from optimal, excess, 5+ visits, by distance")
 MAPS = ("action accuracy", "success")
@@ -20,6 +21,7 @@ UNCERTAINTY = (
     "policy entropy, excess, 5+ visits",
     "JSD from optimal, 5+ visits",
     "JSD from optimal, excess, 5+ visits",
+    "JSD from optimal, excess, per visit",
     "calibration error, excess",
     "visits per state",
     "states under 5 visits",
@@ -103,11 +105,12 @@ _PARTS = {
     "excess": "; here the observed value minus that of an agent that draws uniformly from the optimal actions with the "
     "same visits, so that 0 is what a perfect agent shows",
     "5+ visits": "; over states with at least 5 visits",
-    "per visit": "; mean over visits in place of states, so that often visited states weigh more",
+    "per visit": "; mean over visits in place of states: exactly 0 in expectation for a perfect agent",
     "by distance": "; by distance to the goal",
 }
 _TITLES = {
     "JSD from optimal, excess, 5+ visits": "Excess JSD (5+ visits)",
+    "JSD from optimal, excess, per visit": "Excess JSD (per visit)",
     "JSD from optimal, 5+ visits": "JSD (5+ visits)",
     "policy entropy, excess, 5+ visits": "Excess entropy (5+ visits)",
     "policy entropy, 5+ visits": "Entropy (5+ visits)",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.stats.exact import agreement_bounds
+from goalscope.stats.exact import agreement_bounds, exact_binomial
 
 _ROUNDING = 1e-12  # means of equal values differ by their last bits when they are summed in another order
 _NO_SKEW = 1e-6  # below this the cubic equation is the identity to the last digits
@@ -101,7 +101,30 @@ def _score(points: npt.NDArray[np.float64], bounds: tuple[float, float], confide
     skew = skewness * (1 - spread) / math.sqrt(count)
     low = _solve_score(mean, error * _unskewed(quantile, skew), bounds)
     high = _solve_score(mean, error * _unskewed(-quantile, skew), bounds)
-    return Interval(low=low, high=high, method="skewness-corrected score t", note=_note(points, bounds, skewness))
+    least, most = _binomial_ends(points, bounds, confidence)
+    method = "skewness-corrected score t" + (" within exact binomial" if least > low or most < high else "")
+    return Interval(low=max(low, least), high=min(high, most), method=method, note=_note(points, bounds, skewness))
+
+
+def _binomial_ends(
+    points: npt.NDArray[np.float64], bounds: tuple[float, float], confidence: float
+) -> tuple[float, float]:
+    """Return exact ends that hold for every distribution, from the grids that lie at a bound.
+
+    A mean between a and b is at most ``a + (b - a) P(not at a)`` and at least ``a + (b - a) P(at b)``, and these
+    chances have exact binomial ends. They matter where a few grids lie away from a bound that all others share: their
+    spread is then known too badly for any studentised interval.
+    """
+    low, high = bounds
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return low, high
+    slack = _ROUNDING * (high - low)
+    count = len(points)
+    away = int((points > low + slack).sum())
+    top = int((points >= high - slack).sum())
+    least = exact_binomial(top, count, confidence)[0]
+    most = exact_binomial(away, count, confidence)[1]
+    return low + (high - low) * least, low + (high - low) * most
 
 
 def _unskewed(quantile: float, skew: float) -> float:
