@@ -117,6 +117,13 @@ def test_equal_prompts_share_their_prefix_and_differ_by_their_streams() -> None:
     assert len({tuple(output.tokens) for output in decode(MODELS["gpt-oss"], given, temperature=1.0)}) > 1
 
 
+def test_equal_prompts_among_others_change_nothing() -> None:
+    model, given = MODELS["gpt-oss"], prompts(5)
+    mixed = [given[index] for index in (0, 1, 0, 2, 3, 1, 4, 0)]
+    together = decode(model, mixed, temperature=0.7)
+    assert_same(together, decode(model, mixed, temperature=0.7, slots=1, share_prefix=False))
+
+
 def test_no_padding_passes_through_the_model_and_the_head_sees_last_positions_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,0 +1,236 @@
+"""Chat agents: a prompt template, a language model and the parser of its answers."""
+
+import hashlib
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from goalscope.agents.agent import Observation, Turn
+from goalscope.agents.memory import render_history
+from goalscope.agents.models.base import Completion, Message, Model, Request, Sampling
+from goalscope.agents.parse import PARSER_VERSION, parse_action
+from goalscope.agents.prompts import fill, template
+from goalscope.ident import canonical_json
+
+TASKS: Final = {"grid": "grid", "key-door": "key_door", "fog": "fog"}
+"""The tasks that come with the package, and the names of their templates."""
+
+PLACEHOLDERS: Final = ("grid", "carrying_key", "history")
+"""What a template may hold, written ``{{grid}}``; it must hold the grid."""
+
+_BRACES = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+
+
+def read_template(task: str | Path) -> str:
+    """Return the template of a task.
+
+    Args:
+        task: a key of `TASKS`, or the path of a text file.
+
+    Raises:
+        FileNotFoundError: neither a task nor a file.
+        ValueError: the template lacks the grid, or holds a placeholder that is not known; names it.
+    """
+    if task in TASKS:
+        text = template(TASKS[str(task)])
+    else:
+        path = Path(task).expanduser()
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"a task must be one of {', '.join(TASKS)} or the path of a template file, got {str(task)!r}, and "
+                "there is no such file"
+            )
+        text = path.read_text(encoding="utf-8").removesuffix("\n")
+    known = ", ".join(f"{{{{{name}}}}}" for name in PLACEHOLDERS)
+    for inner in _BRACES.findall(text):
+        if inner not in PLACEHOLDERS:
+            raise ValueError(
+                f"a placeholder of a template must be one of {known}, written without blanks; {task} holds "
+                f"{{{{{inner}}}}}"
+            )
+    if "grid" not in _BRACES.findall(text):
+        raise ValueError(f"a template must show the grid: put {{{{grid}}}} where it belongs in {task}")
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatAgent:
+    """A language model that is shown each state as text and answers with an action.
+
+    Attributes:
+        model: the language model.
+        task: "grid", "key-door", "fog", or the path of a template of one's own.
+        sampling: how its outputs are drawn.
+        name: short name, as tables show it; the model's name by default.
+
+    Raises:
+        FileNotFoundError, ValueError: see `read_template`.
+    """
+
+    model: Model
+    task: str | Path = "grid"
+    sampling: Sampling = field(default_factory=Sampling)
+    name: str = ""
+    template: str = field(default="", init=False)
+
+    journalled: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "template", read_template(self.task))
+        object.__setattr__(self, "name", self.name or self.model.name)
+
+    @property
+    def largest_batch(self) -> int:
+        """Most observations of one call: 1 where answers arrive one by one, no limit for models in lockstep."""
+        return int(getattr(self.model, "largest_batch", sys.maxsize))
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return model, template, sampling and parser; the name does not enter, since it changes no answer."""
+        return {
+            "kind": "chat",
+            "model": dict(self.model.describe()),
+            "template": hashlib.sha256(self.template.encode()).hexdigest(),
+            "sampling": self.sampling.describe(),
+            "parser": PARSER_VERSION,
+        }
+
+    def messages(self, observation: Observation) -> tuple[Message, ...]:
+        """Return the chat that an observation becomes.
+
+        Raises:
+            ValueError: the template has no place for something that the agent must know: a key, fog.
+        """
+        grid = observation.grid
+        values = {
+            "grid": grid.render(),
+            "carrying_key": "yes" if observation.carrying_key else "no",
+            "history": render_history(observation.history),
+        }
+        wanted = set(_BRACES.findall(self.template))
+        keys = observation.carrying_key or grid.key is not None or grid.door is not None
+        if keys and "carrying_key" not in wanted:
+            raise ValueError(
+                f"worlds with a key or a door need a template with {{{{carrying_key}}}}, {self.task} has none: set "
+                "the agent's task to key-door"
+            )
+        if observation.history and "history" not in wanted:
+            raise ValueError(
+                f"this study hands over the history, for which the template {self.task} has no {{{{history}}}}: set "
+                "the agent's task to fog, or the study's history to none"
+            )
+        if grid.fog is not None and self.task in ("grid", "key-door"):
+            raise ValueError(f"the task {self.task} says nothing about fog: set the agent's task to fog")
+        text = fill(self.template, {name: value for name, value in values.items() if name in wanted})
+        return (Message(role="user", content=text),)
+
+    def request(self, observation: Observation) -> Request:
+        """Return what the model is asked about an observation."""
+        key = (observation.seed, observation.episode_id, observation.step, observation.attempt)
+        return Request(messages=self.messages(observation), key=key)
+
+    def prompt(self, observation: Observation) -> str:
+        """Return the exact text that the model reads; the chat as JSON where only its server renders it."""
+        messages = self.messages(observation)
+        rendered = self.model.render(messages, self.sampling)
+        if rendered is not None:
+            return rendered
+        return canonical_json([{"role": message.role, "content": message.content} for message in messages])
+
+    def act(self, observations: Sequence[Observation]) -> list[Turn]:
+        """Ask the model about each observation and read its answers."""
+        requests = [self.request(observation) for observation in observations]
+        return [turn(completion) for completion in self.model.complete(requests, self.sampling)]
+
+
+def turn(completion: Completion) -> Turn:
+    """Return the turn that a completion amounts to: its action, or the name of what is wrong with it."""
+    parsed = parse_action(completion.text, truncated=completion.finish == "length")
+    extra: dict[str, Any] = {"finish": completion.finish}
+    if completion.logprobs is not None:
+        extra["logprobs"] = [dict(entry) for entry in completion.logprobs]
+    if completion.reconstructed:
+        extra["reconstructed"] = True
+    if completion.unsupported:
+        extra["unsupported"] = list(completion.unsupported)
+    if completion.raw is not None and completion.output_tokens is None:
+        extra["raw"] = completion.raw
+    return Turn(
+        action=parsed.action,
+        failure=parsed.failure,
+        text=completion.text,
+        reasoning=completion.reasoning,
+        prompt_tokens=completion.prompt_tokens,
+        output_tokens=completion.output_tokens,
+        usage=completion.usage,
+        extra=extra,
+    )
+
+
+_SAMPLING = tuple(entry.name for entry in fields(Sampling))
+_LOCAL = (
+    "device",
+    "dtype",
+    "revision",
+    "slots",
+    "reasoning",
+    "device_map",
+    "untrained",
+    "today",
+    "template_options",
+)
+_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
+    "model": (str,),
+    "task": (str,),
+    "name": (str,),
+    "temperature": (int, float),
+    "top_p": (int, float),
+    "max_tokens": (int,),
+    "reasoning_effort": (str, type(None)),
+    "top_logprobs": (int,),
+    "device": (str,),
+    "dtype": (str,),
+    "revision": (str, type(None)),
+    "slots": (int,),
+    "reasoning": (str,),
+    "device_map": (str, dict, type(None)),
+    "untrained": (int, type(None)),
+    "today": (str,),
+    "template_options": (dict,),
+}
+
+
+def chat_agent(parameters: Mapping[str, Any]) -> ChatAgent:
+    """Build a chat agent on a local model from the parameters of a study; no weight is read yet.
+
+    Args:
+        parameters: ``model`` (a folder, a name on the hub, or "theseus"), ``task``, ``name``, the fields of
+            `Sampling` and the keyword arguments of `goalscope.agents.models.local.LocalModel`.
+
+    Raises:
+        FileNotFoundError: a folder or a template that is not there.
+        ValueError: an unknown parameter, a missing model, or a value of the wrong type or out of its range.
+    """
+    from goalscope.agents.models.local import LocalModel
+
+    unknown = sorted(set(parameters) - set(_KINDS))
+    if unknown:
+        raise ValueError(f"a chat agent takes {', '.join(_KINDS)}, got {', '.join(unknown)}")
+    if "model" not in parameters:
+        raise ValueError(
+            "a chat agent must be given its model: a folder, a name on the Hugging Face hub, or theseus, which comes "
+            "with the package"
+        )
+    for parameter, value in parameters.items():
+        if not isinstance(value, _KINDS[parameter]) or isinstance(value, bool):
+            wanted = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in _KINDS[parameter])
+            raise ValueError(f"the parameter {parameter} of a chat agent must be {wanted}, got {value!r}")
+    given = dict(parameters)
+    name = str(given.get("name", ""))
+    model = LocalModel(
+        given["model"], name=name or None, **{key: value for key, value in given.items() if key in _LOCAL}
+    )
+    sampling = Sampling(**{key: value for key, value in given.items() if key in _SAMPLING})
+    return ChatAgent(model=model, task=given.get("task", "grid"), sampling=sampling, name=name)

@@ -1,0 +1,190 @@
+"""Tell the reasoning of a raw output from its final answer: harmony channels, think tags, or none."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Style = Literal["harmony", "think", "none"]
+STYLES: Final = ("harmony", "think", "none")
+
+HARMONY_MARKERS: Final = (
+    "<|start|>",
+    "<|end|>",
+    "<|message|>",
+    "<|channel|>",
+    "<|return|>",
+    "<|call|>",
+    "<|constrain|>",
+)
+THINK_MARKERS: Final = ("<think>", "</think>")
+MARKERS: Final[Mapping[str, tuple[str, ...]]] = {"harmony": HARMONY_MARKERS, "think": THINK_MARKERS, "none": ()}
+
+_ENDS = ("<|end|>", "<|return|>", "<|call|>")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A part of an output.
+
+    Attributes:
+        text: the text, or the marker itself.
+        marker: whether it is a marker.
+    """
+
+    text: str
+    marker: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """An output taken apart.
+
+    Attributes:
+        text: the final answer, "" where the output never came to one.
+        reasoning: the reasoning, None where there is none.
+    """
+
+    text: str
+    reasoning: str | None = None
+
+
+def text_segments(raw: str, style: Style) -> list[Segment]:
+    """Cut a raw text at the markers of a style; text that spells a marker counts as one."""
+    if not MARKERS[style]:
+        return [Segment(text=raw)] if raw else []
+    pattern = "(" + "|".join(re.escape(marker) for marker in MARKERS[style]) + ")"
+    return [Segment(text=part, marker=index % 2 == 1) for index, part in enumerate(re.split(pattern, raw)) if part]
+
+
+def token_segments(
+    tokens: Sequence[int], markers: Mapping[int, str], decode: Callable[[Sequence[int]], str]
+) -> list[Segment]:
+    """Cut an output at its marker tokens.
+
+    A model that spells a marker out of ordinary tokens does not make one: only the token itself counts.
+
+    Args:
+        tokens: ids of the output.
+        markers: marker of each id that is one.
+        decode: text of a run of ids.
+    """
+    found: list[Segment] = []
+    run: list[int] = []
+    for token in [*tokens, -1]:
+        if token != -1 and token not in markers:
+            run.append(token)
+            continue
+        if run:
+            found.append(Segment(text=decode(run)))
+            run = []
+        if token != -1:
+            found.append(Segment(text=markers[token], marker=True))
+    return found
+
+
+def split(segments: Sequence[Segment], style: Style, *, thinking: bool = False) -> Parts:
+    """Return reasoning and final answer of an output.
+
+    Args:
+        segments: the output, cut at its markers.
+        style: how the model tells them apart.
+        thinking: whether the prompt ended inside a reasoning block (think tags only).
+
+    Returns:
+        The two texts. Several final messages are joined by line breaks, so that contradicting answers stay visible
+        to the parser; what stands in no channel, or in one of a tool, counts as reasoning.
+
+    Raises:
+        ValueError: an unknown style.
+    """
+    if style == "harmony":
+        return _harmony(segments)
+    if style == "think":
+        return _think(segments, thinking)
+    if style == "none":
+        return Parts(text="".join(segment.text for segment in segments))
+    raise ValueError(f"the style of reasoning must be one of {', '.join(STYLES)}, got {style!r}")
+
+
+def _harmony(segments: Sequence[Segment]) -> Parts:
+    # The prompt ends with "<|start|>assistant": the output begins inside a header.
+    answers: list[str] = []
+    thoughts: list[str] = []
+    header, body, inside = "", "", False
+
+    def close() -> None:
+        if inside and _channel(header) == "final":
+            answers.append(body)
+        elif body or (not inside and _channel(header) is None and header.strip()):
+            thoughts.append(body if inside else header)
+
+    for segment in segments:
+        if not segment.marker:
+            if inside:
+                body += segment.text
+            else:
+                header += segment.text
+        elif segment.text == "<|message|>" and not inside:
+            inside = True
+        elif segment.text == "<|start|>" or segment.text in _ENDS:
+            close()
+            header, body, inside = "", "", False
+        elif inside:
+            body += segment.text  # a marker that has no place in a message stays what it is: text
+        else:
+            header += segment.text
+    close()
+    kept = [thought for thought in thoughts if thought not in ("", "assistant")]
+    return Parts(text="\n".join(answers), reasoning="\n".join(kept) if kept else None)
+
+
+def _channel(header: str) -> str | None:
+    """Return the channel that a message header names, e.g. ``final`` of ``assistant<|channel|>final``."""
+    match = re.search(r"<\|channel\|>\s*(\w*)", header)
+    return match[1] if match else None
+
+
+def _think(segments: Sequence[Segment], thinking: bool) -> Parts:
+    answer: list[str] = []
+    thoughts: list[str] = []
+    opened = thinking
+    for segment in segments:
+        if segment.marker and segment.text == "<think>":
+            thinking = opened = True
+        elif segment.marker:
+            if not opened:
+                # Many templates open the block in the prompt: what came before a lone closing tag is reasoning.
+                thoughts, answer = [*thoughts, *answer], []
+            thinking, opened = False, True
+        else:
+            (thoughts if thinking else answer).append(segment.text)
+    reasoning = "".join(thoughts).strip()
+    return Parts(text="".join(answer).strip(), reasoning=reasoning or None)
+
+
+def choose_style(requested: str, vocabulary: Mapping[str, int], chat_template: str, model: str) -> Style:
+    """Return how a model tells its reasoning from its answer.
+
+    Args:
+        requested: "auto", or a style that the study names.
+        vocabulary: the tokenizer's tokens and their ids.
+        chat_template: the tokenizer's chat template.
+        model: name of the model, for the error.
+
+    Raises:
+        ValueError: "auto" where neither harmony nor think tags are known to the tokenizer, or an unknown style.
+    """
+    if requested in STYLES:
+        return requested  # type: ignore[return-value]
+    if requested != "auto":
+        raise ValueError(f"reasoning must be one of auto, {', '.join(STYLES)}, got {requested!r}")
+    if all(marker in vocabulary for marker in ("<|channel|>", "<|message|>", "<|start|>")):
+        return "harmony"
+    if all(marker in vocabulary or marker in chat_template for marker in THINK_MARKERS):
+        return "think"
+    raise ValueError(
+        f"it must be known how {model} tells its reasoning from its answer: its tokenizer has neither harmony "
+        "channels nor think tags. Say so in the study: reasoning: none (the whole output is the answer), "
+        "reasoning: think or reasoning: harmony"
+    )

@@ -1,0 +1,43 @@
+"""Prompt templates as data files, and how they are filled: by plain substitution, nothing is ever executed."""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+TEMPLATES = ("grid", "key_door", "fog")
+"""Names of the templates that come with the package."""
+
+_PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}")
+
+
+@cache
+def template(name: str) -> str:
+    """Return the text of a bundled template, without the newline that ends its file.
+
+    Raises:
+        ValueError: there is no template of this name.
+    """
+    if name not in TEMPLATES:
+        raise ValueError(f"a bundled template must be one of {', '.join(TEMPLATES)}, got {name!r}")
+    text = files("goalscope.agents.prompts").joinpath(f"{name}.txt").read_text(encoding="utf-8")
+    return text.removesuffix("\n")
+
+
+def passages(text: str) -> list[str]:
+    """Return the fixed passages of a template: what stands before, between and after its placeholders."""
+    return _PLACEHOLDER.split(text)[::2]
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """Return a template with each ``{{name}}`` replaced by its value; values are not looked into again.
+
+    Raises:
+        ValueError: the template has a placeholder without a value, or a value has no placeholder.
+    """
+    wanted = set(_PLACEHOLDER.findall(text))
+    if wanted != set(values):
+        raise ValueError(
+            f"the values must be those of the template's placeholders {sorted(wanted)}, got {sorted(values)}"
+        )
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], text)

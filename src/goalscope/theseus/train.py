@@ -1,0 +1,338 @@
+"""Train Theseus from scratch: seeded, resumable, on a processor or a GPU.
+
+A run lives in a folder: the last two checkpoints, and ``curve.jsonl`` with everything that was measured. The same
+command continues it. The learning rate rises, stays, and once a decay is asked for falls to 2 % over the last steps;
+without one the run goes on at the constant rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from goalscope.theseus import checkpoint
+from goalscope.theseus.data import GOALS, Batch, Mixture, block
+from goalscope.theseus.evaluate import summary, table
+from goalscope.theseus.loss import auxiliary_heads, auxiliary_loss, completion_loss
+from goalscope.theseus.network import Places, Shape, export, forward, initialise
+from goalscope.theseus.optimise import Optimiser
+
+FLOOR = 0.02
+"""Share of the learning rate that is left at the end of a decay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All that determines a training run.
+
+    Attributes:
+        shape: the model's shape.
+        mixture: the training data.
+        small_steps: first steps, on the two smallest sizes alone.
+        auxiliary_steps: first steps, in which the auxiliary loss is added.
+        matrix_rate: learning rate of Muon.
+        rate: learning rate of AdamW.
+        decay: weight decay.
+        warmup: steps over which the rates rise.
+        balance: weight of the experts' balance in the loss.
+    """
+
+    shape: Shape = field(default_factory=Shape)
+    mixture: Mixture = field(default_factory=Mixture)
+    small_steps: int = 1024
+    auxiliary_steps: int = 1500
+    matrix_rate: float = 0.015
+    rate: float = 0.002
+    decay: float = 0.03
+    warmup: int = 150
+    balance: float = 0.02
+
+    def mixture_of(self, number: int) -> Mixture:
+        """Return what block `number` is made of."""
+        if number * self.mixture.steps < self.small_steps:
+            return replace(self.mixture, sizes=self.mixture.sizes[:2])
+        return self.mixture
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> Settings:
+        """Return settings from the plain values that a checkpoint holds."""
+        mixture = {**stored["mixture"], "sizes": tuple(stored["mixture"]["sizes"])}
+        rest = {name: value for name, value in stored.items() if name not in ("shape", "mixture")}
+        return cls(shape=Shape(**stored["shape"]), mixture=Mixture(**mixture), **rest)
+
+
+class Run:
+    """One training run: model, optimizer and how far they are.
+
+    Args:
+        settings: what determines it.
+        folder: where it lives; an existing run in it is continued.
+        device: where it computes.
+        workers: processes that prepare data ahead; 0 prepares it in this one.
+
+    Raises:
+        ValueError: the folder holds a run of a model of another shape.
+    """
+
+    def __init__(self, settings: Settings, folder: Path, device: str = "cpu", workers: int = 0) -> None:
+        import torch
+
+        self.settings, self.folder, self.device, self.workers = settings, folder, device, workers
+        generator = torch.Generator().manual_seed(settings.mixture.seed)
+        made = {**initialise(settings.shape, generator), **auxiliary_heads(settings.shape.width, generator)}
+        self.parameters = {name: value.detach().to(device).requires_grad_() for name, value in made.items()}
+        self.optimiser = Optimiser(
+            self.parameters, matrix_rate=settings.matrix_rate, rate=settings.rate, decay=settings.decay
+        )
+        self.step, self.tokens, self.seconds = 0, 0, 0.0
+        self._ready: list[Batch] = []
+        self._places: dict[tuple[int, int], Places] = {}
+        self._pool: ProcessPoolExecutor | None = None
+        self._coming: dict[int, Future[list[Batch]]] = {}
+        found = checkpoint.latest(folder)
+        if found is not None:
+            self._load(found)
+
+    def _load(self, file: Path) -> None:
+        import torch
+
+        tensors, progress = checkpoint.load(file)
+        shape = Shape(**progress["settings"]["shape"])
+        if shape != self.settings.shape:
+            raise ValueError(
+                f"a run must go on with its own shape: {file} holds {shape}, the settings say {self.settings.shape}; "
+                "use another folder or the settings of the run"
+            )
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(tensors[name])
+        for name, kept in self.optimiser.state.items():
+            kept.copy_(tensors[f"optimiser:{name}"])
+        self.step, self.tokens, self.seconds = progress["step"], progress["tokens"], progress["seconds"]
+        self.optimiser.steps = self.step
+
+    def save(self) -> Path:
+        """Write a checkpoint."""
+        state = {f"optimiser:{name}": value for name, value in self.optimiser.state.items()}
+        progress = {"tokens": self.tokens, "seconds": self.seconds, "settings": asdict(self.settings)}
+        return checkpoint.save(self.folder, self.step, {**self.parameters, **state}, progress)
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Keep the processes that prepare data, where there are any, for as long as the context lasts."""
+        if self.workers == 0:
+            yield
+            return
+        with ProcessPoolExecutor(self.workers, mp_context=get_context("spawn")) as pool:
+            self._pool = pool
+            try:
+                yield
+            finally:
+                self._pool = None
+                for future in self._coming.values():
+                    future.cancel()
+                self._coming.clear()
+
+    def _block(self, number: int) -> list[Batch]:
+        if self._pool is None:
+            return block(self.settings.mixture_of(number), number)
+        for ahead in range(number, number + 2 * self.workers):
+            if ahead not in self._coming:
+                self._coming[ahead] = self._pool.submit(block, self.settings.mixture_of(ahead), ahead)
+        return self._coming.pop(number).result()
+
+    def next_batch(self) -> Batch:
+        """Return the batch of the coming step; it depends on the settings and the number of the step alone."""
+        number, within = divmod(self.step, self.settings.mixture.steps)
+        if within == 0 or not self._ready:
+            self._ready = self._block(number)[within:]
+        return self._ready.pop(0)
+
+    def train_step(self, scale: float) -> Mapping[str, float]:
+        """Make one step with the learning rates times `scale`.
+
+        Returns:
+            Loss (nats), loss of the first moves (nats), and the experts' unevenness.
+
+        Raises:
+            FloatingPointError: the loss is not finite.
+        """
+        import torch
+
+        batch = self.next_batch()
+        where = batch.layout
+        kind = (len(where.cells), where.prompt)
+        if kind not in self._places:
+            self._places[kind] = Places.of(where.allowed, where.positions, where.wanted, self.device)
+        tokens = torch.from_numpy(batch.tokens).to(self.device)
+        logits, early, balance = forward(self.parameters, self.settings.shape, tokens, self._places[kind], depth=1)
+        loss, first = completion_loss(logits, batch)
+        total = loss + self.settings.balance * balance
+        if self.step < self.settings.auxiliary_steps:
+            total = total + 0.25 * auxiliary_loss(self.parameters, early, batch)
+        if not bool(torch.isfinite(total)):
+            raise FloatingPointError(f"the loss must stay finite, got {float(total.detach())} at step {self.step}")
+        torch.autograd.backward(total)
+        self.optimiser.step(scale)
+        self.step += 1
+        self.tokens += tokens.numel()
+        return {"loss": float(loss.detach()), "first": float(first), "balance": float(balance.detach())}
+
+    def evaluate(self, grids: int) -> Mapping[str, object]:
+        """Return the summary of an evaluation on held-out worlds, so many a cell of the table."""
+        return summary(table(self.parameters, self.settings.shape, grids=grids, goal=self.settings.mixture.goal))
+
+
+def rate_scale(step: int, warmup: int, decay_from: int | None, decay_steps: int) -> float:
+    """Return what the learning rates are multiplied by at a step: warm-up, constant, linear decay to `FLOOR`."""
+    rising = min(1.0, (step + 1) / warmup)
+    if decay_from is None or step < decay_from:
+        return rising
+    return rising * max(FLOOR, 1 - (1 - FLOOR) * (step - decay_from) / decay_steps)
+
+
+def train(
+    run: Run,
+    *,
+    steps: int | None = None,
+    seconds: float | None = None,
+    decay_from: int | None = None,
+    decay_steps: int = 2000,
+    evaluate_every: float = 900.0,
+    save_every: float = 240.0,
+    grids: int = 6,
+) -> None:
+    """Continue a run until it has made `steps` steps or this sitting has lasted `seconds`.
+
+    Args:
+        run: the run.
+        steps: steps in all at which to stop.
+        seconds: length of this sitting.
+        decay_from: step at which the decay begins; the run then ends at ``decay_from + decay_steps``.
+        decay_steps: length of the decay.
+        evaluate_every: seconds between evaluations.
+        save_every: seconds between checkpoints.
+        grids: held-out grids a cell of an evaluation.
+    """
+    if decay_from is not None:
+        last = decay_from + decay_steps
+        steps = last if steps is None else min(steps, last)
+    began = time.monotonic()
+    saved = evaluated = logged = began
+    before, kept = run.seconds, list[Mapping[str, float]]()
+    reported = run.tokens
+    start = run.step
+    with run.preparing():
+        while (steps is None or run.step < steps) and (seconds is None or time.monotonic() - began < seconds):
+            scale = rate_scale(run.step, run.settings.warmup, decay_from, decay_steps)
+            kept.append(run.train_step(scale))
+            now = time.monotonic()
+            run.seconds = before + now - began
+            if now - logged > 30 or run.step == steps:
+                pace = (now - began) / (run.step - start)
+                ends = [] if steps is None else [(steps - run.step) * pace]
+                ends += [] if seconds is None else [seconds - (now - began)]
+                left = {"minutes_left": round(min(ends) / 60, 1)} if ends else {}
+                means = {name: round(float(np.mean([one[name] for one in kept])), 4) for name in kept[0]}
+                speed = round((run.tokens - reported) / (now - logged))
+                _log(run, {"kind": "train", **means, "rate": round(scale, 4), "tokens_per_second": speed, **left})
+                logged, kept, reported = now, [], run.tokens
+            if now - saved > save_every:
+                run.save()
+                saved = now
+            if now - evaluated > evaluate_every:
+                _log(run, {"kind": "evaluation", **run.evaluate(grids)})
+                evaluated = time.monotonic()
+    run.save()
+    _log(run, {"kind": "evaluation", **run.evaluate(grids)})
+
+
+def _log(run: Run, line: Mapping[str, object]) -> None:
+    whole = {"step": run.step, "tokens": run.tokens, "minutes": round(run.seconds / 60, 2), **line}
+    text = json.dumps(whole)
+    print(text, flush=True)  # noqa: T201 - the progress of a long training
+    run.folder.mkdir(parents=True, exist_ok=True)
+    with (run.folder / "curve.jsonl").open("a", encoding="utf-8") as file:
+        file.write(text + "\n")
+
+
+def export_last(folder: Path, target: Path) -> int:
+    """Write the model of a run's last checkpoint as transformers loads it, and return its step.
+
+    Raises:
+        FileNotFoundError: the folder holds no checkpoint.
+    """
+    file = checkpoint.latest(folder)
+    if file is None:
+        raise FileNotFoundError(f"an export needs a checkpoint, found none in {folder}: train there first")
+    tensors, progress = checkpoint.load(file)
+    export(tensors, Settings.parse(progress["settings"]).shape, target)
+    return int(progress["step"])
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Read the command line and train."""
+    import torch
+
+    parser = argparse.ArgumentParser(prog="python -m goalscope.theseus.train", description=__doc__)
+    parser.add_argument("folder", type=Path, help="folder of the run; an existing run is continued")
+    parser.add_argument("--steps", type=int, help="stop after so many steps in all")
+    parser.add_argument("--hours", type=float, help="stop this sitting after so many hours")
+    parser.add_argument("--decay-from", type=int, help="step at which the learning rate begins to fall")
+    parser.add_argument("--decay-steps", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--goal", choices=GOALS, default="goal", help="what the agent is to go for")
+    parser.add_argument("--key-share", type=float, default=0.0, help="share of the steps on worlds with keys")
+    parser.add_argument("--layers", type=int, default=Shape().layers)
+    parser.add_argument("--width", type=int, default=Shape().width)
+    parser.add_argument("--batch-tokens", type=int, default=Mixture().tokens)
+    parser.add_argument("--matrix-rate", type=float, default=Settings().matrix_rate, help="learning rate of Muon")
+    parser.add_argument("--rate", type=float, default=Settings().rate, help="learning rate of AdamW")
+    parser.add_argument("--small-steps", type=int, default=Settings().small_steps)
+    parser.add_argument("--evaluate-every", type=float, default=900.0, help="seconds between evaluations")
+    parser.add_argument("--grids", type=int, default=6, help="held-out grids a cell of an evaluation")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=0, help="processes that prepare data ahead")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--export", type=Path, help="write the model here at the end, as transformers loads it")
+    parser.add_argument("--only-export", action="store_true", help="export the last checkpoint and do nothing else")
+    given = parser.parse_args(arguments)
+    torch.set_num_threads(given.threads)
+    if given.device != "cpu":
+        torch.set_float32_matmul_precision("high")
+    settings = Settings(
+        shape=Shape(layers=given.layers, width=given.width),
+        mixture=Mixture(seed=given.seed, goal=given.goal, tokens=given.batch_tokens, key_share=given.key_share),
+        matrix_rate=given.matrix_rate,
+        rate=given.rate,
+        small_steps=given.small_steps,
+    )
+    if given.only_export:
+        export_last(given.folder, given.export or given.folder / "model")
+        return
+    run = Run(settings, given.folder, given.device, given.workers)
+    train(
+        run,
+        steps=given.steps,
+        seconds=None if given.hours is None else given.hours * 3600,
+        decay_from=given.decay_from,
+        decay_steps=given.decay_steps,
+        evaluate_every=given.evaluate_every,
+        grids=given.grids,
+    )
+    if given.export is not None:
+        export(run.parameters, settings.shape, given.export)
+
+
+if __name__ == "__main__":
+    main()
