@@ -131,5 +131,7 @@ def read_only(directory: str) -> None:
 
 
 if __name__ == "__main__":
+    # Tests run in the background hand SIGINT on as ignored; the process of a user at a terminal has it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     modes: dict[str, Any] = {"kill": kill, "slow": slow, "refused": refused, "read-only": read_only}
     modes[sys.argv[1]](*sys.argv[2:])

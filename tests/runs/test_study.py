@@ -230,3 +230,16 @@ def test_a_difference_is_named_by_key() -> None:
         "  worlds[0].sizes[1]: 9 stored, 11 given",
         "  trajectories: 10 stored, 20 given",
     ]
+
+
+def test_a_stored_study_is_read_where_its_model_is_not(tmp_path: Path) -> None:
+    mapping = {
+        "worlds": [{"kind": "grid", "sizes": [7], "densities": [0.0], "count": 1}],
+        "agents": [{"kind": "chat", "model": str(tmp_path / "gone")}],
+    }
+    with pytest.raises(ValueError, match=r"agents\[0\].*gone"):
+        Study.parse(mapping)
+    restored = Study.restore(mapping)
+    assert restored.dump()["agents"][0]["model"].endswith("gone")
+    with pytest.raises(ValueError, match="unknown key"):
+        Study.restore({**mapping, "sed": 1})

@@ -13,7 +13,7 @@ from goalscope.worlds.layouts import control, layout
 from goalscope.worlds.transform import transform
 
 if TYPE_CHECKING:
-    from goalscope.runs.study import GridWorlds, LayoutWorlds, TextWorlds
+    from goalscope.runs.entries import GridWorlds, LayoutWorlds, TextWorlds
 
 _MOST_REPEATS = 1_000  # in a row
 

@@ -12,6 +12,7 @@ from goalscope.agents.agent import Agent, Observation, Turn, agent_id
 from goalscope.runs.caller import Caller
 from goalscope.runs.episode import Live, Places
 from goalscope.runs.episodetable import Usage
+from goalscope.runs.interrupt import interruptible
 from goalscope.runs.journal import Journal, call_for
 from goalscope.runs.provenance import session
 from goalscope.runs.record import Episode, EpisodeSpec, World
@@ -121,10 +122,11 @@ class _Runner:
         self._total = self._reused + len(todo)
         self._work_total = sum(spec.horizon for spec, _, _ in todo)
         try:
-            for _, items in groupby(todo, key=lambda item: id(item[2])):
-                part = list(items)
-                with Caller(part[0][2], self._workers) as caller:
-                    self._run_agent(caller, deque((spec, world) for spec, world, _ in part))
+            with interruptible() as self._check_interrupt:
+                for _, items in groupby(todo, key=lambda item: id(item[2])):
+                    part = list(items)
+                    with Caller(part[0][2], self._workers) as caller:
+                        self._run_agent(caller, deque((spec, world) for spec, world, _ in part))
         except KeyboardInterrupt:
             self._flush()
             raise KeyboardInterrupt(
@@ -150,6 +152,7 @@ class _Runner:
     def _run_agent(self, caller: "Caller", waiting: deque[tuple[EpisodeSpec, World]]) -> None:
         live: list[Live] = []
         while waiting or live:
+            self._check_interrupt()
             while waiting and len(live) < self._batch:
                 spec, world = waiting.popleft()
                 live.append(Live(spec, self._places.of(world), self._study))

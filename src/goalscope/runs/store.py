@@ -142,7 +142,7 @@ class Store:
         found = self.query("SELECT document FROM study")
         if len(found) > 1:
             raise ValueError(f"{self._file} must hold one study, got {len(found)}: the file is damaged")
-        return Study.parse(codec.decode_json(found[0][0], "the study")) if found else None
+        return Study.restore(codec.decode_json(found[0][0], "the study")) if found else None
 
     def info(self) -> dict[str, Any]:
         """Return what is known about how the run was made: versions, commit, settings, and one entry a session."""
