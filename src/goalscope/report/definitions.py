@@ -21,7 +21,6 @@ UNCERTAINTY = (
     "policy entropy, excess, 5+ visits",
     "JSD from optimal, 5+ visits",
     "JSD from optimal, excess, 5+ visits",
-    "JSD from optimal, excess, per visit",
     "calibration error, excess",
     "visits per state",
     "states under 5 visits",
