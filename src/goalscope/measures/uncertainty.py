@@ -11,9 +11,10 @@ states are visited depends on the very actions; its mean over visits does, where
 Source: behavioural and representational evaluation, Appendix B.2, equations 4 to 8.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -87,8 +88,50 @@ def state_divergence(visits: Visits, part: Part) -> Values:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyEntropy:
-    """Mean entropy of the empirical policy over the visited states (equation 4); one row a group.
+class _StateMean(ABC):
+    """A quantity of each visited state's empirical policy, averaged over the states of a group.
+
+    Attributes:
+        part: "observed", "optimal baseline" or "excess".
+        least_visits: states with fewer visits are left out.
+        per: "state" (each state counts once, as in the paper) or "visit" (as often as it was visited).
+    """
+
+    quantity: ClassVar[str]
+    most: ClassVar[float]
+
+    part: Part = "observed"
+    least_visits: int = 1
+    per: Per = "state"
+    unit: str = "bits"
+
+    def __post_init__(self) -> None:
+        check_part(self.part)
+        check_least(self.least_visits)
+        check_per(self.per)
+
+    @property
+    def name(self) -> str:
+        """The quantity, its part and its restriction."""
+        return full_name(self.quantity, self.part, self.least_visits, self.per)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """From 0 to the greatest value, the excess from its negative."""
+        return (-self.most if self.part == "excess" else 0.0), self.most
+
+    def rows(self, table: StepTable) -> Rows:
+        """Return the mean for each group, NaN for a group without such states."""
+        visits = Visits.from_table(table).at_least(self.least_visits)
+        return group_rows(table, self.name, self.unit, visits.mean(self.values(visits), self.per), visits.first)
+
+    @abstractmethod
+    def values(self, visits: Visits) -> Values:
+        """Return the quantity of each state, ``[V]``."""
+
+
+class PolicyEntropy(_StateMean):
+    """Mean entropy of the empirical policy over the visited states (equation 4), 0 to 2 bits; one row a group.
 
     States without an optimal action are left out (`UndecidedStates` counts them).
 
@@ -98,38 +141,18 @@ class PolicyEntropy:
         per: "state" (each state counts once, as in the paper) or "visit" (as often as it was visited).
     """
 
-    part: Part = "observed"
-    least_visits: int = 1
-    per: Per = "state"
-    unit: str = "bits"
+    quantity = "policy entropy"
+    most = 2.0
 
-    def __post_init__(self) -> None:
-        check_part(self.part)
-        check_least(self.least_visits)
-        check_per(self.per)
-
-    @property
-    def name(self) -> str:
-        """The quantity, its part and its restriction."""
-        return full_name("policy entropy", self.part, self.least_visits, self.per)
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """0 to 2 bits, the excess -2 to 2."""
-        return (-2.0 if self.part == "excess" else 0.0), 2.0
-
-    def rows(self, table: StepTable) -> Rows:
-        """Return the mean for each group, NaN for a group without such states."""
-        visits = Visits.from_table(table).at_least(self.least_visits)
-        value = visits.mean(state_entropy(visits, self.part), self.per)
-        return group_rows(table, self.name, self.unit, value, visits.first)
+    def values(self, visits: Visits) -> Values:
+        """Return the entropy of each state's empirical policy, ``[V]`` bits."""
+        return state_entropy(visits, self.part)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyDivergence:
+class PolicyDivergence(_StateMean):
     """Mean Jensen-Shannon divergence from the uniform-over-optimal policy over the visited states (equation 5).
 
-    One row a group. States without an optimal action are left out (`UndecidedStates` counts them).
+    0 to 1 bit, one row a group. States without an optimal action are left out (`UndecidedStates` counts them).
 
     Attributes:
         part: "observed", "optimal baseline" or "excess".
@@ -137,31 +160,12 @@ class PolicyDivergence:
         per: "state" (each state counts once, as in the paper) or "visit" (as often as it was visited).
     """
 
-    part: Part = "observed"
-    least_visits: int = 1
-    per: Per = "state"
-    unit: str = "bits"
+    quantity = "JSD from optimal"
+    most = 1.0
 
-    def __post_init__(self) -> None:
-        check_part(self.part)
-        check_least(self.least_visits)
-        check_per(self.per)
-
-    @property
-    def name(self) -> str:
-        """The quantity, its part and its restriction."""
-        return full_name("JSD from optimal", self.part, self.least_visits, self.per)
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """0 to 1 bit, the excess -1 to 1."""
-        return (-1.0 if self.part == "excess" else 0.0), 1.0
-
-    def rows(self, table: StepTable) -> Rows:
-        """Return the mean for each group, NaN for a group without such states."""
-        visits = Visits.from_table(table).at_least(self.least_visits)
-        value = visits.mean(state_divergence(visits, self.part), self.per)
-        return group_rows(table, self.name, self.unit, value, visits.first)
+    def values(self, visits: Visits) -> Values:
+        """Return the divergence of each state's empirical policy from the optimal one, ``[V]`` bits."""
+        return state_divergence(visits, self.part)
 
 
 Form = Literal["steps", "unique", "per-state"]
