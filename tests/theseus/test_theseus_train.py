@@ -13,7 +13,7 @@ from goalscope.theseus import checkpoint
 from goalscope.theseus.data import Batch, Mixture, block, draw_worlds
 from goalscope.theseus.evaluate import read_policy, score
 from goalscope.theseus.loss import completion_loss
-from goalscope.theseus.network import Shape, initialise
+from goalscope.theseus.network import Shape, export, initialise
 from goalscope.theseus.optimise import orthogonal
 from goalscope.theseus.train import Run, Settings, main, rate_scale, train
 from goalscope.theseus.vocabulary import MOVES, VOCABULARY_SIZE, encode
@@ -161,6 +161,18 @@ def test_the_command_trains_evaluates_continues_and_exports(tmp_path: Path, caps
     assert curve[-2]["rate"] < 1 and "minutes_left" in curve[-2]
     assert len(capsys.readouterr().out.splitlines()) == len(curve)
     assert (tmp_path / "model" / "config.json").exists()
+
+
+def test_a_new_run_begins_with_an_exported_model_and_refuses_one_of_another_shape(tmp_path: Path) -> None:
+    first = Run(TINY, tmp_path / "first")
+    export(first.parameters, TINY.shape, tmp_path / "model")
+    other = replace(TINY, mixture=replace(TINY.mixture, seed=5, goal="corner"))
+    second = Run(other, tmp_path / "second", initial=tmp_path / "model")
+    ours, theirs = weights(first), weights(second)
+    # The exported weights are rounded to bf16, which keeps eight binary digits.
+    assert all(np.allclose(ours[name], theirs[name], rtol=2**-8) for name in TINY.shape.parameters())
+    with pytest.raises(ValueError, match="shape"):
+        Run(replace(TINY, shape=replace(TINY.shape, layers=1)), tmp_path / "third", initial=tmp_path / "model")
 
 
 @pytest.mark.full

@@ -79,12 +79,20 @@ class Run:
         folder: where it lives; an existing run in it is continued.
         device: where it computes.
         workers: processes that prepare data ahead; 0 prepares it in this one.
+        initial: folder of an exported model whose weights a new run begins with, e.g. to plant another goal in it.
 
     Raises:
-        ValueError: the folder holds a run of a model of another shape.
+        ValueError: the folder holds a run of a model of another shape, or the initial model has one.
     """
 
-    def __init__(self, settings: Settings, folder: Path, device: str = "cpu", workers: int = 0) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        folder: Path,
+        device: str = "cpu",
+        workers: int = 0,
+        initial: Path | None = None,
+    ) -> None:
         import torch
 
         self.settings, self.folder, self.device, self.workers = settings, folder, device, workers
@@ -102,6 +110,25 @@ class Run:
         found = checkpoint.latest(folder)
         if found is not None:
             self._load(found)
+        elif initial is not None:
+            self._begin_with(initial)
+
+    def _begin_with(self, folder: Path) -> None:
+        import torch
+        from safetensors.torch import load_file
+
+        tensors = load_file(str(folder / "model.safetensors"))
+        shapes = {name: tuple(self.parameters[name].shape) for name in self.settings.shape.parameters()}
+        given = {name: tuple(value.shape) for name, value in tensors.items()}
+        if given != shapes:
+            differing = sorted(name for name in shapes.keys() | given.keys() if shapes.get(name) != given.get(name))
+            raise ValueError(
+                f"the initial model must have the shape of the run, {folder} differs in {', '.join(differing[:3])}: "
+                "give its --layers and --width"
+            )
+        with torch.no_grad():
+            for name, value in tensors.items():
+                self.parameters[name].copy_(value)
 
     def _load(self, file: Path) -> None:
         import torch
@@ -291,6 +318,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--decay-from", type=int, help="step at which the learning rate begins to fall")
     parser.add_argument("--decay-steps", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--initial", type=Path, help="exported model whose weights a new run begins with")
     parser.add_argument("--goal", choices=GOALS, default="goal", help="what the agent is to go for")
     parser.add_argument("--key-share", type=float, default=0.0, help="share of the steps on worlds with keys")
     parser.add_argument("--layers", type=int, default=Shape().layers)
@@ -320,7 +348,7 @@ def main(arguments: list[str] | None = None) -> None:
     if given.only_export:
         export_last(given.folder, given.export or given.folder / "model")
         return
-    run = Run(settings, given.folder, given.device, given.workers)
+    run = Run(settings, given.folder, given.device, given.workers, given.initial)
     train(
         run,
         steps=given.steps,
