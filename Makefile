@@ -35,7 +35,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) install torch==$$(sed -n 's/^torch==//p' constraints.txt)
-	$(PIP) install --constraint constraints.txt --editable '.[lm,report,export,dev]'
+	$(PIP) install --constraint constraints.txt --editable '.[lm,api,report,export,dev]'
 	touch $@
 
 clean:

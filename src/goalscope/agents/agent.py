@@ -72,6 +72,10 @@ class Turn:
             )
 
 
+class NotSentError(ValueError):
+    """Raised by an agent that stops before anything is sent to its model; the call then does not count as lost."""
+
+
 @runtime_checkable
 class Agent(Protocol):
     """Anything that acts.

@@ -5,7 +5,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from goalscope.agents.agent import Agent
-from goalscope.agents.chat import chat_agent
+from goalscope.agents.chat import chat_agent, decisive
 from goalscope.agents.scripted import SCRIPTED
 
 
@@ -40,3 +40,8 @@ def build_agent(kind: str, parameters: Mapping[str, Any]) -> Agent:
     if not isinstance(name, str):
         raise ValueError(f"the name of an agent must be a text, got {name!r}")
     return agent(**parameters)
+
+
+def decisive_parameters(kind: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of an agent that can change a result; only they enter the id of a study."""
+    return decisive(parameters) if kind == "chat" else dict(parameters)

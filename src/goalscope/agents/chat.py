@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Final
 from goalscope.agents.agent import Observation, Turn
 from goalscope.agents.memory import render_history
 from goalscope.agents.models.base import Completion, Message, Model, Request, Sampling
+from goalscope.agents.models.http_budget import Budget
+from goalscope.agents.models.http_settings import DECISIVE, Caps, Prices, Server, read
 from goalscope.agents.parse import PARSER_VERSION, parse_action
 from goalscope.agents.prompts import fill, template
 from goalscope.ident import canonical_json
@@ -86,6 +88,18 @@ class ChatAgent:
     def largest_batch(self) -> int:
         """Most observations of one call: 1 where answers arrive one by one, no limit for models in lockstep."""
         return int(getattr(self.model, "largest_batch", sys.maxsize))
+
+    @property
+    def concurrency(self) -> int | None:
+        """Calls at the same time that the model wants, None for as many as the run has workers."""
+        wanted = getattr(self.model, "concurrency", None)
+        return None if wanted is None else int(wanted)
+
+    @property
+    def budget(self) -> Budget | None:
+        """What the model has spent and may spend, None for models that cost nothing."""
+        found = getattr(self.model, "budget", None)
+        return found if isinstance(found, Budget) else None
 
     def describe(self) -> Mapping[str, Any]:
         """Return model, template, sampling and parser; the name does not enter, since it changes no answer."""
@@ -181,6 +195,8 @@ _LOCAL = (
     "today",
     "template_options",
 )
+_HTTP = ("revision", "reasoning", "today", "template_options", "concurrency")
+_SERVER = ("server", "prices", "caps", "concurrency")
 _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "model": (str,),
     "task": (str,),
@@ -199,22 +215,25 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "untrained": (int, type(None)),
     "today": (str,),
     "template_options": (dict,),
+    "server": (dict,),
+    "prices": (dict,),
+    "caps": (dict,),
+    "concurrency": (int,),
 }
 
 
 def chat_agent(parameters: Mapping[str, Any]) -> ChatAgent:
-    """Build a chat agent on a local model from the parameters of a study; no weight is read yet.
+    """Build a chat agent from the parameters of a study; no weight is read and nothing is sent yet.
 
     Args:
         parameters: ``model`` (a folder, a name on the hub, or "theseus"), ``task``, ``name``, the fields of
-            `Sampling` and the keyword arguments of `goalscope.agents.models.local.LocalModel`.
+            `Sampling` and the keyword arguments of `goalscope.agents.models.local.LocalModel`; or, for a model
+            behind a server, ``server``, ``prices``, ``caps`` and those of `goalscope.agents.models.http.HttpModel`.
 
     Raises:
         FileNotFoundError: a folder or a template that is not there.
         ValueError: an unknown parameter, a missing model, or a value of the wrong type or out of its range.
     """
-    from goalscope.agents.models.local import LocalModel
-
     unknown = sorted(set(parameters) - set(_KINDS))
     if unknown:
         raise ValueError(f"a chat agent takes {', '.join(_KINDS)}, got {', '.join(unknown)}")
@@ -229,8 +248,44 @@ def chat_agent(parameters: Mapping[str, Any]) -> ChatAgent:
             raise ValueError(f"the parameter {parameter} of a chat agent must be {wanted}, got {value!r}")
     given = dict(parameters)
     name = str(given.get("name", ""))
-    model = LocalModel(
-        given["model"], name=name or None, **{key: value for key, value in given.items() if key in _LOCAL}
-    )
+    model = _served(given, name) if "server" in given else _local(given, name)
     sampling = Sampling(**{key: value for key, value in given.items() if key in _SAMPLING})
     return ChatAgent(model=model, task=given.get("task", "grid"), sampling=sampling, name=name)
+
+
+def decisive(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a chat agent that can change a result: no address, waiting time, price or cap."""
+    kept = {key: value for key, value in parameters.items() if key not in ("prices", "caps", "concurrency")}
+    server = kept.get("server")
+    if isinstance(server, Mapping):
+        kept["server"] = {key: value for key, value in server.items() if key in DECISIVE}
+    return kept
+
+
+def _local(given: Mapping[str, Any], name: str) -> Model:
+    from goalscope.agents.models.local import LocalModel
+
+    foreign = [key for key in _SERVER if key in given]
+    if foreign:
+        raise ValueError(
+            f"{', '.join(foreign)} belongs to models behind a server: give server: {{base_url: ...}}, or leave it out"
+        )
+    return LocalModel(
+        given["model"], name=name or None, **{key: value for key, value in given.items() if key in _LOCAL}
+    )
+
+
+def _served(given: Mapping[str, Any], name: str) -> Model:
+    from goalscope.agents.models.http import HttpModel
+
+    foreign = [key for key in _LOCAL if key in given and key not in _HTTP]
+    if foreign:
+        raise ValueError(f"{', '.join(foreign)} belongs to local models, this one has a server: leave it out")
+    return HttpModel(
+        given["model"],
+        server=read("server", Server, given["server"]),
+        prices=read("prices", Prices, given["prices"]) if "prices" in given else None,
+        caps=read("caps", Caps, given["caps"]) if "caps" in given else None,
+        name=name or None,
+        **{key: value for key, value in given.items() if key in _HTTP},
+    )

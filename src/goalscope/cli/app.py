@@ -64,6 +64,20 @@ def run(
     work.run(study, out, workers)
 
 
+@app.command(epilog="Example: goalscope plan study.yaml --output-tokens 400")
+@guarded
+def plan(
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="A study file (YAML), or the name of a shipped study.")],
+    output_tokens: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Also say what N output tokens a call would cost.")
+    ] = None,
+) -> None:
+    """Say what a study costs at most, calls, tokens and USD, before anything is spent. Needs no network, no weights."""
+    from goalscope.cli import plan as planning
+
+    planning.plan(study, output_tokens)
+
+
 @app.command("import", epilog="Examples: goalscope import logs.jsonl --out runs/logs     goalscope import logs --check")
 @guarded
 def import_(

@@ -6,7 +6,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
-from goalscope.agents.agent import Agent, Observation, Turn, agent_id
+from goalscope.agents.agent import Agent, NotSentError, Observation, Turn, agent_id
 
 
 @runtime_checkable
@@ -23,16 +23,27 @@ class Portioned(Protocol):
         ...
 
 
+@runtime_checkable
+class Concurrent(Protocol):
+    """An agent that says how many calls at the same time it wants."""
+
+    @property
+    def concurrency(self) -> int | None:
+        """Calls at the same time, >= 1; None for as many as the run has workers."""
+        ...
+
+
 class Caller:
     """Asks one agent, with some calls under way at the same time.
 
     Args:
-        agent: the agent.
+        agent: the agent; its own `Concurrent.concurrency` goes before `workers`.
         workers: calls at the same time, >= 1; with more than one, `Agent.act` is called from several threads.
     """
 
     def __init__(self, agent: Agent, workers: int) -> None:
         self.agent = agent
+        workers = (agent.concurrency if isinstance(agent, Concurrent) else None) or workers
         self.identity = agent_id(agent)
         self._workers = workers
         self._pool = ThreadPoolExecutor(workers) if workers > 1 else None
@@ -52,6 +63,7 @@ class Caller:
         indices: Sequence[int],
         arrived: Callable[[list[int], list[Turn]], None],
         before: Callable[[list[int]], None] = lambda portion: None,
+        withdrawn: Callable[[list[int]], None] = lambda portion: None,
     ) -> None:
         """Ask about some observations and hand on the answers of each portion as soon as it is there.
 
@@ -63,6 +75,7 @@ class Caller:
             indices: the ones to ask about.
             arrived: called with the indices and the turns of a portion; may be called again after an interrupt.
             before: called with the indices of a portion just before it is sent.
+            withdrawn: called with the indices of a portion that the agent did not send after all (`NotSentError`).
         """
         waiting = deque(self._portions(indices))
         running: dict[Future[list[Turn]], list[int]] = {}
@@ -78,7 +91,11 @@ class Caller:
                     before(portion)
                     asked = [observations[index] for index in portion]
                     if self._pool is None:
-                        ready.append((portion, self._answer(asked)))
+                        try:
+                            ready.append((portion, self._answer(asked)))
+                        except NotSentError:
+                            withdrawn(portion)
+                            raise
                         break
                     running[self._pool.submit(self._answer, asked)] = portion
                 finished = wait(running, return_when=FIRST_COMPLETED).done if running else ()
@@ -88,6 +105,8 @@ class Caller:
                     if error is None:
                         ready.append((portion, future.result()))
                     else:
+                        if isinstance(error, NotSentError):
+                            withdrawn(portion)
                         failure = failure or error
             except KeyboardInterrupt as interrupt:
                 if failure is not None:

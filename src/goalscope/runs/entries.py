@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from goalscope.agents.agent import Agent
-from goalscope.agents.build import build_agent
+from goalscope.agents.build import build_agent, decisive_parameters
 from goalscope.ident import canonical_json
 from goalscope.planning.shortest import shortest_length
 from goalscope.runs.reading import shorten
@@ -139,9 +139,10 @@ class AgentEntry(Part):
         name = {} if self.name is None else {"name": self.name}
         return build_agent(self.kind, {**self.parameters, **name})
 
-    def dump(self) -> dict[str, Any]:
-        """Return the entry as it may stand in a study."""
-        return {"kind": self.kind, **({} if self.name is None else {"name": self.name}), **self.parameters}
+    def dump(self, *, decisive: bool = False) -> dict[str, Any]:
+        """Return the entry as it may stand in a study; where asked, only what can change a result."""
+        parameters = decisive_parameters(self.kind, self.parameters) if decisive else self.parameters
+        return {"kind": self.kind, **({} if self.name is None else {"name": self.name}), **parameters}
 
 
 class Horizon(Part):

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from goalscope.agents.agent import Agent, Observation, Turn
 from goalscope.ident import content_id
-from goalscope.runs.codec import TURN_COLUMNS, decode_turn, encode_turn
+from goalscope.runs.codec import TURN_COLUMNS, decode_json, decode_turn, encode_turn
 from goalscope.runs.store import Store
 
 
@@ -102,6 +102,22 @@ class Journal:
                     for call in calls
                 ],
             )
+
+    def withdraw(self, calls: Sequence[Call]) -> None:
+        """Commit that calls were not made after all; those that were lost before stay lost."""
+        keys = [(call.id,) for call in calls]
+        with self._store.transaction() as database:
+            database.executemany("DELETE FROM calls WHERE id = ? AND state = 'sent' AND lost = 0", keys)
+            database.executemany("UPDATE calls SET state = 'lost' WHERE id = ? AND state = 'sent'", keys)
+
+    def spent(self, identity: str) -> dict[str, float]:
+        """Return what an agent's answers cost so far: sums of their usage by name, and ``lost``, the lost calls."""
+        total: dict[str, float] = {"lost": 0}
+        for usage, lost in self._store.query("SELECT usage, lost FROM calls WHERE agent_id = ?", (identity,)):
+            total["lost"] += lost
+            for name, value in decode_json(usage, "the usage of a call").items() if usage else ():
+                total[name] = total.get(name, 0.0) + value
+        return total
 
     def done(self, answered: Sequence[tuple[Call, Turn]]) -> None:
         """Commit answers; only after this may they be used."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id
 from goalscope.runs.caller import Caller
@@ -24,6 +24,24 @@ Progress = Callable[[int, int, int, float | None], None]
 """Told every tenth of a second: episodes done, episodes in all, steps taken now, seconds left (None at first)."""
 
 _PROGRESS_SECONDS = 0.1
+
+
+class Spending(Protocol):
+    """What an agent has spent; see `goalscope.agents.models.http_budget.Budget`."""
+
+    def begin(self, spent: Mapping[str, float]) -> None:
+        """Start from what earlier sessions spent: sums of usage by name, and ``lost``, the lost calls."""
+        ...
+
+
+@runtime_checkable
+class Budgeted(Protocol):
+    """An agent whose answers cost something and may be capped over all sessions of a run."""
+
+    @property
+    def budget(self) -> Spending | None:
+        """What it has spent, None where it costs nothing."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +144,9 @@ class _Runner:
                 for _, items in groupby(todo, key=lambda item: id(item[2])):
                     part = list(items)
                     with Caller(part[0][2], self._workers) as caller:
+                        budget = caller.agent.budget if isinstance(caller.agent, Budgeted) else None
+                        if budget is not None:
+                            budget.begin(self._journal.spent(caller.identity))
                         self._run_agent(caller, deque((spec, world) for spec, world, _ in part))
         except KeyboardInterrupt:
             self._flush()
@@ -200,7 +221,10 @@ class _Runner:
             self._calls += len(indices)
             take(indices, answered)
 
-        caller.ask(observations, missing, commit, send)
+        def withdraw(indices: list[int]) -> None:
+            self._journal.withdraw([calls[index] for index in indices])
+
+        caller.ask(observations, missing, commit, send, withdraw)
         return [turn for turn in turns if turn is not None]
 
     def _flush(self) -> None:

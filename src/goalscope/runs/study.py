@@ -123,8 +123,13 @@ class Study(Part):
 
     @cached_property
     def id(self) -> str:
-        """Content id of all that decides a result; name and durability do not."""
-        return content_id("study", {key: part for key, part in self.dump().items() if key not in _NO_RESULT})
+        """Content id of all that decides a result; name, durability, and a server's address or prices do not."""
+        return content_id("study", self._decisive())
+
+    def _decisive(self) -> dict[str, Any]:
+        plain = {key: part for key, part in self.dump().items() if key not in _NO_RESULT}
+        plain["agents"] = [entry.dump(decisive=True) for entry in self.agents_]
+        return plain
 
     def dump(self) -> dict[str, Any]:
         """Return the study as plain values with every default written out, the inverse of `parse`."""

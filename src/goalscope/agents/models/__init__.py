@@ -1,4 +1,4 @@
-"""Language models behind chat agents: the protocol, local models, replay."""
+"""Language models behind chat agents: the protocol, local models, servers, replay."""
 
 from goalscope.agents.models.base import Completion, Message, Model, Request, Sampling
 

@@ -116,7 +116,8 @@ class Completion:
         finish: how the output ended.
         usage: tokens, seconds, USD: numbers by name.
         logprobs: one mapping an output token: ``token`` and ``logprob`` of what was drawn, ``top`` the list of
-            [token, logprob] of the most likely ones, in nats and before temperature; None where not asked for.
+            [token, logprob] of the most likely ones, in nats and before temperature; tokens are ids, or texts where a
+            server gives no ids; None where not asked for.
         reconstructed: whether the token ids were made again from the text.
         unsupported: settings that the model has no place for, by name.
         raw: the whole output as one text, special tokens included.

@@ -56,6 +56,15 @@ def folder_identity(folder: Path, *, weights: bool = True) -> dict[str, str]:
     }
 
 
+def tokenizer_identity(folder: Path) -> dict[str, str]:
+    """Return the sha256 of each file in a folder that decides how chats are written and where outputs end."""
+    return {
+        path.name: _digest(str(path), path.stat().st_size, path.stat().st_mtime_ns)
+        for path in sorted(folder.iterdir())
+        if path.is_file() and path.name != "config.json" and _OTHERS.fullmatch(path.name)
+    }
+
+
 @lru_cache(maxsize=1024)
 def _digest(path: str, size: int, modified: int) -> str:
     # Size and time of the last change are here for the cache alone: large files are hashed once a process.

@@ -23,7 +23,7 @@ PACKAGED: Final = {"theseus": "theseus/weights"}
 """Models that come with the package: name and folder inside of it."""
 
 _SMALL: Final = 1 << 30  # bytes
-_DATE: Final = "2025-08-05"
+DATE: Final = "2025-08-05"
 _NOW = re.compile(r"""strftime_now\(\s*(?P<quote>['"])(?P<form>[^'"]*)(?P=quote)\s*\)""")
 _HARMONY_STOPS = ("<|return|>", "<|call|>")
 
@@ -87,7 +87,7 @@ class LocalModel:
         reasoning: str = "auto",
         device_map: str | Mapping[str, Any] | None = None,
         untrained: int | None = None,
-        today: str = _DATE,
+        today: str = DATE,
         template_options: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> None:
@@ -121,7 +121,7 @@ class LocalModel:
         name: str = "model",
         slots: int = 64,
         reasoning: str = "auto",
-        today: str = _DATE,
+        today: str = DATE,
         template_options: Mapping[str, Any] | None = None,
     ) -> Self:
         """Wrap a model and a tokenizer that are in memory already; the model is not copied or moved.

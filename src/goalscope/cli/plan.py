@@ -1,0 +1,189 @@
+"""What a study costs at most, before anything is spent: no network, no weights."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from goalscope.agents.agent import Agent, Observation
+from goalscope.agents.chat import ChatAgent
+from goalscope.agents.models.base import Message
+from goalscope.agents.models.http import HttpModel
+from goalscope.agents.models.http_settings import Prices
+from goalscope.agents.models.http_tokens import Dialect
+from goalscope.agents.models.local import PACKAGED
+from goalscope.cli.console import say, table
+from goalscope.cli.work import load_study
+from goalscope.report.parts import counted
+from goalscope.runs import Study
+from goalscope.runs.episode import Live, Places
+from goalscope.runs.record import EpisodeSpec, World
+from goalscope.worlds.grid import Action
+
+_CHARACTERS = 4  # a token, where no tokenizer is at hand
+_MOST_WORLDS = 200
+_WIDTH = 24  # rows of a table stay on a line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one agent costs at most.
+
+    Attributes:
+        name: the agent.
+        episodes: number of episodes.
+        calls: most calls: each step of each horizon, and each retry after an answer without an action.
+        prompt: prompt tokens of one call, mean over the worlds; with a history, of the longest one. None for agents
+            without a model.
+        how: how the prompt was counted.
+        output: most output tokens of one call.
+        tokens: most tokens altogether.
+        usd: what they cost, None where no prices are given.
+        expected_usd: USD for outputs of an expected length, None where none is given.
+        prices: the prices.
+    """
+
+    name: str
+    episodes: int
+    calls: int
+    prompt: float | None = None
+    how: str = ""
+    output: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+    expected_usd: float | None = None
+    prices: Prices | None = None
+
+
+def costs(study: Study, output_tokens: int | None = None) -> list[Cost]:
+    """Return what each agent of a study costs at most.
+
+    Args:
+        study: the study.
+        output_tokens: expected output tokens of one call, for `Cost.expected_usd`.
+
+    Raises:
+        ValueError: a template has no place for what a world shows.
+    """
+    worlds = [(world, study.horizon.of(world.grid)) for world in study.worlds()]
+    parameters = [entry.parameters for entry in study.agents_]
+    return [
+        _cost(study, agent, given, worlds, output_tokens)
+        for agent, given in zip(study.agents(), parameters, strict=True)
+    ]
+
+
+def plan(name: str, output_tokens: int | None = None) -> None:
+    """Print what a study costs at most."""
+    study = load_study(name)
+    size = study.size()
+    found = costs(study, output_tokens)
+    say(
+        f"{study.name}: {counted(size.agents, 'agent')} on {counted(size.worlds, 'world')}, "
+        f"{counted(size.episodes, 'episode')}, at most {counted(size.steps, 'step')}"
+    )
+    expecting = output_tokens is not None
+    columns = ["agent", "episodes", "most calls", "prompt tokens a call", "most output", "most tokens", "most USD"]
+    columns += [f"USD at {output_tokens} output"] * expecting
+    rows = [
+        [
+            cost.name if len(cost.name) <= _WIDTH else f"{cost.name[: _WIDTH - 1]}…",
+            f"{cost.episodes:,}",
+            f"{cost.calls:,}",
+            _number(cost.prompt, "about {:,.0f}"),
+            _number(cost.output, "{:,}"),
+            _number(cost.tokens, "{:,}"),
+            _number(cost.usd, "{:,.2f}"),
+            *([_number(cost.expected_usd, "{:,.2f}")] * expecting),
+        ]
+        for cost in found
+    ]
+    table(columns, rows, title="Before anything is spent", numbers=range(1, len(columns)))
+    for cost in found:
+        if cost.how:
+            say(f"{cost.name}: prompts counted {cost.how}")
+        if cost.prices is not None:
+            say(
+                f"{cost.name}: {cost.prices.input:g} USD a million prompt tokens, {cost.prices.output:g} output, "
+                f"prices of {cost.prices.date}"
+            )
+        elif cost.tokens is not None:
+            say(f"{cost.name}: no prices in the study, so no USD")
+
+
+def _cost(
+    study: Study, agent: Agent, given: Mapping[str, Any], worlds: list[tuple[World, int]], expected: int | None
+) -> Cost:
+    steps = sum(horizon for _, horizon in worlds) * study.trajectories
+    basic = Cost(name=agent.name, episodes=len(worlds) * study.trajectories, calls=steps)
+    if not isinstance(agent, ChatAgent):
+        return basic
+    calls = steps * (1 + study.failure.retries)
+    count, how = _counter(agent, given)
+    stride = -(-len(worlds) // _MOST_WORLDS)
+    sampled = worlds[::stride]
+    lengths = [count(agent.messages(_longest(study, world, horizon))) for world, horizon in sampled]
+    weights = [horizon for _, horizon in sampled]
+    mean = sum(length * weight for length, weight in zip(lengths, weights, strict=True)) / sum(weights)
+    if stride > 1:
+        how += f", on {len(sampled)} of {len(worlds)} worlds"
+    if study.history != "none":
+        how += ", with the longest history of each"
+    prompts, output = round(mean * calls), agent.sampling.max_tokens
+    prices = agent.model.prices if isinstance(agent.model, HttpModel) else None
+    return replace(
+        basic,
+        calls=calls,
+        prompt=mean,
+        how=how,
+        output=output,
+        tokens=prompts + output * calls,
+        usd=None if prices is None else prices.usd(prompts, output * calls),
+        expected_usd=None if prices is None or expected is None else prices.usd(prompts, expected * calls),
+        prices=prices,
+    )
+
+
+def _longest(study: Study, world: World, horizon: int) -> Observation:
+    """Return what is shown at the first step, with the history of a whole episode where the study hands it over."""
+    spec = EpisodeSpec(world_id=world.id, agent_id="plan", trajectory=0, seed=study.seed, horizon=horizon)
+    first = Live(spec, Places().of(world), study).observe()
+    return replace(first, history=((first.grid, Action.RIGHT),) * (horizon - 1)) if study.history != "none" else first
+
+
+def _counter(agent: ChatAgent, given: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return what counts the tokens of a chat, and how it does."""
+
+    def characters(messages: tuple[Message, ...]) -> int:
+        return -(-sum(len(message.content) for message in messages) // _CHARACTERS)
+
+    rough = f"as characters / {_CHARACTERS}, without the chat template"
+    dialect = agent.model.dialect if isinstance(agent.model, HttpModel) else _dialect(given)
+    if dialect is None:
+        return characters, f"{rough}: the tokenizer is not known"
+    if dialect.on_hub:
+        return characters, f"{rough}: the tokenizer would come from the hub"
+
+    def exact(messages: tuple[Message, ...]) -> int:
+        return len(dialect.encode(dialect.render(messages, agent.sampling)))
+
+    try:
+        dialect.render((Message(role="user", content="."),), agent.sampling)
+    except (ImportError, OSError, ValueError) as error:
+        return characters, f"{rough}: the tokenizer cannot be read ({error})"
+    return exact, "by the model's own tokenizer and chat template"
+
+
+def _dialect(given: Mapping[str, Any]) -> Dialect | None:
+    """Return how a local model writes chats, None where it is on the hub or its server alone knows."""
+    if "server" in given:
+        return None
+    source = str(given["model"])
+    if source not in PACKAGED and not Path(source).expanduser().is_dir():
+        return None
+    known = {key: given[key] for key in ("reasoning", "today", "template_options") if key in given}
+    return Dialect(source, **known)
+
+
+def _number(value: float | None, form: str) -> str:
+    return "–" if value is None else form.format(value)

@@ -1,0 +1,99 @@
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from goalscope.cli import app
+from goalscope.cli.plan import costs
+from goalscope.runs import Study
+
+STUDY = """\
+name: priced
+worlds: [{kind: grid, sizes: [7], densities: [0.5], count: 3}]
+agents:
+  - {kind: optimal}
+  - kind: chat
+    model: far-away
+    max_tokens: 100
+    server: {base_url: "http://192.0.2.1/v1"}
+    prices: {input: 1.5, output: 6, date: "2025-08-05"}
+trajectories: 4
+horizon: {steps: 5}
+failure: {policy: retry, retries: 2}
+"""
+
+
+def call(*words: object, status: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
+    assert result.exit_code == status, result.output
+    return str(result.output)
+
+
+def parse(text: str) -> Study:
+    import yaml
+
+    return Study.parse(yaml.safe_load(text))
+
+
+def test_a_plan_counts_calls_tokens_and_usd_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*arguments: object) -> None:
+        raise AssertionError(f"a plan must not connect: {arguments}")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    monkeypatch.setattr(socket, "getaddrinfo", refused)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY, encoding="utf-8")
+    output = call("plan", path, "--output-tokens", "10")
+    assert "2 agents on 3 worlds, 24 episodes, at most 120 steps" in output
+    assert "prices of 2025-08-05" in output and "1.5 USD a million prompt tokens, 6 output" in output
+    assert "characters / 4" in output and "tokenizer is not known" in output
+    optimal, chat = costs(parse(STUDY), 10)
+    assert (optimal.calls, optimal.tokens, optimal.usd) == (60, None, None)
+    assert chat.calls == 3 * 4 * 5 * (1 + 2)
+    assert chat.prompt is not None and chat.tokens == round(chat.prompt * 180) + 100 * 180
+    prompts = round(chat.prompt * 180)
+    assert chat.usd == pytest.approx((1.5 * prompts + 6 * 100 * 180) / 1e6)
+    assert chat.expected_usd == pytest.approx((1.5 * prompts + 6 * 10 * 180) / 1e6)
+    text = parse(STUDY).agents()[1]
+    assert f"{chat.calls:,}" in output and f"{chat.tokens:,}" in output and text.name in output
+
+
+def test_a_history_is_counted_at_its_longest() -> None:
+    short = STUDY.replace("model: far-away", "model: far-away\n    task: fog").replace(
+        "count: 3", "count: 3, fog_radius: 2"
+    )
+    long = short + "history: actions\n"
+    (_, without), (_, with_history) = costs(parse(short)), costs(parse(long))
+    assert without.prompt is not None and with_history.prompt is not None
+    # Four lines such as "(3,4) RIGHT" in place of "none".
+    assert with_history.prompt - without.prompt == pytest.approx((4 * 12 - 5) / 4, abs=1)
+    assert "longest history" in with_history.how
+
+
+def test_the_models_own_tokenizer_counts_where_it_is_there(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    core = Tokenizer(models.WordLevel({"<unk>": 0, "</s>": 1}, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    words: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=core, eos_token="</s>", unk_token="<unk>"
+    )
+    words.chat_template = "{% for m in messages %}x {{ m.content }}{% endfor %}"
+    words.save_pretrained(tmp_path)
+    text = STUDY.replace("/v1", f'/v1", mode: completions, tokenizer: "{tmp_path}').replace(
+        "model: far-away", "model: far-away\n    reasoning: none"
+    )
+    (_, chat) = costs(parse(text))
+    assert chat.how == "by the model's own tokenizer and chat template"
+    agent = parse(text).agents()[1]
+    assert agent.name == "far-away" and chat.prompt != costs(parse(STUDY))[1].prompt
+
+
+def test_a_study_of_scripted_agents_costs_nothing() -> None:
+    output = call("plan", "demo")
+    assert "USD" in output and "no prices" not in output
+    assert "a shipped study" in call("plan", "nowhere.yaml", status=2)
