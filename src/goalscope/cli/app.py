@@ -164,3 +164,16 @@ def doctor(
     table(("what", "state", "detail"), rows, title="goalscope doctor")
     if any(finding.fatal for finding in findings):
         raise typer.Exit(WRONG_INPUT)
+
+
+@app.command(
+    "train-theseus",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@guarded
+def train_theseus(context: typer.Context) -> None:
+    """Train the bundled model from scratch; resumable. Example: goalscope train-theseus runs/theseus --hours 6."""
+    from goalscope.theseus.train import main as train
+
+    train(context.args)

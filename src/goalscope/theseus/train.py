@@ -311,7 +311,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Read the command line and train."""
     import torch
 
-    parser = argparse.ArgumentParser(prog="python -m goalscope.theseus.train", description=__doc__)
+    parser = argparse.ArgumentParser(prog="goalscope train-theseus", description=__doc__)
     parser.add_argument("folder", type=Path, help="folder of the run; an existing run is continued")
     parser.add_argument("--steps", type=int, help="stop after so many steps in all")
     parser.add_argument("--hours", type=float, help="stop this sitting after so many hours")

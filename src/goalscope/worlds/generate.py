@@ -3,7 +3,7 @@
 A perfect maze is carved by randomised depth-first search on the odd lattice; of the interior walls that remain, a
 share 1 - density is taken away at random. Density 0 is an empty room, density 1 a maze without cycles.
 
-Source: behavioural and representational evaluation, sections 3-4; the numbers of walls are those of the authors' generator.
+Source: behavioural and representational evaluation, sections 3-4; numbers of walls as in the authors' generator.
 """
 
 from collections.abc import Iterator

@@ -17,6 +17,7 @@ from goalscope.agents.models.base import Completion, Message, Request, Sampling
 from goalscope.agents.models.decode import Decoded, Lockstep, Settings
 from goalscope.agents.models.harmony import MARKERS, Style, choose_style, split, text_segments, token_segments
 from goalscope.agents.models.identity import folder_identity, parts_identity
+from goalscope.agents.models.threads import fitting_threads
 
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 PACKAGED: Final = {"theseus": "theseus/weights"}
@@ -226,7 +227,7 @@ class LocalModel:
             share_prefix=share_prefix,
             margins=margins,
         )
-        with loaded.lock:
+        with loaded.lock, fitting_threads(loaded.model):
             outputs = Lockstep(loaded.model, settings).decode(prompts, [request.rng() for request in requests])
         return prompts, outputs
 
