@@ -27,7 +27,7 @@ bench: $(VENV)/.installed-dev
 
 # Exact versions come from constraints.txt. PyTorch goes in first and by exact version: with an open range another
 # package would bring gigabytes of CUDA builds.
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "goalscope needs Python 3.11 or newer, this is " + sys.version'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --constraint constraints.txt --editable '.[report,export]'
