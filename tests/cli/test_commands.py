@@ -134,7 +134,7 @@ def test_import_check_import_and_problems(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("run", "nowhere.yaml", "--out", "x"), "a shipped study (demo), got 'nowhere.yaml'"),
+        (("run", "nowhere.yaml", "--out", "x"), "a shipped study (demo, theseus), got 'nowhere.yaml'"),
         (("measure", "nowhere"), "nowhere"),
         (("report", "nowhere"), "nowhere"),
         (("export", "nowhere", "--out", "x"), "nowhere"),
