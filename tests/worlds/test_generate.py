@@ -258,3 +258,8 @@ def test_grids_of_a_batch_are_grids() -> None:
     assert first.start == tuple(batch.start[0])
     assert first.goal == tuple(batch.goal[0])
     assert (first.walls == batch.walls[0]).all()
+
+
+def test_a_seed_in_place_of_a_generator_is_refused() -> None:
+    with pytest.raises(TypeError, match="Generator"):
+        generate(7, 0.5, rng=7)  # type: ignore[arg-type]

@@ -128,3 +128,8 @@ def test_a_layout_with_trailing_blanks_and_one_as_lists_are_read() -> None:
     grid = Grid.parse([list("####"), list("#AG#"), list("####")])
     assert Grid.parse(padded) == grid
     assert (grid.start, grid.goal) == ((1, 1), (1, 2))
+
+
+def test_something_that_is_no_text_is_refused() -> None:
+    with pytest.raises(TypeError, match="a text, a list of lines"):
+        Grid.parse(5)  # type: ignore[arg-type]

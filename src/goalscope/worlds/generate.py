@@ -91,8 +91,11 @@ def generate(size: int = 11, density: float = 0.6, *, rng: np.random.Generator, 
         minimum_distance: least number of steps from start to goal.
 
     Raises:
+        TypeError: rng is not a generator.
         ValueError: size, density or minimum_distance out of range, or no grid found that is long enough.
     """
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(f"rng must be a numpy Generator, e.g. numpy.random.default_rng(0), got {type(rng).__name__}")
     each = _words_needed(check_size(size))
     wanted = _check_distance(size, minimum_distance)
     count, drawn_so_far = 1, 0

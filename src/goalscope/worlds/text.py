@@ -68,6 +68,8 @@ def parse(text: str | Sequence[str] | Sequence[Sequence[str]]) -> Grid:
 
 def _cells(text: str | Sequence[str] | Sequence[Sequence[str]]) -> list[tuple[int, list[str]]]:
     """Return (line number, cells) of each row with the labels checked and taken off."""
+    if not isinstance(text, str | Sequence):
+        raise TypeError(f"a grid must be a text, a list of lines or a list of rows, got {type(text).__name__}")
     lines = text.splitlines() if isinstance(text, str) else list(text)
     split = [(number, _split(line, number)) for number, line in enumerate(lines, start=1)]
     filled = [index for index, (_, tokens) in enumerate(split) if tokens]
