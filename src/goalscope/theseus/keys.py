@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from goalscope.planning.shortest import solve
 from goalscope.theseus.vocabulary import SYMBOLS
-from goalscope.worlds.dynamics import State, settle, shown, transitions
+from goalscope.worlds.dynamics import State, initial_state, shown, transitions
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.layouts import TWO_PATH_SIZES, control, key_door, key_no_door, two_path
 from goalscope.worlds.text import symbols
@@ -18,14 +18,14 @@ KINDS = {"key-door": 0.4, "key-no-door": 0.15, "two-path": 0.25, "rooms": 0.1, "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPlan:
-    """Plans from Q cells of one world, in one phase of it.
+    """Plans from Q cells of one world, in one phase of it, to what has to be reached first: key, door or goal.
 
     Attributes:
         symbols: ``[n, n]`` index into `SYMBOLS` of each cell, the agent at the first of the cells.
-        target: ``[2]`` where the plans lead in the end.
+        target: ``[2]`` the key while a locked door is in the way, the door once the key is carried, else the goal.
         origin: ``[Q, 2]`` where they begin.
-        moves: ``[Q, M]`` one shortest path, -1 after the target.
-        optimal: ``[Q, M, 4]`` float32, uniform over the optimal moves at that place of the path.
+        moves: ``[Q, M]`` one shortest path, -1 once the target is reached (at a door: once it has opened).
+        optimal: ``[Q, M, 4]`` float32, uniform over the optimal moves at that place of the path, 0 after the target.
         carrying: whether the agent carries the key.
     """
 
@@ -57,11 +57,11 @@ def key_worlds(kind: str, size: int, count: int, rng: np.random.Generator) -> li
 
 
 def key_plan(grid: Grid, count: int, moves: int, rng: np.random.Generator) -> KeyPlan:
-    """Draw a phase of a world, cells in it, and shortest paths from them through all later phases.
+    """Draw a phase of a world, cells in it, and shortest paths from them to what ends the phase.
 
     Args:
         grid: the world in its first phase.
-        count: number of cells Q; a phase with fewer has some of them twice.
+        count: number of cells Q, of those that an agent can stand on in that phase; some twice where there are fewer.
         moves: most moves M of a path.
         rng: where all choices come from.
 
@@ -70,25 +70,24 @@ def key_plan(grid: Grid, count: int, moves: int, rng: np.random.Generator) -> Ke
     """
     if grid.goal is None:
         raise ValueError("a plan needs a world that shows its goal (G), got one without")
-    paths = solve(grid)
-    phases, height, width = paths.distance.shape
-    phase = int(rng.integers(phases))
+    paths, table = solve(grid), transitions(grid)
+    _, height, width = paths.distance.shape
+    occurring = _reachable(grid, table).reshape(paths.distance.shape) & (paths.distance > 0)
+    phase = int(rng.choice(np.flatnonzero(occurring.any(axis=(1, 2)))))
     state = {0: (False, False), 1: (True, False), 2: (True, True)}[phase]
-    usable = [
-        (row, col)
-        for row, col in np.argwhere(paths.distance[phase] > 0).tolist()
-        if settle(grid, (row, col), *state).phase == phase
-    ]
-    order = rng.permutation(len(usable))
-    origin = np.array([usable[order[number % len(usable)]] for number in range(count)])
+    usable = np.argwhere(occurring[phase])
+    origin = usable[rng.permutation(len(usable))[np.arange(count) % len(usable)]]
     position = (int(origin[0, 0]), int(origin[0, 1]))
     view = symbols(shown(grid, State(position, *state)))
-    table, good = transitions(grid), paths.optimal.reshape(-1, 4)
+    good = paths.optimal.reshape(-1, 4)
+    locked = grid.door is not None and not state[1]
+    target = (grid.door if state[0] else grid.key) if locked else grid.goal
     place = phase * height * width + origin[:, 0] * width + origin[:, 1]
     chosen = np.full((count, moves), -1, dtype=np.int64)
     optimal = np.zeros((count, moves, 4), dtype=np.float32)
     for move in range(moves):
-        options = good[place]
+        # A plan ends with its phase; the next prompt shows the grid without the key, or without the door.
+        options = good[place] & ((place // (height * width) == phase) | (not locked))[:, None]
         number = options.sum(axis=-1)
         optimal[:, move] = options / np.maximum(number, 1)[:, None]
         best = np.argmax(np.where(options, rng.random(options.shape), -1.0), axis=-1)
@@ -96,9 +95,22 @@ def key_plan(grid: Grid, count: int, moves: int, rng: np.random.Generator) -> Ke
         place = np.where(number > 0, table[place, best], place)
     return KeyPlan(
         symbols=np.array([[SYMBOLS.index(str(symbol)) for symbol in row] for row in view]),
-        target=np.array(grid.goal),
+        target=np.array(target),
         origin=origin,
         moves=chosen,
         optimal=optimal,
         carrying=state[0],
     )
+
+
+def _reachable(grid: Grid, table: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    """Return which states ``[P * H * W]`` an episode on this grid can come to."""
+    begin = initial_state(grid)
+    found = np.zeros(len(table), dtype=bool)
+    found[begin.phase * grid.walls.size + begin.position[0] * grid.width + begin.position[1]] = True
+    while True:
+        wider = found.copy()
+        wider[table[found]] = True
+        if (wider == found).all():
+            return found
+        found = wider
