@@ -30,11 +30,11 @@ bench: $(VENV)/.installed-dev
 $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "goalscope needs Python 3.11 or newer, this is " + sys.version'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --constraint constraints.txt --editable '.[report,export]'
+	$(PIP) install torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	$(PIP) install --constraint constraints.txt --editable '.[lm,report,export]'
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install torch==$$(sed -n 's/^torch==//p' constraints.txt)
 	$(PIP) install --constraint constraints.txt --editable '.[lm,api,report,export,dev]'
 	touch $@
 

@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from goalscope.cli import app
 from goalscope.runs import Store, content_hash
+from goalscope.stats import estimate_rows
 from measured_runs import Talker, measured, small_study
 
 STUDY = """\
@@ -134,7 +135,7 @@ def test_import_check_import_and_problems(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("run", "nowhere.yaml", "--out", "x"), "a shipped study (demo, theseus), got 'nowhere.yaml'"),
+        (("run", "nowhere.yaml", "--out", "x"), "a shipped study (demo, "),
         (("measure", "nowhere"), "nowhere"),
         (("report", "nowhere"), "nowhere"),
         (("export", "nowhere", "--out", "x"), "nowhere"),
@@ -184,21 +185,30 @@ def test_ctrl_c_says_how_to_go_on(study: Path, tmp_path: Path, monkeypatch: pyte
     assert "Stopped" in output and "run the same study on the same directory" in output
 
 
-def test_the_shipped_demo_study_is_the_one_the_report_speaks_of() -> None:
+@pytest.mark.parametrize(("name", "agents", "count"), [("demo", 4, 90), ("scripted", 6, 300), ("theseus", 3, 900)])
+def test_shipped_studies_cover_the_sizes_and_densities_of_the_paper(name: str, agents: int, count: int) -> None:
     from goalscope.cli.work import load_study
 
-    study = load_study("demo")
-    assert len(study.agents()) == 6
+    study = load_study(name)
+    assert len(study.agents()) == agents
     grids = [world for world in study.worlds() if world.tags["kind"] == "grid"]
-    assert len(grids) == 300 and len({world.grid_id for world in grids}) == 300
+    assert len(grids) == count and len({world.grid_id for world in grids}) == count
     assert {(world.tags["size"], world.tags["density"]) for world in grids} == {
         (size, density) for size in (7, 9, 11, 13, 15) for density in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
     }
 
 
 @pytest.mark.full
-def test_the_demo_runs_measures_and_reports(tmp_path: Path) -> None:
+def test_the_demo_tells_the_trained_model_from_an_optimal_a_random_and_an_untrained_one(tmp_path: Path) -> None:
     output = call("demo", "--out", tmp_path / "demo")
-    assert "Report: " in output
+    assert "Report: " in output and "Action accuracy by density" in output
     page = tmp_path / "demo" / "report.html"
     assert 500_000 < page.stat().st_size < 3_000_000
+    with Store(tmp_path / "demo") as store:
+        rows = store.rows().select(measure="action accuracy")
+    found = {group.key["agent"]: group.estimate for group in estimate_rows(rows, by=("agent",))}
+    assert found["random"].high < found["Theseus"].low and found["Theseus"].high < found["optimal"].low
+    assert found["untrained"].value == 0
+    for tag, values in (("size", (7, 15)), ("density", (0.0, 1.0))):
+        levels = {group.key[tag]: group.estimate for group in estimate_rows(rows.select(agent="Theseus"), by=(tag,))}
+        assert levels[values[1]].high < levels[values[0]].value

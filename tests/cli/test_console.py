@@ -115,7 +115,7 @@ def test_a_real_process_that_is_stopped_says_how_to_go_on(tmp_path: Path) -> Non
     # A test run in the background hands SIGINT on as ignored; the process of a user at a terminal has it.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     code += "from goalscope.cli import main; main()"
-    words = [sys.executable, "-c", code, "run", "demo", "--out", str(tmp_path / "run")]
+    words = [sys.executable, "-c", code, "run", "scripted", "--out", str(tmp_path / "run")]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     deadline = time.monotonic() + 60

@@ -94,6 +94,6 @@ def test_the_models_own_tokenizer_counts_where_it_is_there(tmp_path: Path) -> No
 
 
 def test_a_study_of_scripted_agents_costs_nothing() -> None:
-    output = call("plan", "demo")
+    output = call("plan", "scripted")
     assert "USD" in output and "no prices" not in output
     assert "a shipped study" in call("plan", "nowhere.yaml", status=2)

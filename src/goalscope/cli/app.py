@@ -45,7 +45,7 @@ def _options(
 @app.command(epilog="Example: goalscope demo --out runs/demo")
 @guarded
 def demo(out: OutFolder = Path("runs/demo")) -> None:
-    """Run the shipped study of scripted agents, measure it, write its report."""
+    """Run the bundled language model beside an optimal, a random and an untrained agent, measure, write a report."""
     from goalscope.cli import work
 
     work.demo(out)

@@ -78,12 +78,10 @@ def demo(out: Path) -> None:
     rows = measure_run(out)
     page = out / "report.html"
     _write_report(out, page, None)
-    wanted = rows.where(rows.tags["kind"] == "grid")
-    headline(
-        wanted,
-        [agent.name for agent in load_study("demo").agents()],
-        "Generated grids: mean and 95 % interval over grids",
-    )
+    agents = [agent.name for agent in load_study("demo").agents()]
+    headline(rows, agents, "Mean and 95 % interval over grids")
+    for tag in ("size", "density"):
+        across(rows, "action accuracy", agents, tag)
     say(f"Report: {page.resolve()} (written in {duration(time.monotonic() - began)} altogether)")
 
 
@@ -185,6 +183,23 @@ def headline(rows: Rows, agents: Sequence[str], title: str) -> None:
         lines.append((str(agent), *cells))
     columns = ["agent", *(title_of(name) for name in names)]
     table(columns, lines, title=title, numbers=range(1, len(columns)))
+
+
+def across(rows: Rows, measure: str, agents: Sequence[str], tag: str) -> None:
+    """Print one measure of each agent over the values of a tag, one line a value."""
+    found = {
+        (grouped.key["agent"], grouped.key[tag]): grouped.estimate
+        for grouped in estimate_rows(rows.select(measure=measure), by=("agent", tag), bounds=_bounds())
+    }
+    values = sorted({value for _, value in found if value is not None}, key=float)
+    lines = []
+    for value in values:
+        each = [found.get((agent, value)) for agent in agents]
+        grids = max((estimate.clusters for estimate in each if estimate), default=0)
+        cells = [f"{short(one.value, one.unit)} {interval(one)}".strip() if one else "–" for one in each]
+        lines.append((number(value), *cells, str(grids)))
+    columns = [tag, *agents, "grids"]
+    table(columns, lines, title=f"{title_of(measure)} by {tag}", numbers=range(len(columns)))
 
 
 def estimates_table(listed: Sequence[Grouped], tags: Sequence[str]) -> None:
