@@ -1,6 +1,6 @@
 """Training data: random grids, exact plans from many of their cells, and the token sequences made of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -9,9 +9,10 @@ import numpy.typing as npt
 from goalscope.agents.prompts import passages, template
 from goalscope.planning.shortest import distances_batch, optimal_batch
 from goalscope.rng import stream
+from goalscope.theseus.fogged import MOST_STEPS, draw_steps, reached, solid, walk
 from goalscope.theseus.keys import draw_kind, key_plan, key_worlds
-from goalscope.theseus.layout import HEAD, MOST_MOVES, Layout, closing, layout
-from goalscope.theseus.vocabulary import ACTION_NAMES, MOVES, SYMBOLS, cell_piece, cell_width, encode
+from goalscope.theseus.layout import HEAD, MOST_MOVES, Layout, closing, history_lead, layout
+from goalscope.theseus.vocabulary import ACTION_NAMES, MOVES, PAD, SYMBOLS, cell_piece, cell_width, encode
 from goalscope.worlds.generate import generate_batch
 from goalscope.worlds.grid import AGENT, DELTAS, GOAL, KEY, OPEN, WALL
 
@@ -33,7 +34,8 @@ class Plans:
         origin: ``[B, Q, 2]`` where they begin; the first is the agent's cell.
         moves: ``[B, Q, M]`` one shortest path, each move drawn among the optimal ones, -1 after the target.
         optimal: ``[B, Q, M, 4]`` float32, uniform over the optimal moves at that place of the path, 0 after the target.
-        carrying: ``[B]`` bool, whether the agent carries the key; None on plain grids, whose prompt does not say.
+        carrying: ``[B]`` bool, whether the agent carries the key; None where the prompt does not say.
+        history: ``[B, h, 3]`` row, column and action of each step so far under fog; None where nothing is hidden.
     """
 
     symbols: Ints
@@ -42,6 +44,7 @@ class Plans:
     moves: Ints
     optimal: Floats
     carrying: npt.NDArray[np.bool_] | None = None
+    history: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +101,16 @@ def draw_worlds(
     return symbols, target
 
 
-def plan(symbols: Ints, target: Ints, count: int, moves: int, rng: np.random.Generator) -> Plans:
+def plan(
+    symbols: Ints,
+    target: Ints,
+    count: int,
+    moves: int,
+    rng: np.random.Generator,
+    *,
+    closed: npt.NDArray[np.bool_] | None = None,
+    first: Ints | None = None,
+) -> Plans:
     """Draw cells and shortest paths from them.
 
     Args:
@@ -107,12 +119,16 @@ def plan(symbols: Ints, target: Ints, count: int, moves: int, rng: np.random.Gen
         count: number of cells Q; a grid with fewer has some of them twice.
         moves: most moves M of a path.
         rng: where the cells and the choices among equal moves come from.
+        closed: ``[B, n, n]`` cells that no path may enter, by default the walls.
+        first: ``[B]`` flat cell of each agent; any by default.
     """
     batch, size, _ = symbols.shape
-    distance = distances_batch(symbols == SYMBOLS.index(WALL), target)
+    distance = distances_batch(symbols == SYMBOLS.index(WALL) if closed is None else closed, target)
     good = optimal_batch(distance).reshape(batch, size * size, 4)
     usable = (distance > 0) & (symbols != SYMBOLS.index(GOAL)) & (symbols != SYMBOLS.index(KEY))
     keys = np.where(usable.reshape(batch, -1), rng.random((batch, size * size)), 2.0)
+    if first is not None:
+        keys[np.arange(batch), first] = -1.0
     order = np.argsort(keys, axis=1)
     available = usable.sum(axis=(1, 2))
     origin = np.take_along_axis(order, np.arange(count)[None] % available[:, None], axis=1)
@@ -143,17 +159,24 @@ def sequences(plans: Plans, branch_moves: int) -> Batch:
     """Turn plans into token sequences: the first cell's as completion, the others' as branches."""
     batch, size, _ = plans.symbols.shape
     count = plans.origin.shape[1] - 1
-    if plans.carrying is None:
-        where = layout(size, count, branch_moves)
-        tokens = np.tile(where.template, (batch, 1))
-    else:
-        asked = passages(template("key_door"))[1]
-        where = layout(size, count, branch_moves, "key_door", (asked, "no"))
-        tokens = np.tile(where.template, (batch, 1))
+    row, col, move, action = _tables()
+    name = "grid"
+    extra: tuple[str, ...] = ()
+    lead: tuple[str, ...] = ()
+    if plans.carrying is not None:
+        name, extra = "key_door", (passages(template("key_door"))[1], "no")
+    elif plans.history is not None:
+        name, lead = "fog", history_lead(plans.history.shape[1])
+    where = layout(size, count, branch_moves, name, extra, lead)
+    tokens = np.tile(where.template, (batch, 1))
+    if plans.carrying is not None:
         # The answer stands behind the last cell and the question.
         tokens[plans.carrying, where.cells[-1] + 2] = encode(["yes"])[0]
+    elif plans.history is not None:
+        steps = [table[plans.history[:, :, part]] for part, table in enumerate((row, col, move))]
+        varying = np.flatnonzero(where.template[: where.cells[0]] == encode([PAD])[0])
+        tokens[:, varying] = np.stack(steps, axis=-1).reshape(batch, -1)
     cells = np.array(encode([cell_piece(symbol, cell_width(size)) for symbol in SYMBOLS]))
-    row, col, move, action = _tables()
     tokens[:, where.cells] = cells[plans.symbols].reshape(batch, -1)
     begin = where.prompt + len(HEAD)
     tokens[:, begin], tokens[:, begin + 1] = row[plans.target[:, 0]], col[plans.target[:, 1]]
@@ -219,6 +242,10 @@ class Mixture:
         goal: where the plans lead.
         steps: steps whose worlds are drawn together.
         key_share: share of the steps that are worlds with keys.
+        fog_share: share of the steps that are grids under fog.
+
+    Raises:
+        ValueError: the two shares do not fit together, or another goal is to be planted under fog.
     """
 
     seed: int = 0
@@ -231,6 +258,21 @@ class Mixture:
     goal: Goal = "goal"
     steps: int = 64
     key_share: float = 0.0
+    fog_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        if min(self.key_share, self.fog_share) < 0 or self.key_share + self.fog_share > 1:
+            raise ValueError(
+                "key_share and fog_share must be shares of the same whole, each at least 0 and together at most 1, got "
+                f"{self.key_share} and {self.fog_share}"
+            )
+        if self.fog_share and self.goal != "goal":
+            raise ValueError(f"under fog the goal must be the goal itself, got {self.goal!r}: set fog_share to 0")
+
+    @property
+    def reserved(self) -> int:
+        """Worlds of one size and density that a block has for itself; it never needs as many."""
+        return self.steps * max(128, self.tokens // 100)
 
 
 def block(mixture: Mixture, number: int) -> list[Batch]:
@@ -239,36 +281,50 @@ def block(mixture: Mixture, number: int) -> list[Batch]:
     sizes = np.array(mixture.sizes)
     share = sizes.astype(float) ** -mixture.size_power
     drawn = rng.choice(sizes, size=mixture.steps, p=share / share.sum())
-    keyed = rng.random(mixture.steps) < mixture.key_share
-    harder = 1 + mixture.hardness * np.array(DENSITIES)
+    chance = rng.random(mixture.steps)
+    keyed = chance < mixture.key_share
+    fogged = ~keyed & (chance < mixture.key_share + mixture.fog_share)
+    plain = ~keyed & ~fogged
     ready: dict[int, list[Batch]] = {}
-    for size in np.unique(drawn[~keyed]).tolist():
+    for size in np.unique(drawn[plain]).tolist():
         count = round(mixture.branch_density * size)
         length = len(layout(size, count, mixture.branch_moves).template)
         each = max(1, mixture.tokens // length)
-        steps = int(((drawn == size) & ~keyed).sum())
-        numbers = rng.multinomial(steps * each, harder / harder.sum())
-        parts = [
-            draw_worlds(
-                size,
-                density,
-                int(wanted),
-                seed=mixture.seed,
-                # Blocks take worlds of their own: a block never needs as many of one kind.
-                first=number * mixture.steps * max(128, mixture.tokens // 100),
-                goal=mixture.goal,
-                name="theseus-training",
-            )
-            for density, wanted in zip(DENSITIES, numbers, strict=True)
-            if wanted
-        ]
-        order = rng.permutation(steps * each)
-        symbols = np.concatenate([part[0] for part in parts])[order]
-        target = np.concatenate([part[1] for part in parts])[order]
+        wanted = int((plain & (drawn == size)).sum()) * each
+        symbols, target = _worlds(mixture, size, wanted, number * mixture.reserved, rng)
         plans = plan(symbols, target, count + 1, MOST_MOVES, rng)
         ready[size] = _cut(sequences(plans, mixture.branch_moves), each)
     with_keys = [_with_keys(mixture, rng) for _ in range(int(keyed.sum()))]
-    return [with_keys.pop() if key else ready[int(size)].pop() for size, key in zip(drawn, keyed, strict=True)]
+    own = stream(mixture.seed, "theseus-block-under-fog", number)
+    under_fog = {
+        size: _under_fog(mixture, size, int((fogged & (drawn == size)).sum()), number, own)
+        for size in np.unique(drawn[fogged]).tolist()
+    }
+    made = []
+    for size, key, fog in zip(drawn.tolist(), keyed, fogged, strict=True):
+        made.append(with_keys.pop() if key else (under_fog if fog else ready)[size].pop())
+    return made
+
+
+def _worlds(mixture: Mixture, size: int, count: int, first: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Return the symbols and targets of training worlds of all densities in any order, see `draw_worlds`."""
+    harder = 1 + mixture.hardness * np.array(DENSITIES)
+    numbers = rng.multinomial(count, harder / harder.sum())
+    parts = [
+        draw_worlds(
+            size,
+            density,
+            int(wanted),
+            seed=mixture.seed,
+            first=first,
+            goal=mixture.goal,
+            name="theseus-training",
+        )
+        for density, wanted in zip(DENSITIES, numbers, strict=True)
+        if wanted
+    ]
+    order = rng.permutation(count)
+    return np.concatenate([part[0] for part in parts])[order], np.concatenate([part[1] for part in parts])[order]
 
 
 def _cut(whole: Batch, each: int) -> list[Batch]:
@@ -303,3 +359,21 @@ def _with_keys(mixture: Mixture, rng: np.random.Generator) -> Batch:
         carrying=np.array([one.carrying for one in found]),
     )
     return sequences(plans, mixture.branch_moves)
+
+
+def _under_fog(mixture: Mixture, size: int, steps: int, number: int, rng: np.random.Generator) -> list[Batch]:
+    """Return batches of grids under fog, each with histories of one length, from walks that they share."""
+    count = round(mixture.branch_density * size)
+    histories = [draw_steps(rng) for _ in range(steps)]
+    most = max(1, mixture.tokens // len(layout(size, count, mixture.branch_moves, "fog", (), history_lead(0)).template))
+    first = number * mixture.reserved + mixture.reserved // 2  # behind the worlds that are shown whole
+    symbols, _ = _worlds(mixture, size, max(64, 2 * steps * most), first, rng)
+    walks = walk(symbols, MOST_STEPS, rng)
+    made = []
+    for history in histories:
+        where = layout(size, count, mixture.branch_moves, "fog", (), history_lead(history))
+        state = reached(walks, history, max(1, mixture.tokens // len(where.template)), rng)
+        closed = solid(state.view, state.target)
+        plans = plan(state.view, state.target, count + 1, MOST_MOVES, rng, closed=closed, first=state.place)
+        made.append(sequences(replace(plans, history=state.history), mixture.branch_moves))
+    return made

@@ -11,6 +11,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.agents.memory import NOTHING
+from goalscope.agents.prompts import passages, template
 from goalscope.theseus.vocabulary import (
     ANSWER,
     CHANNEL,
@@ -63,16 +65,19 @@ class Layout:
 
 
 @lru_cache(maxsize=256)
-def prompt_layout(size: int, name: str = "grid", extra: tuple[str, ...] = ()) -> tuple[list[int], list[int]]:
+def prompt_layout(
+    size: int, name: str = "grid", extra: tuple[str, ...] = (), lead: tuple[str, ...] = ()
+) -> tuple[list[int], list[int]]:
     """Return the prompt's token ids with `PAD` for the cells, and the places of the cells.
 
     Args:
         size: rows and columns n.
         name: name of the template.
         extra: pieces between the grid and the template's last passage.
+        lead: pieces between the template's first passage and the grid, `PAD` where they vary.
     """
     before, after = prompt_parts(name)
-    tokens = encode([*before, header_piece(size)])
+    tokens = encode([*before, *lead, header_piece(size)])
     pad = encode([PAD])[0]
     places = []
     for row in range(size):
@@ -83,7 +88,14 @@ def prompt_layout(size: int, name: str = "grid", extra: tuple[str, ...] = ()) ->
 
 
 @lru_cache(maxsize=256)
-def layout(size: int, count: int, moves: int, name: str = "grid", extra: tuple[str, ...] = ()) -> Layout:
+def layout(
+    size: int,
+    count: int,
+    moves: int,
+    name: str = "grid",
+    extra: tuple[str, ...] = (),
+    lead: tuple[str, ...] = (),
+) -> Layout:
     """Return the layout of a grid size.
 
     Args:
@@ -92,8 +104,9 @@ def layout(size: int, count: int, moves: int, name: str = "grid", extra: tuple[s
         moves: moves that each branch is asked for.
         name: name of the prompt template.
         extra: pieces between the grid and the template's last passage.
+        lead: pieces between the template's first passage and the grid, `PAD` where they vary.
     """
-    opening, places = prompt_layout(size, name, extra)
+    opening, places = prompt_layout(size, name, extra, lead)
     prompt = len(opening)
     each = 3 + moves - 1 if count else 0
     length = prompt + _MAIN + count * each
@@ -122,6 +135,18 @@ def layout(size: int, count: int, moves: int, name: str = "grid", extra: tuple[s
         allowed=allowed,
         wanted=np.arange(prompt - 1, length),
     )
+
+
+def history_lead(steps: int) -> tuple[str, ...]:
+    """Return the pieces before a grid under fog: the passage, and before it row, column and move of each step as `PAD`.
+
+    Args:
+        steps: steps so far.
+    """
+    passage = passages(template("fog"))[1]
+    if steps == 0:
+        return (NOTHING, passage)
+    return (*((PAD,) * 3 + ("\n",)) * (steps - 1), PAD, PAD, PAD, passage)
 
 
 def closing() -> tuple[list[int], list[int]]:

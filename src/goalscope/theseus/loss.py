@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from goalscope.theseus.data import SIZES, Batch
-from goalscope.theseus.vocabulary import MOVES, SYMBOLS, encode
+from goalscope.theseus.vocabulary import MOVES, SYMBOLS, cell_piece, cell_width, encode
 
 if TYPE_CHECKING:
     import torch
@@ -70,8 +70,8 @@ def auxiliary_loss(heads: Mapping[str, Tensor], stream: Tensor, batch: Batch) ->
     size = round(len(cells) ** 0.5)
     found = functional.linear(stream[:, cells], heads["auxiliary.weight"], heads["auxiliary.bias"])
     tokens = torch.from_numpy(batch.tokens).to(stream.device)[:, cells].view(-1, size, size)
-    # The cell tokens of one width are consecutive, and walls, which every grid has, come first.
-    kind = tokens - tokens.min()
+    # The cell tokens of one width are consecutive, and walls come first.
+    kind = tokens - encode([cell_piece(SYMBOLS[0], cell_width(size))])[0]
     along = torch.arange(size, device=stream.device)
     labels = {
         "row": along[:, None].expand(kind.shape),

@@ -261,13 +261,14 @@ def _mixture(block: Parameters, shape: Shape, hidden: Tensor) -> tuple[Tensor, T
     return output.view_as(hidden), even
 
 
-def export(parameters: Parameters, shape: Shape, folder: Path) -> None:
+def export(parameters: Parameters, shape: Shape, folder: Path, told: Mapping[str, str] | None = None) -> None:
     """Write model, configuration and tokenizer in the form that transformers loads.
 
     Args:
         parameters: by name.
         shape: shape of the model.
         folder: where the files go; weights become bf16.
+        told: what the configuration tells of the training, which runs of the model then carry as tags.
     """
     import torch
     from safetensors.torch import save_file
@@ -275,6 +276,8 @@ def export(parameters: Parameters, shape: Shape, folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     config = GptOssConfig(**shape.config(), architectures=["GptOssForCausalLM"], dtype="bfloat16")
+    if told:
+        config.update({"goalscope": dict(told)})
     config.save_pretrained(str(folder))
     half = {
         name: parameters[name].detach().to("cpu", torch.bfloat16).contiguous().clone() for name in shape.parameters()

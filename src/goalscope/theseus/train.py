@@ -63,6 +63,11 @@ class Settings:
             return replace(self.mixture, sizes=self.mixture.sizes[:2])
         return self.mixture
 
+    def told(self) -> dict[str, str]:
+        """Return what the exported model tells of its training: planted goal, and the data as plain settings."""
+        varying = {name: value for name, value in asdict(self.mixture).items() if name not in ("goal", "steps")}
+        return {"planted_goal": self.mixture.goal, "training_data": json.dumps(varying, separators=(",", ":"))}
+
     @classmethod
     def parse(cls, stored: Mapping[str, Any]) -> Settings:
         """Return settings from the plain values that a checkpoint holds."""
@@ -303,7 +308,8 @@ def export_last(folder: Path, target: Path) -> int:
     if file is None:
         raise FileNotFoundError(f"an export needs a checkpoint, found none in {folder}: train there first")
     tensors, progress = checkpoint.load(file)
-    export(tensors, Settings.parse(progress["settings"]).shape, target)
+    settings = Settings.parse(progress["settings"])
+    export(tensors, settings.shape, target, settings.told())
     return int(progress["step"])
 
 
@@ -321,6 +327,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--initial", type=Path, help="exported model whose weights a new run begins with")
     parser.add_argument("--goal", choices=GOALS, default="goal", help="what the agent is to go for")
     parser.add_argument("--key-share", type=float, default=0.0, help="share of the steps on worlds with keys")
+    parser.add_argument("--fog-share", type=float, default=0.0, help="share of the steps on grids under fog")
     parser.add_argument("--layers", type=int, default=Shape().layers)
     parser.add_argument("--width", type=int, default=Shape().width)
     parser.add_argument("--batch-tokens", type=int, default=Mixture().tokens)
@@ -340,7 +347,13 @@ def main(arguments: list[str] | None = None) -> None:
         torch.set_float32_matmul_precision("high")
     settings = Settings(
         shape=Shape(layers=given.layers, width=given.width),
-        mixture=Mixture(seed=given.seed, goal=given.goal, tokens=given.batch_tokens, key_share=given.key_share),
+        mixture=Mixture(
+            seed=given.seed,
+            goal=given.goal,
+            tokens=given.batch_tokens,
+            key_share=given.key_share,
+            fog_share=given.fog_share,
+        ),
         matrix_rate=given.matrix_rate,
         rate=given.rate,
         small_steps=given.small_steps,
@@ -359,7 +372,7 @@ def main(arguments: list[str] | None = None) -> None:
         grids=given.grids,
     )
     if given.export is not None:
-        export(run.parameters, settings.shape, given.export)
+        export(run.parameters, settings.shape, given.export, settings.told())
 
 
 if __name__ == "__main__":

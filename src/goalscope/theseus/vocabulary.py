@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from goalscope.agents.prompts import TEMPLATES, passages, template
+from goalscope.extras import lacking
 from goalscope.worlds.grid import ACTIONS, AGENT, DOOR, FOG, GOAL, KEY, OPEN, WALL
 
 SPECIAL = (
@@ -147,7 +148,7 @@ def build_tokenizer() -> Any:
         from tokenizers.models import BPE
         from transformers import PreTrainedTokenizerFast
     except ImportError as error:
-        raise ImportError("the tokenizer needs transformers: pip install 'goalscope[lm]'") from error
+        raise lacking("the tokenizer needs transformers", "lm", error) from error
     table = dict(ids())
     for byte in range(256):
         table[f"<0x{byte:02X}>"] = len(table)
