@@ -1,0 +1,30 @@
+"""Maximum-entropy goal-directedness (MEG): how well "it seeks this utility" predicts what an agent does, in nats."""
+
+from goalscope.meg.causal import CausalModel, Variable
+from goalscope.meg.causal_diagram import InfluenceDiagram, with_recall
+from goalscope.meg.causal_target import CausalMEG, meg_target, meg_utility, pseudo_terminal_goals
+from goalscope.meg.curve import CurvePoint, Directedness, RationalityCurve
+from goalscope.meg.known import KnownMEG, meg_known
+from goalscope.meg.shared import SharedCurve, SharedDirectedness, meg_shared
+from goalscope.meg.unknown import UnknownMEG, meg_unknown
+
+__all__ = [
+    "CausalMEG",
+    "CausalModel",
+    "CurvePoint",
+    "Directedness",
+    "InfluenceDiagram",
+    "KnownMEG",
+    "RationalityCurve",
+    "SharedCurve",
+    "SharedDirectedness",
+    "UnknownMEG",
+    "Variable",
+    "meg_known",
+    "meg_shared",
+    "meg_target",
+    "meg_unknown",
+    "meg_utility",
+    "pseudo_terminal_goals",
+    "with_recall",
+]

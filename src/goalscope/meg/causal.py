@@ -1,0 +1,331 @@
+"""Small causal Bayesian networks with finite variables, and exact inference in them.
+
+Models are immutable: an intervention or a query returns something new and leaves the model as it was.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.shapes import check_distributions, freeze
+
+Array = npt.NDArray[np.float64]
+Value = str | int | float | bool
+Factor = tuple[tuple[str, ...], Array]
+
+LARGEST_TABLE = 2**24
+"""Most entries of a table that inference may build (128 MiB)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Variable:
+    """A finite variable with its conditional distribution.
+
+    Attributes:
+        name: its name in the model.
+        values: its K possible values, in the order of the last axis of ``chances``.
+        parents: the names of its direct causes, in the order of the first axes of ``chances``.
+        chances: ``[K_1, ..., K_m, K]`` chance of each value given those of the m parents; None for a decision of an
+            influence diagram.
+
+    Raises:
+        ValueError: no values, a value or a parent twice, chances of another length or that are no distributions.
+    """
+
+    name: str
+    values: tuple[Value, ...]
+    parents: tuple[str, ...] = ()
+    chances: npt.NDArray[Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(f"a variable needs a name, got {self.name!r}")
+        values, parents = names_of(self.values), names_of(self.parents)
+        if not values or len(set(values)) != len(values):
+            raise ValueError(f"{self.name} must have one or more different values, got {list(values)}")
+        if len(set(parents)) != len(parents) or self.name in parents:
+            raise ValueError(f"the parents of {self.name} must be different other variables, got {list(parents)}")
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "parents", parents)
+        if self.chances is not None:
+            given = np.asarray(self.chances)
+            if given.dtype.kind not in "iuf" or given.ndim != len(parents) + 1 or given.shape[-1] != len(values):
+                raise ValueError(
+                    f"the chances of {self.name} must be numbers with an axis for each of its {len(parents)} parents "
+                    f"and a last one for its {len(values)} values, got {given.dtype} {list(given.shape)}"
+                )
+            chances = given.astype(np.float64)
+            check_distributions(f"the chances of {self.name}", chances)
+            object.__setattr__(self, "chances", freeze(chances))
+
+    @classmethod
+    def by_rule(
+        cls,
+        name: str,
+        values: Iterable[Value],
+        parents: Sequence["Variable"],
+        rule: Callable[..., Value | Mapping[Any, float]],
+    ) -> "Variable":
+        """Return a variable whose distribution follows a rule.
+
+        Args:
+            name: its name.
+            values: its possible values.
+            parents: the variables that it depends on.
+            rule: called with one value of each parent, in order; returns the value taken, or chances by value
+                (values left out have chance 0).
+
+        Raises:
+            ValueError: the rule returns something that is no value; whatever the class refuses.
+        """
+        domain = tuple(values)
+        shape = tuple(len(parent.values) for parent in parents)
+        chances = np.zeros((*shape, len(domain)))
+        for index in np.ndindex(shape):
+            found = rule(*(parent.values[place] for parent, place in zip(parents, index, strict=True)))
+            for value, chance in (found if isinstance(found, Mapping) else {found: 1.0}).items():
+                if value not in domain:
+                    raise ValueError(f"the rule of {name} must return one of {list(domain)}, got {value!r}")
+                chances[(*index, domain.index(value))] = chance
+        return cls(name=name, values=domain, parents=tuple(parent.name for parent in parents), chances=chances)
+
+    def index(self, value: Value) -> int:
+        """Return the place of a value.
+
+        Raises:
+            ValueError: the variable has no such value.
+        """
+        if value not in self.values:
+            raise ValueError(f"{self.name} must take one of its values {list(self.values)}, got {value!r}")
+        return self.values.index(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CausalModel:
+    """A causal Bayesian network: every variable with its causes and its conditional distribution.
+
+    Attributes:
+        variables: in any order; kept so that causes come before effects.
+
+    Raises:
+        ValueError: two variables of one name, parents that are missing, a cycle, chances that do not fit the parents.
+
+    Source: MacDermott et al. 2024, Definition 2.1.
+    """
+
+    variables: tuple[Variable, ...]
+    _by_name: Mapping[str, Variable] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        ordered = in_causal_order(self.variables)
+        for variable in ordered:
+            if variable.chances is None:
+                raise ValueError(
+                    f"every variable of a causal model needs chances, got none for {variable.name}: "
+                    "give a policy (InfluenceDiagram.under)"
+                )
+        object.__setattr__(self, "variables", ordered)
+        object.__setattr__(self, "_by_name", {variable.name: variable for variable in ordered})
+
+    def __getitem__(self, name: str) -> Variable:
+        """Return a variable by name."""
+        if name not in self._by_name:
+            raise ValueError(f"a variable of the model must be one of {', '.join(self.names)}, got {name!r}")
+        return self._by_name[name]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the variables, causes before effects."""
+        return tuple(variable.name for variable in self.variables)
+
+    def replace(self, *variables: Variable) -> "CausalModel":
+        """Return the model with these variables in the place of those of the same names, or added."""
+        new = {variable.name: variable for variable in variables}
+        return CausalModel(variables=tuple({**self._by_name, **new}.values()))
+
+    def do(self, values: Mapping[str, Value]) -> "CausalModel":
+        """Return the model after an intervention: each variable named has its value whatever its causes are.
+
+        Source: MacDermott et al. 2024, Definition 2.1 (truncated factorisation).
+        """
+        fixed = []
+        for name, value in values.items():
+            variable = self[name]
+            chances = np.eye(len(variable.values))[variable.index(value)]
+            fixed.append(Variable(name=name, values=variable.values, chances=chances))
+        return self.replace(*fixed)
+
+    def ancestors(self, names: str | Iterable[str]) -> frozenset[str]:
+        """Return these variables and all their causes."""
+        found: set[str] = set()
+        waiting = [self[name].name for name in names_of(names)]
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting.extend(self[name].parents)
+        return frozenset(found)
+
+    def descendants(self, names: str | Iterable[str]) -> frozenset[str]:
+        """Return these variables and all their effects."""
+        found = {self[name].name for name in names_of(names)}
+        for variable in self.variables:  # causes come first
+            if found.intersection(variable.parents):
+                found.add(variable.name)
+        return frozenset(found)
+
+    def d_separated(
+        self, left: str | Iterable[str], right: str | Iterable[str], given: str | Iterable[str] = ()
+    ) -> bool:
+        """Return whether the graph makes two sets of variables independent given a third.
+
+        A variable of ``left`` or ``right`` that is also given carries nothing more and is left out.
+
+        Source: Lauritzen et al. 1990: separation in the moral graph of the ancestral set.
+        """
+        known = {self[name].name for name in names_of(given)}
+        from_here = {self[name].name for name in names_of(left)} - known
+        to_there = {self[name].name for name in names_of(right)} - known
+        neighbours: dict[str, set[str]] = {name: set() for name in self.ancestors(known | from_here | to_there)}
+        for name in neighbours:
+            family = {name, *self[name].parents}
+            for member in family:
+                neighbours[member] |= family
+        reached: set[str] = set()
+        waiting = list(from_here)
+        while waiting:
+            name = waiting.pop()
+            if name not in reached and name not in known:
+                reached.add(name)
+                waiting.extend(neighbours[name])
+        return not reached & to_there
+
+    def table(
+        self,
+        names: str | Sequence[str],
+        given: Mapping[str, Value] | None = None,
+        *,
+        largest: int = LARGEST_TABLE,
+    ) -> Array:
+        """Return the joint distribution of some variables, by variable elimination.
+
+        Args:
+            names: the variables, one axis each, in this order.
+            given: observed values of other variables.
+            largest: most entries of any table on the way.
+
+        Returns:
+            ``[K_1, ..., K_m]`` probabilities that sum to 1.
+
+        Raises:
+            ValueError: unknown names or values, a name twice, an observation of probability 0, a table too large.
+        """
+        wanted = names_of(names)
+        observed = {name: self[name].index(value) for name, value in (given or {}).items()}
+        if len(set(wanted)) != len(wanted) or set(wanted) & set(observed):
+            raise ValueError(
+                f"the variables of a table must be different and not observed, got {list(wanted)} "
+                f"with {sorted(observed)} observed"
+            )
+        relevant = [self[name] for name in self.names if name in self.ancestors((*wanted, *observed))]
+        # A variable of one value is known: no axis is spent on it.
+        places = observed | {variable.name: 0 for variable in relevant if len(variable.values) == 1}
+        factors = [_restrict(variable, places) for variable in relevant]
+        free = tuple(name for name in wanted if name not in places)
+        hidden = [variable.name for variable in relevant if variable.name not in places and variable.name not in free]
+        sizes = {variable.name: len(variable.values) for variable in relevant}
+        while hidden:
+            cost, name = min((_scope_size(factors, sizes, (name,)), name) for name in hidden)
+            _check_size(cost, largest)
+            touching = [factor for factor in factors if name in factor[0]]
+            factors = [factor for factor in factors if name not in factor[0]]
+            factors.append(_sum_out(reduce(_multiply, touching), name))
+            hidden.remove(name)
+        _check_size(prod(sizes[name] for name in free), largest)
+        nothing: Factor = ((), np.ones(()))
+        scope, joint = reduce(_multiply, factors, nothing)
+        total = float(joint.sum())
+        if not total > 0:
+            raise ValueError(f"what is observed must be possible, got probability 0 for {dict(given or {})}")
+        ordered = np.transpose(joint, [scope.index(name) for name in free]) / total
+        return ordered.reshape([len(self[name].values) for name in wanted])
+
+    def probability(self, event: Mapping[str, Value], given: Mapping[str, Value] | None = None) -> float:
+        """Return the chance that variables take these values, given others."""
+        names = tuple(event)
+        place = tuple(self[name].index(value) for name, value in event.items())
+        return float(self.table(names, given)[place])
+
+
+def in_causal_order(variables: Iterable[Variable]) -> tuple[Variable, ...]:
+    """Return variables so that causes come before effects, the given order kept where it can be.
+
+    Raises:
+        ValueError: two variables of one name, parents that are missing, a cycle, chances that do not fit the parents.
+    """
+    waiting = list(variables)
+    by_name = {variable.name: variable for variable in waiting}
+    if not waiting or len(by_name) != len(waiting):
+        raise ValueError(f"a model must have variables of different names, got {[given.name for given in waiting]}")
+    for variable in waiting:
+        missing = [name for name in variable.parents if name not in by_name]
+        if missing:
+            raise ValueError(f"the parents of {variable.name} must be variables of the model, got {missing}")
+        shape = (*(len(by_name[name].values) for name in variable.parents), len(variable.values))
+        if variable.chances is not None and variable.chances.shape != shape:
+            raise ValueError(
+                f"the chances of {variable.name} must have shape {list(shape)} (values of its parents "
+                f"{list(variable.parents)}, then its own), got {list(variable.chances.shape)}"
+            )
+    ordered: dict[str, Variable] = {}
+    while waiting:
+        ready = next((variable for variable in waiting if all(name in ordered for name in variable.parents)), None)
+        if ready is None:
+            raise ValueError(f"causes must not run in a circle, got one among {[given.name for given in waiting]}")
+        ordered[ready.name] = ready
+        waiting.remove(ready)
+    return tuple(ordered.values())
+
+
+def names_of(names: Any) -> tuple[Any, ...]:
+    """Return one name, or several, as a tuple."""
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _restrict(variable: Variable, places: Mapping[str, int]) -> Factor:
+    scope = (*variable.parents, variable.name)
+    index = tuple(places.get(name, slice(None)) for name in scope)
+    return tuple(name for name in scope if name not in places), np.asarray(variable.chances)[index]
+
+
+def _multiply(left: Factor, right: Factor) -> Factor:
+    scope = tuple(dict.fromkeys((*left[0], *right[0])))
+    aligned = []
+    for names, table in (left, right):
+        sizes = dict(zip(names, table.shape, strict=True))
+        ordered = np.transpose(table, [names.index(name) for name in scope if name in sizes])
+        aligned.append(ordered.reshape([sizes.get(name, 1) for name in scope]))
+    return scope, np.asarray(aligned[0] * aligned[1])
+
+
+def _sum_out(factor: Factor, name: str) -> Factor:
+    axis = factor[0].index(name)
+    return factor[0][:axis] + factor[0][axis + 1 :], factor[1].sum(axis=axis)
+
+
+def _scope_size(factors: Sequence[Factor], sizes: Mapping[str, int], names: tuple[str, ...]) -> int:
+    scope = {other for factor in factors if set(names) & set(factor[0]) for other in factor[0]}
+    return prod(sizes[name] for name in scope)
+
+
+def _check_size(entries: int, largest: int) -> None:
+    if entries > largest:
+        raise ValueError(
+            f"exact inference must stay below {largest} entries in a table, this model needs {entries}: "
+            "take fewer variables, fewer values or a smaller target"
+        )

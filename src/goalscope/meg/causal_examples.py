@@ -1,0 +1,106 @@
+"""The examples of the paper, and a few more, as causal models."""
+
+import numpy as np
+
+from goalscope.meg.causal import CausalModel, Variable
+from goalscope.meg.causal_diagram import InfluenceDiagram, with_recall
+
+SIDES = ("left", "right")
+
+
+def _share(name: str, given: float) -> float:
+    if isinstance(given, bool) or not 0 <= given <= 1:
+        raise ValueError(f"{name} must be a probability in [0, 1], got {given!r}")
+    return float(given)
+
+
+def mouse(towards: float = 0.8) -> CausalModel:
+    """Return the mouse that sees on which side the cheese lies (S), moves (D) and obtains it or not (T).
+
+    Args:
+        towards: chance that it moves towards the cheese.
+
+    Source: MacDermott et al. 2024, Example 1 and Figure 1.
+    """
+    share = _share("towards", towards)
+    side = Variable(name="S", values=SIDES, chances=np.array([0.5, 0.5]))
+    move = Variable.by_rule(
+        "D", SIDES, [side], lambda cheese: {cheese: share, SIDES[1 - SIDES.index(cheese)]: 1 - share}
+    )
+    cheese = Variable.by_rule("T", (0, 1), [side, move], lambda cheese, moved: int(cheese == moved))
+    return CausalModel(variables=(side, move, cheese))
+
+
+def mouse_diagram() -> InfluenceDiagram:
+    """Return the mouse as an influence diagram: decision D, utility U = +1 with the cheese and -1 without.
+
+    Source: MacDermott et al. 2024, Figure 1(c).
+    """
+    model = mouse()
+    move = Variable(name="D", values=SIDES, parents=("S",))
+    utility = Variable.by_rule("U", (-1, 1), [model["T"]], lambda got: 1 if got else -1)
+    return InfluenceDiagram(variables=(model["S"], move, model["T"], utility), utilities=("U",))
+
+
+def pomdp_mouse(towards: float = 1.0, *, smell: float = 1.0, recall: bool = True) -> CausalModel:
+    """Return the mouse that smells twice and moves twice: S1, O1, D1, S2, O2, D2, S3, U3.
+
+    A state is the mouse's place from -2 to 2 and the side of the cheese, which lies at -2 or 2; the mouse begins at 0
+    and stays within -2 to 2. U3 = 1 where it ends at the cheese, else 0.
+
+    Args:
+        towards: chance that it moves where it smells the cheese.
+        smell: chance that it smells the right direction.
+        recall: give D2 the edges from O1 and D1, which the paper's figure lacks: as drawn the two decisions have no
+            perfect recall, and `meg_target` refuses them.
+
+    Source: MacDermott et al. 2024, Example 2 and Figure 2.
+    """
+    share, true = _share("towards", towards), _share("smell", smell)
+    ends = {"left": -2, "right": 2}
+    states = tuple(f"{place:+d} {side}" for place in range(-2, 3) for side in SIDES)
+
+    def read(state: str) -> tuple[int, str]:
+        place, side = state.split()
+        return int(place), side
+
+    def smells(state: str) -> dict[str, float]:
+        place, side = read(state)
+        ahead = SIDES[ends[side] > place] if ends[side] != place else side
+        return {ahead: true, SIDES[1 - SIDES.index(ahead)]: 1 - true}
+
+    def moves(smelled: str) -> dict[str, float]:
+        return {smelled: share, SIDES[1 - SIDES.index(smelled)]: 1 - share}
+
+    def after(state: str, move: str) -> str:
+        place, side = read(state)
+        return f"{min(max(place + (1 if move == 'right' else -1), -2), 2):+d} {side}"
+
+    first = Variable.by_rule("S1", states, [], lambda: {"+0 left": 0.5, "+0 right": 0.5})
+    variables, state = [first], first
+    for step in (1, 2):
+        smelled = Variable.by_rule(f"O{step}", SIDES, [state], smells)
+        move = Variable.by_rule(f"D{step}", SIDES, [smelled], moves)
+        state = Variable.by_rule(f"S{step + 1}", states, [state, move], after)
+        variables += [smelled, move, state]
+    variables.append(Variable.by_rule("U3", (0, 1), [state], lambda found: int(ends[read(found)[1]] == read(found)[0])))
+    model = CausalModel(variables=tuple(variables))
+    return with_recall(model, ("D1", "D2")) if recall else model
+
+
+def instructed(obeys: float = 1.0) -> CausalModel:
+    """Return an agent that is told what to fetch (I), decides (D) and fetches it (T).
+
+    Its goal-directedness shows only where the instruction is part of the target.
+
+    Args:
+        obeys: chance that it fetches what it is told.
+
+    Source: MacDermott et al. 2024, Section 4 (goal-conditional agents).
+    """
+    share, things = _share("obeys", obeys), ("apple", "pear")
+    told = Variable(name="I", values=things, chances=np.array([0.5, 0.5]))
+    decided = Variable.by_rule(
+        "D", things, [told], lambda asked: {asked: share, things[1 - things.index(asked)]: 1 - share}
+    )
+    return CausalModel(variables=(told, decided, Variable.by_rule("T", things, [decided], lambda fetched: fetched)))

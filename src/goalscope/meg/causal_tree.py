@@ -1,0 +1,306 @@
+"""The decision contexts of a causal model as a tree, and the convex conjugate of its soft value over it.
+
+With perfect recall each context (what a decision sees) follows from one earlier context and one earlier decision, so
+that backward induction over contexts is exact. Symbols: decision t of n has K_t reachable contexts and A_t actions;
+the utility is linear in F features of the outcome, whose expectation after the last decision is known.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+SMALL = 1e-12
+"""Differences of features of unit range below this are rounding errors."""
+_IMPOSSIBLE = 1e-7  # an action that no policy with the same outcomes takes more often counts as never taken
+_TIE = 1e-9  # share of the range of a known utility within which actions are equally good
+_STEPS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ContextTree:
+    """Decision contexts and how they follow from each other.
+
+    Attributes:
+        contexts: for each decision ``[K_t]``, the flat index of a context among all values of what is seen.
+        parent: for each decision ``[K_t]``, ``k * A + d`` of the earlier context k and decision d; zeros at the first.
+        chance: for each decision ``[K_t]``, probability of the context after them.
+        actions: A_t.
+        features: ``[K_n * A_n, F]`` expected features after the last decision.
+    """
+
+    contexts: tuple[npt.NDArray[np.int64], ...]
+    parent: tuple[npt.NDArray[np.int64], ...]
+    chance: tuple[Array, ...]
+    actions: tuple[int, ...]
+    features: Array
+
+    @property
+    def bound(self) -> float:
+        """Sum of log A_t, nats."""
+        return float(np.log(self.actions).sum())
+
+    def uniform(self) -> tuple[Array, ...]:
+        """Return the uniform policy, ``[K_t, A_t]`` for each decision."""
+        return tuple(
+            np.full((len(here), count), 1 / count) for here, count in zip(self.contexts, self.actions, strict=True)
+        )
+
+    def plan(self, policy: Sequence[Array]) -> tuple[Array, ...]:
+        """Return the chance that a policy makes the decisions that lead to a context and this one, ``[K_t, A_t]``."""
+        plans = [policy[0]]
+        for t in range(1, len(policy)):
+            plans.append(plans[-1].reshape(-1)[self.parent[t]][:, None] * policy[t])
+        return tuple(plans)
+
+    def nature(self) -> tuple[Array, ...]:
+        """Return the part of a context's probability that is not up to the decisions, ``[K_t]``."""
+        parts = [self.chance[0]]
+        for t in range(1, len(self.actions)):
+            parts.append(parts[-1][self.parent[t] // self.actions[t - 1]] * self.chance[t])
+        return tuple(parts)
+
+    def expected(self, policy: Sequence[Array]) -> Array:
+        """Return the expected features ``[F]`` of a policy."""
+        leaves = (self.nature()[-1][:, None] * self.plan(policy)[-1]).reshape(-1)
+        return np.asarray(leaves @ self.features, dtype=np.float64)
+
+    def collect(self, t: int, values: Array) -> Array:
+        """Return ``[K * A, ...]`` expectation of values ``[K_t, ...]`` of the contexts of decision t >= 1."""
+        found = np.zeros((len(self.contexts[t - 1]) * self.actions[t - 1], *values.shape[1:]))
+        np.add.at(found, self.parent[t], values * self.chance[t].reshape(-1, *(1,) * (values.ndim - 1)))
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Conjugate:
+    """The largest predictive advantage over a uniform prediction.
+
+    Attributes:
+        value: nats.
+        weights: ``[F]`` of the best prediction; where it is only reached in a limit, those that rank the actions which
+            the limit leaves possible.
+        prediction: best prediction (or its limit) for each decision, ``[K_t, A_t]``.
+        attained: False where only a limit of infinite weights reaches the value.
+    """
+
+    value: float
+    weights: Array
+    prediction: tuple[Array, ...]
+    attained: bool
+
+
+def conjugate(tree: ContextTree, policy: Sequence[Array]) -> Conjugate:
+    """Return ``sup_w <w, m> - W(w)`` for the expected features m of a policy.
+
+    ``W(w) = log mean exp`` of the utility, backward over the contexts. Where the supremum is a limit (m lies on the
+    border of what policies can reach), the actions that every policy with the same m avoids are found by linear
+    programming and left out: on the others the supremum is attained, and the limit is exact.
+
+    Args:
+        tree: the contexts; features of about unit range.
+        policy: ``[K_t, A_t]`` for each decision.
+
+    Raises:
+        RuntimeError: the search does not converge.
+    """
+    allowed, attained = _possible(tree, policy)
+    return _climb(tree, tree.expected(policy), allowed, attained=attained)
+
+
+def conjugate_known(tree: ContextTree, policy: Sequence[Array], noise: float) -> tuple[Conjugate, float]:
+    """Return the same for a single feature, and the greatest value that any policy has.
+
+    Args:
+        tree: the contexts, with one feature of about unit range.
+        policy: ``[K_t, A_t]`` for each decision.
+        noise: rounding error of the feature.
+    """
+    goal = tree.expected(policy)
+    everything = [np.ones_like(part, dtype=bool) for part in policy]
+    (low, lowest), (high, highest) = (_end(tree, sign) for sign in (-1.0, 1.0))
+    if high - low <= max(SMALL, 10 * noise):
+        return Conjugate(value=0.0, weights=np.zeros(1), prediction=tree.uniform(), attained=True), 0.0
+    ends = [_at_end(tree, allowed) for allowed in (lowest, highest)]
+    bound = max(end.value for end in ends)
+    slack = _TIE * (high - low) + noise
+    if goal[0] <= low + slack:
+        return ends[0], bound
+    if goal[0] >= high - slack:
+        return ends[1], bound
+    return _climb(tree, goal, everything, attained=True), bound
+
+
+def _end(tree: ContextTree, sign: float) -> tuple[float, list[Mask]]:
+    """Return the greatest (sign 1) or least (-1) expectation of the single feature, and the decisions that reach it."""
+    values, masks = sign * tree.features[:, 0], []
+    for t in reversed(range(len(tree.actions))):
+        table = values.reshape(-1, tree.actions[t])
+        best = table.max(axis=1)
+        masks.append(table >= best[:, None] - _TIE)
+        values = tree.collect(t, best) if t else best
+    return sign * float(tree.chance[0] @ values), masks[::-1]
+
+
+def _at_end(tree: ContextTree, allowed: Sequence[Mask]) -> Conjugate:
+    height, _, _, soft = _soft_value(tree, np.zeros(1), allowed)
+    return Conjugate(value=max(0.0, -height), weights=np.zeros(1), prediction=soft, attained=False)
+
+
+def _climb(tree: ContextTree, goal: Array, allowed: Sequence[Mask], *, attained: bool) -> Conjugate:
+    """Return the supremum over the allowed decisions, by Newton steps in whitened directions."""
+    basis = _directions(tree, allowed)
+    place = np.zeros(basis.shape[1])
+    height, slope, curvature, soft = _soft_value(tree, basis @ place, allowed)
+    value = float((basis @ place) @ goal) - height
+    for _ in range(_STEPS if len(place) else 0):
+        rise = basis.T @ (goal - slope)
+        scale, axes = np.linalg.eigh(basis.T @ curvature @ basis)
+        along = axes.T @ rise
+        step = along / np.maximum(scale, 1e-15 * scale[-1])
+        gain = float(along @ step)
+        if gain <= 1e-15 * max(1.0, abs(value)):
+            break
+        size, before = 1.0, value
+        while size > 1e-10:
+            there = place + size * (axes @ step)
+            height, slope, curvature, soft = _soft_value(tree, basis @ there, allowed)
+            value = float((basis @ there) @ goal) - height
+            if value >= before + 0.1 * size * gain or (gain < 1e-10 and value >= before):
+                break
+            size /= 2
+        else:  # no step is better: the rounding errors are larger than what is left
+            height, slope, curvature, soft = _soft_value(tree, basis @ place, allowed)
+            value = before
+            if gain > 1e-6 * max(1.0, abs(value)):
+                raise RuntimeError(f"the search for the best utility got stuck {gain:.3g} nats below its goal")
+            break
+        place = there
+    else:
+        if len(place):
+            raise RuntimeError(f"the search for the best utility must converge within {_STEPS} steps, it did not")
+    return Conjugate(value=max(0.0, value), weights=basis @ place, prediction=soft, attained=attained)
+
+
+def _soft_value(
+    tree: ContextTree, weights: Array, allowed: Sequence[Mask]
+) -> tuple[float, Array, Array, tuple[Array, ...]]:
+    """Return W, its gradient ``[F]``, its Hessian ``[F, F]`` and the soft policies."""
+    count = len(tree.actions)
+    soft: list[Array] = [np.empty(0)] * count
+    spread: list[Array] = [np.empty(0)] * count  # [K_t, A_t, F] expected features after an action, less their mean
+    reward, features = tree.features @ weights, tree.features
+    for t in reversed(range(count)):
+        table = np.where(allowed[t], reward.reshape(allowed[t].shape), -np.inf)
+        top = table.max(axis=1)
+        values = top + np.log(np.exp(table - top[:, None]).sum(axis=1) / tree.actions[t])
+        soft[t] = np.exp(table - values[:, None]) / tree.actions[t]
+        by_action = features.reshape(*allowed[t].shape, -1)
+        mean = np.einsum("ka,kaf->kf", soft[t], by_action)
+        spread[t] = by_action - mean[:, None]
+        if t:
+            reward, features = tree.collect(t, values), tree.collect(t, mean)
+    curvature = np.zeros((tree.features.shape[1],) * 2)
+    for nature, chosen, part in zip(tree.nature(), tree.plan(soft), spread, strict=True):
+        rows = (np.sqrt(nature[:, None] * chosen)[..., None] * part).reshape(-1, part.shape[-1])
+        curvature += rows.T @ rows
+    return float(tree.chance[0] @ values), tree.chance[0] @ mean, curvature, tuple(soft)
+
+
+def _directions(tree: ContextTree, allowed: Sequence[Mask]) -> Array:
+    """Return ``[F, R]`` the directions of the features that the allowed decisions can change, whitened."""
+    rows, reach, features = [], _reached(tree, allowed), tree.features
+    for t in reversed(range(len(tree.actions))):
+        by_action = features.reshape(*allowed[t].shape, -1)
+        mean = (by_action * allowed[t][..., None]).sum(axis=1) / allowed[t].sum(axis=1)[:, None]
+        rows.append((by_action - mean[:, None])[allowed[t] & reach[t][:, None]])
+        features = tree.collect(t, mean) if t else features
+    _, sizes, turned = np.linalg.svd(np.concatenate(rows), full_matrices=False)
+    kept = sizes > SMALL * np.sqrt(sum(map(len, rows)))
+    return np.asarray(turned[kept].T / sizes[kept])
+
+
+def _reached(tree: ContextTree, allowed: Sequence[Mask]) -> list[Mask]:
+    """Return ``[K_t]`` which contexts the allowed actions can lead to."""
+    reach = [np.ones(len(tree.contexts[0]), dtype=bool)]
+    for t in range(1, len(allowed)):
+        reach.append((allowed[t - 1] & reach[-1][:, None]).reshape(-1)[tree.parent[t]])
+    return reach
+
+
+def _possible(tree: ContextTree, policy: Sequence[Array]) -> tuple[list[Mask], bool]:
+    """Return ``[K_t, A_t]`` the actions that some policy with the same expected features takes, and whether all are.
+
+    Contexts that those actions do not lead to keep all of their actions: nothing depends on them.
+    """
+    plans = tree.plan(policy)
+    ends = np.cumsum([plan.size for plan in plans])
+    taken = np.concatenate([plan.reshape(-1) for plan in plans])
+    found = taken > SMALL
+    if not found.all():
+        found = _all_possible(tree, found)
+    masks = [part.reshape(plan.shape) for part, plan in zip(np.split(found, ends[:-1]), plans, strict=True)]
+    return [mask | ~mask.any(axis=1, keepdims=True) for mask in masks], bool(found.all())
+
+
+def _all_possible(tree: ContextTree, taken_already: Mask) -> Mask:
+    """Return which entries of a plan can be positive with the expected features unchanged, by linear programmes.
+
+    What is looked for is a change of the plan, which may lower what is positive and must not lower what is 0.
+    """
+    from scipy.optimize import linprog
+    from scipy.sparse import coo_array
+
+    sizes = [len(here) * count for here, count in zip(tree.contexts, tree.actions, strict=True)]
+    begins = np.concatenate([[0], np.cumsum(sizes)])
+    rows, cols, data, line = [], [], [], 0
+    for t, count in enumerate(tree.actions):  # the decisions of a context share what leads to it
+        number = len(tree.contexts[t])
+        rows.append(np.repeat(np.arange(line, line + number), count))
+        cols.append(np.arange(begins[t], begins[t + 1]))
+        data.append(np.ones(sizes[t]))
+        if t:
+            rows.append(np.arange(line, line + number))
+            cols.append(begins[t - 1] + tree.parent[t])
+            data.append(-np.ones(number))
+        line += number
+    leaves = tree.nature()[-1].repeat(tree.actions[-1])[:, None] * tree.features
+    leaves = np.where(np.abs(leaves) > SMALL * np.abs(leaves).max(), leaves, 0.0)
+    for feature in range(leaves.shape[1]):  # and the expected features are those of the policy
+        rows.append(np.full(sizes[-1], line + feature))
+        cols.append(np.arange(begins[-2], begins[-1]))
+        data.append(leaves[:, feature])
+    where = (np.concatenate(rows), np.concatenate(cols))
+    equal: Any = coo_array((np.concatenate(data), where), shape=(line + leaves.shape[1], len(taken_already))).tocsr()
+    search: Any = linprog
+    # A change may be scaled down, so what is 0 may get small bounds, a share for each action: then one programme finds
+    # many entries at once and not only the few that an unbounded one would favour.
+    share = np.concatenate(
+        [np.full(size, 0.5 / part) for size, part in zip(sizes, np.cumprod(tree.actions), strict=True)]
+    )
+    found, bounds = taken_already.copy(), np.stack([np.zeros(len(share)), share], axis=1)
+    bounds[taken_already] = -1.0, 1.0
+    while not found.all():
+        for method in ("highs", "highs-ipm"):  # where one meets with rounding errors the other may not
+            answer = search(
+                np.where(found, 0.0, -0.5 / share),
+                A_eq=equal,
+                b_eq=np.zeros(equal.shape[0]),
+                bounds=bounds,
+                method=method,
+                options={"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9},
+            )
+            if answer.status == 0:
+                break
+        else:
+            raise RuntimeError(f"the linear programme for the possible actions must have a solution: {answer.message}")
+        new = ~found & (answer.x > _IMPOSSIBLE)
+        if not new.any():
+            break
+        found |= new
+    return found

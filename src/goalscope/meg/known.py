@@ -1,0 +1,201 @@
+"""MEG with respect to a known utility: of a policy, of an expected utility, or from sampled returns."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.meg.curve import Directedness, RationalityCurve
+from goalscope.planning import TabularMDP
+from goalscope.shapes import check_finite, check_shape
+from goalscope.stats.exact import agreement_bounds, check_confidence
+
+Array = npt.NDArray[np.float64]
+
+_FAR = 8.0  # standard errors beyond the attainable that are taken for another unit, not for luck
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KnownMEG:
+    """Maximum-entropy goal-directedness of one agent in one world, utility known.
+
+    Attributes:
+        value: MEG in nats, >= 0; unsigned, so an agent that avoids utility scores as one that seeks it.
+        signed: the same with the sign of ``utility`` less ``uniform_utility``.
+        beta: best rationality in nats per unit of utility; below 0 for agents that avoid it, infinite at both ends.
+        utility: expected utility of the policy, or the mean return (moved to the attainable range, see ``note``).
+        uniform_utility, lowest_utility, highest_utility: expected utility of the uniform policy and of the ends.
+        bound: W*(highest_utility) in nats, the tight bound of this world for agents that seek the utility.
+        bound_lowest: the same for agents that avoid it.
+        reachable_bound: log A times the number of decisions that can change anything.
+        naive_bound: n log A.
+        n: number of sampled returns, 0 where the utility was exact.
+        low, high: interval of ``value``, NaN where there is none.
+        signed_low, signed_high: interval of ``signed``.
+        confidence: nominal coverage.
+        method: how the interval was found.
+        bias: about how far ``value`` lies too high because a supremum was fitted to a mean of n returns; nats. NaN
+            without returns or at an infinite beta.
+        note: what a reader must know beside the figure, "" for nothing.
+        curve: the world's rationality curve.
+    """
+
+    value: float
+    signed: float
+    beta: float
+    utility: float
+    uniform_utility: float
+    lowest_utility: float
+    highest_utility: float
+    bound: float
+    bound_lowest: float
+    reachable_bound: float
+    naive_bound: float
+    n: int = 0
+    low: float = math.nan
+    high: float = math.nan
+    signed_low: float = math.nan
+    signed_high: float = math.nan
+    confidence: float = 0.95
+    method: str = "exact"
+    bias: float = math.nan
+    note: str = ""
+    curve: RationalityCurve = field(repr=False)
+
+    @property
+    def share(self) -> float:
+        """``value`` as a share of the tight bound on its side; 0 in a world where nothing can be shown."""
+        bound = self.bound if self.beta >= 0 else self.bound_lowest
+        return self.value / bound if bound > 0 else 0.0
+
+    def policy(self) -> Array:
+        """Return the soft-optimal policy that predicts the agent best, ``[n, S, A]``."""
+        return self.curve.policy(self.beta)
+
+
+def meg_known(
+    mdp: TabularMDP | RationalityCurve,
+    policy: npt.NDArray[Any] | None = None,
+    returns: npt.ArrayLike | None = None,
+    *,
+    mean_return: float | None = None,
+    confidence: float = 0.95,
+) -> KnownMEG:
+    """Return the MEG of an agent with respect to the utility of a world.
+
+    MEG depends on a policy through its expected utility alone, so a policy, that utility, or a sample of returns will
+    do, and they may come from an agent with memory.
+
+    Args:
+        mdp: the world, or its `RationalityCurve` where several policies are measured in it.
+        policy: ``[S, A]`` or, by time, ``[n, S, A]`` action probabilities.
+        returns: ``[N]`` utilities of whole sampled episodes (all n decisions, terminal utility included).
+        mean_return: an exact expected utility.
+        confidence: nominal coverage of the interval that ``returns`` give.
+
+    Raises:
+        ValueError: not exactly one of policy, returns and mean_return; a policy that is none; a utility that no policy
+            attains.
+
+    Source: MacDermott et al. (2024), definition 3.2, theorem 5.1 and algorithm 1.
+    """
+    curve = mdp if isinstance(mdp, RationalityCurve) else RationalityCurve(mdp)
+    given = [name for name, value in zip(_WAYS, (policy, returns, mean_return), strict=True) if value is not None]
+    if len(given) != 1:
+        raise ValueError(f"meg_known must be given exactly one of {', '.join(_WAYS)}, got {', '.join(given) or 'none'}")
+    check_confidence(confidence)
+    if policy is not None:
+        return _record(curve, curve.meg_of(policy), confidence=confidence)
+    if mean_return is not None:
+        return _record(curve, curve.meg(float(mean_return)), confidence=confidence)
+    return _from_returns(curve, returns, confidence)
+
+
+_WAYS = ("policy", "returns", "mean_return")
+
+
+def _record(curve: RationalityCurve, found: Directedness, **rest: Any) -> KnownMEG:
+    return KnownMEG(
+        value=found.value,
+        signed=found.signed,
+        beta=found.beta,
+        utility=found.utility,
+        uniform_utility=curve.uniform,
+        lowest_utility=curve.lowest,
+        highest_utility=curve.highest,
+        bound=curve.bound,
+        bound_lowest=curve.bound_lowest,
+        reachable_bound=curve.reachable_bound,
+        naive_bound=curve.naive_bound,
+        curve=curve,
+        **rest,
+    )
+
+
+def _from_returns(curve: RationalityCurve, returns: npt.ArrayLike | None, confidence: float) -> KnownMEG:
+    sample = np.asarray(returns)
+    if sample.dtype.kind not in "iuf":
+        raise ValueError(f"returns must be an array of real numbers, got {sample.dtype} {list(sample.shape)}")
+    sample = sample.astype(np.float64)
+    count = check_shape("returns", sample, "N")["N"]
+    check_finite("returns", sample)
+    if count == 0:
+        raise ValueError("returns must hold at least one episode, got none")
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, spread = float(sample.mean()), float(sample.std(ddof=1)) if count > 1 else math.nan
+    if not math.isfinite(mean):
+        raise ValueError("returns must have a finite mean, got an overflow: divide utilities and returns by a constant")
+    slack = 1e-9 * max(curve.span, abs(curve.highest), abs(curve.lowest))
+    error = spread / math.sqrt(count) if count > 1 else math.inf
+    beyond = max(mean - curve.highest, curve.lowest - mean)
+    if beyond > slack + _FAR * error:
+        raise ValueError(
+            f"returns must be utilities of whole episodes, with an expectation from {curve.lowest:.12g} to "
+            f"{curve.highest:.12g} in this world, got a mean of {mean:.12g} over {count}: check their unit, the "
+            f"horizon ({curve.mdp.horizon} decisions) and the terminal utility"
+        )
+    moved = min(max(mean, curve.lowest), curve.highest)
+    found = curve.meg(moved)
+    notes = ["mean return beyond what is attainable, moved to the end"] if beyond > slack else []
+    ends, method = _mean_ends(curve, mean, spread, count, confidence)
+    if ends is None:
+        notes.append("one return: undefined interval" if count == 1 else "no policy changes the utility")
+        return _record(curve, found, n=count, confidence=confidence, method="none", note="; ".join(notes))
+    low, high = (curve.meg(min(max(end, curve.lowest), curve.highest)) for end in ends)
+    covers = ends[0] <= curve.uniform <= ends[1]
+    bias = math.nan
+    if math.isfinite(found.beta):
+        curvature = curve.at(found.beta).curvature
+        bias = spread**2 / (2 * count * curvature) if curvature > 0 else math.nan
+    return _record(
+        curve,
+        found,
+        n=count,
+        low=min(0.0 if covers else min(low.value, high.value), found.value),
+        high=max(low.value, high.value, found.value),
+        signed_low=min(low.signed, found.signed),
+        signed_high=max(high.signed, found.signed),
+        confidence=confidence,
+        method=method,
+        bias=bias,
+        note="; ".join(notes),
+    )
+
+
+def _mean_ends(
+    curve: RationalityCurve, mean: float, spread: float, count: int, confidence: float
+) -> tuple[tuple[float, float] | None, str]:
+    """Return the interval of the mean return, None where there is none, and the method."""
+    if count < 2 or curve.span == 0:
+        return None, "none"
+    if spread <= 1e-12 * max(abs(mean), curve.span):
+        # All returns agree. The spread says nothing then; the share of episodes that may differ is bounded exactly.
+        inside = min(max(mean, curve.lowest), curve.highest)
+        ends = agreement_bounds(inside, count, (curve.lowest, curve.highest), confidence)
+        return ends, "exact bound of agreement of the mean return, through W*"
+    from scipy.special import stdtrit
+
+    reach = float(stdtrit(count - 1, (1 + confidence) / 2)) * spread / math.sqrt(count)
+    return (mean - reach, mean + reach), "t of the mean return, through W*"

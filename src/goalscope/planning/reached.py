@@ -1,0 +1,179 @@
+"""The part of a decision process that its start can reach, laid out for backups that run over many columns at once.
+
+States that nothing reaches can hold any number without a say in the result, and most processes have one successor for
+each action or few. Arrays here are action-major, ``[A, K]`` over the K states that are kept, so that sums over actions
+run along contiguous memory.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.planning.mdp import TabularMDP
+from goalscope.shapes import check_distributions, check_shape
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.int64]
+
+_SPARSE_BELOW = 0.2  # share of possible transitions below which a sparse product is faster than a dense one
+_SMALL = 48  # states up to which a dense product is the fastest whatever the share, and threads would only wait
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReachedProcess:
+    """A decision process restricted to the states that can be reached within its horizon.
+
+    Attributes:
+        kept: ``[K]`` number of each kept state in the process.
+        decided: ``[K]`` which of them can be reached while a decision is still to be taken.
+        table: ``[A * K]`` int64 successors of a deterministic process; else chances ``[A * K, K]``, dense or sparse.
+        reward: ``[A, K]`` expected utility of one decision; that of states which only the last
+            decision can reach has no meaning.
+        final: ``[K]`` terminal utility.
+        start: ``[K]`` chances of the first state.
+        horizon: number of decisions.
+        states: number of states of the whole process.
+    """
+
+    kept: Index
+    decided: npt.NDArray[np.bool_]
+    table: Union[npt.NDArray[Any], "csr_array"]
+    reward: Array
+    final: Array
+    start: Array
+    horizon: int
+    states: int
+
+    @property
+    def actions(self) -> int:
+        """Number of actions A."""
+        return int(self.reward.shape[0])
+
+    def expect(self, columns: Array) -> Array:
+        """Return the expected value of the next state, ``[C, A, K]``, for C columns of state values ``[C, K]``."""
+        shape = (len(columns), *self.reward.shape)
+        if not isinstance(self.table, np.ndarray):
+            return np.ascontiguousarray(np.asarray(self.table @ columns.T).T).reshape(shape)
+        if self.table.ndim == 1:
+            return columns.take(self.table, axis=1).reshape(shape)
+        if len(self.kept) <= _SMALL:
+            few: Array = np.einsum("ck,jk->cj", columns, self.table)
+            return few.reshape(shape)
+        product: Array = columns @ self.table.T
+        return product.reshape(shape)
+
+    def flow(self, mass: Array) -> Array:
+        """Return the distribution of the next state, ``[K]``, from the chance of each action and state ``[A, K]``."""
+        flat = mass.reshape(-1)
+        if not isinstance(self.table, np.ndarray):
+            return np.asarray(self.table.T @ flat, dtype=np.float64)
+        if self.table.ndim == 1:
+            counted = np.bincount(self.table, weights=flat, minlength=len(self.kept))
+            return counted.astype(np.float64, copy=False)
+        if len(self.kept) <= _SMALL:
+            few: Array = np.einsum("j,jk->k", flat, self.table)
+            return few
+        product: Array = flat @ self.table
+        return product
+
+    def policy(self, policy: npt.NDArray[Any]) -> Array:
+        """Return a policy over the kept states, ``[n, A, K]`` or ``[1, A, K]`` for all times, its sums exactly 1.
+
+        Args:
+            policy: ``[S, A]`` or, by time, ``[n, S, A]`` action probabilities.
+
+        Raises:
+            ValueError: the policy has another shape or is no distribution.
+        """
+        chances = np.asarray(policy)
+        if chances.dtype.kind not in "iufb":
+            raise ValueError(f"policy must be an array of real numbers, got {chances.dtype} {list(chances.shape)}")
+        chances = chances.astype(np.float64, copy=False)
+        sizes = {"n": self.horizon, "S": self.states, "A": self.actions}
+        check_shape("policy", chances, "n S A" if chances.ndim == 3 else "S A", sizes)
+        check_distributions("policy", chances)
+        by_time = chances[None] if chances.ndim == 2 else chances
+        kept = np.ascontiguousarray(by_time[:, self.kept].transpose(0, 2, 1))
+        kept /= kept.sum(axis=1, keepdims=True)
+        return kept
+
+
+def reached_process(mdp: TabularMDP) -> ReachedProcess:
+    """Restrict a process to what its start can reach, in the form that is the fastest to back up.
+
+    A process in which every action turns out to have one outcome becomes a deterministic one, whatever form it was
+    given in; chances are divided by their sum, which may be off by the tolerance of `TabularMDP`.
+    """
+    kept, decided = _reachable(mdp)
+    states, actions, count = mdp.states, mdp.actions, len(kept)
+    reward = np.ascontiguousarray(mdp.reward[kept].T)
+    start = mdp.start[kept]
+    reward[:, ~decided] = reward[0, int(start.argmax())]  # no decision is taken there: any number that occurs anyway
+    return ReachedProcess(
+        kept=kept,
+        decided=decided,
+        table=_table(mdp, kept, states, actions, count),
+        reward=reward,
+        final=mdp.final[kept],
+        start=start / start.sum(),
+        horizon=mdp.horizon,
+        states=states,
+    )
+
+
+def _reachable(mdp: TabularMDP) -> tuple[Index, npt.NDArray[np.bool_]]:
+    """Return the states that can be reached, and which of them while a decision is still to be taken."""
+    seen = mdp.start > 0
+    decided = seen
+    fresh = np.flatnonzero(seen)
+    for _ in range(mdp.horizon):
+        decided = seen.copy()
+        after = np.unique(_successors(mdp, fresh))
+        fresh = after[~seen[after]]
+        if not len(fresh):
+            break
+        seen[fresh] = True
+    kept = np.flatnonzero(seen)
+    return kept, decided[kept]
+
+
+def _successors(mdp: TabularMDP, states: Index) -> Index:
+    table = mdp.transitions
+    if not isinstance(table, np.ndarray):
+        rows = (states[:, None] * mdp.actions + np.arange(mdp.actions)).reshape(-1)
+        part = table[rows]
+        return np.asarray(part.indices[part.data > 0], dtype=np.int64)
+    if table.ndim == 2:
+        return np.asarray(table[states].reshape(-1), dtype=np.int64)
+    return np.flatnonzero((table[states] > 0).any(axis=(0, 1)))
+
+
+def _table(mdp: TabularMDP, kept: Index, states: int, actions: int, count: int) -> Any:
+    table = mdp.transitions
+    if isinstance(table, np.ndarray) and table.ndim == 2:
+        number = np.zeros(states, dtype=np.int64)  # successors after the last decision may lie outside: any will do
+        number[kept] = np.arange(count)
+        return number[table[kept].T.reshape(-1)]
+    from scipy.sparse import csr_array
+
+    if isinstance(table, np.ndarray):
+        dense = np.ascontiguousarray(table[np.ix_(kept, np.arange(actions), kept)].transpose(1, 0, 2))
+        matrix = csr_array(dense.reshape(actions * count, count))
+    else:
+        rows = (kept[None, :] * actions + np.arange(actions)[:, None]).reshape(-1)
+        matrix = csr_array(table[rows][:, kept])
+        matrix.eliminate_zeros()
+    sums = np.asarray(matrix.sum(axis=1)).reshape(-1)
+    entries = np.diff(matrix.indptr)
+    if (entries == 1).all():
+        return matrix.indices.astype(np.int64)
+    scale = np.where(sums > 0, 1 / np.where(sums > 0, sums, 1.0), 0.0)
+    matrix.data = matrix.data * np.repeat(scale, entries)
+    if count <= _SMALL or matrix.nnz >= _SPARSE_BELOW * actions * count * count:
+        return matrix.toarray()
+    return matrix

@@ -1,0 +1,231 @@
+"""Soft backups: the entropy-weighted solution of a decision process at any rationality, infinite ones included.
+
+For a rationality b (in nats per unit of utility), over A actions and n decisions:
+
+    q_t(s, a) = b R(s, a) + E[W_{t+1}],   W_t(s) = log mean_a exp q_t(s, a),   pi_t(a | s) = exp(q_t - W_t) / A
+
+The mean, not the sum, makes b = 0 regular. Inside, utility is replaced by the advantage of each action over the
+uniform policy. That changes no policy, and W only by b times the expected utility of the uniform policy, but it keeps
+large utilities that nobody can influence out of every difference, and makes decisions without consequence exactly 0.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.planning.mdp import TabularMDP
+from goalscope.planning.reached import ReachedProcess, reached_process
+from goalscope.shapes import check_finite
+
+Array = npt.NDArray[np.float64]
+
+TIES = 1e-9  # actions count as equally good within this share of the range of attainable utility
+_ROUNDING = 1e-12  # advantages below this share of the values that they are differences of are rounding
+_KEEP = 8_000_000  # most numbers of stored advantages; beyond they are computed anew in each pass
+
+
+class SoftProcess:
+    """A decision process prepared for soft backups.
+
+    Inside, utilities are measured from the expected utility of the uniform policy in units of the attainable range.
+
+    Attributes:
+        mdp: the process.
+        reached: the part of it that counts.
+        uniform: expected utility of the uniform policy.
+        span: greatest minus least attainable expected utility; 0 where no policy changes it.
+        low, high: least and greatest attainable expected utility, less ``uniform``, in units of ``span``.
+        bound_low, bound_high: W*(low) and W*(high) in nats, where the rationality is infinite.
+        passes: number of soft backups computed so far.
+    """
+
+    def __init__(self, mdp: TabularMDP) -> None:
+        self.mdp = mdp
+        self.reached = reached_process(mdp)
+        self.passes = 0
+        reward, final, self._unit, shift = _tamed(self.reached)
+        self._reward, self._final = reward, final
+        value, self._stored = self._solve_uniform()
+        start = self.reached.start
+        with np.errstate(over="ignore"):  # utilities near the largest number: a sum may be infinite, never NaN
+            self.uniform = self._unit * (float(start @ value) + shift)
+        ends = self._extremes()
+        inner = ends[0] - ends[1]
+        self.span = self._unit * inner
+        self._scale = 1 / inner if inner > 0 else 0.0
+        if not np.isfinite(self._scale):
+            self._scale, self.span = 0.0, 0.0
+        self.high, self.low = (end * self._scale for end in ends)
+        self.bound_high, self.bound_low = self._bounds()
+
+    # -- one backward pass ---------------------------------------------------------------------------------------
+
+    def backup(self, rationality: npt.ArrayLike) -> tuple[Array, Array, Array]:
+        """Return W, W' and W'' at several finite rationalities, relative to the uniform policy and in unit range.
+
+        Args:
+            rationality: ``[B]`` rationalities in nats per unit of ``span``, finite.
+
+        Returns:
+            Three arrays ``[B]``: W(b), its slope (the expected utility of the soft policy) and its curvature.
+        """
+        b = np.atleast_1d(np.asarray(rationality, dtype=np.float64))
+        check_finite("rationality", b)
+        count, actions, states = len(b), self.reached.actions, len(self.reached.kept)
+        self.passes += count
+        if self._scale == 0:
+            zero = np.zeros(count)
+            return zero, zero.copy(), zero.copy()
+        columns = np.zeros((3 * count, states))  # W, its first and its second derivative for each rationality
+        factor = (b * self._scale)[:, None, None]
+        for advantage in self._backward():
+            after = self.reached.expect(columns).reshape(3, count, actions, states)
+            policy, columns = np.empty((count, actions, states)), np.empty((3, count, states))
+            np.multiply(factor, advantage, out=policy)
+            policy += after[0]
+            peak = policy.max(axis=1)
+            policy -= peak[:, None]
+            np.exp(policy, out=policy)
+            total = policy.sum(axis=1)
+            policy /= total[:, None]
+            np.log(total / actions, out=columns[0])
+            columns[0] += peak
+            slope = after[1]
+            slope += self._scale * advantage
+            np.einsum("bas,bas->bs", policy, slope, out=columns[1])
+            slope -= columns[1][:, None]
+            np.square(slope, out=slope)
+            slope += after[2]
+            np.einsum("bas,bas->bs", policy, slope, out=columns[2])
+            columns = columns.reshape(3 * count, states)
+        ends = columns.reshape(3, count, states) @ self.reached.start
+        return ends[0], ends[1], ends[2]
+
+    def soft_policy(self, rationality: float) -> Array:
+        """Return the soft-optimal policy of each time, ``[n, S, A]``; uniform in states where nothing is decided.
+
+        Args:
+            rationality: in nats per unit of ``span``; infinities give the limit policies.
+        """
+        n, states, actions = self.mdp.horizon, self.mdp.states, self.mdp.actions
+        policy = np.full((n, states, actions), 1 / actions)
+        decided = self.reached.decided
+        for t, chances in zip(reversed(range(n)), self._policies(rationality), strict=True):
+            policy[t, self.reached.kept[decided]] = chances[:, decided].T
+        return policy
+
+    def relative_utility(self, policy: npt.NDArray[Any]) -> float:
+        """Return the expected utility of a policy less that of the uniform one, in units of ``span``.
+
+        Args:
+            policy: ``[S, A]`` or, by time, ``[n, S, A]`` action probabilities.
+
+        Raises:
+            ValueError: the policy has another shape or is no distribution.
+        """
+        by_time = self.reached.policy(policy)
+        value = np.zeros((1, len(self.reached.kept)))
+        for t, advantage in zip(reversed(range(self.mdp.horizon)), self._backward(), strict=True):
+            after = self.reached.expect(value)[0]
+            after += advantage
+            value = np.einsum("as,as->s", by_time[t if len(by_time) > 1 else 0], after)[None]
+        found = float(value[0] @ self.reached.start) * self._scale
+        return min(max(found, self.low), self.high)  # beyond only by rounding
+
+    # -- passes --------------------------------------------------------------------------------------------------
+
+    def _solve_uniform(self) -> tuple[Array, Array | None]:
+        """Return ``[K]`` first values of the uniform policy, and all advantages where they are few enough to keep."""
+        n, (actions, states) = self.mdp.horizon, self._reward.shape
+        stored = np.empty((n, actions, states)) if n * actions * states <= _KEEP else None
+        value = self._final
+        for t in reversed(range(n)):
+            after = self._reward + self.reached.expect(value[None])[0]
+            value = after.mean(axis=0)
+            if stored is not None:
+                stored[t] = _advantage(after, value)
+        return value, stored
+
+    def _backward(self) -> Iterator[Array]:
+        """Yield ``[A, K]``, the advantage of each action over the uniform policy, from the last decision on."""
+        if self._stored is not None:
+            yield from self._stored[::-1]
+            return
+        value = self._final
+        for _ in range(self.mdp.horizon):
+            after = self._reward + self.reached.expect(value[None])[0]
+            value = after.mean(axis=0)
+            yield _advantage(after, value)
+
+    def _extremes(self) -> tuple[float, float]:
+        """Return the greatest and the least attainable utility relative to the uniform policy, in inner units."""
+        ends = np.zeros((2, len(self.reached.kept)))
+        for advantage in self._backward():
+            after = self.reached.expect(ends)
+            after += advantage
+            ends = np.stack([after[0].max(axis=0), after[1].min(axis=0)])
+        high, low = (float(end @ self.reached.start) for end in ends)
+        return high, low
+
+    def _limits(self) -> Iterator[tuple[Array, Array]]:
+        """Yield the weights ``[2, A, K]`` of the limit policies (best, worst) and ``[2, K]`` their c, backwards."""
+        actions, states = self._reward.shape
+        columns = np.zeros((4, states))  # greatest and least utility to come, and c of each
+        for advantage in self._backward():
+            after = self.reached.expect(columns)
+            action_values = self._scale * advantage + after[:2]
+            best = np.stack([action_values[0].max(axis=0), action_values[1].min(axis=0)])
+            optimal = np.abs(action_values - best[:, None]) <= TIES
+            peak = np.where(optimal, after[2:], -np.inf).max(axis=1)
+            weights = np.where(optimal, np.exp(after[2:] - peak[:, None]), 0.0)
+            total = weights.sum(axis=1)
+            columns = np.concatenate([best, np.log(total / actions) + peak])
+            yield weights / total[:, None], columns[2:]
+
+    def _bounds(self) -> tuple[float, float]:
+        if self._scale == 0:
+            return 0.0, 0.0
+        for _, ends in self._limits():
+            last = ends
+        best, worst = (max(0.0, -float(end @ self.reached.start)) for end in last)
+        return best, worst
+
+    def _policies(self, rationality: float) -> Iterator[Array]:
+        """Yield ``[A, K]`` the soft policy from the last decision to the first."""
+        if np.isnan(rationality):
+            raise ValueError("rationality must be a number, got NaN")
+        if np.isinf(rationality) and self._scale > 0:
+            for weights, _ in self._limits():
+                yield weights[0 if rationality > 0 else 1]
+            return
+        factor = rationality * self._scale if self._scale > 0 else 0.0
+        values = np.zeros((1, len(self.reached.kept)))
+        for advantage in self._backward():
+            q = factor * advantage + self.reached.expect(values)[0]
+            peak = q.max(axis=0)
+            weights = np.exp(q - peak)
+            total = weights.sum(axis=0)
+            values = (np.log(total / len(weights)) + peak)[None]
+            yield weights / total
+
+
+def _advantage(after: Array, value: Array) -> Array:
+    """Return action values less their mean; what is left of equal values by rounding becomes exactly 0."""
+    advantage = after - value
+    size = np.abs(advantage).max(axis=0)
+    advantage[:, size <= _ROUNDING * np.abs(after).max(axis=0)] = 0.0
+    return advantage
+
+
+def _tamed(reached: ReachedProcess) -> tuple[Array, Array, float, float]:
+    """Return reward and final utility in units of their greatest size and centred, that unit, what centring took."""
+    # A power of two and an occurring value: both leave differences of utilities exact.
+    unit = 2.0 ** math.frexp(max(float(np.abs(reached.reward).max()), float(np.abs(reached.final).max())))[1] / 2
+    if unit == 0:
+        return reached.reward, reached.final, 1.0, 0.0
+    reward, final = reached.reward / unit, reached.final / unit
+    each, last = (float(np.median(part.reshape(-1)[: part.size - 1 + part.size % 2])) for part in (reward, final))
+    return reward - each, final - last, unit, each * reached.horizon + last

@@ -1,0 +1,27 @@
+"""The examples in the pages on causal models and on Cliff World run and print what stands beside them."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+PRINTED = re.compile(r"^ *print\(.*\)  # (.+)$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["meg-causal.md", "cliff-world.md"])
+def test_examples_print_what_the_page_says(name: str) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(encoding="utf-8"), re.DOTALL)
+    names: dict[str, object] = {}
+    assert len(blocks) >= 2
+    checked = 0
+    for block in blocks:
+        shown = io.StringIO()
+        with contextlib.redirect_stdout(shown):
+            exec(compile(block, name, "exec"), names)
+        expected = [line for found in PRINTED.findall(block) for line in found.split(" | ")]
+        assert shown.getvalue().splitlines() == expected
+        checked += len(expected)
+    assert checked >= 4
