@@ -1,0 +1,286 @@
+"""Nine agents for task worlds whose behaviour is known: what the errors of exploration and exploitation are checked on.
+
+Eight of them act on their `Memory` alone; `Oracle` is built for one map and knows it. None keeps a state of its own.
+Ties go to what was seen first, then to the order of `Action`. An agent that has nothing left to do walks at random.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from goalscope.agents.agent import Turn
+from goalscope.agents.task_agent import TaskObservation
+from goalscope.planning.tasks import plan_task
+from goalscope.worlds.grid import Action
+from goalscope.worlds.tasks.coordinates import Cell
+from goalscope.worlds.tasks.memory import Memory
+from goalscope.worlds.tasks.taskmap import TaskMap
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedTaskAgent(ABC):
+    """An agent of task worlds that follows a rule.
+
+    Attributes:
+        name: short name, as tables show it; made from the kind and its parameters where none is given.
+    """
+
+    kind: ClassVar[str]
+    version: ClassVar[int] = 1
+    """Number of the behaviour: raised whenever the same parameters come to mean other actions."""
+    journalled: ClassVar[bool] = False
+
+    name: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            given = ", ".join(str(value) for value in self._parameters().values())
+            object.__setattr__(self, "name", f"{self.kind}({given})" if given else self.kind)
+
+    @abstractmethod
+    def choose(self, observation: TaskObservation) -> Action | None:
+        """Return the move of the rule, None where the rule knows of nothing to do."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return kind, version and parameters."""
+        return {"kind": f"task-{self.kind}", "version": self.version, **self._parameters()}
+
+    def act(self, observations: Sequence[TaskObservation]) -> list[Turn]:
+        """Return the rule's move for each observation, a random one where it knows of nothing to do."""
+        turns = []
+        for observation in observations:
+            action = self.choose(observation)
+            turns.append(Turn(action=_random(observation) if action is None else action))
+        return turns
+
+    def _parameters(self) -> dict[str, Any]:
+        return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "name"}
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle(ScriptedTaskAgent):
+    """Knows the whole map and walks a shortest successful walk: the bound on steps, no bound on errors.
+
+    Args:
+        task_map: the map that it knows; it acts on this map only.
+    """
+
+    kind: ClassVar[str] = "oracle"
+    task_map: TaskMap
+
+    def choose(self, observation: TaskObservation) -> Action | None:
+        """Return the next move of the plan."""
+        actions = plan_task(self.task_map).actions
+        return actions[observation.step] if observation.step < len(actions) else None
+
+    def _parameters(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Greedy(ScriptedTaskAgent):
+    """Uses what it knows at once: to the goal where it is pending, else to the nearest pending node, else to new cells.
+
+    Each of its walks is a shortest one to a target, so its errors are exactly 0.
+    """
+
+    kind: ClassVar[str] = "greedy"
+
+    def choose(self, observation: TaskObservation) -> Action | None:
+        """Return the first move to the nearest cell of what it wants."""
+        return greedy(observation.memory)
+
+
+@dataclass(frozen=True, slots=True)
+class ExploreFirst(ScriptedTaskAgent):
+    """Goes to the goal where it is pending; else to the nearest new cell while there is one; else to a pending node.
+
+    Each of its walks is a shortest one to a target, so its errors are exactly 0.
+    """
+
+    kind: ClassVar[str] = "explore-first"
+
+    def choose(self, observation: TaskObservation) -> Action | None:
+        """Return the first move to the nearest cell of what it wants."""
+        memory = observation.memory
+        pending, goal = memory.pending, memory.goal
+        if goal is not None and goal in pending:
+            return towards(memory, {pending[goal]})
+        return towards(memory, memory.frontier or set(pending.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class DepthFirst(ScriptedTaskAgent):
+    """Enters a new cell beside it, else goes back the way it came; once back at the start it acts as `Greedy` does.
+
+    It goes to the goal where it is pending.
+    """
+
+    kind: ClassVar[str] = "depth-first"
+
+    def choose(self, observation: TaskObservation) -> Action | None:
+        """Return the first open direction to a new cell, else the way back."""
+        memory = observation.memory
+        goal, here = memory.goal, memory.position
+        if here is None or not memory.frontier or goal in memory.pending:
+            return greedy(memory)
+        for action in memory.available:
+            if _beside(memory, here, action) in memory.frontier:
+                return action
+        back = memory.entered_from.get(here)
+        if back is None:
+            return greedy(memory)
+        return next(action for action in memory.available if _beside(memory, here, action) == back)
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyGreedy(ScriptedTaskAgent):
+    """Takes a random open direction with probability epsilon, else acts as `Greedy` does.
+
+    Args:
+        epsilon: probability of a random move, in [0, 1].
+    """
+
+    kind: ClassVar[str] = "noisy-greedy"
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.epsilon, int | float | np.floating) and not isinstance(self.epsilon, bool)
+        if not number or not 0 <= self.epsilon <= 1:
+            raise ValueError(f"epsilon must be a probability from 0 to 1, got {self.epsilon!r}")
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        ScriptedTaskAgent.__post_init__(self)
+
+    def choose(self, observation: TaskObservation) -> Action | None:
+        """Return None, which stands for a random move, with probability epsilon."""
+        return None if observation.uniform("noise") < self.epsilon else greedy(observation.memory)
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierOnly(ScriptedTaskAgent):
+    """Goes to the nearest new cell and never back to a node on purpose: explores without using what it knows."""
+
+    kind: ClassVar[str] = "frontier-only"
+
+    def choose(self, observation: TaskObservation) -> Action | None:
+        """Return the first move to the nearest new cell."""
+        return towards(observation.memory, observation.memory.frontier)
+
+
+@dataclass(frozen=True, slots=True)
+class ShortMemory(ScriptedTaskAgent):
+    """Acts as `Greedy` does on its last reports only: what it saw before is new to it again.
+
+    Args:
+        span: reports that it remembers, >= 1.
+    """
+
+    kind: ClassVar[str] = "short-memory"
+    span: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.span, bool) or not isinstance(self.span, int | np.integer) or self.span < 1:
+            raise ValueError(f"span must be a whole number of reports >= 1, got {self.span!r}")
+        object.__setattr__(self, "span", int(self.span))
+        ScriptedTaskAgent.__post_init__(self)
+
+    def choose(self, observation: TaskObservation) -> Action | None:
+        """Return the move of a greedy agent that has just woken up `span` reports ago."""
+        return greedy(observation.memory.recent(self.span))
+
+
+@dataclass(frozen=True, slots=True)
+class RandomWalk(ScriptedTaskAgent):
+    """Takes each open direction with equal probability."""
+
+    kind: ClassVar[str] = "random-walk"
+
+    def choose(self, observation: TaskObservation) -> Action | None:
+        """Return None, which stands for a random move."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Oscillator(ScriptedTaskAgent):
+    """Steps from the start in the first open direction and back, for ever."""
+
+    kind: ClassVar[str] = "oscillator"
+
+    def choose(self, observation: TaskObservation) -> Action | None:
+        """Return the way back to the cell it came from, or the first open direction."""
+        memory = observation.memory
+        here = memory.position
+        back = None if here is None else memory.entered_from.get(here)
+        for action in memory.available:
+            if here is not None and back is not None and _beside(memory, here, action) == back:
+                return action
+        return memory.available[0]
+
+
+TASK_SCRIPTED: dict[str, type[ScriptedTaskAgent]] = {
+    agent.kind: agent
+    for agent in (
+        Oracle,
+        Greedy,
+        ExploreFirst,
+        DepthFirst,
+        NoisyGreedy,
+        FrontierOnly,
+        ShortMemory,
+        RandomWalk,
+        Oscillator,
+    )
+}
+"""The scripted agents of task worlds by kind."""
+
+
+def greedy(memory: Memory) -> Action | None:
+    """Return the first move of a shortest way to the goal where it is pending, else to a pending node or a new cell.
+
+    None where there is nothing of the kind.
+    """
+    pending, goal = memory.pending, memory.goal
+    if goal is not None and goal in pending:
+        return towards(memory, {pending[goal]})
+    return towards(memory, set(pending.values()) or memory.frontier)
+
+
+def towards(memory: Memory, aims: Collection[Cell]) -> Action | None:
+    """Return the first move of a shortest way over known cells to the nearest of some cells.
+
+    None where there is none, or where the agent stands on one.
+    """
+    if memory.position is None or not aims or memory.position in aims:
+        return None
+    first: dict[Cell, Action | None] = {memory.position: None}
+    wave = [memory.position]
+    while wave:
+        following = []
+        for here in wave:
+            for action, (right, up) in memory.axes.items():
+                near = (here[0] + right, here[1] + up)
+                if near in first or not memory.known(near):
+                    continue
+                move = first[here]
+                if move is None:
+                    move = action
+                if near in aims:
+                    return move
+                first[near] = move
+                following.append(near)
+        wave = following
+    return None
+
+
+def _beside(memory: Memory, here: Cell, action: Action) -> Cell:
+    right, up = memory.axes[action]
+    return here[0] + right, here[1] + up
+
+
+def _random(observation: TaskObservation) -> Action:
+    """Return one of the open directions, each with equal probability; every cell of a map has at least one."""
+    available = observation.report.available
+    return available[int(observation.uniform("direction") * len(available))]

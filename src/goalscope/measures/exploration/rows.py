@@ -1,0 +1,123 @@
+"""Scored episodes as rows, and the two errors of many episodes: mean over episodes and pooled ratio, with intervals."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from goalscope.measures.exploration.records import Summary
+from goalscope.rows import Row, Rows, Tag
+from goalscope.stats.estimate import Estimate, estimate_mean, estimate_pooled
+
+KINDS = ("exploration", "exploitation")
+
+_SHARES = (0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorEstimate:
+    """One of the two errors over many episodes.
+
+    Attributes:
+        kind: "exploration" or "exploitation".
+        mean: mean over the episodes in which the kind was called for, within each map first; the others are counted in
+            ``mean.undefined``.
+        pooled: all errors over all steps that called for the kind.
+        valid: the pooled ratio over the actions that were moves only.
+        errors, steps: the counts of ``pooled``.
+    """
+
+    kind: str
+    mean: Estimate
+    pooled: Estimate
+    valid: Estimate
+    errors: int
+    steps: int
+
+
+def episode_score_rows(
+    summary: Summary, *, grid_id: str, episode_id: str = "", tags: Mapping[str, Tag] | None = None
+) -> Rows:
+    """Return the rows of one scored episode.
+
+    Args:
+        summary: its summary.
+        grid_id: id of its map, the unit of every interval (`TaskMap.id`).
+        episode_id: content id of the episode.
+        tags: agent, preset, prompt, ...; the graph of distances is added as "distances".
+    """
+    values: list[tuple[str, str, float | int | None]] = []
+    for kind in KINDS:
+        values.append((f"{kind} error", "share", getattr(summary, f"{kind}_error")))
+        values.append((f"{kind} error of valid moves", "share", getattr(summary, f"valid_{kind}_error")))
+        values.append((f"{kind} errors", "steps", getattr(summary, f"{kind}_errors")))
+        values.append((f"{kind} steps", "steps", getattr(summary, f"{kind}_steps")))
+    values += [
+        ("success", "share", int(summary.success)),
+        ("steps", "steps", summary.steps),
+        ("steps of successful episodes", "steps", summary.steps if summary.success else None),
+        ("invalid actions", "steps", summary.invalid_actions),
+        ("detours with the goal pending", "steps", summary.detours),
+        ("progress rate", "share", summary.progress_rate),
+        ("coverage", "share", summary.coverage),
+        ("achieved nodes", "share", summary.achieved_nodes / summary.nodes if summary.nodes else None),
+    ]
+    return Rows.from_rows(
+        Row(
+            measure=name,
+            unit=unit,
+            value=math.nan if value is None else float(value),
+            grid_id=grid_id,
+            episode_id=episode_id,
+            tags={**(tags or {}), "distances": summary.distances},
+        )
+        for name, unit, value in values
+    )
+
+
+def estimate_errors(
+    summaries: Sequence[Summary], grids: Sequence[Any], *, confidence: float = 0.95
+) -> tuple[ErrorEstimate, ErrorEstimate]:
+    """Estimate both errors over many episodes.
+
+    Args:
+        summaries: ``[N]`` summaries of one agent's episodes.
+        grids: ``[N]`` the map of each, the unit of the intervals.
+        confidence: nominal coverage.
+
+    Returns:
+        Exploration and exploitation error.
+
+    Raises:
+        ValueError: sequences of different lengths, or summaries with different graphs of distances.
+    """
+    graphs = {summary.distances for summary in summaries}
+    if len(graphs) > 1:
+        raise ValueError(f"errors that are pooled must share one graph of distances, got {', '.join(sorted(graphs))}")
+    found = []
+    for kind in KINDS:
+        ratios = [getattr(summary, f"{kind}_error") for summary in summaries]
+        names = (kind, f"valid_{kind}")
+        counts = {name: [getattr(summary, f"{name}_errors") for summary in summaries] for name in names}
+        steps = {name: [getattr(summary, f"{name}_steps") for summary in summaries] for name in names}
+        pooled, valid = (
+            estimate_pooled(counts[name], steps[name], grids, unit="share", bounds=_SHARES, confidence=confidence)
+            for name in names
+        )
+        found.append(
+            ErrorEstimate(
+                kind=kind,
+                mean=estimate_mean(
+                    [math.nan if value is None else value for value in ratios],
+                    grids,
+                    unit="share",
+                    bounds=_SHARES,
+                    confidence=confidence,
+                ),
+                pooled=pooled,
+                valid=valid,
+                errors=sum(counts[kind]),
+                steps=sum(steps[kind]),
+            )
+        )
+    return found[0], found[1]

@@ -1,0 +1,82 @@
+"""The coordinates of task maps, and the one place that turns them into rows and columns.
+
+Task maps use ``(x, y)`` with y upwards, as their paper does: up is y + 1, right is x + 1. Grids use ``(row, col)`` with
+row 0 at the top. `Frame` converts; the names and meanings of the four moves agree on both sides.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from goalscope.worlds.grid import Action, Position
+
+Cell = tuple[int, int]
+"""A cell of a task map: (x, y), y upwards."""
+
+MOVES = MappingProxyType({action: (action.delta[1], -action.delta[0]) for action in Action})
+"""Change of (x, y) that each move makes."""
+
+_NAMES = {action.name.lower(): action for action in Action}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """The smallest rectangle around some cells.
+
+    Attributes:
+        left, top: x of its first column, y of its first row.
+        width, height: number of columns W and of rows H.
+    """
+
+    left: int
+    top: int
+    width: int
+    height: int
+
+    @classmethod
+    def around(cls, cells: Iterable[Cell]) -> "Frame":
+        """Return the frame of at least one cell."""
+        xs, ys = zip(*cells, strict=True)
+        return cls(left=min(xs), top=max(ys), width=max(xs) - min(xs) + 1, height=max(ys) - min(ys) + 1)
+
+    def row_col(self, cell: Cell) -> Position:
+        """Return (row, col) of a cell (x, y)."""
+        return self.top - cell[1], cell[0] - self.left
+
+    def cell(self, position: Position) -> Cell:
+        """Return the cell (x, y) at (row, col)."""
+        return position[1] + self.left, self.top - position[0]
+
+
+def check_cell(value: Any, name: str) -> Cell:
+    """Return a cell as two plain integers.
+
+    Raises:
+        ValueError: anything else than a pair of whole numbers below 10**9 in size.
+    """
+    pair = tuple(value) if isinstance(value, list | tuple | np.ndarray) else ()
+    whole = all(isinstance(item, int | np.integer) and not isinstance(item, bool | np.bool_) for item in pair)
+    if len(pair) != 2 or not whole or not all(abs(int(item)) < 10**9 for item in pair):
+        raise ValueError(f"{name} must be [x, y], two whole numbers below 10**9, got {str(value)[:60]!r}")
+    return int(pair[0]), int(pair[1])
+
+
+def read_action(value: Action | str | None) -> Action | None:
+    """Return the move that a recorded action names, None where it names none.
+
+    Args:
+        value: a move, its name in any case ("up", "DOWN"), other text, or None.
+
+    Raises:
+        ValueError: neither a move nor text nor None.
+    """
+    if value is None or isinstance(value, Action):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(
+            f"an action must be one of {', '.join(_NAMES)}, other text or None (a turn without a move), got {value!r}"
+        )
+    return _NAMES.get(value.strip().lower())

@@ -1,0 +1,157 @@
+"""`goalscope score`: every broken line is named with its problem, the rest is scored; nothing else is needed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from goalscope.adapters.problems import Ledger
+from goalscope.adapters.task_log import score_task_log
+from goalscope.agents.task_agent import play
+from goalscope.agents.task_scripted import Greedy, Oscillator
+from goalscope.cli.app import app
+from goalscope.measures.exploration import episode_score_rows, estimate_errors, score_episode
+from goalscope.worlds.tasks import generate_task_map
+
+GOOD: dict[str, Any] = {
+    "cells": [[0, 0], [1, 0], [2, 0], [3, 0]],
+    "start": [1, 0],
+    "goal": "G",
+    "nodes": {"A": {"cell": [0, 0], "options": []}, "G": {"cell": [3, 0], "options": [["A"]]}},
+    "alpha": 3,
+}
+
+
+def broken(**changes: Any) -> dict[str, Any]:
+    return {"map": {**GOOD, **changes}, "actions": ["left"]}
+
+
+A, G = GOOD["nodes"]["A"], GOOD["nodes"]["G"]
+# line -> what must be said about it
+BROKEN: list[tuple[Any, str]] = [
+    (broken(nodes={"A": A, "G": {"cell": [3, 0], "options": [["Z"]]}}), "unknown 'Z'"),
+    (broken(nodes={"A": A, "G": {"cell": [9, 9], "options": [["A"]]}}), "outside of it"),
+    (broken(nodes={"A": A, "G": G, "H": {"cell": [2, 0], "options": [["A"]]}}), "a map has one goal"),
+    (broken(goal=["A", "G"]), "goal must be the name of one node"),
+    (broken(nodes={"A": {"cell": [0, 0], "options": [["G"]]}, "G": G}), "must hold no cycle"),
+    (broken(cells=[[0, 0], [1, 0], [3, 0]]), "connected"),
+    ({"map": GOOD, "actions": ["left", "right", "right", "right", "left"]}, "after action 4 achieved the goal"),
+    ({"map": GOOD, "actions": [None] * 13}, "after action 12 used up the budget"),
+    ({"map": GOOD, "actions": ["left", 3]}, "actions[1]"),
+    ({"map": GOOD, "actions": "left"}, "actions must be a list"),
+    ({"map": GOOD}, "declares a map"),
+    ({"map": "nowhere", "actions": []}, "the name of one on an earlier line"),
+    ({"map": "bad", "actions": []}, "the one that line 2 failed to"),
+    ({"name": "good", "map": GOOD}, "declared once"),
+    ({"map": GOOD, "actions": [], "moves": []}, "unknown key 'moves'"),
+    ({"map": {"cells": []}, "actions": []}, "without start, goal, nodes"),
+    ({"map": GOOD, "actions": [], "tags": {"a": []}}, "tags must be"),
+    ({"map": GOOD, "actions": [], "agent": 3}, "agent must be a text"),
+    ([1, 2], "a line must be an object"),
+    ("{", "valid JSON"),
+]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log.jsonl"
+    lines: list[Any] = [{"name": "good", "map": GOOD}, {"name": "bad", "map": {**GOOD, "start": [0, 0]}}]
+    for line, _ in BROKEN:
+        lines += [line, {"episode": "fine", "map": "good", "agent": "a", "actions": ["left", "jump", "right"]}]
+    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines) + "\n")
+    return path
+
+
+def test_broken_lines_are_named_and_the_rest_is_scored(log: Path) -> None:
+    ledger = Ledger()
+    scored = list(score_task_log(log, ledger))
+    assert [line.line for line in scored] == [2 * index + 4 for index in range(len(BROKEN))]
+    assert len({line.score.summary for line in scored}) == 1 and scored[0].score.summary.unparsable == 1
+    assert ledger.problem_count == len(BROKEN) + 1 == ledger.counts["lines refused"]
+    assert str(ledger.problems[0]).startswith("log.jsonl: line 2 map: the start [0, 0] must hold no node")
+    for index, (_, words) in enumerate(BROKEN):
+        said = str(ledger.problems[index + 1])
+        assert f"line {2 * index + 3}" in said and words in said
+
+
+def test_the_command_prints_both_tables_and_every_problem(log: Path, tmp_path: Path) -> None:
+    out = tmp_path / "scores.jsonl"
+    result = CliRunner().invoke(app, ["score", str(log), "--out", str(out), "--steps"])
+    assert result.exit_code == 1
+    assert "exploration" in result.stdout and "exploitation" in result.stdout and "unparsable" in result.stdout
+    assert result.stderr.count("problem: log.jsonl: line") == len(BROKEN) + 1
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(lines) == len(BROKEN) and lines[0]["episode"] == "fine" and lines[0]["agent"] == "a"
+    steps = lines[0]["steps"]
+    assert [step["action"] for step in steps] == ["left", None, "right"]
+    assert [step["rejected"] for step in steps] == [None, "unparsable", None]
+    assert steps[0]["achieved"] == "A" and steps[1]["error"] and steps[1]["attribution"] == ["exploration"]
+    assert lines[0]["summary"]["exploration_error"] == pytest.approx(1 / 3)
+    assert lines[0]["summary"]["exploitation_error"] is None
+
+
+def test_scores_of_a_log_equal_scores_in_python(tmp_path: Path) -> None:
+    path, expected, maps = tmp_path / "log.jsonl", [], []
+    with path.open("w") as sink:
+        for seed in range(6):
+            task_map = generate_task_map("medium-small", seed=seed)
+            for agent in (Greedy(), Oscillator()):
+                actions = [action.name for action in play(task_map, agent).actions if action is not None]
+                line = {"map": task_map.to_plain(), "agent": agent.name, "actions": actions, "tags": {"seed": seed}}
+                sink.write(json.dumps(line) + "\n")
+                expected.append((agent.name, score_episode(task_map, actions).summary))
+                maps.append(task_map.id)
+    result = CliRunner().invoke(app, ["score", str(path), "--json"])
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert found["counts"] == {"lines": 12, "episodes": 12} and found["problems"] == []
+    for name in ("greedy", "oscillator"):
+        summaries = [summary for who, summary in expected if who == name]
+        exploration, exploitation = estimate_errors(summaries, maps[::2])
+        group = found["agents"][name]
+        assert group["exploration_error"]["errors"] == exploration.errors
+        assert group["exploration_error"]["pooled"]["value"] == pytest.approx(exploration.pooled.value)
+        assert group["exploration_error"]["mean"]["value"] == pytest.approx(exploration.mean.value)
+        assert group["exploitation_error"]["steps"] == exploitation.steps
+    assert found["agents"]["oscillator"]["exploitation_error"]["mean"]["value"] is None
+    assert found["agents"]["greedy"]["exploration_error"]["errors"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--distances", "crow"], "--distances must be one of"),
+        (["--steps"], "--steps must be given together with --out"),
+        (["--out", "SAME"], "--out must be another file"),
+    ],
+)
+def test_wrong_options_are_refused(log: Path, arguments: list[str], words: str) -> None:
+    given = [str(log) if item == "SAME" else item for item in arguments]
+    result = CliRunner().invoke(app, ["score", str(log), *given])
+    assert result.exit_code == 2 and words in result.stderr
+    assert log.read_text()
+
+
+def test_files_that_hold_no_log(tmp_path: Path) -> None:
+    assert CliRunner().invoke(app, ["score", str(tmp_path / "none.jsonl")]).exit_code == 2
+    for name, content in (("empty", b""), ("binary", b"\x00\x01"), ("wide", b"\xff\xfe{\x00")):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_bytes(content)
+        result = CliRunner().invoke(app, ["score", str(path)])
+        assert result.exit_code == 1 and "problem:" in result.stderr, name
+
+
+def test_rows_carry_both_errors_and_their_counts() -> None:
+    task_map = generate_task_map("medium-small", seed=0)
+    summary = score_episode(task_map, play(task_map, Oscillator()).actions).summary
+    rows = episode_score_rows(summary, grid_id=task_map.id, episode_id="episode-1", tags={"agent": "oscillator"})
+    assert rows.select(measure="exploration error").value.tolist() == [summary.exploration_error]
+    assert rows.select(measure="exploration errors").value.tolist() == [summary.exploration_errors]
+    missing = rows.select(measure="exploitation error").value
+    assert (missing != missing).all() or summary.exploitation_steps
+    assert set(rows["distances"]) == {"known"} and set(rows["agent"]) == {"oscillator"}
+    other = score_episode(task_map, [], distances="map").summary
+    with pytest.raises(ValueError, match="share one graph of distances"):
+        estimate_errors([summary, other], ["a", "b"])

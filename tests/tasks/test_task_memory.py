@@ -1,0 +1,188 @@
+"""What an agent is told: texts that read back exactly, a memory that equals the world's knowledge, and no leaks."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from literal_tasks import achieved, neighbours, observed, pending, unobserved
+
+from goalscope.agents.task_agent import TaskObservation
+from goalscope.rng import stream
+from goalscope.worlds import Action
+from goalscope.worlds.tasks import (
+    COOKING,
+    PRESETS,
+    RULES,
+    Knowledge,
+    Memory,
+    NodeReport,
+    Report,
+    TaskMap,
+    cooking_map,
+    generate_task_map,
+    memory_from_log,
+    memory_text,
+    parse_report,
+    read_log,
+    report_text,
+    write_log,
+)
+
+MAPS = [generate_task_map(preset, seed=5) for preset in PRESETS] + [cooking_map(name) for name in COOKING]
+
+ALLOWED = (str, int, float, type(None), tuple, list, dict, Memory, Report, NodeReport, TaskObservation)
+
+
+def wander(task_map: TaskMap, seed: int) -> Iterator[tuple[Knowledge, Memory, list[tuple[int, int]]]]:
+    """Walk at random with invalid turns; yields world, memory and the cells so far at every step."""
+    rng = stream(seed, "wander")
+    knowledge, memory = Knowledge(task_map), Memory()
+    memory.add(knowledge.report())
+    walk = [task_map.start]
+    yield knowledge, memory, walk
+    while knowledge.ending is None:
+        action = None if rng.random() < 0.1 else Action(int(rng.integers(4)))
+        knowledge.move(action)
+        memory.add(knowledge.report(), action)
+        walk.append(knowledge.board.cell(knowledge.position))
+        yield knowledge, memory, walk
+
+
+@pytest.mark.parametrize("number", range(len(MAPS)))
+def test_memory_from_the_text_log_alone_equals_the_worlds_knowledge(number: int) -> None:
+    task_map = MAPS[number]
+    cells = frozenset(task_map.cells)
+    for knowledge, memory, walk in wander(task_map, number):
+        log = write_log(memory.turns)
+        rebuilt = memory_from_log(log)
+        assert set(rebuilt.visited) == observed(walk) == set(knowledge.board.listed(knowledge.observed))
+        assert set(rebuilt.frontier) == unobserved(cells, walk) == set(knowledge.board.listed(knowledge.unobserved))
+        assert set(rebuilt.impassable) == {near for cell in walk for near in neighbours(cell)} - cells
+        assert set(rebuilt.pending) == pending(task_map, walk) == set(knowledge.pending_names)
+        assert set(rebuilt.achieved) == achieved(task_map, walk) == set(knowledge.achieved_names)
+        stood_on = {name for name, node in task_map.nodes.items() if node.cell in walk}
+        assert set(rebuilt.nodes) == stood_on == set(knowledge.discovered_names)
+        for name, (cell, node) in rebuilt.nodes.items():
+            assert (cell, node.options) == (task_map.nodes[name].cell, task_map.nodes[name].options)
+            assert node.children == task_map.children[name]
+        assert rebuilt.goal == (task_map.goal if task_map.goal in stood_on else None)
+        assert rebuilt.position == walk[-1] and rebuilt.available == task_map.available(walk[-1])
+        assert vars(rebuilt) == vars(memory) and memory_text(rebuilt) == memory_text(memory)
+        assert list(read_log(log)) == memory.turns
+
+
+def test_without_the_rules_the_axes_are_learned_from_moves() -> None:
+    task_map = generate_task_map("10x10", seed=3)
+    complete = 0
+    for knowledge, memory, walk in wander(task_map, 1):
+        log = write_log(memory.turns).removeprefix(RULES + "\n")
+        rebuilt = memory_from_log(log)
+        assert set(rebuilt.frontier) <= set(memory.frontier) and set(rebuilt.visited) == set(walk)
+        if len(walk) == 1:
+            assert not rebuilt.axes and not rebuilt.frontier
+        if len(rebuilt.axes) == 4:
+            complete += 1
+            assert rebuilt.axes == memory.axes and set(rebuilt.frontier) == set(memory.frontier)
+            assert set(rebuilt.impassable) == set(memory.impassable)
+        del knowledge
+    assert complete > 50
+
+
+@pytest.mark.parametrize("number", range(len(MAPS)))
+def test_no_text_leaks_an_unknown_cell_an_undiscovered_place_or_the_budget(number: int) -> None:
+    """Whatever the unseen part of the map is like, the texts are the same; and they name known cells only."""
+    task_map = MAPS[number]
+    for knowledge, memory, walk in wander(task_map, 50 + number):
+        texts = f"{write_log(memory.turns)}\n{memory_text(memory)}"
+        said = {(int(x), int(y)) for x, y in re.findall(r"\[(-?\d+), (-?\d+)\]", texts)}
+        known = set(walk) | {near for cell in walk for near in neighbours(cell)}
+        assert said <= known
+        told = set(re.findall(r'"([^"]+)"', texts))
+        found = {name for name, node in task_map.nodes.items() if node.cell in walk}
+        related = {parent for name in found for option in task_map.nodes[name].options for parent in option}
+        assert told <= found | related | {child for name in found for child in task_map.children[name]}
+        for name in told - found:
+            x, y = task_map.nodes[name].cell
+            line = next((line for line in texts.splitlines() if f'State "{name}" at' in line), "")
+            assert not line and f'[{x}, {y}]. This is the state "{name}"' not in texts
+        for word in ("budget", "limit", "steps left"):
+            assert word not in texts
+        bare = re.sub(r'\[.*?\]|".*?"', "", texts)
+        assert not re.search(r"\d\d", bare) and str(task_map.budget) not in bare
+        del knowledge
+
+
+def test_two_worlds_that_look_alike_so_far_are_told_alike() -> None:
+    """Moving undiscovered nodes, closing unknown cells and changing the budget alters no text before they are met."""
+    base = generate_task_map("10x10", seed=8)
+    first = next(iter(base.available(base.start)))
+    knowledge = Knowledge(base)
+    knowledge.move(first)
+    observed_cells = set(knowledge.board.listed(knowledge.observed))
+    hidden = [name for name, node in base.nodes.items() if node.cell not in observed_cells]
+    cells = [base.nodes[name].cell for name in hidden]
+    moved = dict(zip(hidden, [*cells[1:], cells[0]], strict=True))
+    nodes = {name: {"cell": moved.get(name, node.cell), "options": node.options} for name, node in base.nodes.items()}
+    corner = (max(x for x, _ in base.cells) + 1, max(base.cells)[1])
+    other = TaskMap(cells=[*base.cells, corner], start=base.start, goal=base.goal, nodes=nodes, alpha=7)
+    assert len(hidden) > 4 and other.budget != base.budget
+    logs = []
+    for task_map in (base, other):
+        knowledge, memory = Knowledge(task_map), Memory()
+        memory.add(knowledge.report())
+        knowledge.move(first)
+        memory.add(knowledge.report(), first)
+        logs.append(write_log(memory.turns) + memory_text(memory))
+    assert logs[0] == logs[1]
+
+
+def test_what_an_agent_is_shown_holds_no_map() -> None:
+    """Nothing that can be reached from an observation refers to the world: only reports, memory and plain values."""
+    task_map = generate_task_map("10x10", seed=2)
+    knowledge, memory = Knowledge(task_map), Memory()
+    memory.add(knowledge.report())
+    waiting: list[object] = [TaskObservation(memory=memory)]
+    seen: set[int] = set()
+    while waiting:
+        item = waiting.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        assert isinstance(item, ALLOWED), type(item)
+        if isinstance(item, dict):
+            waiting += [*item.keys(), *item.values()]
+        elif isinstance(item, list | tuple):
+            waiting += item
+        elif hasattr(item, "__dict__") and isinstance(item, Memory):
+            waiting += vars(item).values()
+        elif isinstance(item, Report | NodeReport | TaskObservation):
+            waiting += [getattr(item, name) for name in type(item).__slots__]
+
+
+def test_reports_read_back_and_other_texts_are_refused() -> None:
+    options = (("x and y", "z"), ("w. It leads to u",), ("or",))
+    node = NodeReport(name="a. You can go up.", options=options, children=("it is the goal", "b"), achieved=False)
+    report = Report(position=(-3, 12), available=(Action.UP, Action.LEFT), node=node, rejected="blocked")
+    assert parse_report(report_text(report)) == report
+    primitive = NodeReport(name="nothing", options=(), children=(), achieved=True, fresh=True)
+    assert parse_report(report_text(Report(position=(0, 0), available=(), node=primitive))).node == primitive
+    for broken in (
+        "",
+        "You are at [0, 0].",
+        report_text(report) + " Go on.",
+        report_text(report).replace("up", "north"),
+    ):
+        with pytest.raises(ValueError, match="must"):
+            parse_report(broken)
+    with pytest.raises(ValueError, match="line 2 must begin"):
+        list(read_log("rules\nnonsense\n"))
+    with pytest.raises(ValueError, match="at least one report"):
+        memory_text(Memory())
+
+
+def test_a_short_memory_knows_its_last_reports_only() -> None:
+    task_map = generate_task_map("10x10", seed=4)
+    for _, memory, walk in wander(task_map, 9):
+        short = memory.recent(5)
+        assert set(short.visited) == set(walk[-5:])
+        assert set(short.frontier) == unobserved(frozenset(task_map.cells), walk[-5:])

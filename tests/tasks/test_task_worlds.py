@@ -1,0 +1,253 @@
+"""Task maps: what is refused, the round trip, the generator's promises, the planner, the cooking maps."""
+
+import json
+import math
+from collections import Counter
+from typing import Any
+
+import networkx
+import pytest
+from literal_tasks import literal_optimal_length
+
+from goalscope.planning.tasks import optimal_length, plan_task
+from goalscope.rng import stream
+from goalscope.worlds import Action
+from goalscope.worlds.tasks import (
+    COOKING,
+    MOVES,
+    PRESETS,
+    Frame,
+    Knowledge,
+    TaskMap,
+    cooking_map,
+    generate_task_map,
+    symbolic_twin,
+    task_spec,
+)
+from goalscope.worlds.tasks.board import bits, flags, indices
+from goalscope.worlds.tasks.sample import sample_graph, tokens
+
+CELLS = [(x, y) for x in range(3) for y in range(3)]
+NODES: dict[str, Any] = {
+    "A": {"cell": (1, 0), "options": []},
+    "B": {"cell": (2, 0), "options": []},
+    "G": {"cell": (2, 2), "options": [["A"], ["B"]]},
+}
+
+
+def make(**changes: Any) -> TaskMap:
+    return TaskMap(**{"cells": CELLS, "start": (0, 0), "goal": "G", "nodes": NODES, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"cells": [*CELLS, (9, 9)]}, "connected.*\\[9, 9\\]"),
+        ({"cells": [*CELLS, (0, 0)]}, "different.*twice"),
+        ({"cells": [(0, 0)]}, "2 to 250000 cells"),
+        ({"cells": "abc"}, "list of \\[x, y\\]"),
+        ({"cells": [*CELLS, (0, 0.5)]}, "two whole numbers"),
+        ({"cells": [*CELLS, (0, 10**12)]}, "below 10\\*\\*9"),
+        ({"start": (5, 5)}, "start must be a cell of the map"),
+        ({"start": (1, 0)}, "start \\[1, 0\\] must hold no node"),
+        ({"goal": "X"}, "goal must be the name of one of the nodes"),
+        ({"goal": ["A", "G"]}, "goal must be the name of one node"),
+        (
+            {"nodes": {**NODES, "H": {"cell": (0, 2), "options": [["A"]]}}},
+            "only node that nothing depends on.*'G', 'H'",
+        ),
+        ({"nodes": {**NODES, "A": {"cell": (1, 0), "options": [["G"]]}}}, "no cycle, got"),
+        ({"nodes": {**NODES, "A": {"cell": (1, 0), "options": [["A"]]}}}, "no cycle, got 'A' -> 'A'"),
+        ({"nodes": {**NODES, "A": {"cell": (1, 0), "options": [["X"]]}}}, "unknown 'X'"),
+        ({"nodes": {**NODES, "A": {"cell": (7, 0), "options": []}}}, "'A' must stand on a cell of the map"),
+        ({"nodes": {**NODES, "A": {"cell": (2, 0), "options": []}}}, "a cell of its own"),
+        ({"nodes": {**NODES, "A": {"cell": (1, 0), "options": [[]]}}}, "empty one"),
+        ({"nodes": {**NODES, "A": {"cell": (1, 0), "options": "B"}}}, "list of lists"),
+        ({"nodes": {**NODES, "A": {"cell": (1, 0), "needs": []}}}, "must have cell and options"),
+        ({"nodes": {**NODES, 'A"': {"cell": (0, 1), "options": []}}}, "without double quotes"),
+        ({"nodes": {}}, "1 to 1000 nodes"),
+        ({"alpha": math.nan}, "alpha must be a number"),
+        ({"alpha": 0.1}, "at least one action"),
+    ],
+)
+def test_a_broken_map_is_refused_in_words(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make(**changes)
+
+
+def test_the_two_coordinate_systems_meet_in_one_converter() -> None:
+    frame = Frame(left=-1, top=4, width=3, height=6)
+    assert frame.row_col((-1, 4)) == (0, 0) and frame.row_col((1, -1)) == (5, 2)
+    for cell in ((0, 0), (-1, 3), (1, -1)):
+        assert frame.cell(frame.row_col(cell)) == cell
+        for action, (right, up) in MOVES.items():
+            row, col = frame.row_col(cell)
+            moved = (row + action.delta[0], col + action.delta[1])
+            assert frame.row_col((cell[0] + right, cell[1] + up)) == moved
+    assert MOVES[Action.UP] == (0, 1) and MOVES[Action.RIGHT] == (1, 0)
+    grid = make().grid()
+    assert grid.start == (2, 0) and grid.goal == (0, 2)
+
+
+def test_and_or_nodes_and_plain_values_round_trip() -> None:
+    nodes = {
+        "A": {"cell": (1, 0), "type": "and", "parents": []},
+        "B": {"cell": (2, 0), "type": "OR", "parents": []},
+        "G": {"cell": (2, 2), "type": "or", "parents": ["A", "B"]},
+    }
+    assert make(nodes=nodes) == make()
+    conjunction = make(nodes={**nodes, "G": {"cell": (2, 2), "type": "and", "parents": ["A", "B"]}})
+    assert conjunction.nodes["G"].options == (("A", "B"),)
+    again = TaskMap.from_plain(json.loads(make().to_json()))
+    assert again == make() and again.id == make().id and hash(again) == hash(make())
+    assert make(cells=CELLS[::-1]).to_json() == make().to_json()
+    assert make().budget == 27 and make(alpha=2.3, cells=CELLS).budget == 20
+    large = [(x, y) for x in range(10) for y in range(10)]
+    assert make(cells=large, alpha=2.3).budget == 230  # not the 229 of floating point
+    with pytest.raises(ValueError, match="without cells"):
+        TaskMap.from_plain({"start": [0, 0], "goal": "G", "nodes": {}})
+
+
+def test_sets_of_cells_as_bits() -> None:
+    rng = stream(0, "bits")
+    for share in (0.01, 0.5):
+        given = bytearray((rng.random(500) < share).astype("uint8").tobytes())
+        given[7] = 1
+        board = bits(given)
+        assert flags(board, 500) == bytes(given)
+        assert list(indices(board)) == [index for index, flag in enumerate(given) if flag]
+
+
+def check_generated(preset: str, seed: int) -> None:
+    task_map = generate_task_map(preset, seed=seed)
+    spec = PRESETS[preset]
+    cells = set(task_map.cells)
+    grid = networkx.grid_2d_graph(*spec.extent).subgraph(cells)
+    assert len(grid) == len(cells) and networkx.is_connected(grid)
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(task_map.nodes)
+    for name, node in task_map.nodes.items():
+        graph.add_edges_from((parent, name) for option in node.options for parent in option)
+        sets = [set(option) for option in node.options]
+        assert not any(one <= other for i, one in enumerate(sets) for j, other in enumerate(sets) if i != j)
+    assert networkx.is_directed_acyclic_graph(graph)
+    assert [name for name in graph if graph.out_degree(name) == 0] == [task_map.goal]
+    assert networkx.ancestors(graph, task_map.goal) == set(task_map.nodes) - {task_map.goal}
+    assert len(task_map.nodes) == spec.nodes and len(task_map.nodes[task_map.goal].options) == 1
+    places = [node.cell for node in task_map.nodes.values()]
+    assert len(set(places)) == len(places) and task_map.start not in places and set(places) <= cells
+    for name in task_map.nodes:
+        assert len(name) == 4 and set(name) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZ23456789")
+        assert any(sign.isdigit() for sign in name) and any(sign.isalpha() for sign in name)
+    assert optimal_length(task_map) <= task_map.budget == 3 * len(cells)
+    assert generate_task_map(PRESETS[preset], seed=seed).to_json() == task_map.to_json()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_generated_maps_keep_the_generators_promises(preset: str) -> None:
+    for seed in range(10):
+        check_generated(preset, seed)
+    assert len({generate_task_map(preset, seed=seed).id for seed in range(10)}) == 10
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_thousand_generated_maps_keep_the_generators_promises(preset: str) -> None:
+    for seed in range(1000):
+        check_generated(preset, seed)
+
+
+def test_presets_are_the_papers_configurations() -> None:
+    assert len(PRESETS) == 11
+    for demand, density, widths in (("low", 0.1, (2, 3)), ("medium", 0.25, (1, 3)), ("high", 0.4, (1, 1))):
+        for graph, nodes, options in (
+            ("small", 4, {1: 1.0}),
+            ("medium", 6, {1: 0.8, 2: 0.2}),
+            ("large", 8, {1: 0.6, 2: 0.4}),
+        ):
+            spec = PRESETS[f"{demand}-{graph}"]
+            assert (spec.density, spec.corridor_widths, spec.nodes, dict(spec.option_counts)) == (
+                density,
+                widths,
+                nodes,
+                options,
+            )
+            assert set(dict(spec.dependency_counts)) == ({1, 2, 3} if graph == "large" else {1, 2})
+            assert (spec.alpha, spec.aspect_ratio, spec.depth_bias, spec.layer_size) == (3, 1, 1, 3)
+            width, height = spec.extent
+            assert abs(width - height) <= 1 and nodes / (width * height) <= density
+    assert PRESETS["10x10"].extent == (10, 10) and PRESETS["8x8"].extent == (8, 8)
+    assert task_spec("low", "small", aspect_ratio=4).extent[0] > 2 * task_spec("low", "small", aspect_ratio=4).extent[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"nodes": 1}, "nodes must be a whole number from 2 to 20"),
+        ({"option_counts": ((1, 0.5),)}, "sum to 1"),
+        ({"option_counts": 3}, "pairs"),
+        ({"corridor_widths": (3, 2)}, "greatest corridor width"),
+        ({"size": (2, 2)}, "must hold the start and 6 nodes"),
+        ({"density": 0}, "density must be a number"),
+        ({"colour": 1}, "attributes of TaskSpec"),
+    ],
+)
+def test_a_broken_spec_is_refused_in_words(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        task_spec("medium", "medium", **changes)
+
+
+def test_no_map_within_the_budget_is_said() -> None:
+    with pytest.raises(ValueError, match="raise alpha"):
+        generate_task_map(task_spec("high", "small", alpha=0.2), seed=0)
+    with pytest.raises(ValueError, match="a preset must be one of"):
+        generate_task_map("huge")
+
+
+def test_parents_are_drawn_with_the_papers_weights() -> None:
+    """A node of layer 2 draws one parent at depth 1 over one at depth 0 with odds e to 1 for each."""
+    spec = task_spec("low", "small", nodes=4, layer_size=1, option_counts={1: 1.0}, dependency_counts={1: 1.0})
+    rng = stream(0, "weights")
+    found = Counter(sample_graph(spec, rng)[2][0][0] for _ in range(1000))
+    expected = 1 / (1 + math.exp(-1))
+    assert abs(found[1] / 1000 - expected) < 4 * math.sqrt(expected * (1 - expected) / 1000)
+
+
+def test_names_say_nothing_about_order() -> None:
+    rng = stream(0, "names")
+    first_is_least = [names[0] < names[1] for names in (tokens(2, rng) for _ in range(2000))]
+    assert abs(sum(first_is_least) / 2000 - 0.5) < 0.05
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_planner_equals_the_search_over_every_cell_and_set(preset: str) -> None:
+    for seed in range(4):
+        task_map = generate_task_map(preset, seed=100 + seed)
+        plan = plan_task(task_map)
+        assert plan.length == len(plan.actions) == literal_optimal_length(task_map)
+        knowledge = Knowledge(task_map)
+        for action in plan.actions:
+            assert knowledge.ending is None
+            knowledge.move(action)
+        assert knowledge.ending == "goal" and plan.within_budget
+
+
+def test_a_plan_may_exceed_the_budget_and_says_so() -> None:
+    assert not plan_task(make(alpha=0.12)).within_budget and plan_task(make(alpha=0.12)).length == 4
+
+
+def test_cooking_maps_and_their_twins_differ_in_names_only() -> None:
+    assert len(COOKING) == 4
+    for name in COOKING:
+        kitchen, twin = cooking_map(name), cooking_map(name, symbolic=True)
+        assert kitchen.cells == twin.cells and kitchen.start == twin.start and kitchen.budget == twin.budget
+        names = {
+            old: next(new for new, n in twin.nodes.items() if n.cell == node.cell)
+            for old, node in kitchen.nodes.items()
+        }
+        assert kitchen.renamed(names) == twin and kitchen.renamed(names).goal == names[kitchen.goal]
+        assert plan_task(kitchen).within_budget and plan_task(twin).length == plan_task(kitchen).length
+        assert all(len(token) == 4 for token in twin.nodes) and not set(twin.nodes) & set(kitchen.nodes)
+        assert symbolic_twin(kitchen) == twin and symbolic_twin(kitchen, seed=1) != twin
+    with pytest.raises(ValueError, match="a cooking map must be one of"):
+        cooking_map("pizza")
