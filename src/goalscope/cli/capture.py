@@ -1,0 +1,161 @@
+"""`goalscope capture`: replay the recorded token ids of a run and keep activations beside it."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from goalscope.cli.guard import guarded
+
+EPILOG = (
+    "Examples: goalscope capture runs/demo     "
+    "goalscope capture runs/gpt --model openai/gpt-oss-20b --layers 7,15,23 --sites pre,post     "
+    "goalscope capture runs/demo --untrained 0"
+)
+
+
+@guarded
+def command(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory (it holds run.db).")],
+    layers: Annotated[
+        str,
+        typer.Option(metavar="LIST", help="Decoder blocks, 0-based: 7,15,23; thirds: the last one of each third; all."),
+    ] = "thirds",
+    sites: Annotated[
+        str, typer.Option(metavar="LIST", help="pre, post (before and after the reasoning), grid (cells), action.")
+    ] = "pre,post",
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A folder or a hub name; the model of the run's study if left out."),
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Whose steps, where several have token ids.")
+    ] = None,
+    untrained: Annotated[
+        int | None, typer.Option(metavar="SEED", help="The control: the same architecture with random weights.")
+    ] = None,
+    scope: Annotated[str, typer.Option(metavar="WHICH", help="all steps, or the first of each episode.")] = "all",
+    other_weights: Annotated[
+        bool, typer.Option("--other-weights", help="The model's weights need not be those that generated the run.")
+    ] = False,
+    batch_tokens: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Most tokens of a forward pass: fewer where memory is short.")
+    ] = None,
+    device: Annotated[str, typer.Option(metavar="NAME", help="With --model: auto, cpu, cuda, cuda:1.")] = "",
+    dtype: Annotated[str, typer.Option(metavar="NAME", help="With --model: auto, float32, bfloat16, float16.")] = "",
+    revision: Annotated[str, typer.Option(metavar="NAME", help="With --model: commit, tag or branch.")] = "",
+    reasoning: Annotated[str, typer.Option(metavar="STYLE", help="With --model: harmony, think, none.")] = "",
+) -> None:
+    """Replay a run's token ids and store activations beside it. Run it again to go on after an interruption."""
+    from goalscope.cli.work import split
+
+    given = {"device": device, "dtype": dtype, "revision": revision, "reasoning": reasoning}
+    capture(
+        run,
+        sites=split(sites),
+        layers=layers,
+        model=model,
+        agent=agent,
+        untrained=untrained,
+        scope=scope,
+        other_weights=other_weights,
+        batch_tokens=batch_tokens,
+        loading={name: value for name, value in given.items() if value},
+    )
+
+
+def capture(
+    run: Path,
+    *,
+    sites: Sequence[str],
+    layers: str,
+    model: str | None,
+    agent: str | None,
+    untrained: int | None,
+    scope: str,
+    other_weights: bool,
+    batch_tokens: int | None,
+    loading: Mapping[str, str],
+) -> None:
+    """Capture, show how far it is, and say what was captured.
+
+    Args:
+        run: the run directory.
+        sites: names of sites.
+        layers: numbers separated by commas, "thirds" (the last block of each third) or "all".
+        model: folder or name of the model; None for the one that the run's study names.
+        agent: whose steps, None for the only agent with token ids.
+        untrained: seed of the untrained control.
+        scope: which steps.
+        other_weights: whether weights that did not generate the run are meant.
+        batch_tokens: most tokens of a forward pass.
+        loading: how a model given here is read: device, dtype, revision, reasoning.
+
+    Raises:
+        ValueError: layers that are no numbers; see `goalscope.represent.capture`.
+    """
+    from goalscope.agents.models.local import LocalModel
+    from goalscope.cli.console import duration, progress, say, table
+    from goalscope.report.parts import counted
+    from goalscope.represent import CaptureSettings
+    from goalscope.represent import capture as replay
+    from goalscope.represent.modules import Blocks
+
+    if model is None and loading:
+        raise ValueError(
+            f"{', '.join(f'--{name}' for name in loading)} says how a model given with --model is read: give --model, "
+            "or change the agent in the study"
+        )
+    given = None
+    if model is not None:
+        options: dict[str, Any] = dict(loading)
+        given = LocalModel(model, untrained=untrained, **options)
+    chosen = _layers(layers)
+    if layers == "all":
+        if given is None:
+            from goalscope.represent.subject import find_subject, model_of
+            from goalscope.runs import Store
+
+            with Store(run) as store:
+                given = model_of(store, find_subject(store, agent, ()), untrained)
+        chosen = Blocks(given.model).layers
+    began = time.monotonic()
+    with progress("steps") as show:
+        done = replay(
+            run,
+            given,
+            sites=sites,
+            layers=chosen,
+            agent=agent,
+            untrained=untrained if given is None else None,
+            scope=scope,  # type: ignore[arg-type]
+            other_weights=other_weights,
+            settings=CaptureSettings(batch_tokens=batch_tokens),
+            progress=show,
+        )
+    size = sum(path.stat().st_size for path in (run / done.path).glob("*.safetensors"))
+    rows = [
+        ("model", done.model_name),
+        ("agent", done.agent),
+        ("sites", ", ".join(done.sites)),
+        ("layers", ", ".join(map(str, done.layers))),
+        ("steps captured", f"{done.captured} of {done.steps}"),
+        ("largest difference to the library's hidden states", f"{max(done.self_check.values(), default=0.0):.2g}"),
+        ("files", f"{run / done.path} ({size / 1e6:.1f} MB)"),
+    ]
+    table(("what", "value"), rows, title=f"{done.id}, in {duration(time.monotonic() - began)}")
+    for reason, count in done.left_out.items():
+        say(f"left out: {reason} ({counted(count, 'step')})")
+    if done.reconstructed:
+        say(f"{counted(done.reconstructed, 'step')} of them with ids that were made again from text (reconstructed)")
+
+
+def _layers(text: str) -> tuple[int, ...] | None:
+    if text in ("thirds", "all"):
+        return None
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(part.isdecimal() for part in parts):
+        raise ValueError(f"--layers must be numbers of blocks such as 7,15,23, or thirds, or all; got {text!r}")
+    return tuple(map(int, parts))

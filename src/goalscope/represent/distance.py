@@ -1,0 +1,305 @@
+"""How far it is to the goal: probes of the optimal path length, with their controls and baselines.
+
+Source: behavioural and representational evaluation, Appendix E.3 (linear and MLP probes, label by shortest path).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.planning import solve
+from goalscope.represent.cells import Cells, Split
+from goalscope.represent.controls import shuffled_rows
+from goalscope.represent.fitting import FitSettings, Problem, fit
+from goalscope.represent.heads import NUMBER_HEADS
+from goalscope.represent.map_reading import true_map
+from goalscope.represent.plan_matrix import PLAN_CONTROLS, Maps, check_untrained
+from goalscope.represent.plans import steps_of
+from goalscope.represent.probe import Features, Probe
+from goalscope.represent.record import Activations
+from goalscope.rows import Rows, Tag
+from goalscope.runs import Episode
+from goalscope.shapes import check_finite, check_shape
+from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows
+from goalscope.stats.estimate import factorize
+
+DISTANCE_CONTROLS: Final = PLAN_CONTROLS
+ERROR, SQUARED, DEVIATION = "distance error", "squared distance error", "squared distance deviation"
+_BY: Final = ("site", "layer", "head", "control")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FittedDistance:
+    """Fitted probes of the distance.
+
+    Attributes:
+        probes: name ("HEAD/CONTROL/SITE/LAYER") -> probe.
+        rows: the scores of all of them and of the baselines on the tested grids, see `score_distance`. Tags: head
+            ("linear", "mlp", "mean", "manhattan"), control (`DISTANCE_CONTROLS`, "true map"), site, layer, ...
+    """
+
+    probes: Mapping[str, Probe]
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A straight line fitted by least squares: ``slope * x + offset``."""
+
+    slope: float
+    offset: float
+
+    def at(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return its value at each x."""
+        return self.slope * np.asarray(x, dtype=np.float64) + self.offset
+
+
+def label_distances(cells: Cells, episodes: Iterable[Episode]) -> npt.NDArray[np.float64]:
+    """Return the optimal path length from the state of each step to the goal, steps, ``[N]``.
+
+    Keys and doors count: the way leads over the key where it must. NaN where the goal cannot be reached.
+
+    Args:
+        cells: the steps, see `label_cells`.
+        episodes: the run's episodes; read once.
+
+    Raises:
+        ValueError: a step that is not among the episodes.
+    """
+    found = np.full(len(cells), np.nan)
+    for row, episode, number in steps_of(cells, episodes):
+        state = episode.steps[number].state
+        field = solve(episode.world.grid).distance
+        length = int(field[min(state.phase, len(field) - 1), *state.position])
+        found[row] = length if length >= 0 else np.nan
+    return found
+
+
+def distance_matrix(
+    activations: Sequence[Activations],
+    distances: npt.NDArray[np.float64],
+    cells: Cells,
+    split: Split,
+    *,
+    untrained: Sequence[Activations] = (),
+    heads: Sequence[str] = NUMBER_HEADS,
+    controls: Sequence[str] = DISTANCE_CONTROLS,
+    maps: Maps | None = None,
+    settings: FitSettings | None = None,
+    tags: Mapping[str, Tag] | None = None,
+) -> FittedDistance:
+    """Fit every head with every control on one split, and score all of them beside their baselines.
+
+    Baselines: the mean of the training split; a line fitted on the training split from the Manhattan distance between
+    agent and goal, as a decoded map has them (``maps``), and on the true map (control "true map": no probe of
+    activations, but what a reader of the grid has).
+
+    Args:
+        activations: one or more sites and layers of the same N steps.
+        distances: ``[N]`` steps, see `label_distances`; steps without one (NaN) are left out.
+        cells: the truth at these steps.
+        split: which steps are trained on and which tested.
+        untrained: the same sites, layers and steps from a capture with random weights.
+        heads: "linear", "mlp" or both.
+        controls: some of `DISTANCE_CONTROLS`, "none" among them.
+        maps: decoded maps of the same N steps.
+        settings: how probes are trained.
+        tags: kept with every row, e.g. the agent.
+
+    Raises:
+        ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.
+    """
+    used = settings or FitSettings()
+    check_shape("distances", distances, "N", {"N": len(cells)})
+    if "none" not in controls or not set(controls) <= set(DISTANCE_CONTROLS):
+        raise ValueError(f"controls must be some of {', '.join(DISTANCE_CONTROLS)} with none, got {list(controls)}")
+    if not activations:
+        raise ValueError("probes of the distance must have activations, got none")
+    for one in (*activations, *untrained):
+        cells.check_aligned(one)
+    if "untrained" in controls:
+        check_untrained(activations, untrained)
+    kept, reached = dict(tags or {}), ~np.isnan(distances)
+    truths = {"none": distances}
+    if "shuffled" in controls:
+        truths["shuffled"] = distances[shuffled_rows(cells, split, seed=used.seed)]
+    random = {(one.site, one.layer): one for one in untrained}
+    problems: list[Problem] = []
+    tested: list[tuple[Features, str, dict[str, Tag]]] = []
+    masks = {name: (split.train & ~np.isnan(one), split.test & ~np.isnan(one)) for name, one in truths.items()}
+    for one in activations:
+        read = {"none": Features.of(one)}
+        if "untrained" in controls:
+            read["untrained"] = Features.of(random[one.site, one.layer])
+        for control in controls:
+            truth = "shuffled" if control == "shuffled" else "none"
+            given = read["untrained" if control == "untrained" else "none"]
+            train, test = (given.where(mask) for mask in masks[truth])
+            for head in heads:
+                name = f"{head}/{control}/{one.site}/{one.layer}"
+                target = truths[truth][masks[truth][0]]
+                own: dict[str, Tag] = {"head": head, "control": control, "site": one.site, "layer": one.layer}
+                problems.append(Problem(name=name, head=head, features=train, target=target, tags={"control": control}))
+                tested.append((test, truth, {**kept, **own}))
+    probes = fit(problems, used)
+    rows = []
+    for probe, (features, truth, about) in zip(probes, tested, strict=True):
+        mask = masks[truth][1]
+        said = probe.predict_number(features, device=used.device)
+        rows.append(score_distance(said, truths[truth][mask], cells.where(mask), {"probe": probe.id, **about}))
+    rows += _baselines(distances, cells, split.train & reached, split.test & reached, maps or {}, kept)
+    return FittedDistance(
+        probes={problem.name: probe for problem, probe in zip(problems, probes, strict=True)},
+        rows=Rows.concatenate(rows),
+    )
+
+
+def score_distance(
+    predicted: npt.NDArray[np.float64], distances: npt.NDArray[np.float64], cells: Cells, tags: Mapping[str, Tag]
+) -> Rows:
+    """Return the errors of predicted distances for each tested grid.
+
+    Args:
+        predicted: ``[N]`` steps.
+        distances: ``[N]`` true ones.
+        cells: the same steps.
+        tags: kept with every row.
+
+    Returns:
+        Rows of "distance error" (absolute, steps) and of the squared error and the squared deviation from the mean of
+        the tested grids, whose ratio gives R^2; each once over all steps of a grid, and "distance error" once more by
+        distance (tag `distance`, None for all).
+    """
+    check_shape("predicted", predicted, "N", {"N": len(cells)})
+    check_shape("distances", distances, "N", {"N": len(cells)})
+    check_finite("predicted", predicted)
+    codes, grids = factorize(cells.grid_id)
+    first = np.unique(codes, return_index=True)[1]
+    counts = np.bincount(codes)
+    size = cells.shape[first].max(axis=1)
+    density = np.array([None if np.isnan(one) else float(one) for one in cells.density[first]], dtype=object)
+
+    def by_grid(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.bincount(codes, values) / counts
+
+    mean = float(by_grid(distances).mean()) if len(grids) else 0.0
+    error = np.abs(predicted - distances)
+    whole = ((ERROR, "steps", error), (SQUARED, "steps^2", error**2), (DEVIATION, "steps^2", (distances - mean) ** 2))
+    common = {**tags, "size": size.tolist(), "density": density.tolist()}
+    parts = [
+        Rows.from_columns(measure=name, unit=unit, value=by_grid(values), grid_id=grids, tags=common)
+        for name, unit, values in whole
+    ]
+    pairs, place = np.unique(np.stack([codes, distances.astype(np.int64)], axis=1), axis=0, return_inverse=True)
+    place = place.reshape(-1)
+    parts.append(
+        Rows.from_columns(
+            measure=ERROR,
+            unit="steps",
+            value=np.bincount(place, error) / np.bincount(place),
+            grid_id=[grids[code] for code in pairs[:, 0]],
+            tags={
+                **tags,
+                "size": size[pairs[:, 0]].tolist(),
+                "density": density[pairs[:, 0]].tolist(),
+                "distance": pairs[:, 1].tolist(),
+            },
+        )
+    )
+    return Rows.concatenate(parts)
+
+
+def summarise_distance(rows: Rows, by: Sequence[str] = _BY) -> list[Grouped]:
+    """Return mean absolute error and R^2 of each probe and baseline with their intervals over grids.
+
+    R^2 is one less the ratio of the mean squared error to the mean squared deviation, each grid weighing alike.
+
+    Args:
+        rows: from `score_distance`.
+        by: tags to group by; with "distance" among them the error alone, by distance.
+    """
+    column = rows.tags.get("distance", np.full(len(rows), None, dtype=object))
+    whole = np.array([value is None for value in column.tolist()], dtype=bool)
+    mine = rows.where(~whole if "distance" in by else whole)
+    found = estimate_rows(mine.where(mine.measure == ERROR), by=by, bounds={ERROR: (0.0, np.inf)})
+    if "distance" in by:
+        return found
+    above, below = (mine.where(mine.measure == name) for name in (SQUARED, DEVIATION))
+    keys = list(zip(*(above.columns()[name].tolist() for name in by), strict=True))
+    ratio = []
+    for key in dict.fromkeys(keys):
+        mask = np.array([one == key for one in keys], dtype=bool)
+        estimate = r_squared(above.value[mask], below.value[mask], above.grid_id[mask])
+        ratio.append(Grouped(key={"measure": "R^2", **dict(zip(by, key, strict=True))}, estimate=estimate))
+    return [*found, *ratio]
+
+
+def r_squared(error: npt.ArrayLike, deviation: npt.ArrayLike, clusters: Sequence[Any] | npt.NDArray[Any]) -> Estimate:
+    """Return one less the ratio of two means over grids, with its interval.
+
+    Args:
+        error: ``[G]`` mean squared error of each grid.
+        deviation: ``[G]`` mean squared deviation of each grid from the mean of all.
+        clusters: ``[G]`` grids.
+    """
+    found = estimate_pooled(error, deviation, clusters, unit="share")
+    return Estimate(
+        value=1 - found.value,
+        low=1 - found.high,
+        high=1 - found.low,
+        n=found.n,
+        clusters=found.clusters,
+        method=found.method,
+        unit="share",
+        confidence=found.confidence,
+        note=found.note,
+        undefined=found.undefined,
+    )
+
+
+def fit_line(x: npt.ArrayLike, y: npt.ArrayLike) -> Line:
+    """Return the line of least squares; where x does not vary, the mean of y.
+
+    Raises:
+        ValueError: no point, or one that is not finite.
+    """
+    given, target = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    check_shape("y", target, "N", check_shape("x", given, "N"))
+    check_finite("x", given)
+    check_finite("y", target)
+    if not len(given):
+        raise ValueError("a line must be fitted to points, got none")
+    centred = given - given.mean()
+    spread = float(centred @ centred)
+    slope = float(centred @ target) / spread if spread > 0 else 0.0
+    return Line(slope=slope, offset=float(target.mean()) - slope * float(given.mean()))
+
+
+def _baselines(
+    distances: npt.NDArray[np.float64],
+    cells: Cells,
+    train: npt.NDArray[np.bool_],
+    test: npt.NDArray[np.bool_],
+    maps: Maps,
+    tags: Mapping[str, Tag],
+) -> list[Rows]:
+    shown, target = cells.where(test), distances[test]
+    nowhere: dict[str, Tag] = {**tags, "site": None, "layer": None}
+    mean = np.full(len(target), distances[train].mean())
+    rows = [score_distance(mean, target, shown, {**nowhere, "head": "mean", "control": "none"})]
+    readings: list[tuple[dict[str, Any], npt.NDArray[np.int64]]] = [
+        ({**tags, "site": site, "layer": layer, "control": "none"}, layout.manhattan)
+        for (site, layer), layout in maps.items()
+    ]
+    every = np.zeros(len(cells), dtype=np.int64)
+    used = train | test
+    every[used] = true_map(cells.where(used)).manhattan
+    readings.append(({**nowhere, "control": "true map"}, every))
+    for own, manhattan in readings:
+        check_shape("manhattan", manhattan, "N", {"N": len(cells)})
+        said = fit_line(manhattan[train], distances[train]).at(manhattan[test])
+        rows.append(score_distance(said, target, shown, {**own, "head": "manhattan"}))
+    return rows

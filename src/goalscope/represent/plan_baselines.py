@@ -1,0 +1,185 @@
+"""What a plan can be guessed from without reading a plan out of activations.
+
+* a guess among four actions at every place, ``0.25^N`` (the baseline of the paper);
+* ``marginal``: drawn from how often each token stands at each place of the training plans;
+* ``commonest``: the commonest first N tokens of the training plans, the best guess that sees nothing;
+* repeat the first action; and its stronger form, the commonest continuation of the first action in the training plans;
+* a planner on a map: decoded, or (labelled) the true one;
+* the actions that the written reasoning names.
+
+Source: behavioural and representational evaluation, section 5.3 (the first one; the others are ours).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.planning import distances_batch, optimal_batch
+from goalscope.represent.map_reading import MapReading
+from goalscope.represent.plan_scores import chance_matches
+from goalscope.represent.plans import END, TOKENS, UNKNOWN, check_tokens
+from goalscope.shapes import check_shape
+from goalscope.worlds.grid import ACTIONS, DELTAS
+
+Ties = Literal["uniform", "best"]
+
+_NAMES: Final = {name: token for token, name in enumerate(TOKENS[:END])}
+_NAMED: Final = re.compile(r"[^\W\d_]+")
+_LINKS: Final = frozenset(("and", "then", "move", "go", "to"))
+"""Words that may stand between the actions of one list."""
+
+
+def guess(number: int) -> float:
+    """Return the chance that a guess among four actions at each of N places is right everywhere, ``0.25^N``."""
+    return float(len(ACTIONS)) ** -number
+
+
+def marginal_matches(train: npt.NDArray[np.int8], tokens: npt.NDArray[np.int8]) -> npt.NDArray[np.float64]:
+    """Return the chance that tokens drawn place by place at their frequency in the training plans are right.
+
+    Args:
+        train: ``[M, T]`` training plans.
+        tokens: ``[N, T]`` executed plans.
+
+    Returns:
+        ``[N, T]`` for the first 1 to T tokens, NaN where unknown.
+    """
+    _check(train, tokens)
+    counts = np.stack([(train == token).sum(axis=0) for token in range(len(TOKENS))])  # [5, T]
+    shares = counts / np.maximum(counts.sum(axis=0), 1)
+    return chance_matches(np.take_along_axis(shares, np.maximum(tokens, 0).astype(np.int64), axis=0), tokens)
+
+
+def commonest_matches(
+    train: npt.NDArray[np.int8], tokens: npt.NDArray[np.int8], first: npt.NDArray[Any] | None = None
+) -> npt.NDArray[np.float64]:
+    """Return whether the commonest first N tokens of the training plans are right.
+
+    Args:
+        train: ``[M, T]`` training plans.
+        tokens: ``[N, T]`` executed plans.
+        first: ``[N]`` the first token where it is known (decoded): the commonest continuation of it is taken.
+
+    Returns:
+        ``[N, T]`` 1 or 0, NaN where unknown. Among equally common ones the first in the order of tokens is taken; a
+        first token that no training plan begins with has no continuation and is wrong from N = 2 on.
+    """
+    _check(train, tokens)
+    begins = np.full(len(tokens), UNKNOWN) if first is None else np.asarray(first)
+    check_shape("first", begins, "N", {"N": len(tokens)})
+    found = np.zeros(tokens.shape)
+    for begin in sorted(set(begins.tolist())):
+        rows = np.flatnonzero(begins == begin)
+        mine = train if first is None else train[train[:, 0] == begin]
+        for number in range(1, tokens.shape[1] + 1):
+            known = mine[mine[:, number - 1] != UNKNOWN, :number]
+            if number == 1 and first is not None:
+                found[rows, 0] = tokens[rows, 0] == begin
+            elif len(known):
+                counts = Counter(map(tuple, known.tolist()))
+                best = min(counts, key=lambda plan: (-counts[plan], plan))
+                found[rows, number - 1] = (tokens[rows, :number] == best).all(axis=1)
+    found[tokens == UNKNOWN] = np.nan
+    return found
+
+
+def repeated(first: npt.NDArray[Any], horizon: int) -> npt.NDArray[np.int8]:
+    """Return plans that repeat their first token ``[N]``, ``[N, T]``."""
+    return np.repeat(np.asarray(first, dtype=np.int8)[:, None], horizon, axis=1)
+
+
+def planner_matches(
+    layout: MapReading, tokens: npt.NDArray[np.int8], *, ties: Ties = "uniform"
+) -> npt.NDArray[np.float64]:
+    """Return how well a planner that has a map foretells the executed plans.
+
+    Args:
+        layout: N maps, e.g. decoded ones.
+        tokens: ``[N, T]`` executed plans.
+        ties: "uniform": the chance that a planner which takes any of the best actions alike says the first N tokens;
+            "best": whether some shortest path begins so, the most that any rule for ties can reach.
+
+    Returns:
+        ``[N, T]``, NaN where unknown. A goal that cannot be reached, or lies on the agent, gives no plan: 0.
+    """
+    check_tokens("tokens", tokens)
+    check_shape("tokens", tokens, "N T", {"N": len(layout)})
+    rows = np.arange(len(tokens))
+    optimal = optimal_batch(_distance(layout))
+    at, alive = layout.agent.astype(np.int64), ~unplanned(layout)
+    chances = np.zeros(tokens.shape)
+    for number in range(tokens.shape[1]):
+        token = tokens[:, number].astype(np.int64)
+        best = optimal[rows, at[:, 0], at[:, 1]]  # [N, 4]
+        arrived = (at == layout.goal).all(axis=1)
+        moves = (token >= 0) & (token < END)
+        action = np.where(moves, token, 0)
+        right = np.where(moves, best[rows, action], arrived & (token == END)) & alive
+        share = 1 / np.maximum(best.sum(axis=1), 1) if ties == "uniform" else 1.0
+        chances[:, number] = right * np.where(moves, share, 1.0)
+        alive = right
+        at = np.where((moves & right)[:, None], at + DELTAS[action], at)
+    return chance_matches(chances, tokens)
+
+
+def planner_length(layout: MapReading, horizon: int) -> npt.NDArray[np.float64]:
+    """Return the length of a shortest path on each map, at most T, ``[N]``; NaN where there is no plan."""
+    distance = _distance(layout)[np.arange(len(layout)), layout.agent[:, 0], layout.agent[:, 1]]
+    return np.where(unplanned(layout), np.nan, np.minimum(distance, horizon).astype(np.float64))
+
+
+def unplanned(layout: MapReading) -> npt.NDArray[np.bool_]:
+    """Return on which maps there is no plan: the goal cannot be reached, or lies on the agent's cell, ``[N]``."""
+    found: npt.NDArray[np.bool_] = (
+        _distance(layout)[np.arange(len(layout)), layout.agent[:, 0], layout.agent[:, 1]] <= 0
+    )
+    return found
+
+
+def named_plans(reasoning: Sequence[str] | npt.NDArray[np.object_], horizon: int) -> npt.NDArray[np.int8]:
+    """Return the plans that texts name: the longest list of actions in each, the last one of equally long ones.
+
+    A list is names of actions (any case) with nothing but signs, numbers and words such as "then" between them.
+
+    Args:
+        reasoning: N texts.
+        horizon: places T; a shorter list is filled with the end token.
+
+    Returns:
+        ``[N, T]``; a text that names no action gives end tokens alone.
+    """
+    found = np.full((len(reasoning), horizon), END, dtype=np.int8)
+    for row, text in enumerate(reasoning):
+        best: list[int] = []
+        run: list[int] = []
+        for word in _NAMED.findall(text):
+            token = _NAMES.get(word.upper())
+            if token is not None:
+                run.append(token)
+            elif word.lower() not in _LINKS:
+                run = []
+            if len(run) >= len(best):
+                best = run  # the list itself: it grows with the run
+        found[row, : min(len(best), horizon)] = best[:horizon]
+    return found
+
+
+def _distance(layout: MapReading) -> npt.NDArray[np.int32]:
+    rows = np.arange(len(layout))
+    walls = layout.walls.copy()
+    for cell in (layout.agent, layout.goal):
+        walls[rows, cell[:, 0], cell[:, 1]] = False
+    return distances_batch(walls, layout.goal)
+
+
+def _check(train: npt.NDArray[np.int8], tokens: npt.NDArray[np.int8]) -> None:
+    check_tokens("train", train)
+    check_tokens("tokens", tokens)
+    if not len(train) or train.shape[1] != tokens.shape[1]:
+        raise ValueError(
+            f"training plans must be there and have the {tokens.shape[1]} places of the others, got {list(train.shape)}"
+        )

@@ -1,0 +1,205 @@
+"""A fitted decoder of plans: the contract of the probes (`predict`, `save`, `load`, its own source only)."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.ident import content_id
+from goalscope.represent.plan_network import plan_scores, plan_shapes
+from goalscope.represent.plans import END, TOKENS, plan_length
+from goalscope.represent.probe import Features, Source
+from goalscope.represent.record import Activations
+from goalscope.rows import Tag
+from goalscope.shapes import check_distributions, check_finite, check_shape, freeze
+
+_BATCH: Final = 256  # examples of one step of a prediction
+_MOST: Final = {"layers": 64, "heads": 256, "horizon": 4096, "positions": 4096}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlanPrediction:
+    """What a decoder says of N steps.
+
+    Attributes:
+        probabilities: ``[N, T, 5]`` float32, of each token at each place, see `goalscope.represent.plans.TOKENS`.
+    """
+
+    probabilities: npt.NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        check_shape("probabilities", self.probabilities, "N T K", {"K": len(TOKENS)})
+        check_distributions("probabilities", self.probabilities, tolerance=1e-4)
+        object.__setattr__(self, "probabilities", freeze(self.probabilities))
+
+    @property
+    def tokens(self) -> npt.NDArray[np.int8]:
+        """The likeliest token of each place, ``[N, T]``."""
+        found: npt.NDArray[np.int8] = self.probabilities.argmax(axis=2).astype(np.int8)
+        return found
+
+    @property
+    def first(self) -> npt.NDArray[np.int8]:
+        """The likeliest first action, the end token left aside, ``[N]``."""
+        found: npt.NDArray[np.int8] = self.probabilities[:, 0, :END].argmax(axis=1).astype(np.int8)
+        return found
+
+    @property
+    def length(self) -> npt.NDArray[np.int64]:
+        """Places before the first end token, T without one, ``[N]``."""
+        return plan_length(self.tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlanDecoder:
+    """A fitted one-shot decoder.
+
+    Attributes:
+        source: what it reads; it refuses anything else. Its width is P * D.
+        positions: number P of vectors of one step.
+        horizon: places T of a plan.
+        layers: number of its layers.
+        heads: number of attention heads.
+        centre, spread: ``[P * D]`` float32, mean and standard deviation of each input in the training split; an input
+            that does not vary there has the spread 0 and is not read.
+        weights: name -> array, float32, see `goalscope.represent.plan_network`.
+        tags: how it was made: control, settings, seed, ...
+
+    Raises:
+        ValueError: a size out of range, or arrays that do not fit one another or are not finite.
+    """
+
+    source: Source
+    positions: int
+    horizon: int
+    layers: int
+    heads: int
+    centre: npt.NDArray[np.float32]
+    spread: npt.NDArray[np.float32]
+    weights: Mapping[str, npt.NDArray[np.float32]]
+    tags: Mapping[str, Tag] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, most in _MOST.items():
+            if not 1 <= getattr(self, name) <= most:
+                raise ValueError(f"{name} of a decoder of plans must be from 1 to {most}, got {getattr(self, name)}")
+        if self.source.width < 1 or self.source.width % self.positions:
+            raise ValueError(
+                f"the inputs must be {self.positions} vectors of one width, got {self.source.width} numbers in all"
+            )
+        inner, feedforward = self._inner("in"), self._inner("0.up")
+        if not inner or inner % self.heads:
+            raise ValueError(f"the width of a decoder must be a multiple of its {self.heads} heads, got {inner}")
+        shapes = plan_shapes(
+            width=self.source.width // self.positions,
+            inner=inner,
+            feedforward=feedforward,
+            layers=self.layers,
+            horizon=self.horizon,
+        )
+        if set(shapes) != set(self.weights):
+            odd = sorted(set(shapes) ^ set(self.weights))
+            raise ValueError(
+                f"the weights of a decoder of {self.layers} layers must be {len(shapes)} known ones, there are "
+                f"{len(self.weights)}, missing or unknown: {', '.join(odd)[:200]}"
+            )
+        expected = {name: (self.weights[name], shape) for name, shape in shapes.items()}
+        expected |= {name: (getattr(self, name), (self.source.width,)) for name in ("centre", "spread")}
+        for name, (array, shape) in expected.items():
+            if array.shape != shape or array.dtype != np.float32:
+                raise ValueError(f"{name} must be float32 {list(shape)}, got {array.dtype} {list(array.shape)}")
+            check_finite(name, array)
+        if (self.spread < 0).any():
+            raise ValueError("spread must be >= 0 everywhere, got a negative one")
+        object.__setattr__(self, "weights", {name: freeze(self.weights[name]) for name in shapes})
+        for name in ("centre", "spread"):
+            object.__setattr__(self, name, freeze(getattr(self, name)))
+
+    def _inner(self, name: str) -> int:
+        array = self.weights.get(name)
+        return int(array.shape[1]) if array is not None and array.ndim == 2 else 0
+
+    @property
+    def id(self) -> str:
+        """Content id of the decoder: what it is and all its numbers."""
+        digest = hashlib.sha256()
+        for name, array in sorted(self.arrays().items()):
+            digest.update(f"{name} {array.dtype} {list(array.shape)}\n".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return content_id("plan-decoder", {**self.describe(), "arrays": digest.hexdigest()})
+
+    def describe(self) -> dict[str, Any]:
+        """Return everything but the arrays as plain values."""
+        return {
+            "site": self.source.site,
+            "layer": self.source.layer,
+            "model": self.source.model,
+            "width": self.source.width,
+            "positions": self.positions,
+            "horizon": self.horizon,
+            "layers": self.layers,
+            "heads": self.heads,
+            "tags": dict(self.tags),
+        }
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all arrays by the names that a file has for them."""
+        fixed: dict[str, npt.NDArray[Any]] = {"centre": self.centre, "spread": self.spread}
+        return {**fixed, **{f"weights.{name}": array for name, array in self.weights.items()}}
+
+    def predict(self, given: Activations, *, device: str = "cpu") -> PlanPrediction:
+        """Return the probabilities of the tokens of all places.
+
+        Args:
+            given: N steps of the decoder's own source.
+            device: where to compute, "cpu" or "cuda".
+
+        Raises:
+            ValueError: inputs of another site, layer, model or width.
+        """
+        import torch
+
+        features = Features.of(given)
+        self.source.check_same(features.source)
+        if given.vectors.shape[1] != self.positions:
+            raise ValueError(f"a step must have {self.positions} vectors, got {given.vectors.shape[1]}")
+        weights = {name: torch.tensor(array, device=device)[None] for name, array in self.weights.items()}
+        found = [torch.zeros(0, self.horizon, len(TOKENS))]
+        with torch.inference_mode():
+            for begin in range(0, len(features), _BATCH):
+                part = plan_inputs(given.vectors[begin : begin + _BATCH], self.centre, self.spread)
+                vectors = torch.tensor(part, device=device)[None]
+                scored = plan_scores(weights, vectors, layers=self.layers, heads=self.heads)
+                found.append(scored[0].softmax(dim=-1).cpu())
+        return PlanPrediction(probabilities=torch.cat(found).numpy())
+
+    def save(self, path: str | Path) -> int:
+        """Write the decoder as one safetensors file and return its size in bytes; equal decoders make equal files."""
+        from goalscope.represent.plan_file import write_decoder
+
+        return write_decoder(Path(path), self)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "PlanDecoder":
+        """Read a decoder that `save` wrote.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: a damaged file, or no decoder of plans.
+        """
+        from goalscope.represent.plan_file import read_decoder
+
+        return read_decoder(Path(path))
+
+
+def plan_inputs(
+    vectors: npt.NDArray[np.float32], centre: npt.NDArray[np.float32], spread: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float32]:
+    """Return ``[N, P, D]`` vectors less their centre, in units of their spread ``[P * D]``; 0 where it is 0."""
+    from goalscope.represent.heads import normalised
+
+    return normalised(vectors.reshape(len(vectors), -1), centre, spread).reshape(vectors.shape)
