@@ -1,0 +1,127 @@
+"""MEG from runs: how long 300 grids with three agents take, and how often its intervals cover.
+
+    python benchmarks/meg_runs.py             time, 300 grids x 3 agents x 10 episodes
+    python benchmarks/meg_runs.py --coverage  coverage of plain percentile intervals, expanded ones, and what is stored
+
+Coverage: a population of 120 worlds; each agent's mean utility in each of them, and so its true MEG, is that of a bank
+of 300 episodes. A draw takes grids and episodes from these with replacement.
+"""
+
+import sys
+import time
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.agents import EpsilonGreedy, Optimal, Uniform
+from goalscope.agents.agent import Agent
+from goalscope.measures.goals import GoalSettings, measure_goals
+from goalscope.measures.goals.curves import CurveTable, WorldCurve
+from goalscope.measures.goals.hypotheses import place, process
+from goalscope.measures.goals.resample import interval, weigh, with_random
+from goalscope.measures.goals.returns import absorbing
+from goalscope.measures.sample import roll_out
+from goalscope.meg import RationalityCurve
+from goalscope.planning.policy import epsilon_greedy
+from goalscope.planning.shortest import shortest_length
+from goalscope.rng import stream
+from goalscope.runs import World
+from goalscope.worlds.dynamics import initial_state
+from goalscope.worlds.generate import generate_batch
+from goalscope.worlds.grid import Grid
+
+BANK, DRAWS, NULLS = 300, 200, 200
+
+
+def timing() -> None:
+    """Print the time of `measure_goals` at the size of a study."""
+    agents: tuple[Agent, ...] = (Optimal(), EpsilonGreedy(0.3), Uniform())
+    episodes = []
+    for size in (7, 9, 11, 13, 15):
+        for density in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0):
+            for index, grid in enumerate(generate_batch(size, density, seed=1, count=10, minimum_distance=2)):
+                world = World(grid=grid, tags={"size": size, "density": density, "index": index})
+                for agent in agents:
+                    episodes += roll_out(agent, world, seed=1, trajectories=10)
+    for what, settings in (
+        ("five hypotheses", GoalSettings()),
+        ("five hypotheses, also by size and density", GoalSettings(by=("size", "density"))),
+        ("the goal alone", GoalSettings(hypotheses=("goal",))),
+    ):
+        began, worked = time.perf_counter(), time.process_time()
+        measure_goals(episodes, settings)
+        print(f"{what}: {time.perf_counter() - began:.1f} s ({time.process_time() - worked:.1f} s of one core)")
+
+
+def coverage() -> None:
+    """Print the coverage of three intervals for the signed MEG towards the goal."""
+    grids = [
+        grid
+        for size in (7, 9, 11)
+        for density in (0.0, 0.4, 0.8, 1.0)
+        for grid in generate_batch(size, density, seed=3, count=10, minimum_distance=3)
+    ]
+    horizons = [int(np.ceil(1.5 * shortest_length(grid))) for grid in grids]
+    curves = []
+    for grid, horizon in zip(grids, horizons, strict=True):
+        mask = place("goal", grid, None)
+        assert mask is not None
+        curves.append(WorldCurve.of(RationalityCurve(process(grid, mask, horizon, utility="steps", invalid="no-op"))))
+    rng = stream(7, "coverage")
+    banks = {
+        epsilon: np.stack([_bank(grid, horizon, epsilon, rng) for grid, horizon in zip(grids, horizons, strict=True)])
+        for epsilon in (1.0, 0.95, 0.7, 0.3, 0.0)
+    }
+    uniform = np.array([curve.uniform for curve in curves])
+    whole = CurveTable(curves)
+    print("epsilon grids episodes  truth  percentile  expanded  stored   width")
+    for epsilon, bank in banks.items():
+        means = bank.mean(axis=1) - uniform
+        share = np.full((1, len(curves)), 1 / len(curves))
+        truth = 0.0 if epsilon == 1 else float(whole.mixed(share).fit(share @ means)[0][0])
+        for count, episodes in ((5, 5), (10, 5), (20, 5), (20, 1), (60, 10)):
+            hits, widths = np.zeros(3), 0.0
+            for _ in range(DRAWS):
+                drawn: npt.NDArray[np.int64] = rng.integers(0, len(curves), count)
+                table = CurveTable([curves[index] for index in drawn])
+                got = bank[drawn[:, None], rng.integers(0, BANK, (count, episodes))].mean(axis=1) - uniform[drawn]
+                weights = weigh([str(index) for index in range(count)], seed=0)
+                value = float(table.mixed(weights.whole).fit(weights.whole @ got)[0][0])
+                values = table.mixed(weights.resampled).fit(weights.resampled @ got)[0]
+                random = banks[1.0][drawn[None, :, None], rng.integers(0, BANK, (NULLS, count, episodes))]
+                null = (
+                    table.mixed(weights.whole)
+                    .repeated(NULLS)
+                    .fit((random.mean(axis=2) - uniform[drawn]).mean(axis=1))[0]
+                )
+                plain = np.quantile(values, [0.025, 0.975])
+                low, high = interval(values, count, 0.95)
+                wide = with_random((low, high), value, null, 0.95)
+                for index, ends in enumerate(((plain[0], plain[1]), (low, high), wide)):
+                    hits[index] += ends[0] - 1e-9 <= truth <= ends[1] + 1e-9
+                widths += wide[1] - wide[0]
+            plain_share, expanded, hull = hits / DRAWS
+            print(
+                f"{epsilon:7.2f} {count:5d} {episodes:8d} {truth:6.3f} {plain_share:11.3f} {expanded:9.3f} {hull:7.3f} "
+                f"{widths / DRAWS:7.3f}"
+            )
+
+
+def _bank(grid: Grid, horizon: int, epsilon: float, rng: np.random.Generator) -> npt.NDArray[np.float64]:
+    """Return the utilities of many episodes of an epsilon-greedy agent in one world."""
+    table = absorbing(grid)
+    mask = place("goal", grid, None)
+    assert mask is not None
+    chances = np.cumsum(epsilon_greedy(grid, epsilon).reshape(len(table), 4), axis=1)
+    first = initial_state(grid).position
+    state = np.full(BANK, first[0] * grid.width + first[1])
+    total = np.zeros(BANK)
+    for _ in range(horizon):
+        total += mask[state]
+        action = np.minimum((rng.random(BANK)[:, None] >= chances[state]).sum(axis=1), 3)
+        state = table[state, action]
+    return total
+
+
+if __name__ == "__main__":
+    coverage() if "--coverage" in sys.argv else timing()

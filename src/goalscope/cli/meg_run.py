@@ -1,0 +1,113 @@
+"""`goalscope meg RUN`: what the agents of a run are after."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from goalscope.cli.console import duration, progress, say, table
+from goalscope.cli.work import split
+from goalscope.measures.goals import GoalFindings, GoalSettings, held_out_goals, measure_goals
+from goalscope.measures.measure import StepTable
+from goalscope.report.meg import contrast_lines, estimate_lines, held_out_lines, where
+from goalscope.report.parts import counted
+from goalscope.rows import Tag
+from goalscope.runs import Store
+
+SOURCE = "meg"
+"""The source under which a store keeps the rows, and the name under which it keeps the figures of the cells."""
+
+
+def meg_run(path: Path, settings: GoalSettings, *, unknown: bool, ridge: float, as_json: bool) -> None:
+    """Measure the goals of the agents of a run, store rows and figures, and print them.
+
+    Args:
+        path: the run.
+        settings: what is asked.
+        unknown: also fit unknown utilities to one half of the episodes and score them on the other.
+        ridge: the penalty of that fit.
+        as_json: print JSON in place of tables.
+
+    Raises:
+        ValueError: no episodes; whatever `measure_goals` refuses.
+    """
+    began = time.monotonic()
+    with Store(path) as reader:
+        episodes = list(reader.episodes())
+    if not episodes:
+        raise ValueError(f"a run must hold episodes to be measured, but {path} holds none")
+    steps = StepTable.from_episodes(episodes)
+    with progress("curves of worlds") as show:
+        found = measure_goals(steps, settings, progress=show)
+    if unknown:
+        with progress("unknown utilities") as show:
+            found = replace(found, held_out=held_out_goals(steps, settings, ridge=ridge, progress=show))
+    with Store(path, "w") as store:
+        store.put_rows(found.rows, source=SOURCE)
+        store.put_info(SOURCE, found.to_plain())
+    say(f"{counted(len(episodes), 'episode')} measured in {duration(time.monotonic() - began)}", error=True)
+    if as_json:
+        say(json.dumps(found.to_plain(), indent=2, allow_nan=False))
+        return
+    show_findings(found)
+    say(f"{counted(len(found.rows), 'row')} stored in {path}")
+
+
+def show_findings(found: GoalFindings) -> None:
+    """Print the tables of findings."""
+    cells: list[Mapping[str, Tag]] = []
+    for estimate in found.estimates:
+        if estimate.cell not in cells:
+            cells.append(estimate.cell)
+    for cell in cells:
+        heading, lines, numbers = estimate_lines([entry for entry in found.estimates if entry.cell == cell])
+        table(heading, lines, title=f"MEG in nats (signed), one beta per line – {where(cell)}", numbers=numbers)
+    notes: dict[str, list[str]] = {}
+    for entry in found.estimates:
+        for note in filter(None, entry.note.split("; ")):
+            notes.setdefault(note, []).append(f"{entry.agent}, {entry.hypothesis}, {where(entry.cell)}")
+    for note, lines_of in notes.items():
+        say(f"note: {note} ({counted(len(lines_of), 'line')}: {_some(lines_of)})")
+    if found.contrasts:
+        heading, lines, numbers = contrast_lines(found.contrasts)
+        title = f"Hypotheses compared, paired by world; p (Holm) corrected for all {len(found.contrasts)} tests"
+        table(heading, lines, title=title, numbers=numbers)
+    if found.held_out:
+        heading, lines, numbers = held_out_lines(found.held_out)
+        table(heading, lines, title="Unknown utility: log-probability of held-out halves, nats", numbers=numbers)
+    if found.left_out:
+        say(f"{counted(found.left_out, 'episode')} left out: the record stops before the end of the episode")
+    if found.failed:
+        say(f"{counted(found.failed, 'episode')} ended by a turn without an action: it stands still from there")
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    shown = "; ".join(names[:most])
+    return shown if len(names) <= most else f"{shown}; ..."
+
+
+def settings_of(by: str, hypotheses: str, utility: str, invalid: str, confidence: float) -> GoalSettings:
+    """Return what is asked from the texts of the command line, "" for a default.
+
+    Raises:
+        ValueError: an unknown hypothesis, utility or treatment of turns without an action.
+    """
+    given: dict[str, Any] = {"utility": utility, "invalid": invalid}
+    if hypotheses:
+        given["hypotheses"] = tuple(split(hypotheses))
+    return GoalSettings(
+        by=tuple(split(by)), confidence=confidence, **{name: text for name, text in given.items() if text}
+    )
+
+
+def check_options(path: Path, **given: object) -> None:
+    """Refuse options that speak of runs where a file is given.
+
+    Raises:
+        ValueError: names the option.
+    """
+    names = [f"--{name}" for name, value in given.items() if value not in ("", None)]
+    if names:
+        raise ValueError(f"{', '.join(names)} must come with a run directory, got the file {path}: leave it out")

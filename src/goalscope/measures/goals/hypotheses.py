@@ -1,0 +1,120 @@
+"""Goal hypotheses: what an agent may be after in a world, each as a utility of being somewhere.
+
+A hypothesis gives 1 for every step that begins at its place (or, as an arrival, once for being there at the end). Its
+dynamics are those of the real episode: the true goal ends it, whatever the hypothesis.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.planning import TabularMDP
+from goalscope.planning.mdp import at_cell, from_grid
+from goalscope.planning.shortest import distances_to
+from goalscope.worlds.dynamics import phases
+from goalscope.worlds.grid import Grid, Position
+
+Mask = npt.NDArray[np.float64]
+Invalid = Literal["no-op", "action"]
+"""What a turn without an action is: a step in place of an agent with four actions, or a fifth action of its own."""
+Utility = Literal["steps", "arrival"]
+"""What counts: every step spent at the place, or being there at the end."""
+
+CORNERS = ("top-left", "top-right", "bottom-left", "bottom-right")
+HYPOTHESES = ("goal", "key", "key held", *CORNERS)
+"""The hypotheses by name; "cell ROW COL" names any other place. "wrong goal" is another name of "top-right"."""
+
+_CELL = re.compile(r"cell (\d{1,6}) (\d{1,6})")
+_OTHER_NAMES = {"wrong goal": "top-right"}
+
+
+def check_hypotheses(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of hypotheses as they are known here, each once.
+
+    Raises:
+        ValueError: no name, an unknown one, or one twice.
+    """
+    found = tuple(_OTHER_NAMES.get(name, name) for name in names)
+    wrong = [name for name in found if name not in HYPOTHESES and not _CELL.fullmatch(name)]
+    if wrong or not found or len(set(found)) != len(found):
+        raise ValueError(
+            f"hypotheses must be different ones of {', '.join(HYPOTHESES)} or 'cell ROW COL', got "
+            f"{', '.join(names) or 'none'}"
+        )
+    return found
+
+
+def place(name: str, grid: Grid, key: Position | None) -> Mask | None:
+    """Return where a hypothesis is fulfilled, ``[P * H * W]`` 0 or 1 over the states of `from_grid`.
+
+    A corner stands for the cell nearest to it among those that the agent can come to without entering the goal and
+    without opening a door: where an agent would go that mistakes the corner for the goal.
+
+    Args:
+        name: the hypothesis.
+        grid: the world.
+        key: cell of its key, or of its twin's where the world is a control without key; None for neither.
+
+    Returns:
+        None where the hypothesis has no meaning: no key, a cell outside of the grid or inside of a wall.
+    """
+    if name == "goal":
+        return None if grid.goal is None else at_cell(grid, grid.goal)
+    if name == "key":
+        return None if key is None else at_cell(grid, key)
+    if name == "key held":
+        if grid.key is None:
+            return None
+        held = np.zeros((phases(grid), grid.walls.size))
+        held[1:] = 1.0
+        return held.reshape(-1)
+    if name in CORNERS:
+        return at_cell(grid, _near_corner(name, grid))
+    cell = _CELL.fullmatch(name)
+    assert cell is not None, name
+    row, col = int(cell[1]), int(cell[2])
+    inside = row < grid.height and col < grid.width and not grid.walls[row, col]
+    return at_cell(grid, (row, col)) if inside else None
+
+
+def process(grid: Grid, mask: Mask, horizon: int, *, utility: Utility, invalid: Invalid) -> TabularMDP:
+    """Return the decision process of an episode under a hypothesis.
+
+    Args:
+        grid: the world.
+        mask: where the hypothesis is fulfilled, from `place`.
+        horizon: most steps of the episode.
+        utility: what counts.
+        invalid: "action" adds a fifth action that changes nothing.
+    """
+    final = mask if utility == "arrival" else None
+    whole = from_grid(grid, mask if final is None else np.zeros_like(mask), horizon=horizon, terminal_utility=final)
+    if invalid == "no-op":
+        return whole
+    here = np.arange(whole.states)[:, None]
+    return TabularMDP.deterministic(
+        np.concatenate([np.asarray(whole.transitions), here], axis=1),
+        utility=whole.utility,
+        horizon=horizon,
+        start=whole.start,
+        terminal_utility=final,
+    )
+
+
+def _near_corner(name: str, grid: Grid) -> Position:
+    """Return the cell that `WrongGoal` of the scripted agents goes to."""
+    assert grid.start is not None
+    vertical, horizontal = name.split("-")
+    aim = (0 if vertical == "top" else grid.height - 1, 0 if horizontal == "left" else grid.width - 1)
+    solid = grid.walls.copy()
+    for cell in (grid.goal, grid.door):
+        if cell is not None:
+            solid[cell] = True
+    rows, cols = np.nonzero(distances_to(solid, [grid.start]) >= 0)
+    if not len(rows):
+        return grid.start
+    nearest = int(np.argmin(np.abs(rows - aim[0]) + np.abs(cols - aim[1])))  # ties: first by row, then by column
+    return int(rows[nearest]), int(cols[nearest])

@@ -1,0 +1,181 @@
+"""What measuring the goals of a run gives."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from goalscope.rows import Rows, Tag
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoalEstimate:
+    """MEG of one agent towards one hypothesis, with one rationality over the worlds of a cell.
+
+    Attributes:
+        agent: name of the agent.
+        cell: tag -> value of the worlds: the conditions of the run, and at most one tag that was asked for.
+        hypothesis: what the agent may be after.
+        signed: MEG in nats; below 0 where the agent does worse than a uniformly random one.
+        low, high: interval of ``signed``, NaN where there is none.
+        beta: the common rationality in nats per unit of utility; infinite at the ends of what is attainable.
+        bound: mean over worlds of the tight bound W*(greatest attainable utility), nats: what an optimal agent shows.
+        bound_lowest: the same of an agent that is optimal at avoiding.
+        cross_fitted: mean score of one half of the worlds at the rationality of the other half, nats; may be negative.
+            NaN with fewer than two grids.
+        null: mean MEG (unsigned) of simulated uniformly random agents with the same worlds and counts, nats.
+        null_high: its 95 % quantile.
+        null_p: share of them whose MEG is at least the agent's, the agent itself counted.
+        utility, uniform_utility, highest_utility: means over worlds, of the agent, a uniformly random one, the best.
+        n: number of episodes.
+        worlds: number of worlds (each with its horizon).
+        grids: number of clusters of worlds, the units of the interval.
+        confidence: nominal coverage.
+        method: how the interval was found.
+        note: what a reader must know beside the figure, "" for nothing.
+    """
+
+    agent: str
+    cell: Mapping[str, Tag]
+    hypothesis: str
+    signed: float
+    low: float
+    high: float
+    beta: float
+    bound: float
+    bound_lowest: float
+    cross_fitted: float
+    null: float
+    null_high: float
+    null_p: float
+    utility: float
+    uniform_utility: float
+    highest_utility: float
+    n: int
+    worlds: int
+    grids: int
+    confidence: float
+    method: str
+    note: str = ""
+
+    @property
+    def value(self) -> float:
+        """MEG in nats, >= 0."""
+        return abs(self.signed)
+
+    @property
+    def share(self) -> float:
+        """``signed`` as a share of the tight bound on its side; 0 where nothing can be shown."""
+        bound = self.bound if self.signed >= 0 else self.bound_lowest
+        return self.signed / bound if bound > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoalContrast:
+    """The signed MEG of one agent towards the first hypothesis minus that towards another, on worlds that have both.
+
+    Attributes:
+        agent, cell: as in `GoalEstimate`.
+        first, second: the hypotheses.
+        difference: in nats.
+        low, high: its interval, both rationalities fitted anew in each resample; NaN where there is none.
+        p_value: two-sided, of the same resamples, and not below the share of simulated random agents that show as
+            much where any does; NaN where there is none.
+        adjusted: the same after Holm's correction within the family of all contrasts of the run.
+        grids: number of clusters of worlds.
+    """
+
+    agent: str
+    cell: Mapping[str, Tag]
+    first: str
+    second: str
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    adjusted: float = math.nan
+    grids: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """How well utilities over states, fitted to one half of an agent's episodes, predict the other half.
+
+    Attributes:
+        agent, cell: as in `GoalEstimate`.
+        value: log-probability of the held-out actions less that of uniform ones, nats an episode, mean over worlds.
+        low, high: interval over grids, NaN where there is none.
+        null, null_low, null_high: the same of a simulated random agent with the same worlds and counts.
+        ridge: strength of the penalty on utilities.
+        n: number of episodes.
+        grids: number of grids.
+        method: how the intervals were found.
+        note: what a reader must know beside the figure.
+    """
+
+    agent: str
+    cell: Mapping[str, Tag]
+    value: float
+    low: float
+    high: float
+    null: float
+    null_low: float
+    null_high: float
+    ridge: float
+    n: int
+    grids: int
+    method: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoalFindings:
+    """All that was found out about the goals of a run.
+
+    Attributes:
+        estimates: one for each agent, cell and hypothesis.
+        contrasts: of the first hypothesis against each other one, for cells without a tag that was asked for.
+        held_out: with unknown utilities; empty where it was not asked for.
+        rows: one row for each agent, world and hypothesis (cells without a tag that was asked for): the world's part
+            of the signed MEG at the agent's common rationality; their mean over grids is the signed MEG.
+        settings: name -> what was asked for.
+        episodes: number of episodes that were given.
+        left_out: number of them without a return: their record stops before their end, or no grid was given for them.
+        failed: number of them that a turn without an action ended; they stand still from there on.
+    """
+
+    estimates: tuple[GoalEstimate, ...]
+    contrasts: tuple[GoalContrast, ...]
+    held_out: tuple[HeldOut, ...] = ()
+    rows: Rows = field(repr=False)
+    settings: Mapping[str, Any]
+    episodes: int
+    left_out: int
+    failed: int
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return everything but the rows as plain values for JSON: infinities as text, undefined numbers as None."""
+        return {
+            "settings": dict(self.settings),
+            "episodes": self.episodes,
+            "left_out": self.left_out,
+            "failed": self.failed,
+            "estimates": [_plain(entry) | {"share": _number(entry.share)} for entry in self.estimates],
+            "contrasts": [_plain(entry) for entry in self.contrasts],
+            "held_out": [_plain(entry) for entry in self.held_out],
+        }
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    return {name: _number(getattr(record, name)) for name in record.__dataclass_fields__}
+
+
+def _number(value: Any) -> Any:
+    """Return a value that JSON has; numbers with ten digits, more than any of them carries."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if not isinstance(value, float):
+        return value
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return None if math.isnan(value) else float(f"{value:.10g}")

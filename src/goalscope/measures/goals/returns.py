@@ -1,0 +1,185 @@
+"""What episodes, and random agents in their place, got out of their worlds under each hypothesis."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.measures.goals.hypotheses import Invalid, Mask, Utility, place
+from goalscope.measures.key import key_cells
+from goalscope.measures.measure import StepTable
+from goalscope.planning.mdp import at_cell
+from goalscope.rng import stream
+from goalscope.worlds.dynamics import initial_state, phases, transitions
+from goalscope.worlds.grid import Grid
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Unit:
+    """A world with a horizon: what one rationality curve belongs to.
+
+    Attributes:
+        world_id: id of the world.
+        grid_id: its cluster.
+        grid: the world, or what the agent believes it to be.
+        horizon: most steps of its episodes.
+        masks: hypothesis -> ``[P * H * W]`` where it is fulfilled; without those that mean nothing here.
+    """
+
+    world_id: str
+    grid_id: str
+    grid: Grid
+    horizon: int
+    masks: Mapping[str, Mask]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Returns:
+    """What each episode got.
+
+    Attributes:
+        units: U worlds with horizons.
+        unit: ``[E]`` int64 the unit of each episode.
+        complete: ``[E]`` bool, False for episodes whose record stops before their end; they have no return.
+        failed: number of episodes that a turn without an action ended; they count as standing still from there on.
+        values: hypothesis -> ``[E]`` utility of each episode, NaN where there is none.
+    """
+
+    units: tuple[Unit, ...]
+    unit: npt.NDArray[np.int64]
+    complete: npt.NDArray[np.bool_]
+    failed: int
+    values: Mapping[str, Array]
+
+
+def episode_returns(
+    table: StepTable, hypotheses: Sequence[str], *, utility: Utility, believed: Mapping[str, Grid] | None = None
+) -> Returns:
+    """Return the utility of each episode under each hypothesis.
+
+    Args:
+        table: the episodes.
+        hypotheses: their names.
+        utility: what counts.
+        believed: world id -> the grid that stands in the place of that world (a decoded map); worlds without one are
+            left out.
+
+    Raises:
+        ValueError: a believed grid that has another shape, or no agent or goal.
+    """
+    units, unit = _units(table, hypotheses, believed)
+    complete = (table.outcome != "stopped") | (table.length == table.horizon)
+    complete &= unit >= 0
+    values = {name: np.full(len(unit), np.nan) for name in hypotheses}
+    begin = np.cumsum(table.length) - table.length
+    for number, one in enumerate(units):
+        mine = np.flatnonzero((unit == number) & complete)
+        if not len(mine):
+            continue
+        steps = np.concatenate([np.arange(begin[e], begin[e] + table.length[e]) for e in mine])
+        owner = np.repeat(np.arange(len(mine)), table.length[mine])
+        during, final = state_index(one.grid, table.state[steps]), state_index(one.grid, table.final[mine])
+        for name, mask in one.masks.items():
+            if utility == "arrival":
+                values[name][mine] = mask[final]
+                continue
+            spent = np.bincount(owner, weights=mask[during], minlength=len(mine))
+            values[name][mine] = spent + mask[final] * (one.horizon - table.length[mine])
+    failed = int((complete & (table.outcome == "failure") & (table.length < table.horizon)).sum())
+    return Returns(units=units, unit=unit, complete=complete, failed=failed, values=values)
+
+
+def random_returns(
+    unit: Unit, episodes: int, repeats: int, *, seed: int, utility: Utility, invalid: Invalid
+) -> dict[str, Array]:
+    """Simulate uniformly random agents in a world.
+
+    Args:
+        unit: the world.
+        episodes: episodes of each agent.
+        repeats: number of agents R.
+        seed: root seed; the same world, horizon and counts give the same walks in any order of work.
+        utility: what counts.
+        invalid: "action" for five equally likely actions, the fifth of which changes nothing.
+
+    Returns:
+        Hypothesis -> ``[R]`` mean utility of each agent's episodes.
+    """
+    names = list(unit.masks)
+    masks = np.stack([unit.masks[name] for name in names]) if names else np.zeros((0, 1))
+    total = np.zeros((len(names), episodes * repeats))
+    walks = random_walks(unit, episodes * repeats, seed=seed, invalid=invalid)
+    for step, state in enumerate(walks):
+        if (step == unit.horizon) == (utility == "arrival"):
+            total += masks[:, state] if names else 0.0
+    return {name: part.reshape(repeats, episodes).mean(axis=1) for name, part in zip(names, total, strict=True)}
+
+
+def random_walks(unit: Unit, walks: int, *, seed: int, invalid: Invalid) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield ``[walks]`` the states of uniformly random agents, before each of the n decisions and after the last."""
+    rng = stream(seed, "random agents", unit.world_id, unit.horizon, walks, invalid)
+    table = absorbing(unit.grid)
+    state = np.full(walks, _start(unit.grid))
+    drawn = rng.integers(0, 4 if invalid == "no-op" else 5, size=(unit.horizon, walks), dtype=np.int8)
+    yield state
+    for actions in drawn:
+        state = np.where(actions < 4, table[state, np.minimum(actions, 3)], state)
+        yield state
+
+
+def absorbing(grid: Grid) -> npt.NDArray[np.int64]:
+    """Return the transition table ``[S, 4]`` of a world whose goal ends the episode."""
+    table = transitions(grid).astype(np.int64)
+    assert grid.goal is not None
+    there = np.flatnonzero(at_cell(grid, grid.goal))
+    table[there] = there[:, None]
+    return table
+
+
+def _units(
+    table: StepTable, hypotheses: Sequence[str], believed: Mapping[str, Grid] | None
+) -> tuple[tuple[Unit, ...], npt.NDArray[np.int64]]:
+    cells, known = key_cells(table)
+    numbers: dict[tuple[str, int], int] = {}
+    units: list[Unit] = []
+    unit = np.full(len(table.length), -1, dtype=np.int64)
+    for index, (world_id, horizon) in enumerate(zip(table.world_id.tolist(), table.horizon.tolist(), strict=True)):
+        if (world_id, horizon) not in numbers:
+            grid = table.episodes[index].world.grid
+            if believed is not None and world_id not in believed:
+                continue
+            if believed is not None:
+                grid = _check_believed(world_id, believed[world_id], grid)
+            key = (int(cells[index, 0]), int(cells[index, 1])) if known[index] else None
+            key = grid.key if believed is not None else key
+            found = {name: place(name, grid, key) for name in hypotheses}
+            masks = {name: mask for name, mask in found.items() if mask is not None}
+            numbers[world_id, horizon] = len(units)
+            grid_id = str(table.grid_id[index])
+            units.append(Unit(world_id=world_id, grid_id=grid_id, grid=grid, horizon=horizon, masks=masks))
+        unit[index] = numbers[world_id, horizon]
+    return tuple(units), unit
+
+
+def _check_believed(world_id: str, believed: Grid, true: Grid) -> Grid:
+    if believed.walls.shape != true.walls.shape or believed.start is None or believed.goal is None:
+        raise ValueError(
+            f"a believed grid must have the shape {list(true.walls.shape)} of its world {world_id} and show an agent "
+            f"and a goal, got {list(believed.walls.shape)}:\n{believed}"
+        )
+    return believed
+
+
+def _start(grid: Grid) -> int:
+    first = initial_state(grid)
+    return first.phase * grid.walls.size + first.position[0] * grid.width + first.position[1]
+
+
+def state_index(grid: Grid, states: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the number of states ``[N, 3]``; a phase that the grid does not have counts as its last one."""
+    row, col, phase = states.T
+    found: npt.NDArray[np.int64] = np.minimum(phase, phases(grid) - 1) * grid.walls.size + row * grid.width + col
+    return found

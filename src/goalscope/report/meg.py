@@ -1,0 +1,240 @@
+"""The section on goals: MEG of each agent towards each hypothesis, where `goalscope meg RUN` has measured it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from goalscope.measures.goals import GoalContrast, GoalEstimate, HeldOut
+from goalscope.report.figures import embed, short
+from goalscope.report.forest import Difference, forest
+from goalscope.report.ledger import Ledger, describe_key
+from goalscope.report.parts import Figure, Fold, Plain, Section, counted
+from goalscope.rows import Rows, Tag
+from goalscope.runs.store import Store
+from goalscope.stats import Estimate
+
+Lines = tuple[tuple[str, ...], tuple[tuple[str, ...], ...], tuple[int, ...]]
+"""Headings, lines, and the columns that are set flush right."""
+_Record = TypeVar("_Record", GoalEstimate, GoalContrast, HeldOut)
+
+_TEXT = (
+    'Maximum-entropy goal-directedness: how much better than uniformly random actions does "it seeks this, more or '
+    'less rationally" predict what the agent did, in nats an episode. A hypothesis pays 1 for every step that begins '
+    "at its place (key held: with the key in hand), the true goal ends the episode, and one rationality beta holds for "
+    "all worlds of a line. Signed: below 0 the agent gets less than a random one. The bound is what an optimal agent "
+    "shows in these worlds; null is what simulated random agents with the same counts show, mean and 95 % quantile; "
+    "cross-fitted is the score of one half of the worlds at the beta of the other."
+)
+
+
+def meg_sections(store: Store, rows: Rows, ledger: Ledger) -> list[Section]:
+    """Return the section on goals; nothing where the run was not measured so.
+
+    Raises:
+        ValueError: what is stored about goals cannot be ours.
+    """
+    stored = store.info().get("meg")
+    if stored is None or not any(name.startswith("MEG towards") for name in dict.fromkeys(rows.measure.tolist())):
+        return []
+    try:
+        estimates = [_restored(GoalEstimate, entry) for entry in stored["estimates"]]
+        contrasts = [_restored(GoalContrast, entry) for entry in stored["contrasts"]]
+        held_out = [_restored(HeldOut, entry) for entry in stored["held_out"]]
+        count, by = int(stored["episodes"]), [str(name) for name in stored["settings"]["by"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{store.path} must hold sound figures of goals, but: {error}; goalscope meg RUN") from error
+    whole = [entry for entry in estimates if not set(entry.cell) & set(by)]
+    cells: list[Mapping[str, Tag]] = []
+    for entry in estimates:
+        if entry.cell not in cells:
+            cells.append(entry.cell)
+    figures, plain, parts = [], [], []
+    for number, cell in enumerate(cells):
+        mine = [entry for entry in estimates if entry.cell == cell]
+        headings, lines, numbers = estimate_lines(mine)
+        table = Plain(caption=f"MEG in nats, {where(cell)}", headings=headings, rows=lines, numbers=numbers)
+        if mine[0] not in whole:
+            parts.append(table)
+            continue
+        plain.append(table)
+        figures.append(_figure(mine, cell, ledger, f"meg{number}"))
+    if contrasts:
+        headings, lines, numbers = contrast_lines(contrasts)
+        caption = f"Hypotheses compared, paired by world; p (Holm) corrected for all {len(contrasts)} tests"
+        plain.append(Plain(caption=caption, headings=headings, rows=lines, numbers=numbers))
+    if held_out:
+        headings, lines, numbers = held_out_lines(held_out)
+        caption = "Unknown utility of states: log-probability of held-out halves of the episodes, nats"
+        plain.append(Plain(caption=caption, headings=headings, rows=lines, numbers=numbers))
+    now = len(store.episode_ids())
+    stale = f"These figures are of {count} episodes, the run holds {now}: goalscope meg RUN." if count != now else ""
+    return [
+        Section(
+            anchor="goals",
+            title="What the agents are after",
+            paragraphs=(_TEXT, *([stale] if stale else [])),
+            plain=tuple(plain),
+            figures=tuple(figures),
+            legend="Bars are intervals over grids.",
+            folds=(Fold(title=f"By {', '.join(by)} ({counted(len(parts), 'cell')})", plain=tuple(parts)),)
+            if parts
+            else (),
+        )
+    ]
+
+
+def estimate_lines(estimates: Sequence[GoalEstimate]) -> Lines:
+    """Return a line for each estimate."""
+    headings = (
+        "agent",
+        "hypothesis",
+        "MEG",
+        "interval",
+        "bound",
+        "share",
+        "beta",
+        "cross-fitted",
+        "null",
+        "null 95 %",
+        "n",
+        "worlds",
+        "grids",
+        "method",
+    )
+    lines = tuple(
+        (
+            entry.agent,
+            entry.hypothesis,
+            _nats(entry.signed),
+            _between(entry.low, entry.high),
+            _nats(entry.bound if entry.signed >= 0 else entry.bound_lowest),
+            short(entry.share, "share"),
+            short(entry.beta, "nats"),
+            _nats(entry.cross_fitted),
+            _nats(entry.null),
+            _nats(entry.null_high),
+            str(entry.n),
+            str(entry.worlds),
+            str(entry.grids),
+            entry.method,
+        )
+        for entry in estimates
+    )
+    return headings, lines, tuple(range(2, 13))
+
+
+def contrast_lines(contrasts: Sequence[GoalContrast]) -> Lines:
+    """Return a line for each comparison of hypotheses."""
+    headings = ("agent", "worlds", "hypotheses", "difference (nats)", "interval", "p", "p (Holm)", "grids")
+    lines = tuple(
+        (
+            entry.agent,
+            where(entry.cell),
+            f"{entry.first} − {entry.second}",
+            _nats(entry.difference),
+            _between(entry.low, entry.high),
+            _p(entry.p_value),
+            _p(entry.adjusted),
+            str(entry.grids),
+        )
+        for entry in contrasts
+    )
+    return headings, lines, (3, 4, 5, 6, 7)
+
+
+def held_out_lines(entries: Sequence[HeldOut]) -> Lines:
+    """Return a line for each agent and cell with unknown utilities."""
+    headings = ("agent", "worlds", "held-out", "interval", "random agent", "interval", "ridge", "n", "grids", "method")
+    lines = tuple(
+        (
+            entry.agent,
+            where(entry.cell),
+            _nats(entry.value),
+            _between(entry.low, entry.high),
+            _nats(entry.null),
+            _between(entry.null_low, entry.null_high),
+            f"{entry.ridge:g}",
+            str(entry.n),
+            str(entry.grids),
+            entry.method,
+        )
+        for entry in entries
+    )
+    return headings, lines, tuple(range(2, 9))
+
+
+def where(cell: Mapping[str, Tag]) -> str:
+    """Return the worlds of a cell in words."""
+    return describe_key(cell) or "all worlds"
+
+
+def _figure(entries: Sequence[GoalEstimate], cell: Mapping[str, Tag], ledger: Ledger, prefix: str) -> Figure:
+    style = {agent: index for index, agent in enumerate(ledger.agents)}
+    differences = [
+        Difference(
+            series=entry.agent,
+            style=style.get(entry.agent, len(style)),
+            line=entry.hypothesis,
+            estimate=_estimate(entry),
+        )
+        for entry in sorted(entries, key=lambda entry: style.get(entry.agent, len(style)))
+    ]
+    title = f"MEG by hypothesis, {where(cell)}"
+    svg = forest(differences, title=title, x_label="signed MEG (nats an episode)")
+    return Figure(svg=embed(svg, prefix, title))
+
+
+def _estimate(entry: GoalEstimate) -> Estimate:
+    drawn = entry.low < entry.high  # false for NaN, too
+    return Estimate(
+        value=entry.signed,
+        low=entry.low if drawn else math.nan,
+        high=entry.high if drawn else math.nan,
+        n=entry.n,
+        clusters=entry.grids,
+        method=entry.method,
+        unit="nats",
+        confidence=entry.confidence,
+    )
+
+
+def _restored(kind: type[_Record], plain: Any) -> _Record:
+    """Return a record from the plain values that a store holds.
+
+    Raises:
+        ValueError: a value of another type than the record's.
+    """
+    values: dict[str, Any] = {}
+    for name, wanted in kind.__annotations__.items():
+        value = plain[name]
+        if wanted is float:
+            value = math.nan if value is None else float(value)
+        elif wanted is int and (isinstance(value, bool) or not isinstance(value, int)):
+            raise ValueError(f"{name} must be a whole number, got {value!r}")
+        elif wanted is str and not isinstance(value, str):
+            raise ValueError(f"{name} must be text, got {value!r}")
+        elif name == "cell" and not _is_cell(value):
+            raise ValueError(f"cell must name tags, got {value!r}")
+        values[name] = value
+    return kind(**values)
+
+
+def _is_cell(value: Any) -> bool:
+    return isinstance(value, dict) and not any(isinstance(part, list | dict) for part in value.values())
+
+
+def _nats(value: float) -> str:
+    """Write nats with three decimals, very small ones with one digit that counts."""
+    if math.isnan(value):
+        return "–"
+    if 0 < abs(value) < 5e-4:
+        return f"{value:.0e}".replace("-", "−")
+    return short(value, "nats")
+
+
+def _between(low: float, high: float) -> str:
+    return "undefined" if math.isnan(low) else f"[{_nats(low)}, {_nats(high)}]"
+
+
+def _p(value: float) -> str:
+    return "–" if math.isnan(value) else "< 0.0001" if value < 1e-4 else f"{value:.2g}"

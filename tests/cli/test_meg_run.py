@@ -1,0 +1,89 @@
+"""`goalscope meg RUN`: tables, stored rows and figures, the section of the report."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from goalscope.cli import app
+from goalscope.runs import Store, content_hash
+from measured_runs import Talker, measured, small_study
+
+
+def call(*words: object, status: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == status, result.output
+    return str(result.output)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return measured(tmp_path_factory.mktemp("meg") / "run", small_study())
+
+
+def test_tables_rows_and_the_same_bytes_twice(run: Path) -> None:
+    words = ("meg", run, "--by", "size", "--hypotheses", "goal,wrong goal", "--unknown")
+    first = call(*words)
+    for text in (
+        "optimal",
+        "top-right",
+        "interval",
+        "bound",
+        "share",
+        "beta",
+        "null",
+        "worlds",
+        "grids, beta refitted",
+    ):
+        assert text in first
+    assert "size 5" in first and "goal − top-right" in first and "held-out" in first
+    with Store(run) as store:
+        before, info = content_hash(store), store.info()["meg"]
+        rows = store.rows()
+    assert len(rows.select(measure="MEG towards the goal", agent="optimal")) == 12
+    assert "success" in set(rows.measure) and info["settings"]["hypotheses"] == ["goal", "top-right"]
+    again = call(*words)
+    assert [line for line in again.splitlines() if "measured in" not in line] == [
+        line for line in first.splitlines() if "measured in" not in line
+    ]
+    with Store(run) as store:
+        assert content_hash(store) == before and store.info()["meg"] == info
+    table = call("compare", run, "--measures", "MEG towards the goal", "--agents", "optimal;random")
+    assert "MEG towards the goal" in table
+
+
+def test_json_and_the_section_of_the_report(tmp_path: Path) -> None:
+    worlds = [{"kind": "grid", "sizes": [5], "densities": [0.0, 1.0], "count": 2}]
+    agents = [{"kind": "optimal"}, {"kind": "random"}]
+    run = measured(tmp_path / "run", small_study(worlds=worlds, agents=agents, trajectories=2))
+    result = CliRunner().invoke(app, ["meg", str(run), "--json", "--by", "density", "--utility", "arrival"])
+    plain = json.loads(result.stdout)
+    assert plain["settings"]["utility"] == "arrival" and plain["episodes"] == 16
+    best = next(e for e in plain["estimates"] if e["agent"] == "optimal" and e["hypothesis"] == "goal")
+    assert best["share"] == pytest.approx(1.0) and best["beta"] == "inf" and best["low"] <= best["signed"]
+    pages = [tmp_path / "first.html", tmp_path / "second.html"]
+    for page in pages:
+        call("report", run, "--out", page)
+    text = pages[0].read_text(encoding="utf-8")
+    assert pages[0].read_bytes() == pages[1].read_bytes()
+    assert "What the agents are after" in text and "MEG by hypothesis" in text and "By density (2 cells)" in text
+    with Store(run, "w") as store:
+        store.put_info("meg", {"estimates": [{"agent": 3}], "contrasts": [], "held_out": []})
+    assert "sound figures of goals" in call("report", run, "--out", pages[0], status=2)
+
+
+def test_turns_without_action_and_hostile_names_do_no_harm(tmp_path: Path) -> None:
+    path = measured(tmp_path / "run", small_study(agents=[{"kind": "random"}]), [Talker()])
+    text = call("meg", path, "--invalid", "action")
+    assert "\x1b[31m" not in text and "MEG in nats" in text
+    call("report", path, "--out", tmp_path / "page.html")
+    assert "<script>alert" not in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_options_that_do_not_fit_are_refused(run: Path, tmp_path: Path) -> None:
+    assert "must come with a run directory" in call("meg", tmp_path / "x.json", "--by", "size", status=2)
+    assert "hypotheses must be" in call("meg", run, "--hypotheses", "gaol", status=2)
+    assert "must name tags" in call("meg", run, "--by", "colour", status=2)
+    (tmp_path / "empty").mkdir()
+    assert "run.db" in call("meg", tmp_path / "empty", status=2)

@@ -1,0 +1,236 @@
+"""MEG from runs: agents whose goal was planted are told apart, random ones show nothing, the same gives the same."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from goalscope.agents import KeyLured, Optimal, Uniform, WrongGoal
+from goalscope.agents.agent import Agent
+from goalscope.measures import StepTable
+from goalscope.measures.goals import (
+    CONDITIONS,
+    GoalEstimate,
+    GoalFindings,
+    GoalSettings,
+    held_out_goals,
+    measure_goals,
+)
+from goalscope.measures.goals.resample import interval, p_value, weigh
+from goalscope.measures.sample import roll_out
+from goalscope.report.ledger import CONDITIONS as LEDGER_CONDITIONS
+from goalscope.rng import stream
+from goalscope.runs import Episode, World
+from goalscope.stats import estimate_mean
+from goalscope.worlds.generate import generate_batch
+from goalscope.worlds.layouts import layout_series
+
+
+def rooms(count: int, *agents: Agent, size: int = 7, trajectories: int = 5, seed: int = 1) -> list[Episode]:
+    worlds = [
+        World(grid=grid, tags={"size": size, "index": index})
+        for index, grid in enumerate(generate_batch(size, 0.4, seed=seed, count=count, minimum_distance=3))
+    ]
+    return [
+        episode
+        for agent in agents
+        for world in worlds
+        for episode in roll_out(agent, world, seed=seed, trajectories=trajectories)
+    ]
+
+
+def one(found: GoalFindings, agent: str, hypothesis: str, **cell: object) -> GoalEstimate:
+    (estimate,) = (
+        entry
+        for entry in found.estimates
+        if entry.agent == agent and entry.hypothesis == hypothesis and entry.cell == cell
+    )
+    return estimate
+
+
+def apart(first: GoalEstimate, second: GoalEstimate) -> bool:
+    return first.low > second.high or second.low > first.high
+
+
+@pytest.fixture(scope="module")
+def keyed() -> GoalFindings:
+    """Twenty worlds with a useless key, five episodes: the size of the study of scripted agents."""
+    worlds = [World(grid=grid) for grid in layout_series("key-no-door", seed=2026, count=20)]
+    agents = (Optimal(), KeyLured(), WrongGoal("top-right"), Uniform())
+    episodes = [
+        episode for agent in agents for world in worlds for episode in roll_out(agent, world, seed=9, trajectories=5)
+    ]
+    settings = GoalSettings(hypotheses=("goal", "key held", "wrong goal", "bottom-left"))
+    return measure_goals(episodes, settings)
+
+
+def test_agents_with_planted_goals_are_told_apart(keyed: GoalFindings) -> None:
+    owners = {"optimal": "goal", "key-lured": "key held", "wrong-goal(top-right)": "top-right"}
+    for owner, hypothesis in owners.items():
+        own = one(keyed, owner, hypothesis)
+        assert own.beta == math.inf and own.share == pytest.approx(1.0) and own.low > 0 and own.null_p < 0.01
+        for other in (*owners, "random"):
+            if other != owner:
+                assert apart(own, one(keyed, other, hypothesis)), (hypothesis, other)
+    for agent in ("optimal", "wrong-goal(top-right)"):
+        values = {entry.hypothesis: entry.share for entry in keyed.estimates if entry.agent == agent}
+        assert max(values, key=lambda name: values[name]) == owners[agent]
+    contrasts = {(entry.agent, entry.second): entry for entry in keyed.contrasts}
+    assert contrasts["optimal", "top-right"].low > 0 and contrasts["optimal", "top-right"].adjusted < 0.001
+    wrong = contrasts["wrong-goal(top-right)", "top-right"]
+    assert wrong.high < 0 and wrong.adjusted < 0.001
+    assert all(entry.adjusted >= entry.p_value for entry in keyed.contrasts)
+
+
+def test_random_agents_show_nothing(keyed: GoalFindings) -> None:
+    for estimate in keyed.estimates:
+        if estimate.agent == "random":
+            assert estimate.low <= 0 <= estimate.high and estimate.value < 0.05
+    for entry in keyed.contrasts:
+        if entry.agent == "random":
+            assert entry.adjusted > 0.05
+
+
+def test_a_random_agent_in_sixty_worlds() -> None:
+    found = one(
+        measure_goals(rooms(60, Uniform(), trajectories=10), GoalSettings(hypotheses=("goal",))), "random", "goal"
+    )
+    assert found.low <= 0 <= found.high and found.value < 0.005
+    assert (found.n, found.worlds, found.grids) == (600, 60, 60)
+    assert found.cross_fitted < 0.005 and 0 < found.null < found.null_high < 0.02
+
+
+@pytest.mark.full
+def test_random_agents_of_many_seeds_are_seldom_taken_for_more() -> None:
+    missed = 0
+    for seed in range(60):
+        episodes = rooms(60, Uniform(), trajectories=10, seed=seed)
+        found = one(measure_goals(episodes, GoalSettings(hypotheses=("goal",))), "random", "goal")
+        missed += not found.low <= 0 <= found.high
+    assert missed <= 7  # 5 % of 60 is 3; more than 7 has a chance of 1 %
+
+
+def test_the_rows_have_the_signed_figure_as_their_mean(keyed: GoalFindings) -> None:
+    for estimate in keyed.estimates:
+        rows = keyed.rows.select(measure=f"MEG towards the {estimate.hypothesis}", agent=estimate.agent)
+        assert len(rows) == estimate.worlds and set(rows.unit) == {"nats"}
+        assert estimate_mean(rows.value, rows.grid_id, unit="nats").value == pytest.approx(estimate.signed, abs=1e-9)
+
+
+def test_the_same_episodes_in_any_order_give_the_same_bytes() -> None:
+    episodes = rooms(6, Optimal(), Uniform(), trajectories=3)
+    settings = GoalSettings(by=("size",))
+    first = measure_goals(episodes, settings)
+    shuffled = [episodes[index] for index in stream(0, "order").permutation(len(episodes))]
+    again, other = measure_goals(episodes, settings), measure_goals(shuffled, settings)
+    plain = [json.dumps(found.to_plain(), allow_nan=False) for found in (first, again, other)]
+    assert plain[0] == plain[1] == plain[2]
+    assert first.rows.value.tobytes() == again.rows.value.tobytes() == other.rows.value.tobytes()
+    assert one(first, "optimal", "goal", size=7).signed == one(first, "optimal", "goal").signed
+
+
+def test_cells_are_split_by_conditions_and_by_what_is_asked() -> None:
+    assert CONDITIONS == LEDGER_CONDITIONS
+    episodes = rooms(3, Optimal(), trajectories=2) + rooms(3, Optimal(), size=9, trajectories=2)
+    found = measure_goals(episodes, GoalSettings(hypotheses=("goal",), by=("size",)))
+    assert [dict(entry.cell) for entry in found.estimates] == [{}, {"size": 7}, {"size": 9}]
+    assert [entry.grids for entry in found.estimates] == [6, 3, 3] and len(found.rows) == 6
+    kinds = [
+        replace(
+            e, world=replace(e.world, tags={**e.world.tags, "kind": "odd" if e.world.tags["size"] == 9 else "even"})
+        )
+        for e in episodes
+    ]
+    found = measure_goals(kinds, GoalSettings(hypotheses=("goal",)))
+    assert [dict(entry.cell) for entry in found.estimates] == [{"kind": "even"}, {"kind": "odd"}]
+
+
+def test_turns_without_an_action_are_a_no_op_or_an_action_of_their_own() -> None:
+    worlds = [World(grid=grid) for grid in generate_batch(7, 0.0, seed=3, count=15, minimum_distance=3)]
+    episodes = [e for world in worlds for e in roll_out(Uniform(), world, seed=4, trajectories=20, invalid=0.2)]
+    own = one(measure_goals(episodes, GoalSettings(hypotheses=("goal",), invalid="action")), "random", "goal")
+    assert own.low <= 0 <= own.high  # five actions, each with 1/5: random
+    noop = one(measure_goals(episodes, GoalSettings(hypotheses=("goal",))), "random", "goal")
+    assert noop.uniform_utility > own.uniform_utility and noop.utility == own.utility
+    assert noop.signed < own.signed and own.bound > noop.bound
+
+
+def test_beliefs_take_the_place_of_worlds() -> None:
+    episodes = rooms(4, WrongGoal("top-right"), trajectories=3)
+    settings = GoalSettings(hypotheses=("goal",))
+    grids = {episode.world.id: episode.world.grid for episode in episodes}
+    plain = measure_goals(episodes, settings)
+    assert measure_goals(episodes, settings, believed=grids).estimates == plain.estimates
+    ends = {episode.world.id: episode.final.position for episode in episodes}
+    believed = {name: grid.at(goal=ends[name]) for name, grid in grids.items()}
+    found = measure_goals(episodes, settings, believed=believed)
+    agent = "wrong-goal(top-right)"
+    assert one(found, agent, "goal").share == pytest.approx(1.0) and one(plain, agent, "goal").signed < 0
+    some = dict(list(believed.items())[:2])
+    part = measure_goals(episodes, settings, believed=some)
+    assert one(part, agent, "goal").worlds == 2 and part.left_out == 6
+    with pytest.raises(ValueError, match="must have the shape"):
+        measure_goals(
+            episodes, settings, believed=dict.fromkeys(grids, next(iter(generate_batch(9, 0.0, seed=1, count=1))))
+        )
+
+
+def test_unknown_utilities_predict_held_out_halves_of_purposeful_agents_alone() -> None:
+    episodes = rooms(5, Optimal(), WrongGoal("top-right"), Uniform(), trajectories=6)
+    found = {entry.agent: entry for entry in held_out_goals(episodes)}
+    for agent in ("optimal", "wrong-goal(top-right)"):
+        assert found[agent].low > 1 > found[agent].null_high
+    random = found["random"]
+    assert random.low <= random.null_high and random.null_low <= random.high and random.value < 0.2
+    assert held_out_goals(episodes) == tuple(found.values())
+    assert not held_out_goals(rooms(3, Optimal(), trajectories=1))
+    with pytest.raises(ValueError, match="ridge must be"):
+        held_out_goals(episodes, ridge=0.0)
+
+
+def test_what_cannot_be_measured_is_refused_in_words() -> None:
+    episodes = rooms(2, Optimal(), trajectories=1)
+    for settings, words in (
+        ({"hypotheses": ("gaol",)}, "hypotheses must be"),
+        ({"hypotheses": ()}, "hypotheses must be"),
+        ({"hypotheses": ("goal", "goal")}, "hypotheses must be"),
+        ({"utility": "money"}, "utility must be one of"),
+        ({"invalid": "ignore"}, "invalid must be one of"),
+        ({"confidence": 1.0}, "confidence must lie"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            GoalSettings(**settings)
+    with pytest.raises(ValueError, match="got none"):
+        measure_goals([])
+    with pytest.raises(ValueError, match="must name tags"):
+        measure_goals(episodes, GoalSettings(by=("colour",)))
+    with pytest.raises(ValueError, match="some hypothesis must have a meaning"):
+        measure_goals(episodes, GoalSettings(hypotheses=("key",)))
+
+
+def test_episodes_that_all_stop_early_leave_no_estimate() -> None:
+    episodes = [
+        replace(e, steps=e.steps[:1], final=e.steps[1].state, outcome="stopped")
+        for e in rooms(2, WrongGoal("top-right"), trajectories=1)
+    ]
+    found = measure_goals(StepTable.from_episodes(episodes))
+    assert not found.estimates and found.left_out == 2 and len(found.rows) == 0
+
+
+def test_weights_give_each_grid_the_same_and_intervals_hold_what_they_should() -> None:
+    weights = weigh(["a", "b", "b", "c"], seed=0)
+    assert weights.whole.tolist() == [[1 / 3, 1 / 6, 1 / 6, 1 / 3]] and weights.grids == 3
+    for part in (weights.resampled, weights.first, weights.second):
+        assert part.sum(axis=1) == pytest.approx(1.0) and (part[:, 1] == part[:, 2]).all()
+    assert not ((weights.first > 0) & (weights.second > 0)).any()
+    assert weigh(["a", "a"], seed=0).resampled.shape == (0, 2)
+    normal = stream(0, "normal").normal(1.0, 0.2, 4000)
+    low, high = interval(normal, 400, 0.95)
+    assert (low, high) == pytest.approx((1 - 0.393, 1 + 0.393), abs=0.03)
+    assert interval(normal, 5, 0.95)[1] > high and math.isnan(interval(normal, 1, 0.95)[0])
+    assert p_value(normal, 1.0, 400) == pytest.approx(7e-7, rel=1.0)
+    shifted = normal - 0.6
+    assert p_value(shifted, 0.4, 400) == pytest.approx(0.046, abs=0.015)
+    assert p_value(np.zeros(2000), 0.0, 400) == 1.0 and math.isnan(p_value(normal, 1.0, 1))

@@ -1,0 +1,203 @@
+"""MEG from runs against slow literal versions: every action sequence of tiny worlds, and exact curves."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from goalscope.agents import EpsilonGreedy, Uniform, WrongGoal
+from goalscope.measures import StepTable
+from goalscope.measures.goals import HYPOTHESES, GoalSettings, measure_goals
+from goalscope.measures.goals.curves import TOP, CurveTable, WorldCurve
+from goalscope.measures.goals.heldout import _fit, _normaliser
+from goalscope.measures.goals.hypotheses import Invalid, Utility, place, process
+from goalscope.measures.goals.returns import Unit, episode_returns, random_returns
+from goalscope.measures.sample import roll_out
+from goalscope.meg import RationalityCurve, meg_known, meg_shared
+from goalscope.meg.dual import OccupancyDual
+from goalscope.rng import stream
+from goalscope.runs import Episode, World, begin
+from goalscope.worlds import Grid
+from goalscope.worlds.dynamics import State, step
+from goalscope.worlds.generate import generate_batch
+from goalscope.worlds.grid import ACTIONS, Position
+
+Array = npt.NDArray[np.float64]
+
+
+def drawn(*lines: str) -> Grid:
+    return Grid.parse("\n".join(" ".join(line) for line in lines))
+
+
+KEYED = drawn("#####", "#A_K#", "#_#_#", "#__G#", "#####")
+PLAIN = drawn("#####", "#__A#", "#G#_#", "#___#", "#####")
+DOOR = drawn("######", "#AKDG#", "######")
+
+
+def literal_places(grid: Grid) -> dict[str, Position]:
+    """Where the hypotheses of these small worlds are, read off the pictures."""
+    if grid == KEYED:
+        return {"goal": (3, 3), "key": (1, 3), "top-left": (1, 1), "top-right": (1, 3), "bottom-left": (3, 1)}
+    if grid == PLAIN:
+        return {"goal": (2, 1), "top-left": (1, 1), "bottom-left": (3, 1), "bottom-right": (3, 3)}
+    return {"goal": (1, 4), "key": (1, 2), "top-left": (1, 1), "top-right": (1, 2), "bottom-left": (1, 1)}
+
+
+def literal_utility(grid: Grid, states: list[State], name: str, utility: Utility) -> float:
+    def fulfilled(state: State) -> bool:
+        return state.carrying_key if name == "key held" else state.position == literal_places(grid)[name]
+
+    return float(fulfilled(states[-1]) if utility == "arrival" else sum(map(fulfilled, states[:-1])))
+
+
+def literal_walks(grid: Grid, horizon: int, actions: int) -> list[list[State]]:
+    """The n + 1 states of every action sequence; the fifth action does nothing, the goal ends the episode."""
+    walks = []
+    for taken in itertools.product(range(actions), repeat=horizon):
+        states = [begin(World(grid=grid))]
+        for action in taken:
+            here = states[-1]
+            ended = here.position == grid.goal
+            states.append(here if ended or action == 4 else step(grid, here, ACTIONS[action]))
+        walks.append(states)
+    return walks
+
+
+@pytest.mark.parametrize("grid", [KEYED, PLAIN, DOOR], ids=["key", "plain", "door"])
+@pytest.mark.parametrize(("utility", "invalid"), [("steps", "no-op"), ("arrival", "no-op"), ("steps", "action")])
+def test_w_is_the_log_mean_over_all_action_sequences(grid: Grid, utility: Utility, invalid: Invalid) -> None:
+    horizon, actions = (4, 5) if invalid == "action" else (5, 4)
+    walks = literal_walks(grid, horizon, actions)
+    names = [*literal_places(grid), *(["key held"] if grid.key else [])]
+    for name in names:
+        gained = np.array([literal_utility(grid, states, name, utility) for states in walks])
+        mask = place(name, grid, grid.key)
+        assert mask is not None
+        curve = RationalityCurve(process(grid, mask, horizon, utility=utility, invalid=invalid))
+        assert curve.uniform == pytest.approx(gained.mean(), abs=1e-12)
+        assert curve.highest == pytest.approx(gained.max(), abs=1e-9)
+        table = CurveTable([WorldCurve.of(curve)])
+        for beta in (-2.0, -0.3, 0.0, 0.4, 1.7, 6.0):
+            literal = float(np.log(np.exp(beta * gained).mean()))
+            assert curve.at(beta).log_normaliser == pytest.approx(literal, abs=1e-9)
+            term = table.terms(beta, np.array([0.5]))[0]
+            assert term == pytest.approx(beta * (0.5 + curve.uniform) - literal, abs=1e-4)
+        assert curve.bound == pytest.approx(
+            -np.log((gained == gained.max()).mean()) if np.ptp(gained) else 0.0, abs=1e-9
+        )
+
+
+def test_hypotheses_without_a_meaning_are_none_and_corners_keep_off_goal_and_door() -> None:
+    assert place("key", PLAIN, None) is None and place("key held", PLAIN, (1, 1)) is None
+    assert place("cell 0 0", PLAIN, None) is None and place("cell 9 9", PLAIN, None) is None
+    found = place("cell 3 2", PLAIN, None)
+    assert found is not None and np.flatnonzero(found).tolist() == [3 * 5 + 2]
+    twin = place("key", PLAIN, (1, 2))
+    assert twin is not None and np.flatnonzero(twin).tolist() == [7]
+    behind = place("top-right", DOOR, DOOR.key)
+    assert behind is not None and set((np.flatnonzero(behind) % 18).tolist()) == {1 * 6 + 2}
+
+
+@pytest.mark.parametrize("utility", ["steps", "arrival"])
+def test_returns_are_what_a_literal_count_gives(utility: Utility) -> None:
+    episodes: list[Episode] = []
+    for grid in (KEYED, PLAIN, DOOR):
+        for agent in (Uniform(), EpsilonGreedy(0.4), WrongGoal("bottom-left")):
+            episodes += roll_out(agent, World(grid=grid), seed=3, trajectories=4, horizon=9, invalid=0.2)
+    found = episode_returns(StepTable.from_episodes(episodes), HYPOTHESES, utility=utility)
+    checked = 0
+    for index, episode in enumerate(episodes):
+        states = [turn.state for turn in episode.steps]
+        states += [episode.final] * (9 + 1 - len(states))
+        for name in literal_places(episode.world.grid):
+            assert found.values[name][index] == literal_utility(episode.world.grid, states, name, utility)
+            checked += 1
+    assert checked > 100 and np.isnan(found.values["key"][len(episodes) // 2])
+
+
+def test_random_agents_have_the_mean_of_the_curve() -> None:
+    mask = place("goal", PLAIN, None)
+    assert mask is not None
+    unit = Unit(world_id="w", grid_id="g", grid=PLAIN, horizon=6, masks={"goal": mask})
+    invalids: tuple[Invalid, ...] = ("no-op", "action")
+    for invalid in invalids:
+        curve = RationalityCurve(process(PLAIN, mask, 6, utility="steps", invalid=invalid))
+        drawn = random_returns(unit, 50, 200, seed=0, utility="steps", invalid=invalid)["goal"]
+        assert drawn.shape == (200,)
+        error = drawn.std(ddof=1) / np.sqrt(200)
+        assert abs(drawn.mean() - curve.uniform) < 4 * error
+
+
+def test_tables_agree_with_exact_curves_over_several_worlds() -> None:
+    curves = []
+    for size, density in ((7, 0.0), (9, 0.6), (11, 1.0)):
+        for grid in generate_batch(size, density, seed=4, count=3, minimum_distance=4):
+            mask = place("goal", grid, None)
+            assert mask is not None
+            curves.append(RationalityCurve(process(grid, mask, 14, utility="steps", invalid="no-op")))
+    table = CurveTable([WorldCurve.of(curve) for curve in curves])
+    rng = stream(0, "weights")
+    for share in (-0.9, -0.2, 1e-4, 0.02, 0.3, 0.7, 0.97, 1.0, 1.2):
+        end = np.array([curve.highest if share > 0 else curve.lowest for curve in curves])
+        utilities = table.uniform + abs(min(share, 1.0)) * (end - table.uniform)
+        counts = rng.integers(0, 3, len(curves)) + 1.0
+        exact = meg_shared(curves, utilities, counts)
+        relative = utilities - table.uniform
+        weights = (counts / counts.sum())[None]
+        signed, beta = table.mixed(weights).fit(weights @ relative * max(share, 1.0))
+        assert signed[0] == pytest.approx(exact.signed, abs=2e-4 * max(1.0, exact.bound))
+        assert beta[0] == pytest.approx(exact.beta, rel=0.02) or abs(beta[0]) >= TOP
+        terms = table.terms(float(beta[0]), relative)
+        assert float(weights[0] @ terms) == pytest.approx(abs(exact.signed), abs=2e-4 * max(1.0, exact.bound))
+
+
+def test_one_world_is_meg_known_with_returns() -> None:
+    world = World(grid=PLAIN)
+    episodes = roll_out(EpsilonGreedy(0.5), world, seed=1, trajectories=20, horizon=8)
+    found = measure_goals(episodes, GoalSettings(hypotheses=("goal", "bottom-right")))
+    for estimate in found.estimates:
+        mask = place(estimate.hypothesis, PLAIN, None)
+        assert mask is not None
+        returns = episode_returns(StepTable.from_episodes(episodes), (estimate.hypothesis,), utility="steps")
+        known = meg_known(
+            process(PLAIN, mask, 8, utility="steps", invalid="no-op"), returns=returns.values[estimate.hypothesis]
+        )
+        assert (estimate.signed, estimate.low, estimate.high) == (known.signed, known.signed_low, known.signed_high)
+        assert estimate.beta == known.beta and estimate.method == known.method and estimate.n == 20
+        assert estimate.bound == pytest.approx(known.bound) and estimate.share == pytest.approx(
+            known.share * np.sign(known.signed)
+        )
+    assert np.isnan(found.contrasts[0].low) and found.contrasts[0].adjusted == 1.0
+
+
+def test_unknown_utilities_have_the_normaliser_of_all_sequences_and_a_stationary_fit() -> None:
+    horizon = 4
+    mdp = process(PLAIN, np.zeros(25), horizon, utility="steps", invalid="no-op")
+    dual = OccupancyDual(mdp, np.full((25, 4), 0.25), terminal=False)
+    walks = literal_walks(PLAIN, horizon, 4)
+    counts = np.zeros((len(walks), 25))
+    for row, states in enumerate(walks):
+        for state in states[:-1]:
+            counts[row, state.position[0] * 5 + state.position[1]] += 1
+    weights = stream(0, "weights").normal(size=len(dual.reached.kept))
+    scores = counts[:, dual.reached.kept] @ weights
+    log_normaliser, occupancy = _normaliser(dual, weights)
+    assert log_normaliser == pytest.approx(float(np.log(np.exp(scores).mean())), abs=1e-12)
+    soft = np.exp(scores) @ counts[:, dual.reached.kept] / np.exp(scores).sum()
+    assert occupancy == pytest.approx(soft, abs=1e-12)
+    observed = counts[:7, dual.reached.kept].mean(axis=0)
+    fitted = _fit(dual, observed, 0.25)
+    assert _normaliser(dual, fitted)[1] + 0.25 * fitted == pytest.approx(observed, abs=1e-4)
+
+
+def test_an_episode_that_a_failure_ended_stands_still_and_a_stopped_one_is_left_out() -> None:
+    episodes = roll_out(WrongGoal("bottom-right"), World(grid=PLAIN), seed=1, trajectories=3, horizon=9)
+    cut = episodes[0].steps[:6]
+    ended = replace(episodes[0], steps=cut, final=episodes[0].steps[6].state, outcome="failure")
+    stopped = replace(episodes[1], steps=episodes[1].steps[:6], final=episodes[1].steps[6].state, outcome="stopped")
+    table = StepTable.from_episodes([ended, stopped, episodes[2]])
+    found = episode_returns(table, ("bottom-right",), utility="steps")
+    assert found.values["bottom-right"].tolist()[::2] == [7.0, 7.0] and np.isnan(found.values["bottom-right"][1])
+    assert found.failed == 1 and found.complete.tolist() == [True, False, True]
