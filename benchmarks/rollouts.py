@@ -1,13 +1,18 @@
-"""Rollouts of a local model: lockstep against one `generate` call a step, same model, same states, same run.
+"""Rollouts of the bundled model: lockstep against one `generate` call a step, same model, same states, same run.
 
-Usage: python benchmarks/rollouts.py [--states 256] [--single 8] [--slots 64] [--threads 1] [--size 11]
+Usage: python benchmarks/rollouts.py [--states 256] [--single 16] [--slots 64] [--threads 1] [--size 11] [--grids 1]
 
-The model is Theseus where its weights are installed, else a random model of its shape that writes 40 tokens a step.
+A second table runs a sample of the paper's behavioural grid as a study (5 sizes x 6 densities, journalled and stored)
+and projects from it how long the whole of it would take: 10 grids a cell and 10 trajectories a grid. ``--grids 0``
+leaves it out.
 """
 
 import argparse
+import multiprocessing
 import resource
+import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,79 +20,135 @@ import torch
 from goalscope.agents import Observation
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models import Sampling
-from goalscope.agents.models.attention import use_grouped_attention
 from goalscope.agents.models.determinism import measure_determinism
+from goalscope.agents.models.http_tokens import Dialect
 from goalscope.agents.models.local import LocalModel
 from goalscope.rng import stream
+from goalscope.runs import Store, Study, run
 from goalscope.worlds import generate
 
-RANDOM_LENGTH = 40  # about what Theseus writes
+LIMIT = 96  # tokens of an output, as in the shipped studies
+SIZES, DENSITIES = (7, 9, 11, 13, 15), (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+GRIDS, TRAJECTORIES = 10, 10  # a cell, a grid: the paper's behavioural grid
 
 
-def subject(slots: int) -> tuple[LocalModel, int]:
-    """Return the model and the most tokens it may write."""
-    try:
-        return LocalModel("theseus", device="cpu", slots=slots), 200
-    except FileNotFoundError:
-        pass
-    from transformers import GptOssConfig, GptOssForCausalLM
-
-    from goalscope.theseus.network import Shape
-    from goalscope.theseus.vocabulary import build_tokenizer
-
-    torch.manual_seed(0)
-    model = GptOssForCausalLM(GptOssConfig(**Shape().config()))
-    use_grouped_attention(model)  # as models read from a folder do
-    return LocalModel.from_parts(model, build_tokenizer(), name="random", slots=slots), RANDOM_LENGTH
+def subject(given: argparse.Namespace) -> tuple[ChatAgent, LocalModel]:
+    """Return the bundled model as an agent, loaded."""
+    torch.set_num_threads(given.threads)
+    model = LocalModel("theseus", device="cpu", slots=given.slots)
+    agent = ChatAgent(model=model, sampling=Sampling(temperature=0.7, top_p=0.95, max_tokens=LIMIT))
+    agent.act(states(given.size, 2))  # the first call of everything is slower
+    return agent, model
 
 
-def one_by_one(model: LocalModel, agent: ChatAgent, observations: list[Observation], limit: int) -> int:
-    """Answer each state with a `generate` call of its own; return the number of tokens written."""
-    written = 0
+def states(size: int, count: int) -> list[Observation]:
+    """Return the first states of some generated grids."""
+    grids = (generate(size=size, density=0.6, rng=stream(0, "bench", index)) for index in range(count))
+    return [Observation(grid=grid, episode_id=str(index)) for index, grid in enumerate(grids)]
+
+
+def lockstep(given: argparse.Namespace) -> tuple[int, int, float]:
+    """Answer all states in lockstep; return steps, tokens written, seconds."""
+    agent, _ = subject(given)
+    observations = states(given.size, given.states)
+    began = time.perf_counter()
+    turns = agent.act(observations)
+    return len(turns), sum(len(turn.output_tokens or ()) for turn in turns), time.perf_counter() - began
+
+
+def one_by_one(given: argparse.Namespace) -> tuple[int, int, float]:
+    """Answer some of the states with a `generate` call of their own each; return steps, tokens written, seconds."""
+    agent, model = subject(given)
     settings: dict[str, Any] = {"do_sample": True, "temperature": 0.7, "top_p": 0.95, "top_k": 0}
+    stop = sorted(Dialect("theseus").stop)
+    model.model.generate(torch.tensor([[1, 2]]), max_new_tokens=2, attention_mask=torch.ones(1, 2), **settings)
+    written = 0
+    observations = states(given.size, given.single)
+    began = time.perf_counter()
     for observation in observations:
         ids = torch.tensor([model.encode(agent.prompt(observation))])
-        answer = model.model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=limit, **settings)
+        mask = torch.ones_like(ids)
+        answer = model.model.generate(ids, attention_mask=mask, max_new_tokens=LIMIT, eos_token_id=stop, **settings)
         written += answer.shape[1] - ids.shape[1]
-    return written
+    return len(observations), written, time.perf_counter() - began
+
+
+def behavioural(given: argparse.Namespace) -> tuple[int, int, float]:
+    """Run a sample of the behavioural grid as a study; return steps, tokens written, seconds."""
+    subject(given)
+    study = Study.parse(
+        {
+            "seed": 1,
+            "worlds": [{"kind": "grid", "sizes": list(SIZES), "densities": list(DENSITIES), "count": given.grids}],
+            "agents": [
+                {"kind": "chat", "model": "theseus", "device": "cpu", "slots": given.slots, "max_tokens": LIMIT}
+            ],
+            "trajectories": TRAJECTORIES,
+        }
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        steps = run(study, folder).steps
+        seconds = time.perf_counter() - began
+        with Store(folder) as store:
+            tokens = sum(len(step.output_tokens or ()) for episode in store.episodes() for step in episode.steps)
+    return steps, tokens, seconds
+
+
+WORK: dict[str, Callable[[argparse.Namespace], tuple[int, int, float]]] = {
+    "lockstep": lockstep,
+    "generate": one_by_one,
+    "study": behavioural,
+}
+
+
+def measured(task: tuple[str, argparse.Namespace]) -> tuple[int, int, float, float]:
+    """Return what a piece of work gives, and the peak memory of its process in MB."""
+    name, given = task
+    found = WORK[name](given)
+    return (*found, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def show(name: str, found: tuple[int, int, float, float]) -> None:
+    """Print a line of the table."""
+    steps, tokens, seconds, memory = found
+    speeds = f"{steps / seconds:>10.2f}{tokens / seconds:>10.0f}{tokens / steps:>15.1f}"
+    print(f"{name:10}{steps:>8}{seconds:>9.1f}{speeds}{memory:>17.0f}", flush=True)
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--states", type=int, default=256, help="states answered in lockstep")
-    parser.add_argument("--single", type=int, default=8, help="states answered one by one")
+    parser.add_argument("--single", type=int, default=16, help="states answered one by one")
     parser.add_argument("--slots", type=int, default=64)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--size", type=int, default=11)
+    parser.add_argument("--grids", type=int, default=1, help="grids a cell of the sample of the behavioural grid")
     given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    model, limit = subject(given.slots)
-    agent = ChatAgent(model=model, task="grid", sampling=Sampling(temperature=0.7, top_p=0.95, max_tokens=limit))
-    observations = [
-        Observation(grid=generate(size=given.size, density=0.6, rng=stream(0, "bench", index)), episode_id=str(index))
-        for index in range(given.states)
-    ]
-    agent.act(observations[:2])  # the first call of everything is slower
-    started = time.perf_counter()
-    turns = agent.act(observations)
-    lockstep = time.perf_counter() - started
-    tokens = sum(len(turn.output_tokens or ()) for turn in turns)
-    started = time.perf_counter()
-    single_tokens = one_by_one(model, agent, observations[: given.single], limit)
-    single = time.perf_counter() - started
-    per_step = {"lockstep": given.states / lockstep, "generate": given.single / single}
-    print(f"{model.name}, {given.size}x{given.size}, {given.threads} thread(s), {given.slots} slots")
-    print(f"{'':10}{'steps':>8}{'steps/s':>10}{'tokens/s':>10}{'tokens a step':>15}")
-    for name, steps, written, seconds in (
-        ("lockstep", given.states, tokens, lockstep),
-        ("generate", given.single, single_tokens, single),
-    ):
-        print(f"{name:10}{steps:>8}{steps / seconds:>10.2f}{written / seconds:>10.0f}{written / steps:>15.1f}")
-    print(f"lockstep / generate: {per_step['lockstep'] / per_step['generate']:.1f} times the steps/s")
-    print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
-    requests = [agent.request(observation) for observation in observations[:16]]
-    print(measure_determinism(model, requests, agent.sampling))
+    # A process of its own for each, one after the other: peak memory is that of a process.
+    pool = multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1)
+    with pool:
+        print(f"theseus, {given.size}x{given.size}, {given.threads} thread(s), {given.slots} slots")
+        columns = (("steps", 8), ("seconds", 9), ("steps/s", 10), ("tokens/s", 10), ("tokens a step", 15))
+        print(" " * 10 + "".join(f"{name:>{width}}" for name, width in (*columns, ("peak memory, MB", 17))))
+        found = {}
+        for name in ("lockstep", "generate"):
+            found[name] = pool.map(measured, [(name, given)], chunksize=1)[0]
+            show(name, found[name])
+        speed = {name: steps / seconds for name, (steps, _, seconds, _) in found.items()}
+        print(f"lockstep / generate: {speed['lockstep'] / speed['generate']:.1f} times the steps/s")
+        if given.grids:
+            sample = pool.map(measured, [("study", given)], chunksize=1)[0]
+            show("study", sample)
+            cells, factor = len(SIZES) * len(DENSITIES), GRIDS / given.grids
+            print(
+                f"projection, not measured: {cells * GRIDS} grids x {TRAJECTORIES} trajectories at these "
+                f"{sample[0] / sample[2]:.1f} steps/s: {factor * sample[0]:,.0f} steps in "
+                f"{factor * sample[2] / 60:.0f} minutes (sample: {cells * given.grids} grids)"
+            )
+    agent, model = subject(given)
+    print(measure_determinism(model, [agent.request(seen) for seen in states(given.size, 16)], agent.sampling))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.extras import lacking
+
 if TYPE_CHECKING:
     import pandas
 
@@ -125,7 +127,7 @@ class Rows:
         try:
             import pandas
         except ImportError as error:
-            raise ImportError("to_pandas needs pandas: pip install 'goalscope[export]'") from error
+            raise lacking("to_pandas needs pandas", "export", error) from error
         return pandas.DataFrame(self.columns())
 
     def _map(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> "Rows":

@@ -99,6 +99,7 @@ class Behaviour:
     models: tuple[str, ...] = ("speaker",)
     delay: float = 0.0
     override: Mapping[str, Any] | None = None  # a body in place of every answer
+    refusal: tuple[int, dict[str, Any]] | None = None  # status and body in place of every answer
 
 
 class Loopback:
@@ -179,14 +180,10 @@ class Loopback:
         assert text is not None
         asked = Request(messages=(Message(role="user", content="."),), key=(int(body.get("seed", 0)), "server", 0, 0))
         memory = json.dumps([text, asked.key, sampling.describe()])
-        if memory not in self._said:
-            prompts, outputs = self.model.decode([asked], sampling, texts=[text])
-            (completion,) = (
-                self.model.complete([Request(messages=tuple(chat), key=asked.key)], sampling) if chat else [None]
-            )
-            output = outputs[0]
-            self._said[memory] = prompts[0], output.tokens, output.finish, output.logprobs, completion
-        prompt, tokens, finish, logprobs, completion = self._said[memory]
+        known = self._said.get(memory)
+        if known is None or (chat and known[-1] is None):
+            self._said[memory] = known = self._decoded(asked, chat, text, sampling)
+        prompt, tokens, finish, logprobs, completion = known
         assert chat or prompt == body["prompt"]
         usage = {"prompt_tokens": len(prompt), "completion_tokens": len(tokens) + self.behaviour.shift}
         document: dict[str, Any] = {"id": "x", "object": path, "model": body["model"]}
@@ -213,6 +210,18 @@ class Loopback:
                 "top_logprobs": [{names(token): score for token, score in entry["top"]} for entry in logprobs],
             }
         return document | {"choices": [choice]}
+
+    def _decoded(
+        self, asked: Request, chat: list[Message], text: str, sampling: Sampling
+    ) -> tuple[list[int], list[int], str, list[dict[str, Any]], Any]:
+        """Return prompt ids, output ids, end and log-probabilities; of a chat also what the model makes of them."""
+        if not chat:
+            prompts, outputs = self.model.decode([asked], sampling, texts=[text])
+            return prompts[0], outputs[0].tokens, outputs[0].finish, outputs[0].logprobs, None
+        (said,) = self.model.complete([Request(messages=tuple(chat), key=asked.key)], sampling)
+        assert said.prompt_tokens is not None and said.output_tokens is not None
+        scores = [dict(entry) for entry in said.logprobs or ()]
+        return list(said.prompt_tokens), list(said.output_tokens), said.finish, scores, said
 
     def _entry(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         words = self.model.tokenizer
@@ -290,6 +299,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refusal(self, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]] | None:
         how = self.server.owner.behaviour
+        if how.refusal is not None:
+            return how.refusal
         if how.key and self.headers.get("Authorization") != f"Bearer {how.key}":
             given = self.headers.get("Authorization", "")
             return 401, {"error": {"message": f"Incorrect API key provided: {given}", "code": "invalid_api_key"}}

@@ -13,6 +13,7 @@ def test_each_kind_builds_its_class() -> None:
     parameters: dict[str, dict[str, Any]] = {
         "epsilon-greedy": {"epsilon": 0.2},
         "forgetful": {"probability": 0.1, "span": 3},
+        "side-biased": {"epsilon": 0.2},
     }
     for kind, agent in SCRIPTED.items():
         built = build_agent(kind, parameters.get(kind, {}))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from goalscope.agents import Agent, Observation, Turn, agent_id
+from goalscope.agents import Agent, Observation, Past, Turn, agent_id
 from goalscope.agents.build import build_agent
 from goalscope.agents.chat import TASKS, ChatAgent, read_template
 from goalscope.agents.memory import render_history
@@ -62,11 +62,11 @@ def test_the_key_and_the_history_stand_in_the_prompt() -> None:
     assert "carries the key: no" in text(keyed, Observation(grid=KEYED))
     assert "carries the key: yes" in text(keyed, Observation(grid=GRID, carrying_key=True))
     fogged = ChatAgent(model=Scripted(), task="fog")
-    history = ((FOGGED, Action.UP), (FOGGED, None))
+    history = (Past(grid=FOGGED, action=Action.UP), Past(grid=FOGGED, action=None))
     assert "\n(1,1) UP\n(1,1) none\n" in text(fogged, Observation(grid=FOGGED, history=history))
     assert render_history(()) == "none"
     with pytest.raises(ValueError, match="must show the agent"):
-        render_history([(Grid.parse("_G"), Action.UP)])
+        render_history([Past(grid=Grid.parse("_G"), action=Action.UP)])
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_the_key_and_the_history_stand_in_the_prompt() -> None:
         ("grid", Observation(grid=GRID, carrying_key=True), "task to key-door"),
         ("grid", Observation(grid=FOGGED), "task to fog"),
         ("key-door", Observation(grid=FOGGED), "task to fog"),
-        ("grid", Observation(grid=GRID, history=((GRID, Action.UP),)), "history"),
+        ("grid", Observation(grid=GRID, history=(Past(grid=GRID, action=Action.UP),)), "history"),
     ],
 )
 def test_a_template_without_a_place_for_what_matters_is_refused(
@@ -109,6 +109,15 @@ def test_a_template_with_a_wrong_placeholder_is_refused_by_name(tmp_path: Path, 
         read_template(path)
     assert words in str(caught.value)
     assert "mine.txt" in str(caught.value)
+
+
+def test_a_template_is_a_utf_8_text(tmp_path: Path) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_bytes("größe {{grid}}".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"must be a UTF-8 text, .*mine\.txt is none"):
+        read_template(path)
+    path.write_bytes(b"\xef\xbb\xbf{{grid}}\n")
+    assert read_template(path) == "{{grid}}", "the mark at the beginning of a file is none of its text"
 
 
 def test_a_task_that_is_no_task_and_no_file_is_refused() -> None:
@@ -184,6 +193,18 @@ def test_the_exact_prompt_is_what_the_model_reads() -> None:
     [
         ({}, "must be given its model"),
         ({"model": "x", "temprature": 1}, "got temprature"),
+        ({"model": " "}, "a model must be named"),
+        ({"model": "Theseus"}, "the bundled model is called theseus"),
+        ({"model": "thesus"}, "the bundled model is called theseus"),
+        ({"model": "x", "device": "toaster"}, "device must be auto, cpu, cuda"),
+        ({"model": "x", "untrained": -1}, "must be the seed of the weights"),
+        ({"model": "x", "temperature": 2**2000}, "temperature of a chat agent must be at most"),
+        ({"model": "x", "max_tokens": 2**63}, "max_tokens of a chat agent must be at most"),
+        ({"model": "x", "server": {"timeout": 2**2000}}, "server.timeout must be a number below 2**63"),
+        (
+            {"model": "x", "template_options": {"tokenize": True, "messages": []}},
+            "got messages, tokenize, set elsewhere",
+        ),
         ({"model": "x", "temperature": "hot"}, "temperature of a chat agent must be int or float, got 'hot'"),
         ({"model": "x", "slots": True}, "slots of a chat agent must be int, got True"),
         ({"model": "x", "temperature": -1}, "finite number >= 0"),
@@ -192,7 +213,7 @@ def test_the_exact_prompt_is_what_the_model_reads() -> None:
         ({"model": "x", "reasoning_effort": "some"}, "minimal, low, medium, high"),
         ({"model": "x", "top_logprobs": 99}, "0..20"),
         ({"model": "x", "dtype": "int4"}, "float32"),
-        ({"model": "x", "today": "tomorrow"}, "isoformat"),
+        ({"model": "x", "today": "tomorrow"}, "today must be a date such as 2025-08-05"),
     ],
 )
 def test_wrong_parameters_are_refused_by_name(parameters: dict[str, Any], words: str) -> None:

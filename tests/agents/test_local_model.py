@@ -176,6 +176,20 @@ def test_what_cannot_be_loaded_says_why(folder: Path, tmp_path: Path) -> None:
         LocalModel.from_parts(llama(), tokenizer(PLAIN_TEMPLATE, added=()))
 
 
+def test_a_device_that_is_not_there_is_refused_before_weights_are_read(folder: Path) -> None:
+    missing = f"cuda:{torch.cuda.device_count()}"
+    with pytest.raises(ValueError, match=f"must be in this machine, got '{missing}'.* of this kind: say device: auto"):
+        LocalModel(folder, device=missing).tokenizer  # noqa: B018
+
+
+def test_a_prompt_that_is_too_long_is_one_error_and_no_warning(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = LocalModel(folder, device="cpu", reasoning="none")
+    model.tokenizer.model_max_length = 64
+    with pytest.raises(ValueError, match="must leave room for an output in the model's 512 positions"):
+        model.complete([request("x" * 600)], Sampling(max_tokens=4))
+    assert "Token indices" not in capfd.readouterr().err
+
+
 def test_code_in_a_model_folder_is_not_run(folder: Path, tmp_path: Path) -> None:
     foreign = tmp_path / "foreign"
     shutil.copytree(folder, foreign)
@@ -237,7 +251,7 @@ def test_without_torch_agents_are_described_and_the_error_names_the_extra(folder
     )
     identity, error = result.stdout.splitlines()
     assert identity.startswith("agent-")
-    assert error.endswith("torch is missing: pip install 'goalscope[lm]'")
+    assert error.endswith("(torch is missing): install the extra lm, pip install '.[lm]' in the clone")
 
 
 def test_the_tokenizer_of_these_tests_has_a_token_for_each_character() -> None:

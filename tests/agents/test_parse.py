@@ -21,6 +21,8 @@ STATED = {
     '{"answer": {"action": "LEFT"}}': Action.LEFT,
     '{"action": "\\u0055P"}': Action.UP,
     '{"Action": " Down "}': Action.DOWN,
+    'So: {"thought": "a } b", "action": "UP"}': Action.UP,
+    "I'm sure: {thought: I'm near, action: UP} that's it": Action.UP,
 }
 
 FAILED = {
@@ -49,6 +51,12 @@ FAILED = {
     '{"action": "UP", "action": "DOWN"}': "two different actions",
     '{"action": "UP", "plan": {"action": "DOWN"}}': "two different actions",
     '{"action": "UP"} {"action": "JUMP"}': "two different actions",
+    'So: {"act\\u0069on": "UP"} {"action": "DOWN"}': "two different actions",
+    'So: {"action": {"action": "UP"}}': "two different actions",
+    "So: {\"note\": \"never 'action': 'UP'\"}": "no JSON",
+    "{'note': 'never \"action\": \"UP\"'}": "no JSON",
+    "{action: UP or DOWN}": "unknown action",
+    '{"action": "UP" or "DOWN"}': "unknown action",
 }
 
 
@@ -115,10 +123,12 @@ def test_hostile_answers_never_crash_and_never_become_an_action_not_stated(text:
         '"action":' * 100_000,
         '{"action":' + " " * 1_000_000,
         "action" + "'" * 1_000_000,
+        '{"' + '\\"' * 500_000,
+        "{'" + "\"\\'" * 300_000,
         "{action:" * 100_000,
         "\x1b[2J" * 200_000,
     ],
-    ids=["braces", "nested", "closed", "keys", "blanks", "quotes", "open", "escapes"],
+    ids=["braces", "nested", "closed", "keys", "blanks", "quotes", "unclosed", "mixed", "open", "escapes"],
 )
 def test_megabytes_are_read_and_state_nothing(text: str) -> None:
     # Work that grows with the square of the length would hang here for minutes.

@@ -80,7 +80,7 @@ def test_agents_of_one_run_and_the_same_agent_of_two_runs_are_compared(study: Pa
     assert "corrected for all 1 test " in one and "optimal" in one and "random" in one
     other = measured(tmp_path / "other", small_study(trajectories=2))
     two = call("compare", done, other, "--measures", "success")
-    pairs = [line for line in two.splitlines() if "optimal" in line]
+    pairs = [line for line in two.splitlines() if line.startswith(" Success") and "optimal" in line]
     assert len(pairs) == 1 and "run: optimal" in pairs[0] and "other: optimal" in pairs[0] and " 12 " in pairs[0]
 
 
@@ -135,7 +135,7 @@ def test_import_check_import_and_problems(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("run", "nowhere.yaml", "--out", "x"), "a shipped study (demo, "),
+        (("run", "nowhere.yaml", "--out", "x"), "a shipped study (baseline, "),
         (("measure", "nowhere"), "nowhere"),
         (("report", "nowhere"), "nowhere"),
         (("export", "nowhere", "--out", "x"), "nowhere"),

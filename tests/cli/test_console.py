@@ -83,7 +83,7 @@ def test_doctor_says_which_extra_brings_what_is_missing(tmp_path: Path, monkeypa
 
     monkeypatch.setattr("goalscope.cli.doctor.metadata.version", version)
     findings = {finding.what: finding for finding in examine(tmp_path / "nowhere")}
-    assert findings["pyarrow (extra export)"].detail == "pip install 'goalscope[export]'"
+    assert findings["pyarrow (extra export)"].detail == "pip install '.[export]' in the clone"
     assert not findings["pyarrow (extra export)"].fatal and findings["rich (core)"].fatal
     assert findings[f"run directory in {tmp_path / 'nowhere'}"].state == "problem"
 

@@ -153,8 +153,7 @@ def test_what_is_no_measure_is_refused() -> None:
 def test_rows_are_demanded() -> None:
     grid = Grid.parse(["A_G"])
     episodes = [play(World(grid=grid), [Action.RIGHT], agent=name) for name in ("one", "two")]
-    speaks_of_keys = BEHAVIOUR[-1]
-    assert speaks_of_keys.name == "key attraction bias"
+    (speaks_of_keys,) = (measure for measure in BEHAVIOUR if measure.name == "key attraction bias")
     with pytest.raises(AssertionError, match="got none"):
         check_measure(speaks_of_keys, episodes)
 

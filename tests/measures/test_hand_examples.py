@@ -46,6 +46,8 @@ SQUARE = World(grid=Grid.parse(["A_", "_G"]))  # two optimal actions at the star
 WALLED = World(grid=Grid.parse(["A#G"]))  # the goal cannot be reached
 LOCKED = World(grid=Grid.parse(["K_A_D_G"]))
 KEYED = World(grid=Grid.parse(["___", "KAG", "___"]), tags={"control": False})
+RING = World(grid=Grid.parse(["_A_", "K#_", "_G_"]), tags={"control": False})
+RING_CONTROL = World(grid=RING.grid.at(key=None), cluster=RING.grid_id, tags={"control": True})
 CONTROL = World(grid=Grid.parse(["___", "_AG", "___"]), cluster=KEYED.grid_id, tags={"control": True})
 
 
@@ -204,7 +206,9 @@ def test_overlap_of_two_conditions() -> None:
 
 
 def test_all_measures_run_at_once_and_no_episodes_give_no_rows() -> None:
-    rows = measure_episodes([played(CORRIDOR, "RRR"), played(LOCKED, "LL")])
+    fogged = World(grid=CORRIDOR.grid, fog_radius=1, tags={"size": 4})
+    keyed, control = played(RING, "RLLDDR"), played(RING_CONTROL, "RDDL")
+    rows = measure_episodes([played(CORRIDOR, "RRR"), played(LOCKED, "LL"), played(fogged, "RRR"), keyed, control])
     assert {measure.name for measure in BEHAVIOUR} - set(rows.measure) == {
         name for name in (measure.name for measure in BEHAVIOUR) if name.endswith("by distance")
     }

@@ -89,7 +89,7 @@ def close(found: np.ndarray, expected: Sequence[float]) -> None:
 
 
 def test_the_sample_is_worth_the_comparison() -> None:
-    assert len(groups()) == 2 * 6 * 9
+    assert len(groups()) == 2 * 6 * 10
     assert (TABLE.action < 0).sum() > 200
     assert set(TABLE.state[:, 2].tolist()) == {0, 1, 2}
 

@@ -13,6 +13,7 @@ FLOORS = {
     "__init__": 0,
     "rng": 0,
     "ident": 0,
+    "extras": 0,
     "shapes": 0,
     "rows": 0,
     "stats": 0,
@@ -37,6 +38,7 @@ ARROWS = {
     ("cli", "adapters"),
     ("__main__", "cli"),
     ("report", "studies"),
+    ("rows", "extras"),
     *(("stats", base) for base in ("rng", "ident", "shapes", "rows")),
 }
 HEAVY = (

@@ -142,7 +142,8 @@ def test_worlds_with_keys_are_told_apart_from_their_controls(tmp_path: Path) -> 
     with Store(directory) as store:
         text = write_report(store, tmp_path / "page.html").read_text(encoding="utf-8")
     assert "matched control without key" in text
-    assert 'id="keys"' in text and 'id="conditions"' in text and 'id="size-and-density"' not in text
+    assert 'id="goals"' in text and "control without key" in text and 'id="size-and-density"' not in text
+    assert 'id="keys"' not in text and 'id="conditions"' not in text  # both stand in that one section
 
 
 def test_rows_must_cover_the_episodes(tmp_path: Path) -> None:

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from goalscope.agents.models.identity import read_training
 from goalscope.rng import stream
+from goalscope.runs import Store, Study
+from goalscope.runs import run as run_study
 from goalscope.theseus import checkpoint
 from goalscope.theseus.data import Batch, Mixture, block, draw_worlds
 from goalscope.theseus.evaluate import read_policy, score
@@ -182,3 +185,25 @@ def test_prepared_data_makes_no_difference(tmp_path: Path) -> None:
     train(helped, steps=9, grids=1)
     ours, theirs = weights(alone), weights(helped)
     assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_run_of_a_trained_model_carries_its_planted_goal_as_a_tag(tmp_path: Path) -> None:
+    planted = replace(TINY, mixture=replace(TINY.mixture, goal="corner"))
+    made = Run(planted, tmp_path / "run")
+    export(made.parameters, planted.shape, tmp_path / "model", planted.told())
+    text = {"kind": "text", "grids": ["#####\n#A_G#\n#####"]}
+    chat = {"kind": "chat", "model": str(tmp_path / "model"), "temperature": 0.0, "max_tokens": 2}
+    study = Study.parse({"worlds": [text], "agents": [chat, {"kind": "optimal"}], "trajectories": 1})
+    run_study(study, tmp_path / "acted")
+    with Store(tmp_path / "acted") as store:
+        chatted, scripted = sorted(store.episodes(), key=lambda episode: not episode.tags)
+    assert not scripted.tags and chatted.tags["planted_goal"] == "corner"
+    assert json.loads(str(chatted.tags["training_data"]))["seed"] == planted.mixture.seed
+    assert str(chatted.tags["model"]).startswith("model-")
+
+
+@pytest.mark.parametrize("told", [{"planted_goal": 3}, ["goal"], {"planted_goal": "goal", "training_data": "x" * 999}])
+def test_a_configuration_that_tells_something_else_is_refused(told: object, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"goalscope": told}), encoding="utf-8")
+    with pytest.raises(ValueError, match="planted_goal and training_data as short texts"):
+        read_training(tmp_path)

@@ -1,6 +1,6 @@
 """Agents: anything that answers observations with turns."""
 
-from goalscope.agents.agent import Agent, Observation, Turn, agent_id
+from goalscope.agents.agent import Agent, History, Observation, Past, Turn, agent_id
 from goalscope.agents.build import build_agent
 from goalscope.agents.scripted import (
     SCRIPTED,
@@ -9,6 +9,7 @@ from goalscope.agents.scripted import (
     KeyLured,
     Optimal,
     ScriptedAgent,
+    SideBiased,
     Uniform,
     WrongGoal,
 )
@@ -18,10 +19,13 @@ __all__ = [
     "Agent",
     "EpsilonGreedy",
     "Forgetful",
+    "History",
     "KeyLured",
     "Observation",
     "Optimal",
+    "Past",
     "ScriptedAgent",
+    "SideBiased",
     "Turn",
     "Uniform",
     "WrongGoal",

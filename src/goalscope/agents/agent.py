@@ -2,13 +2,38 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
 from goalscope.ident import content_id
 from goalscope.rng import stream, uniform
 from goalscope.worlds.grid import Action, Grid
+
+History = Literal["none", "actions", "conversation", "reasoning"]
+"""What an agent is shown of the earlier steps of its episode: nothing; what it saw and did; the whole conversation, its
+own answers included; the conversation with the reasoning that it wrote before each answer."""
+
+HISTORIES: Final[tuple[str, ...]] = get_args(History)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """An earlier step of an episode, as far as the agent is shown it.
+
+    Attributes:
+        grid: the grid as it was seen then.
+        carrying_key: whether the agent held the key.
+        action: what it did, None where the turn held no action.
+        text: its answer, None where answers are not handed over or there was none.
+        reasoning: its written reasoning, None where reasoning is not handed over or there was none.
+    """
+
+    grid: Grid
+    carrying_key: bool = False
+    action: Action | None
+    text: str | None = None
+    reasoning: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +47,8 @@ class Observation:
         attempt: 0, or the number of the retry after a turn that held no action.
         episode_id: content id of the episode.
         seed: root seed of the study.
-        history: (grid as seen, action) of the earlier steps of the episode where the study hands them over, else empty.
+        history: the earlier steps of the episode where they are handed over, else empty.
+        history_as: how they are to be shown.
     """
 
     grid: Grid
@@ -31,7 +57,8 @@ class Observation:
     attempt: int = 0
     episode_id: str = ""
     seed: int = 0
-    history: tuple[tuple[Grid, Action | None], ...] = ()
+    history: tuple[Past, ...] = ()
+    history_as: History = "none"
 
     def rng(self, *names: str | int) -> np.random.Generator:
         """Return the random stream of this very turn; it does not depend on the order of work."""
@@ -82,6 +109,7 @@ class Agent(Protocol):
 
     An agent's answer to an observation must not depend on the other observations of its batch. `journalled` says
     whether an answer is worth money or minutes: each such answer is committed to the store before it is used.
+    An agent may have an attribute `tags`, plain values by name, which each of its episodes then carries.
     """
 
     @property
@@ -104,6 +132,16 @@ class Agent(Protocol):
         Raises:
             Exception: whatever the model behind it raises; the runner stops cleanly and can resume.
         """
+        ...
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """An agent that says itself which history it is to be shown."""
+
+    @property
+    def history(self) -> History | None:
+        """What it is shown of earlier steps; None for what the study says."""
         ...
 
 

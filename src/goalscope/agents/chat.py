@@ -2,20 +2,19 @@
 
 import hashlib
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-from goalscope.agents.agent import Observation, Turn
-from goalscope.agents.memory import render_history
-from goalscope.agents.models.base import Completion, Message, Model, Request, Sampling
-from goalscope.agents.models.http_budget import Budget
-from goalscope.agents.models.http_settings import DECISIVE, Caps, Prices, Server, read
-from goalscope.agents.parse import PARSER_VERSION, parse_action
+from goalscope.agents.agent import Observation, Past
+from goalscope.agents.memory import render_answer, render_history
+from goalscope.agents.model_agent import ModelAgent
+from goalscope.agents.models.base import Message, Model, Sampling
+from goalscope.agents.models.http_settings import DECISIVE, MOST_NUMBER, Caps, Prices, Server, read
+from goalscope.agents.parse import PARSER_VERSION
 from goalscope.agents.prompts import fill, template
-from goalscope.ident import canonical_json
+from goalscope.worlds.grid import Grid
 
 TASKS: Final = {"grid": "grid", "key-door": "key_door", "fog": "fog"}
 """The tasks that come with the package, and the names of their templates."""
@@ -45,7 +44,12 @@ def read_template(task: str | Path) -> str:
                 f"a task must be one of {', '.join(TASKS)} or the path of a template file, got {str(task)!r}, and "
                 "there is no such file"
             )
-        text = path.read_text(encoding="utf-8").removesuffix("\n")
+        try:
+            text = path.read_text(encoding="utf-8-sig").removesuffix("\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"a template must be a UTF-8 text, {path} is none ({error.reason} at byte {error.start})"
+            ) from None
     known = ", ".join(f"{{{{{name}}}}}" for name in PLACEHOLDERS)
     for inner in _BRACES.findall(text):
         if inner not in PLACEHOLDERS:
@@ -59,7 +63,7 @@ def read_template(task: str | Path) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChatAgent:
+class ChatAgent(ModelAgent[Observation]):
     """A language model that is shown each state as text and answers with an action.
 
     Attributes:
@@ -67,120 +71,67 @@ class ChatAgent:
         task: "grid", "key-door", "fog", or the path of a template of one's own.
         sampling: how its outputs are drawn.
         name: short name, as tables show it; the model's name by default.
+        history: what it is shown of earlier steps; None for what the study says.
 
     Raises:
-        FileNotFoundError, ValueError: see `read_template`.
+        FileNotFoundError, ValueError: see `read_template`; or an unknown history.
     """
 
-    model: Model
     task: str | Path = "grid"
-    sampling: Sampling = field(default_factory=Sampling)
-    name: str = ""
     template: str = field(default="", init=False)
-
-    journalled: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "template", read_template(self.task))
-        object.__setattr__(self, "name", self.name or self.model.name)
-
-    @property
-    def largest_batch(self) -> int:
-        """Most observations of one call: 1 where answers arrive one by one, no limit for models in lockstep."""
-        return int(getattr(self.model, "largest_batch", sys.maxsize))
-
-    @property
-    def concurrency(self) -> int | None:
-        """Calls at the same time that the model wants, None for as many as the run has workers."""
-        wanted = getattr(self.model, "concurrency", None)
-        return None if wanted is None else int(wanted)
-
-    @property
-    def budget(self) -> Budget | None:
-        """What the model has spent and may spend, None for models that cost nothing."""
-        found = getattr(self.model, "budget", None)
-        return found if isinstance(found, Budget) else None
+        super().__post_init__()
 
     def describe(self) -> Mapping[str, Any]:
-        """Return model, template, sampling and parser; the name does not enter, since it changes no answer."""
+        """Return model, template, sampling, parser and its own history; the name changes no answer and is left out."""
         return {
             "kind": "chat",
             "model": dict(self.model.describe()),
             "template": hashlib.sha256(self.template.encode()).hexdigest(),
             "sampling": self.sampling.describe(),
             "parser": PARSER_VERSION,
+            **({} if self.history is None else {"history": self.history}),
         }
 
     def messages(self, observation: Observation) -> tuple[Message, ...]:
         """Return the chat that an observation becomes.
 
+        A conversation holds, for each earlier step, the prompt of that step as it was and the answer to it; the prompt
+        of the next step only adds to it.
+
         Raises:
             ValueError: the template has no place for something that the agent must know: a key, fog.
         """
-        grid = observation.grid
-        values = {
-            "grid": grid.render(),
-            "carrying_key": "yes" if observation.carrying_key else "no",
-            "history": render_history(observation.history),
-        }
+        chat: list[Message] = []
+        if observation.history_as in ("conversation", "reasoning"):
+            for index, past in enumerate(observation.history):
+                text = self._text(past.grid, past.carrying_key, observation.history[:index])
+                chat.append(Message(role="user", content=text))
+                chat.append(Message(role="assistant", content=render_answer(past)))
+        elif observation.history and "history" not in _BRACES.findall(self.template):
+            raise ValueError(
+                f"this study hands over the history, for which the template {self.task} has no {{{{history}}}}: set "
+                "the agent's task to fog, or its history to none or conversation"
+            )
+        text = self._text(observation.grid, observation.carrying_key, observation.history)
+        return (*chat, Message(role="user", content=text))
+
+    def _text(self, grid: Grid, carrying_key: bool, history: Sequence[Past]) -> str:
+        """Return the prompt of one step."""
         wanted = set(_BRACES.findall(self.template))
-        keys = observation.carrying_key or grid.key is not None or grid.door is not None
-        if keys and "carrying_key" not in wanted:
+        if (carrying_key or grid.key is not None or grid.door is not None) and "carrying_key" not in wanted:
             raise ValueError(
                 f"worlds with a key or a door need a template with {{{{carrying_key}}}}, {self.task} has none: set "
                 "the agent's task to key-door"
             )
-        if observation.history and "history" not in wanted:
-            raise ValueError(
-                f"this study hands over the history, for which the template {self.task} has no {{{{history}}}}: set "
-                "the agent's task to fog, or the study's history to none"
-            )
         if grid.fog is not None and self.task in ("grid", "key-door"):
             raise ValueError(f"the task {self.task} says nothing about fog: set the agent's task to fog")
-        text = fill(self.template, {name: value for name, value in values.items() if name in wanted})
-        return (Message(role="user", content=text),)
-
-    def request(self, observation: Observation) -> Request:
-        """Return what the model is asked about an observation."""
-        key = (observation.seed, observation.episode_id, observation.step, observation.attempt)
-        return Request(messages=self.messages(observation), key=key)
-
-    def prompt(self, observation: Observation) -> str:
-        """Return the exact text that the model reads; the chat as JSON where only its server renders it."""
-        messages = self.messages(observation)
-        rendered = self.model.render(messages, self.sampling)
-        if rendered is not None:
-            return rendered
-        return canonical_json([{"role": message.role, "content": message.content} for message in messages])
-
-    def act(self, observations: Sequence[Observation]) -> list[Turn]:
-        """Ask the model about each observation and read its answers."""
-        requests = [self.request(observation) for observation in observations]
-        return [turn(completion) for completion in self.model.complete(requests, self.sampling)]
-
-
-def turn(completion: Completion) -> Turn:
-    """Return the turn that a completion amounts to: its action, or the name of what is wrong with it."""
-    parsed = parse_action(completion.text, truncated=completion.finish == "length")
-    extra: dict[str, Any] = {"finish": completion.finish}
-    if completion.logprobs is not None:
-        extra["logprobs"] = [dict(entry) for entry in completion.logprobs]
-    if completion.reconstructed:
-        extra["reconstructed"] = True
-    if completion.unsupported:
-        extra["unsupported"] = list(completion.unsupported)
-    if completion.raw is not None and completion.output_tokens is None:
-        extra["raw"] = completion.raw
-    return Turn(
-        action=parsed.action,
-        failure=parsed.failure,
-        text=completion.text,
-        reasoning=completion.reasoning,
-        prompt_tokens=completion.prompt_tokens,
-        output_tokens=completion.output_tokens,
-        usage=completion.usage,
-        extra=extra,
-    )
+        values = {"grid": grid.render(), "carrying_key": "yes" if carrying_key else "no"}
+        if "history" in wanted:
+            values["history"] = render_history(history)
+        return fill(self.template, {name: value for name, value in values.items() if name in wanted})
 
 
 _SAMPLING = tuple(entry.name for entry in fields(Sampling))
@@ -201,6 +152,7 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "model": (str,),
     "task": (str,),
     "name": (str,),
+    "history": (str,),
     "temperature": (int, float),
     "top_p": (int, float),
     "max_tokens": (int,),
@@ -226,8 +178,8 @@ def chat_agent(parameters: Mapping[str, Any]) -> ChatAgent:
     """Build a chat agent from the parameters of a study; no weight is read and nothing is sent yet.
 
     Args:
-        parameters: ``model`` (a folder, a name on the hub, or "theseus"), ``task``, ``name``, the fields of
-            `Sampling` and the keyword arguments of `goalscope.agents.models.local.LocalModel`; or, for a model
+        parameters: ``model`` (a folder, a name on the hub, or "theseus"), ``task``, ``name``, ``history``, the fields
+            of `Sampling` and the keyword arguments of `goalscope.agents.models.local.LocalModel`; or, for a model
             behind a server, ``server``, ``prices``, ``caps`` and those of `goalscope.agents.models.http.HttpModel`.
 
     Raises:
@@ -246,11 +198,17 @@ def chat_agent(parameters: Mapping[str, Any]) -> ChatAgent:
         if not isinstance(value, _KINDS[parameter]) or isinstance(value, bool):
             wanted = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in _KINDS[parameter])
             raise ValueError(f"the parameter {parameter} of a chat agent must be {wanted}, got {value!r}")
+        if isinstance(value, int) and abs(value) > MOST_NUMBER:
+            raise ValueError(
+                f"the parameter {parameter} of a chat agent must be at most {MOST_NUMBER}, got a larger one"
+            )
     given = dict(parameters)
     name = str(given.get("name", ""))
     model = _served(given, name) if "server" in given else _local(given, name)
     sampling = Sampling(**{key: value for key, value in given.items() if key in _SAMPLING})
-    return ChatAgent(model=model, task=given.get("task", "grid"), sampling=sampling, name=name)
+    return ChatAgent(
+        model=model, task=given.get("task", "grid"), sampling=sampling, name=name, history=given.get("history")
+    )
 
 
 def decisive(parameters: Mapping[str, Any]) -> dict[str, Any]:

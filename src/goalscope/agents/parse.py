@@ -12,16 +12,17 @@ Failure = Literal["empty", "no JSON", "truncated", "unknown action", "two differ
 FAILURES: Final[tuple[Failure, ...]] = ("empty", "no JSON", "truncated", "unknown action", "two different actions")
 """The names of all failures, as they stand in stored steps."""
 
-PARSER_VERSION: Final = 1
+PARSER_VERSION: Final = 2
 """Raised whenever the same answer comes to be read as something else; it enters an agent's identity."""
 
 _ACTIONS = {action.name: action for action in Action}
 
-# A key `action` (quoted or not) and its value: a quoted text or a bare word. Every part is bounded or unambiguous, so
-# that matching is linear in the length of the answer.
-_STATEMENT = re.compile(
-    r"""(?<![\w-])["']?action["']?\s*:\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s,{}"']+))""",
-    re.IGNORECASE | re.ASCII,
+# What stands inside braces: quoted texts as a whole (an apostrophe inside of a word opens none), bare words, signs.
+# Possessive repetition and escapes as pieces of their own keep the work linear in the length of the answer.
+_PIECE = re.compile(
+    r"""(?P<double>"[^"\\]*+(?:\\.[^"\\]*+)*+")|(?P<single>(?<!\w)'[^'\\]*+(?:\\.[^'\\]*+)*+')"""
+    r"""|(?P<sign>[{}:,\[\]])|(?P<bare>[^\s{}:,\[\]"'\\]++)|\\.|["'\\]|\s++""",
+    re.DOTALL,
 )
 _OPENED = re.compile(r"""(?<![\w-])["']?action["']?\s*(?::|$)""", re.IGNORECASE | re.ASCII)
 
@@ -44,7 +45,7 @@ def parse_action(text: str, *, truncated: bool = False) -> Parsed:
 
     Tolerated: text around the object, code fences, single quotes, a trailing comma, any case, the same action stated
     more than once, further keys. Not tolerated: an action outside of a JSON object, a word that is not one of the
-    four, two objects or keys that name different actions.
+    four, two objects or keys that name different actions; a text that is quoted inside of an object states nothing.
 
     Args:
         text: the final answer, of any length and content.
@@ -83,7 +84,7 @@ def _strict(text: str) -> list[Any] | None:
     found: list[Any] = []
 
     def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found.extend(value for key, value in pairs if key.strip().lower() == "action")
+        found.extend(value for key, value in pairs if _key(key) == "action")
         return dict(pairs)
 
     try:
@@ -93,23 +94,47 @@ def _strict(text: str) -> list[Any] | None:
     return found if isinstance(whole, dict) else None
 
 
-def _tolerant(text: str) -> tuple[list[str], bool]:
-    """Return the actions stated inside braces, and whether an object begins that is never closed."""
-    braces = [(match.start(), 1 if match.group() == "{" else -1) for match in re.finditer(r"[{}]", text)]
-    depth, index = 0, 0
-    last_close = max((at for at, kind in braces if kind < 0), default=-1)
-    stated: list[str] = []
-    cut = False
-    for match in _STATEMENT.finditer(text):
-        while index < len(braces) and braces[index][0] < match.start():
-            depth = max(0, depth + braces[index][1])
-            index += 1
-        if depth == 0:
+def _tolerant(text: str) -> tuple[list[Any], bool]:
+    """Return the actions stated inside braces, and whether an object begins that is never closed.
+
+    A text that is quoted inside of an object is a text: what it says about actions states none. A value ends at a
+    comma or a brace; ``UP or DOWN`` is no action.
+    """
+    stated: list[tuple[int, Any]] = []
+    depth, at, last_open, last_close = 0, 0, -1, -1
+    before = ("", "", "")  # the three pieces before, blanks left out
+    while depth > 0 or (at := text.find("{", at)) >= 0:  # outside of braces quotes are punctuation
+        piece = _PIECE.match(text, at)
+        if piece is None:
+            break
+        at = piece.end()
+        said, kind = piece.group(), piece.lastgroup
+        if said.isspace():
             continue
-        if last_close < match.end():
-            cut = True
-            continue
-        stated.append(next(value for value in match.groups() if value is not None))
-    opened = text.rfind("{")
-    cut = cut or (opened > last_close and (_OPENED.search(text, opened) is not None or len(text) - opened < 12))
-    return stated, cut
+        if before[:2] == ("action", ":") and before[2] not in ("}", ","):
+            stated.append((piece.start(), before[2] if said in ("}", ",") else None))
+        if said == "{":
+            depth, last_open = depth + 1, piece.start()
+        elif said == "}":
+            depth, last_close = depth - 1, piece.start()
+        word = said if kind == "sign" else _unquoted(said, kind)
+        before = (_key(before[1]), before[2], word)
+    inside = text[last_open:] if last_open > last_close else ""
+    cut = any(end > last_close for end, _ in stated)
+    cut = cut or (inside != "" and (_OPENED.search(inside) is not None or len(inside) < 12))
+    return [value for end, value in stated if end <= last_close], cut
+
+
+def _key(text: str) -> str:
+    """Return a key in the one form in which keys are compared."""
+    return text.strip().lower()
+
+
+def _unquoted(said: str, kind: str | None) -> str:
+    """Return what a piece says: a quoted text without its quotes, its JSON escapes undone where it has any."""
+    if kind == "double" and "\\" in said:
+        try:
+            return str(json.loads(said, strict=False))
+        except ValueError:
+            return said[1:-1]  # no JSON: taken as it stands
+    return said[1:-1] if kind in ("double", "single") else said

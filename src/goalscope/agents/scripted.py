@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from goalscope.agents.agent import Observation, Turn
 from goalscope.planning.shortest import distances_to, optimal_batch, solve
 from goalscope.rng import uniform
 from goalscope.shapes import freeze
-from goalscope.worlds.grid import ACTIONS, Grid, Position
+from goalscope.worlds.grid import ACTIONS, Grid, Position, Side
 
 Distribution = npt.NDArray[np.float64]
 
@@ -200,8 +200,37 @@ class Forgetful(ScriptedAgent):
         return uniform(observation.seed, "forgotten block", observation.episode_id, block) < self.probability
 
 
+@dataclass(frozen=True, slots=True)
+class SideBiased(ScriptedAgent):
+    """Acts as `Optimal` does, but as `EpsilonGreedy` while the goal is shown in its weak half of the grid.
+
+    The goal does not move, so an episode is acted the one way or the other from its first step to its last, and a
+    reflection of the grid exchanges the two: what a transform costs this agent is known exactly.
+
+    Args:
+        epsilon: probability of a random action while the goal lies in the weak half, in [0, 1].
+        side: the weak half: "left", "right", "top" or "bottom"; the middle row or column belongs to no half.
+    """
+
+    kind: ClassVar[str] = "side-biased"
+    epsilon: float
+    side: Side = "left"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", _probability("epsilon", self.epsilon))
+        if self.side not in get_args(Side):
+            raise ValueError(f"side must be one of {', '.join(get_args(Side))}, got {self.side!r}")
+        ScriptedAgent.__post_init__(self)
+
+    def probabilities(self, observation: Observation) -> Distribution:
+        """Return the optimal distribution, mixed with the uniform one while the goal lies in the weak half."""
+        best = _look_up(_plan_optimal, observation)
+        weak = observation.grid.goal_lies(self.side)
+        return (1 - self.epsilon) * best + self.epsilon * _UNIFORM if weak else best
+
+
 SCRIPTED: dict[str, type[ScriptedAgent]] = {
-    agent.kind: agent for agent in (Optimal, EpsilonGreedy, Uniform, KeyLured, WrongGoal, Forgetful)
+    agent.kind: agent for agent in (Optimal, EpsilonGreedy, Uniform, KeyLured, WrongGoal, Forgetful, SideBiased)
 }
 """The scripted agents by the kind that a study names."""
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from goalscope.agents.agent import Turn
+from goalscope.agents.agent import History, Observation, Turn
 from goalscope.ident import content_id
 from goalscope.rng import stream, uniform
 from goalscope.worlds.grid import Action
@@ -30,6 +30,9 @@ class TaskObservation:
         attempt: 0, or the number of the retry after a turn that held no action.
         episode_id: content id of the episode.
         seed: root seed of the study.
+        history_as: how earlier steps are to be shown by an agent that is asked anew at each step.
+        answers: what the agent said at each earlier step, where that is handed over, else empty.
+        task_map: the whole map, told to an agent that says `knows_map` (the oracle) and to no other.
     """
 
     memory: Memory
@@ -37,6 +40,9 @@ class TaskObservation:
     attempt: int = 0
     episode_id: str = ""
     seed: int = 0
+    history_as: History = "none"
+    answers: tuple[str, ...] = ()
+    task_map: TaskMap | None = None
 
     @property
     def report(self) -> Report:
@@ -50,6 +56,20 @@ class TaskObservation:
     def uniform(self, *names: str | int) -> float:
         """Return one uniform number in [0, 1) of this very turn."""
         return uniform(self.seed, "turn", self.episode_id, self.step, self.attempt, *names)
+
+
+AnyObservation = Observation | TaskObservation
+"""What an agent is shown, in a grid or in a task world."""
+
+
+@runtime_checkable
+class Knowing(Protocol):
+    """An agent of task worlds that says whether it is told the whole map."""
+
+    @property
+    def knows_map(self) -> bool:
+        """Whether its observations hold the map."""
+        ...
 
 
 @runtime_checkable

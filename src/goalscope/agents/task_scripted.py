@@ -1,6 +1,6 @@
 """Nine agents for task worlds whose behaviour is known: what the errors of exploration and exploitation are checked on.
 
-Eight of them act on their `Memory` alone; `Oracle` is built for one map and knows it. None keeps a state of its own.
+Eight of them act on their `Memory` alone; `Oracle` knows the map. None keeps a state of its own.
 Ties go to what was seen first, then to the order of `Action`. An agent that has nothing left to do walks at random.
 """
 
@@ -65,15 +65,23 @@ class Oracle(ScriptedTaskAgent):
     """Knows the whole map and walks a shortest successful walk: the bound on steps, no bound on errors.
 
     Args:
-        task_map: the map that it knows; it acts on this map only.
+        task_map: the map that it knows; it acts on this map only. None where its observations tell it the map.
     """
 
     kind: ClassVar[str] = "oracle"
-    task_map: TaskMap
+    knows_map: ClassVar[bool] = True
+    task_map: TaskMap | None = None
 
     def choose(self, observation: TaskObservation) -> Action | None:
-        """Return the next move of the plan."""
-        actions = plan_task(self.task_map).actions
+        """Return the next move of the plan.
+
+        Raises:
+            ValueError: neither the agent nor the observation has the map.
+        """
+        task_map = self.task_map or observation.task_map
+        if task_map is None:
+            raise ValueError("an oracle must be told its map: give it one, or observations that hold it")
+        actions = plan_task(task_map).actions
         return actions[observation.step] if observation.step < len(actions) else None
 
     def _parameters(self) -> dict[str, Any]:

@@ -1,12 +1,16 @@
 """The commands: names, options, help. What they do stands in `work` and `doctor`; nothing heavy is imported here."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from goalscope import __version__
+from goalscope.cli import capture
 from goalscope.cli.guard import PROBLEMS, WRONG_INPUT, guarded
+
+if TYPE_CHECKING:
+    from goalscope.cli.changes import Changes
 
 app = typer.Typer(
     name="goalscope",
@@ -20,6 +24,16 @@ app = typer.Typer(
 
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="The run directory (it holds run.db).")]
 OutFolder = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The run directory to write.")]
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="A study file (YAML), or the name of a shipped study.")]
+Sizes = Annotated[str, typer.Option(metavar="LIST", help="Other grid sizes, e.g. 7,9.")]
+Densities = Annotated[str, typer.Option(metavar="LIST", help="Other wall densities, e.g. 0,0.6.")]
+Count = Annotated[str, typer.Option(metavar="N", help="Worlds of each kind, size and density.")]
+Trajectories = Annotated[str, typer.Option(metavar="N", help="Episodes of each agent on each world.")]
+Agents = Annotated[str, typer.Option(metavar="NAMES", help="Run these agents of the study only, in this order.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Another value of any key, e.g. worlds.0.count=3. Repeatable."),
+]
 
 
 def main() -> None:
@@ -51,31 +65,88 @@ def demo(out: OutFolder = Path("runs/demo")) -> None:
     work.demo(out)
 
 
-@app.command(epilog="Examples: goalscope run study.yaml --out runs/first     goalscope run demo --out runs/demo")
+@app.command(
+    epilog="Examples: goalscope run study.yaml --out runs/first     "
+    "goalscope run baseline --count 3 --agents Theseus,optimal --out runs/small"
+)
 @guarded
 def run(
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="A study file (YAML), or the name of a shipped study.")],
+    study: StudyName,
     out: OutFolder,
     workers: Annotated[int, typer.Option(min=1, help="Calls of an agent at the same time.")] = 1,
+    sizes: Sizes = "",
+    densities: Densities = "",
+    count: Count = "",
+    trajectories: Trajectories = "",
+    agents: Agents = "",
+    settings: Settings = None,
 ) -> None:
-    """Run a study. Called again on the same directory it goes on where it stopped and repeats nothing."""
+    """Run a study. Called again on the same directory it goes on where it stopped and repeats nothing.
+
+    A changed study is another study: it has its own id and needs a directory of its own.
+    """
     from goalscope.cli import work
 
-    work.run(study, out, workers)
+    work.run(study, out, workers, _changes(sizes, densities, count, trajectories, agents, settings))
 
 
-@app.command(epilog="Example: goalscope plan study.yaml --output-tokens 400")
+def _changes(
+    sizes: str, densities: str, count: str, trajectories: str, agents: str, settings: list[str] | None
+) -> "Changes":
+    from goalscope.cli.changes import Changes
+
+    return Changes(
+        sizes=sizes,
+        densities=densities,
+        count=count,
+        trajectories=trajectories,
+        agents=agents,
+        settings=tuple(settings or ()),
+    )
+
+
+@app.command(
+    epilog="Examples: goalscope plan study.yaml --output-tokens 400     "
+    "goalscope plan iso-difficulty --power --pilot runs/pilot"
+)
 @guarded
 def plan(
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="A study file (YAML), or the name of a shipped study.")],
+    study: StudyName,
     output_tokens: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Also say what N output tokens a call would cost.")
     ] = None,
+    power: Annotated[
+        bool, typer.Option("--power", help="Also say which effects and which equivalence margins it can show.")
+    ] = False,
+    pilot: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="A measured run whose variances --power takes over.")
+    ] = None,
+    assume_mean: Annotated[
+        float, typer.Option(metavar="SHARE", help="Mean that --power assumes without a pilot.")
+    ] = 0.8,
+    assume_between: Annotated[
+        float,
+        typer.Option(metavar="SD", help="Deviation over grids of the true difference that --power assumes."),
+    ] = 0.05,
+    sizes: Sizes = "",
+    densities: Densities = "",
+    count: Count = "",
+    trajectories: Trajectories = "",
+    agents: Agents = "",
+    settings: Settings = None,
 ) -> None:
     """Say what a study costs at most, calls, tokens and USD, before anything is spent. Needs no network, no weights."""
     from goalscope.cli import plan as planning
 
-    planning.plan(study, output_tokens)
+    if pilot is not None and not power:
+        raise ValueError("--pilot must come with --power, whose variances it gives: add --power")
+    changes = _changes(sizes, densities, count, trajectories, agents, settings)
+    planning.plan(study, output_tokens, changes)
+    if power:
+        from goalscope.cli import work
+        from goalscope.cli.power import Assumed, plan_power
+
+        plan_power(work.load_study(study, changes), pilot, Assumed(mean=assume_mean, between=assume_between))
 
 
 @app.command("import", epilog="Examples: goalscope import logs.jsonl --out runs/logs     goalscope import logs --check")
@@ -107,20 +178,44 @@ def measure(
     work.measure(run, work.split(by), work.split(measures, separator=";"))
 
 
-@app.command(epilog="Examples: goalscope compare runs/a runs/b     goalscope compare runs/demo --agents optimal,random")
+@app.command(
+    epilog="Examples: goalscope compare runs/a runs/b --margin 'success=0.1'     "
+    "goalscope compare runs/demo --agents 'optimal;random'     goalscope compare runs/iso --transforms --json iso.json"
+)
 @guarded
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN_A RUN_B ...", help="Measured run directories.")],
     measures: Annotated[
-        str, typer.Option(metavar="NAMES", help="Measures, separated by ';'.")
-    ] = "success;action accuracy",
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="The measures of the family, separated by ';'; those of --margin, else success;action accuracy.",
+        ),
+    ] = None,
     agents: Annotated[str, typer.Option(metavar="NAMES", help="Compare these agents only, separated by ';'.")] = "",
+    margin: Annotated[
+        str,
+        typer.Option(metavar="MEASURE=NUMBER", help="Also test equivalence within these margins, separated by ';'."),
+    ] = "",
+    transforms: Annotated[
+        bool,
+        typer.Option("--transforms", help="Compare each agent of one run with itself on the transformed grids."),
+    ] = False,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the numbers as JSON there, too.")] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the numbers as CSV there, too.")] = None,
 ) -> None:
     """Compare agents and runs on the worlds that they share: paired differences, one corrected family of tests."""
     from goalscope.cli import compare as comparing
     from goalscope.cli import work
 
-    comparing.compare(runs, work.split(measures, separator=";"), work.split(agents, separator=";"))
+    does = comparing.compare_versions if transforms else comparing.compare
+    does(
+        runs,
+        None if measures is None else work.split(measures, separator=";"),
+        work.split(agents, separator=";"),
+        comparing.margins_of(margin),
+        comparing.Files(json=json, csv=csv),
+    )
 
 
 @app.command(epilog="Example: goalscope report runs/demo --out demo.html")
@@ -148,6 +243,89 @@ def export(
     from goalscope.cli import work
 
     work.export(run, out)
+
+
+app.command("capture", epilog=capture.EPILOG)(capture.command)
+
+
+@app.command(
+    epilog="Examples: goalscope meg world.json     goalscope meg world.npz --unknown --json     "
+    "goalscope meg runs/demo --by size,density     goalscope meg runs/demo --hypotheses 'goal,wrong goal'"
+)
+@guarded
+def meg(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="FILE|RUN", help="A decision process and an agent in it (.json, .npz), or a run."),
+    ],
+    unknown: Annotated[
+        bool, typer.Option("--unknown", help="Also the best of all utilities over states; of runs, held out.")
+    ] = False,
+    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    by: Annotated[str, typer.Option(metavar="TAGS", help="Runs: also by these tags, e.g. size,density.")] = "",
+    hypotheses: Annotated[
+        str,
+        typer.Option(metavar="NAMES", help="Runs: goal, key, key held, top-left, ..., 'cell ROW COL'; all of them."),
+    ] = "",
+    utility: Annotated[
+        str, typer.Option(help="Runs: steps (spent there, the default) or arrival (being there last).")
+    ] = "",
+    invalid: Annotated[
+        str, typer.Option(help="Runs: a turn without an action is a no-op (the default) or an action of its own.")
+    ] = "",
+    ridge: Annotated[float | None, typer.Option(min=0, help="Runs: penalty of --unknown; 1 by default.")] = None,
+) -> None:
+    """Say how goal-directed agents are, in nats: in a decision process of your own, or in a run towards several goals.
+
+    Of a run, rows and figures are stored, and reports show them.
+    """
+    from goalscope.cli.meg_run import check_options, meg_run, settings_of
+
+    if path.is_dir():
+        settings = settings_of(by, hypotheses, utility, invalid, confidence)
+        meg_run(path, settings, unknown=unknown, ridge=1.0 if ridge is None else ridge, as_json=as_json)
+        return
+    from goalscope.cli.meg import meg_file
+
+    check_options(path, by=by, hypotheses=hypotheses, utility=utility, invalid=invalid, ridge=ridge)
+    meg_file(path, unknown=unknown, confidence=confidence, as_json=as_json)
+
+
+@app.command(epilog="Examples: goalscope score log.jsonl     goalscope score log.jsonl --out scores.jsonl --steps")
+@guarded
+def score(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="Episodes of task worlds as JSON lines.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Write the score of each episode there, as JSON lines."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object in place of the table.")] = False,
+    steps: Annotated[bool, typer.Option("--steps", help="Write every step to --out, too.")] = False,
+    distances: Annotated[
+        str, typer.Option(metavar="GRAPH", help="Where distances are measured: known, map or observed.")
+    ] = "known",
+) -> None:
+    """Score exploration and exploitation errors of a log, without any model. Exit status 1 where lines are refused."""
+    from goalscope.cli import score as scoring
+
+    if not scoring.score(path, out=out, as_json=as_json, steps=steps, distances=distances):
+        raise typer.Exit(PROBLEMS)
+
+
+@app.command("cliff-world", epilog="Example: goalscope cliff-world --out cliff")
+@guarded
+def cliff_world(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The folder for figures and JSON.")],
+    networks: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Also fit N networks as unknown utility in each row (extra lm).")
+    ] = 0,
+    figures: Annotated[bool, typer.Option(help="Draw the figures (extra report).")] = True,
+) -> None:
+    """Both experiments of the paper that defines MEG, exact, beside what it prints: tables, figures, JSON."""
+    from goalscope.cli.cliff import cliff
+
+    cliff(out, networks, figures=figures)
 
 
 @app.command(epilog="Example: goalscope doctor --folder /data/runs")

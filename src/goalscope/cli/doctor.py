@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from goalscope.extras import how_to_install
+
 NEEDS = {
     "": ("numpy", "scipy", "pydantic", "PyYAML", "typer", "rich"),
     "report": ("matplotlib", "jinja2"),
@@ -69,7 +71,7 @@ def _python() -> list[Finding]:
 def _dependencies() -> list[Finding]:
     found = []
     for extra, names in NEEDS.items():
-        bring = f"pip install 'goalscope[{extra}]'" if extra else "pip install goalscope"
+        bring = how_to_install(extra)
         group = f"extra {extra}" if extra else "core"
         for name in names:
             try:

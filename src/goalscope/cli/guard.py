@@ -1,8 +1,11 @@
 """One clear block for what the user can mend; a traceback only for what is our fault."""
 
 import functools
+import linecache
+import os
 import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
@@ -11,6 +14,11 @@ from goalscope.cli.console import fail
 
 WRONG_INPUT, PROBLEMS, INTERRUPTED = 2, 1, 130
 
+TRACEBACK = "GOALSCOPE_TRACEBACK"
+"""Environment variable: with 1 in it every error keeps its traceback."""
+
+_PACKAGE = Path(__file__).parents[1]
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -18,7 +26,8 @@ def guarded(command: Command) -> Command:
     """Turn the errors that a user can cause into one block on standard error and an exit status.
 
     2 for wrong input or what a file, a store or a missing extra brings with it; 130 for Ctrl-C. Everything else is a
-    fault of goalscope and keeps its traceback.
+    fault of goalscope and keeps its traceback. Where an error was not raised by a check of goalscope, it may be either:
+    the block then says how to see the traceback.
     """
 
     @functools.wraps(command)
@@ -30,10 +39,28 @@ def guarded(command: Command) -> Command:
             fail(text, title="Stopped")
             raise typer.Exit(INTERRUPTED) from None
         except (ValueError, OSError, ImportError, sqlite3.Error) as error:
-            fail(_words(error))
+            missing = error.name or "" if isinstance(error, ImportError) else ""
+            if os.environ.get(TRACEBACK) == "1" or missing.split(".")[0] == "goalscope":
+                raise
+            hint = "" if _checked(error) else f"\nwhere it happened: set {TRACEBACK}=1 and run the command again"
+            fail(_words(error) + hint)
             raise typer.Exit(WRONG_INPUT) from None
 
     return run  # type: ignore[return-value]
+
+
+def _checked(error: BaseException) -> bool:
+    """Whether an error says what is wrong with the input: a file's own error, or raised by a statement of goalscope."""
+    if isinstance(error, OSError) and error.filename:
+        return True
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    file = trace.tb_frame.f_code.co_filename
+    stated = linecache.getline(file, trace.tb_lineno).lstrip().startswith("raise ")
+    return stated and _PACKAGE in Path(file).parents
 
 
 def _words(error: Exception) -> str:

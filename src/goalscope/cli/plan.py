@@ -5,20 +5,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from goalscope.agents.agent import Agent, Observation
+from goalscope.agents.agent import Agent
 from goalscope.agents.chat import ChatAgent
+from goalscope.agents.model_agent import ModelAgent
 from goalscope.agents.models.base import Message
 from goalscope.agents.models.http import HttpModel
 from goalscope.agents.models.http_settings import Prices
 from goalscope.agents.models.http_tokens import Dialect
-from goalscope.agents.models.local import PACKAGED
+from goalscope.agents.models.places import PACKAGED
+from goalscope.agents.task_chat import TaskChatAgent
+from goalscope.cli.changes import Changes
 from goalscope.cli.console import say, table
+from goalscope.cli.prompts import Prompts, episode_prompts
+from goalscope.cli.task_prompts import task_prompts
 from goalscope.cli.work import load_study
 from goalscope.report.parts import counted
 from goalscope.runs import Study
-from goalscope.runs.episode import Live, Places
-from goalscope.runs.record import EpisodeSpec, World
-from goalscope.worlds.grid import Action
+from goalscope.runs.record import World
+from goalscope.runs.taskworld import TaskWorld
 
 _CHARACTERS = 4  # a token, where no tokenizer is at hand
 _MOST_WORLDS = 200
@@ -33,7 +37,8 @@ class Cost:
         name: the agent.
         episodes: number of episodes.
         calls: most calls: each step of each horizon, and each retry after an answer without an action.
-        prompt: prompt tokens of one call, mean over the worlds; with a history, of the longest one. None for agents
+        prompt: prompt tokens of one call, mean over worlds and, where a history makes them grow, over the steps of an
+            episode that lasts to its horizon; reasoning that is kept counts with its most tokens. None for agents
             without a model.
         how: how the prompt was counted.
         output: most output tokens of one call.
@@ -65,7 +70,7 @@ def costs(study: Study, output_tokens: int | None = None) -> list[Cost]:
     Raises:
         ValueError: a template has no place for what a world shows.
     """
-    worlds = [(world, study.horizon.of(world.grid)) for world in study.worlds()]
+    worlds = [(world, study.horizon.of_world(world)) for world in study.worlds()]
     parameters = [entry.parameters for entry in study.agents_]
     return [
         _cost(study, agent, given, worlds, output_tokens)
@@ -73,9 +78,9 @@ def costs(study: Study, output_tokens: int | None = None) -> list[Cost]:
     ]
 
 
-def plan(name: str, output_tokens: int | None = None) -> None:
-    """Print what a study costs at most."""
-    study = load_study(name)
+def plan(name: str, output_tokens: int | None = None, changes: Changes | None = None) -> None:
+    """Print what a study, changed as asked, costs at most."""
+    study = load_study(name, changes)
     size = study.size()
     found = costs(study, output_tokens)
     say(
@@ -116,20 +121,35 @@ def _cost(
 ) -> Cost:
     steps = sum(horizon for _, horizon in worlds) * study.trajectories
     basic = Cost(name=agent.name, episodes=len(worlds) * study.trajectories, calls=steps)
-    if not isinstance(agent, ChatAgent):
+    if not isinstance(agent, ModelAgent):
         return basic
     calls = steps * (1 + study.failure.retries)
     count, how = _counter(agent, given)
+    output = agent.sampling.max_tokens
     stride = -(-len(worlds) // _MOST_WORLDS)
     sampled = worlds[::stride]
-    lengths = [count(agent.messages(_longest(study, world, horizon))) for world, horizon in sampled]
-    weights = [horizon for _, horizon in sampled]
-    mean = sum(length * weight for length, weight in zip(lengths, weights, strict=True)) / sum(weights)
+    found = [_prompts(study, agent, world, horizon, count) for world, horizon in sampled]
+    asked = sum(horizon for _, horizon in sampled)
+    reasoned = sum(prompts.reasoned for prompts in found) / asked  # earlier answers with reasoning in a prompt
+    plain = sum(prompts.total for prompts in found) / asked
+    mean = plain + reasoned * output
     if stride > 1:
         how += f", on {len(sampled)} of {len(worlds)} worlds"
-    if study.history != "none":
-        how += ", with the longest history of each"
-    prompts, output = round(mean * calls), agent.sampling.max_tokens
+    if study.history_of(agent) != "none":
+        longest = max(found, key=lambda prompts: prompts.last)
+        how += (
+            f"; they grow from step to step, from about {longest.first:,} to {longest.last:,} tokens in the longest "
+            f"episode, {plain:,.0f} on average"
+        )
+    if reasoned:
+        how += (
+            f", and the reasoning of the {reasoned:.1f} earlier answers that a prompt holds on average adds at most "
+            f"{output:,} tokens each"
+        )
+    elif study.history_of(agent) == "conversation":
+        how += ", earlier answers counted as the short JSON object that is asked for"
+    prompts = round(mean * calls)
+    expected_prompts = None if expected is None else round((plain + reasoned * expected) * calls)
     prices = agent.model.prices if isinstance(agent.model, HttpModel) else None
     return replace(
         basic,
@@ -139,19 +159,22 @@ def _cost(
         output=output,
         tokens=prompts + output * calls,
         usd=None if prices is None else prices.usd(prompts, output * calls),
-        expected_usd=None if prices is None or expected is None else prices.usd(prompts, expected * calls),
+        expected_usd=None
+        if prices is None or expected is None or expected_prompts is None
+        else prices.usd(expected_prompts, expected * calls),
         prices=prices,
     )
 
 
-def _longest(study: Study, world: World, horizon: int) -> Observation:
-    """Return what is shown at the first step, with the history of a whole episode where the study hands it over."""
-    spec = EpisodeSpec(world_id=world.id, agent_id="plan", trajectory=0, seed=study.seed, horizon=horizon)
-    first = Live(spec, Places().of(world), study).observe()
-    return replace(first, history=((first.grid, Action.RIGHT),) * (horizon - 1)) if study.history != "none" else first
+def _prompts(study: Study, agent: ModelAgent[Any], world: World, horizon: int, count: Any) -> Prompts:
+    if isinstance(agent, TaskChatAgent) and isinstance(world, TaskWorld):
+        return task_prompts(study, agent, world, horizon, count)
+    if not isinstance(agent, ChatAgent):
+        raise TypeError(f"an agent with a model must be a chat agent for its prompts to be counted, got {agent.name!r}")
+    return episode_prompts(study, agent, world, horizon, count)
 
 
-def _counter(agent: ChatAgent, given: Mapping[str, Any]) -> tuple[Any, str]:
+def _counter(agent: ModelAgent[Any], given: Mapping[str, Any]) -> tuple[Any, str]:
     """Return what counts the tokens of a chat, and how it does."""
 
     def characters(messages: tuple[Message, ...]) -> int:

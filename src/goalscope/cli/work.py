@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.cli.changes import Changes
 from goalscope.cli.console import duration, progress, say, table
 from goalscope.report.definitions import HEADLINE, title_of
 from goalscope.report.figures import short
@@ -25,13 +26,18 @@ def split(text: str, separator: str = ",") -> list[str]:
     return [part.strip() for part in text.split(separator) if part.strip()]
 
 
-def load_study(name: str) -> Study:
-    """Return a study from a file, or the shipped study of that name.
+def load_study(name: str, changes: Changes | None = None) -> Study:
+    """Return a study from a file, or the shipped study of that name, changed as asked.
 
     Raises:
         FileNotFoundError: neither is there.
-        ValueError: the file is no study.
+        ValueError: the file is no study, or a change does not fit.
     """
+    study = _load(name)
+    return study if changes is None else changes.apply(study)
+
+
+def _load(name: str) -> Study:
     from goalscope import studies
 
     path = Path(name)
@@ -45,15 +51,18 @@ def load_study(name: str) -> Study:
     return Study.load(path)
 
 
-def run(name: str, out: Path, workers: int = 1) -> None:
-    """Run a study, or go on with it."""
-    study = load_study(name)
+def run(name: str, out: Path, workers: int = 1, changes: Changes | None = None) -> None:
+    """Run a study, changed as asked, or go on with it."""
+    study = load_study(name, changes)
     size = study.size()
     say(
         f"{study.name}: {counted(size.agents, 'agent')} on {counted(size.worlds, 'world')}, "
         f"{counted(size.episodes, 'episode')}, at most {counted(size.steps, 'step')}"
     )
-    arguments = {"command": "run", "passed": {"study": Path(name).name, "workers": workers}}
+    arguments = {
+        "command": "run",
+        "passed": {"study": Path(name).name, "workers": workers, **(changes.given() if changes else {})},
+    }
     with progress("episodes") as show:
         done = run_study(
             study,
@@ -67,8 +76,21 @@ def run(name: str, out: Path, workers: int = 1) -> None:
         f"{reused}{counted(done.episodes, 'episode')} run with {counted(done.steps, 'step')} in "
         f"{duration(done.seconds)}: {out}"
     )
+    _tell_declared(study, out)
     if done.replayed or done.lost:
         say(f"{counted(done.replayed, 'answer')} taken from the journal, {counted(done.lost, 'call')} in flight lost")
+
+
+def _tell_declared(study: Study, out: Path) -> None:
+    """Say so where the analysis was declared otherwise when the run was begun: that declaration stays."""
+    with Store(out) as store:
+        stored = store.study()
+    if stored is not None and stored.analysis != study.analysis:
+        say(
+            f"the analysis that {out} declared when it was begun stays, the one of the study given now differs; "
+            "compare with other margins: goalscope compare RUN --transforms --margin ...",
+            error=True,
+        )
 
 
 def demo(out: Path) -> None:

@@ -2,16 +2,29 @@
 
 from collections.abc import Iterable
 
+from goalscope.measures.exploration.recorded import task_rows
+from goalscope.measures.fog import FOG
 from goalscope.measures.key import KEY
 from goalscope.measures.measure import Measure, StepTable
-from goalscope.measures.overlap import StateOverlap
+from goalscope.measures.overlap import ControlOverlap, StateOverlap
+from goalscope.measures.paths import PATHS
 from goalscope.measures.performance import PERFORMANCE
 from goalscope.measures.profiles import PROFILES
 from goalscope.measures.uncertainty import UNCERTAINTY
 from goalscope.rows import Rows
 from goalscope.runs.record import Episode
+from goalscope.runs.taskworld import TaskWorld
 
-BEHAVIOUR: tuple[Measure, ...] = (*PERFORMANCE, *UNCERTAINTY, *PROFILES, StateOverlap(), *KEY)
+BEHAVIOUR: tuple[Measure, ...] = (
+    *PERFORMANCE,
+    *UNCERTAINTY,
+    *PROFILES,
+    StateOverlap(),
+    *KEY,
+    *PATHS,
+    ControlOverlap(),
+    *FOG,
+)
 """Every measure of behaviour, in the order in which a report shows them."""
 
 
@@ -21,10 +34,16 @@ def measure_table(table: StepTable, measures: Iterable[Measure] = BEHAVIOUR) -> 
 
 
 def measure_episodes(episodes: Iterable[Episode], measures: Iterable[Measure] = BEHAVIOUR) -> Rows:
-    """Return the rows of measures over episodes.
+    """Return the rows of measures over episodes; those of task worlds have measures of their own, see `task_rows`.
 
     Args:
         episodes: all episodes that belong together: policies are estimated from the trajectories given here.
-        measures: the measures to run.
+        measures: the measures to run on episodes of grids.
     """
-    return measure_table(StepTable.from_episodes(episodes), measures)
+    listed = list(episodes)
+    tasks = [episode for episode in listed if isinstance(episode.world, TaskWorld)]
+    if not tasks:
+        return measure_table(StepTable.from_episodes(listed), measures)
+    grids = [episode for episode in listed if not isinstance(episode.world, TaskWorld)]
+    parts = [measure_table(StepTable.from_episodes(grids), measures)] if grids else []
+    return Rows.concatenate([*parts, task_rows(tasks)])

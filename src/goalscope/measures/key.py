@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.measure import Measure, StepTable, episode_rows, group_rows
+from goalscope.measures.measure import Measure, StepTable, episode_rows, group_rows, step_rows
 from goalscope.measures.performance import per_episode, ratio
 from goalscope.planning.shortest import distances_to
 from goalscope.rows import Rows
@@ -64,7 +64,7 @@ class KeyPickup:
 
     def rows(self, table: StepTable) -> Rows:
         """Return 1 or 0 for each such episode."""
-        cell, known = _key_cells(table)
+        cell, known = key_cells(table)
         passed = per_episode(table, (table.state[:, :2] == cell[table.episode]).all(axis=1)) > 0
         passed |= (table.final[:, :2] == cell).all(axis=1)
         return episode_rows(table, self.name, self.unit, passed.astype(np.float64)).where(known)
@@ -85,24 +85,85 @@ class KeyAttraction:
     def rows(self, table: StepTable) -> Rows:
         """Return the share for each group on a world with a key or its control."""
         group, first = table.groups()
-        cell, known = _key_cells(table)
-        at_key = (table.state[:, :2] == cell[table.episode]).all(axis=1)
-        begin = np.cumsum(table.length) - table.length
-        reached = np.concatenate([[0], np.cumsum(at_key)])
-        before = reached[1:] == reached[begin][table.episode]  # neither this step nor an earlier one stands at the key
-        wrong = before & known[table.episode] & table.optimal.any(axis=1) & (table.action >= 0) & ~table.is_optimal
-        nearer = np.zeros(len(wrong), dtype=bool)
-        following = table.following
-        world_of = table.world[table.episode]
-        for world in np.unique(world_of[wrong]).tolist():
-            mine = np.flatnonzero(wrong & (world_of == world))
-            index = int(table.episode[mine[0]])
-            field = _way_to(table.episodes[index].world.grid, (int(cell[index, 0]), int(cell[index, 1])))
-            now, then = (field[where[mine, 0], where[mine, 1]] for where in (table.state, following))
-            nearer[mine] = (then >= 0) & (then < now)
+        errors = key_errors(table)
         of = group[table.episode]
-        value = ratio(*(np.bincount(of[mask], minlength=len(first)) for mask in (nearer, wrong)))
-        return group_rows(table, self.name, self.unit, value, first).where(known[first])
+        counts = (np.bincount(of[mask], minlength=len(first)) for mask in (errors.nearer, errors.wrong))
+        return group_rows(table, self.name, self.unit, ratio(*counts), first).where(errors.known[first])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyErrors:
+    """Share of an episode's actions before the key is reached that are not optimal and approach the key.
+
+    The product of how often the agent errs and how often its errors lead to the key. Unlike the attraction bias it is
+    defined for an agent that never errs, so that a world and its control can always be paired.
+    """
+
+    name: str = "errors towards the key"
+    unit: str = "share"
+    bounds: tuple[float, float] = (0.0, 1.0)
+
+    def rows(self, table: StepTable) -> Rows:
+        """Return the share for each episode on a world with a key or its control, NaN without such actions."""
+        errors = key_errors(table)
+        counts = (per_episode(table, mask) for mask in (errors.nearer, errors.before))
+        return episode_rows(table, self.name, self.unit, ratio(*counts)).where(errors.known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyErrorDirection:
+    """Whether a single non-optimal action before the key is reached approaches the key; one row for each of them.
+
+    Pooled over all actions of an agent, with grids as units, it is the attraction bias as the paper counts it: every
+    action weighs the same, whereas the mean over grids weighs every grid the same.
+    """
+
+    name: str = "error approaches the key"
+    unit: str = "share"
+    bounds: tuple[float, float] = (0.0, 1.0)
+
+    def rows(self, table: StepTable) -> Rows:
+        """Return 1 or 0 for each such action."""
+        errors = key_errors(table)
+        return step_rows(table, self.name, self.unit, errors.nearer.astype(np.float64), {}).where(errors.wrong)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """Where the actions of a table lead with respect to the key.
+
+    Attributes:
+        before: ``[N]`` actions on worlds with a key or controls, before the key's cell is reached.
+        wrong: ``[N]`` those of them that are not optimal.
+        nearer: ``[N]`` those of the wrong ones after which the way to the key, the door locked, is shorter.
+        known: ``[E]`` whether an episode's world has a key or is a control.
+    """
+
+    before: npt.NDArray[np.bool_]
+    wrong: npt.NDArray[np.bool_]
+    nearer: npt.NDArray[np.bool_]
+    known: npt.NDArray[np.bool_]
+
+
+def key_errors(table: StepTable) -> Errors:
+    """Return where the actions of a table lead with respect to the key."""
+    cell, known = key_cells(table)
+    at_key = (table.state[:, :2] == cell[table.episode]).all(axis=1)
+    begin = np.cumsum(table.length) - table.length
+    reached = np.concatenate([[0], np.cumsum(at_key)])
+    before = reached[1:] == reached[begin][table.episode]  # neither this step nor an earlier one stands at the key
+    before &= known[table.episode] & table.optimal.any(axis=1) & (table.action >= 0)
+    wrong = before & ~table.is_optimal
+    nearer = np.zeros(len(wrong), dtype=bool)
+    following = table.following
+    world_of = table.world[table.episode]
+    for world in np.unique(world_of[wrong]).tolist():
+        mine = np.flatnonzero(wrong & (world_of == world))
+        index = int(table.episode[mine[0]])
+        field = _way_to(table.episodes[index].world.grid, (int(cell[index, 0]), int(cell[index, 1])))
+        now, then = (field[where[mine, 0], where[mine, 1]] for where in (table.state, following))
+        nearer[mine] = (then >= 0) & (then < now)
+    return Errors(before=before, wrong=wrong, nearer=nearer, known=known)
 
 
 def _way_to(grid: Grid, key: Position) -> npt.NDArray[np.int64]:
@@ -112,8 +173,11 @@ def _way_to(grid: Grid, key: Position) -> npt.NDArray[np.int64]:
     return distances_to(solid, [key])
 
 
-def _key_cells(table: StepTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return the key's cell for each episode, ``[E, 2]``, and whether its world has one or is a control, ``[E]``."""
+def key_cells(table: StepTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the key's cell for each episode, ``[E, 2]``, and whether its world has one or is a control, ``[E]``.
+
+    The cell of a control is that of its twin in the table; without one it is (-1, -1).
+    """
     _, first = np.unique(table.world, return_index=True)
     worlds = [table.episodes[index].world for index in first]
     twins = {(world.grid_id, world.grid.at(key=None)): world.grid.key for world in worlds if world.grid.key is not None}
@@ -126,5 +190,11 @@ def _key_cells(table: StepTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.
     return cells, cells[:, 0] >= 0
 
 
-KEY: tuple[Measure, ...] = (*(StageAccuracy(stage=stage) for stage in STAGES), KeyPickup(), KeyAttraction())
+KEY: tuple[Measure, ...] = (
+    *(StageAccuracy(stage=stage) for stage in STAGES),
+    KeyPickup(),
+    KeyAttraction(),
+    KeyErrors(),
+    KeyErrorDirection(),
+)
 """What keys and doors do to behaviour."""

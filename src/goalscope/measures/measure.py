@@ -11,6 +11,7 @@ import numpy.typing as npt
 from goalscope.planning.shortest import solve
 from goalscope.rows import Rows
 from goalscope.runs.record import Episode, begin
+from goalscope.runs.taskworld import TaskWorld
 from goalscope.shapes import check_shape, freeze
 from goalscope.worlds.dynamics import State
 
@@ -85,8 +86,18 @@ class StepTable:
 
     @classmethod
     def from_episodes(cls, episodes: Iterable[Episode]) -> "StepTable":
-        """Build the table; the optimal sets of each different world are computed once."""
+        """Build the table; the optimal sets of each different world are computed once.
+
+        Raises:
+            ValueError: an episode of a task world, whose optimal policy is not that of its cells.
+        """
         listed = tuple(episodes)
+        for episode in listed:
+            if isinstance(episode.world, TaskWorld):
+                raise ValueError(
+                    f"a table of steps must hold episodes on grids, got {episode.id} in a task world: its tasks decide "
+                    "what is optimal; goalscope measure scores its errors of exploration and exploitation"
+                )
         worlds: dict[str, int] = {}
         for episode in listed:
             worlds.setdefault(episode.world.id, len(worlds))

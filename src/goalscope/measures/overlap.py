@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.measure import StepTable, group_rows
+from goalscope.measures.measure import StepTable, episode_rows, group_rows
 from goalscope.measures.visits import state_keys
 from goalscope.rows import Rows
 
@@ -92,6 +92,38 @@ def paired_overlap(first: StepTable, second: StepTable, *, cells: bool = True) -
         episode_id=first.episode_id[mine],
         tags={name: first.tags[name][mine] for name in equal},
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlOverlap:
+    """Jaccard similarity of the cells of paired trajectories with a key and without; one row for each pair.
+
+    The trajectory on a world with a key is paired with the one of the same agent and number on its matched control (the
+    same cluster, walls, start and goal, no key). Two runs of one condition are not alike either: read it beside the
+    similarity of pairs on the control alone.
+    """
+
+    name: str = "Jaccard similarity with control"
+    unit: str = "share"
+    bounds: tuple[float, float] = (0.0, 1.0)
+
+    def rows(self, table: StepTable) -> Rows:
+        """Return the similarity for each episode on a world with a key that has a partner."""
+        worlds = [episode.world for episode in table.episodes]
+        twins = {
+            (world.grid_id, world.fog_radius, world.grid, episode.agent, episode.spec.trajectory, episode.spec.seed): i
+            for i, (world, episode) in enumerate(zip(worlds, table.episodes, strict=True))
+            if world.grid.key is None
+        }
+        sets = _sets(table, cells=True) if twins else []
+        value = np.full(len(worlds), np.nan)
+        for index, (world, episode) in enumerate(zip(worlds, table.episodes, strict=True)):
+            if world.grid.key is not None:
+                who = (episode.agent, episode.spec.trajectory, episode.spec.seed)
+                twin = twins.get((world.grid_id, world.fog_radius, world.grid.at(key=None), *who))
+                if twin is not None:
+                    value[index] = len(sets[index] & sets[twin]) / len(sets[index] | sets[twin])
+        return episode_rows(table, self.name, self.unit, value).where(~np.isnan(value))
 
 
 def _visited(table: StepTable, cells: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -11,6 +11,7 @@ from goalscope.planning.shortest import shortest_length
 from goalscope.rng import stream, uniform
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
 from goalscope.worlds.dynamics import State, shown, step
+from goalscope.worlds.fog import Fog
 from goalscope.worlds.generate import generate_batch
 from goalscope.worlds.grid import Action, Grid
 from goalscope.worlds.layouts import key_door, two_path
@@ -28,11 +29,11 @@ def roll_out(
     horizon: int | None = None,
     invalid: float = 0.0,
 ) -> list[Episode]:
-    """Let an agent act on one fully observed world, in memory and without a store.
+    """Let an agent act on one world, in memory and without a store; under fog it sees what it has seen so far.
 
     Args:
         agent: who acts.
-        world: where; fog is not taken into account.
+        world: where.
         seed: root seed.
         trajectories: number of episodes.
         horizon: most actions of an episode; ceil(1.5 x shortest path) by default.
@@ -43,14 +44,17 @@ def roll_out(
     views: dict[State, Grid] = {}
     for number in range(trajectories):
         spec = EpisodeSpec(world_id=world.id, agent_id=who, trajectory=number, seed=seed, horizon=most)
+        fog = [] if world.fog_radius is None else [Fog.start(world.grid, world.fog_radius)]
 
-        def answer(index: int, state: State, spec: EpisodeSpec = spec) -> Action | None:
-            if uniform(seed, "invalid turn", spec.id, index) < invalid:
-                return None
+        def answer(index: int, state: State, spec: EpisodeSpec = spec, fog: list[Fog] = fog) -> Action | None:
             if state not in views:
                 views[state] = shown(world.grid, state)
+            if fog:
+                fog[0] = fog[0].look(state.position, state.door_open)
+            if uniform(seed, "invalid turn", spec.id, index) < invalid:
+                return None
             observation = Observation(
-                grid=views[state],
+                grid=fog[0].view(views[state]) if fog else views[state],
                 carrying_key=state.carrying_key,
                 step=index,
                 episode_id=spec.id,
@@ -90,7 +94,7 @@ def play(
 
 
 def sample_worlds(seed: int = 0) -> list[World]:
-    """Return a few plain worlds of two sizes, a world with key and door, and a two-path world with its control."""
+    """Return a few plain worlds of two sizes, a world with key and door, a two-path world with its control, and fog."""
     worlds = [
         World(grid=grid, tags={"size": size, "density": density, "index": index})
         for size, density in ((7, 0.0), (7, 1.0), (9, 0.4))
@@ -100,7 +104,9 @@ def sample_worlds(seed: int = 0) -> list[World]:
     paths = two_path(rng=stream(seed, "sample", "two-path"))
     keyed = World(grid=paths, tags={"layout": "two-path", "control": False})
     control = World(grid=paths.at(key=None), cluster=keyed.grid_id, tags={"layout": "two-path", "control": True})
-    return [*worlds, World(grid=locked, tags={"layout": "key-door"}), keyed, control]
+    maze = next(iter(generate_batch(9, 0.8, seed=seed + 1, count=1, minimum_distance=6)))
+    fogged = World(grid=maze, fog_radius=3, tags={"layout": "fog"})
+    return [*worlds, World(grid=locked, tags={"layout": "key-door"}), keyed, control, fogged]
 
 
 def sample_episodes(seed: int = 0, trajectories: int = 3, invalid: float = 0.1) -> list[Episode]:

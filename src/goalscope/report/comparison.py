@@ -5,12 +5,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from goalscope.measures.invariance import bounds_of, check_family, verdict
 from goalscope.report.definitions import COMPARED, title_of
 from goalscope.report.figures import short
 from goalscope.report.ledger import Ledger, describe_key
 from goalscope.report.parts import Plain, Section, counted, interval
 from goalscope.rows import Rows, Tag
-from goalscope.stats import Corrected, Family, PairedComparison, holm, paired_difference
+from goalscope.stats import (
+    Corrected,
+    Equivalence,
+    Family,
+    PairedComparison,
+    equivalence,
+    holm,
+    paired_difference,
+)
 
 LEVEL = 0.05
 _MOST_PAIRS = 45
@@ -37,6 +46,8 @@ class Compared:
         first, second: names of the sides; the difference is first minus second.
         paired: difference, test, and what had no partner.
         corrected: its p value after Holm's correction.
+        equivalence: two one-sided tests against the margin of the measure, None without one.
+        shown: their p value after Holm's correction inside the family of all equivalence tests.
     """
 
     measure: str
@@ -44,6 +55,8 @@ class Compared:
     second: str
     paired: PairedComparison
     corrected: Corrected
+    equivalence: Equivalence | None = None
+    shown: Corrected | None = None
 
 
 def compare_sides(
@@ -76,15 +89,22 @@ def compare_pairs(
     *,
     name: str = "pairs",
     confidence: float = 0.95,
+    margin: Mapping[str, float] | None = None,
 ) -> list[Compared]:
-    """Compare given pairs of sides in all measures; one family of tests.
+    """Compare given pairs of sides in all measures; one family of tests, and one of equivalence tests.
 
     A pair without a common grid, or without a value, has no test; it stays in the family and is never rejected.
 
     Args:
         pairs: first and second of each comparison.
         measures, name, confidence: as in `compare_sides`.
+        margin: measure -> the greatest difference that counts as none, > 0; no equivalence is tested without one.
+
+    Raises:
+        ValueError: no measure or one twice, a margin of another measure or not above 0.
     """
+    margins = dict(margin or {})
+    check_family(measures, margins)
     found: dict[str, tuple[str, Side, Side, PairedComparison]] = {}
     for measure in measures:
         for first, second in pairs:
@@ -96,24 +116,46 @@ def compare_pairs(
         member: paired.test.p_value if paired.labels else math.nan for member, (_, _, _, paired) in found.items()
     }
     corrected = {entry.name: entry for entry in holm(p_values, family, level=LEVEL)}
+    equal = {
+        member: equivalence(paired, margins[measure], level=LEVEL)
+        for member, (measure, _, _, paired) in found.items()
+        if measure in margins
+    }
+    shown = {}
+    if equal:
+        of_all = {member: test.p_value for member, test in equal.items()}
+        judged = holm(of_all, Family(name=f"{name}, equivalence", members=tuple(of_all)), level=LEVEL)
+        shown = {entry.name: entry for entry in judged}
     return [
-        Compared(measure=measure, first=first.name, second=second.name, paired=paired, corrected=corrected[member])
+        Compared(
+            measure=measure,
+            first=first.name,
+            second=second.name,
+            paired=paired,
+            corrected=corrected[member],
+            equivalence=equal.get(member),
+            shown=shown.get(member),
+        )
         for member, (measure, first, second, paired) in found.items()
     ]
 
 
 def comparison_table(listed: Sequence[Compared], *, caption: str = "") -> Plain:
-    """Return comparisons as a table, one a line."""
+    """Return comparisons as a table, one a line; n counts the values of both sides on common grids."""
+    margins = any(entry.equivalence for entry in listed)
     headings = (
         "measure",
         "first",
         "second",
         "first − second",
         "95 % interval",
+        "n",
         "grids",
         "signed effect",
         "p",
         "p (Holm)",
+        *(("margin", "p equivalence", "p equivalence (Holm)", "reading") if margins else ()),
+        "method",
         "note",
     )
     rows = tuple(
@@ -123,17 +165,18 @@ def comparison_table(listed: Sequence[Compared], *, caption: str = "") -> Plain:
             entry.second,
             short(entry.paired.difference.value, entry.paired.difference.unit),
             interval(entry.paired.difference) or "undefined",
+            str(sum(entry.paired.counts)),
             str(len(entry.paired.labels)),
-            "undefined"
-            if math.isnan(entry.paired.test.effect)
-            else f"{entry.paired.test.effect:+.2f}".replace("-", "−"),
+            effect_text(entry.paired.test.effect),
             p_text(entry.corrected.p_value),
             p_text(entry.corrected.adjusted),
+            *(_equivalence_cells(entry) if margins else ()),
+            f"{entry.paired.difference.method}; signed-rank {entry.paired.test.method}",
             _note(entry),
         )
         for entry in listed
     )
-    return Plain(caption=caption, headings=headings, rows=rows, numbers=(3, 4, 5, 6, 7, 8))
+    return Plain(caption=caption, headings=headings, rows=rows, numbers=tuple(range(3, 13 if margins else 10)))
 
 
 def agents_compared(rows: Rows, ledger: Ledger) -> list[Section]:
@@ -161,14 +204,20 @@ def agents_compared(rows: Rows, ledger: Ledger) -> list[Section]:
     ]
 
 
-def conditions_compared(rows: Rows, ledger: Ledger) -> list[Section]:
-    """Return the section that compares each agent with itself: transforms with the original, keys with controls."""
+def conditions_compared(rows: Rows, ledger: Ledger, *, without: Sequence[str] = ()) -> list[Section]:
+    """Return the section that compares each agent with itself: transforms with the original, keys with controls.
+
+    Args:
+        rows: the rows of the run.
+        ledger: its estimates.
+        without: tags whose values are compared elsewhere.
+    """
     groups = ledger.groups("agent")
     found: list[tuple[str, dict[str, Tag], dict[str, Tag]]] = []
     for tag, base in (("transform", "identity"), ("control", False)):
         for group in groups:
             other = {**group, tag: base}
-            if group.get(tag) not in (None, base) and other in groups:
+            if tag not in without and group.get(tag) not in (None, base) and other in groups:
                 found.append((tag, group, other))
     # What both sides share is written only where it tells comparisons apart.
     shared = [describe_key({name: value for name, value in other.items() if name != tag}) for tag, _, other in found]
@@ -185,7 +234,7 @@ def conditions_compared(rows: Rows, ledger: Ledger) -> list[Section]:
     text = (
         "Each agent on paired versions of the same grids: the mean difference by grid with its interval, and the "
         f"two-sided Wilcoxon signed-rank test. {_METHOD} A difference that is not significant is no proof of equality: "
-        "read the interval."
+        "read the interval, or declare a margin in the study (analysis: invariance)."
     ).replace("TESTS", counted(len(listed), "test"))
     return [
         Section(anchor="conditions", title="Conditions compared", paragraphs=(text,), plain=(comparison_table(listed),))
@@ -209,7 +258,25 @@ def p_text(value: float) -> str:
     return "< 0.0001" if value < 1e-4 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
 
 
-def _effect(value: float) -> str:
+def equivalence_p_text(value: float) -> str:
+    """Write the p value of an equivalence test, which is known up to a half."""
+    return "≥ 0.5" if value >= 0.5 else p_text(value)
+
+
+def _equivalence_cells(entry: Compared) -> tuple[str, ...]:
+    if entry.equivalence is None or entry.shown is None:
+        return "–", "–", "–", verdict(entry.corrected, None)
+    unit = entry.paired.difference.unit
+    return (
+        f"{entry.equivalence.margin:g} {unit}".strip(),
+        equivalence_p_text(entry.equivalence.p_value),
+        p_text(entry.shown.adjusted),
+        verdict(entry.corrected, entry.shown),
+    )
+
+
+def effect_text(value: float) -> str:
+    """Write a signed effect size."""
     return "undefined" if math.isnan(value) else f"{value:+.2f}".replace("-", "−")
 
 
@@ -217,7 +284,7 @@ def _paired(rows: Rows, others: Rows, confidence: float) -> PairedComparison:
     units = list(dict.fromkeys([*rows.unit.tolist(), *others.unit.tolist()]))
     if len(units) > 1:
         raise ValueError(f"what is compared must have one unit, got {', '.join(units)}")
-    bounds = (0.0, 1.0) if units == ["share"] else (-math.inf, math.inf)
+    bounds = bounds_of(Rows.concatenate([rows, others]))
     return paired_difference(
         rows.value,
         rows.grid_id,
@@ -232,7 +299,8 @@ def _paired(rows: Rows, others: Rows, confidence: float) -> PairedComparison:
 def _note(entry: Compared) -> str:
     paired = entry.paired
     alone = len(paired.unpaired_a) + len(paired.unpaired_b)
-    parts = [paired.test.note, entry.corrected.note]
+    parts = [paired.test.note, paired.difference.note, entry.corrected.note]
+    parts.append(entry.equivalence.note if entry.equivalence else "")
     parts.append(f"{counted(alone, 'grid')} without a partner left out" if alone else "")
     parts.append(f"{counted(paired.undefined, 'undefined value')} left out" if paired.undefined else "")
-    return "; ".join(part for part in parts if part)
+    return "; ".join(dict.fromkeys(part for part in parts if part))

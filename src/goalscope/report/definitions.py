@@ -9,7 +9,11 @@ CITED = (
     "Evaluation of Embodied Navigation Agents."
 )
 POOLED = "accuracy pooled over steps"
-"""The one figure of a ledger that is a ratio of sums, not a mean of rows."""
+"""A ratio of sums, not a mean of rows."""
+
+KEY_STEPWISE = "error approaches the key"
+KEY_POOLED = "key attraction bias, pooled"
+"""The share of all non-optimal actions of an agent that approach the key, as the paper counts it: a ratio of sums."""
 
 # The excess per visit, because its expectation is 0 for a perfect agent; the mean over states has a small bias.
 HEADLINE = ("success", "action accuracy", "JSD from optimal, excess, per visit", "path ratio", "invalid turns")
@@ -45,6 +49,7 @@ class Definition:
 
 
 _B1, _B2, _KEYS = f"{PAPER}, Appendix B.1", f"{PAPER}, Appendix B.2", f"{PAPER}, section 4.3"
+_FOG = f"{PAPER}, Appendix A.1 (defined here)"
 _OURS = "goalscope"
 
 _BASE = {
@@ -97,7 +102,36 @@ _BASE = {
     "accuracy on the way to the goal": Definition("action accuracy once the door is open", _KEYS),
     "key pickup": Definition("share of episodes that came to the key's cell (on a control: where it would lie)", _KEYS),
     "key attraction bias": Definition("share of the non-optimal actions that approach the key", _KEYS),
+    KEY_STEPWISE: Definition("whether a non-optimal action before the key is reached approaches it", _KEYS),
+    KEY_POOLED: Definition("all non-optimal actions that approach the key over all non-optimal actions", _KEYS),
+    "errors towards the key": Definition(
+        "share of the actions before the key is reached that are not optimal and approach it", _OURS
+    ),
+    "key path taken": Definition(
+        "of two equal paths, whether the goal was entered over the one with the key; undefined for an episode that did "
+        "not arrive over one of them",
+        _KEYS,
+    ),
+    "key path entered first": Definition(
+        "of two equal paths, whether the one with the key was entered first; undefined where none was entered",
+        _OURS,
+    ),
+    "Jaccard similarity with control": Definition(
+        "common over all visited cells of two paired trajectories, with the key and on the control without", _B2
+    ),
+    "redundant backtracking": Definition(
+        "share of an episode's actions that lead back to a cell with nothing new seen since the last visit", _FOG
+    ),
+    "moves into known dead ends": Definition(
+        "share of an episode's actions that enter a part of the grid behind which the agent has seen that there is "
+        "nothing but the way back",
+        _FOG,
+    ),
+    "repeated wall bumps": Definition(
+        "share of an episode's actions that changed nothing where the same action changed nothing before", _FOG
+    ),
 }
+_MEG = "MEG towards the "
 _PARTS = {
     "optimal baseline": "; here what an agent that draws uniformly from the optimal actions would show with the same "
     "visits",
@@ -119,6 +153,13 @@ _TITLES = {
     "JSD from optimal, excess, 5+ visits, by distance": "Excess JSD (5+ visits)",
     "policy entropy, 5+ visits, by distance": "Entropy (5+ visits)",
     "policy entropy, excess, 5+ visits, by distance": "Excess entropy (5+ visits)",
+    KEY_POOLED: "Key attraction bias",
+    "key attraction bias": "Key attraction bias by grid",
+    "Jaccard similarity with control": "Jaccard similarity of pairs",
+    "Jaccard similarity": "Jaccard similarity within the condition",
+    "redundant backtracking": "Redundant backtracking",
+    "moves into known dead ends": "Known dead ends",
+    "repeated wall bumps": "Repeated bumps",
     "accuracy on the way to the key": "Accuracy to the key",
     "accuracy on the way to the door": "Accuracy to the door",
     "accuracy on the way to the goal": "Accuracy to the goal",
@@ -138,6 +179,15 @@ def in_sentence(measure: str) -> str:
 
 def definition_of(measure: str) -> Definition | None:
     """Return the definition of a measure, put together from its quantity and its parts; None for a foreign one."""
+    if measure in _BASE:
+        return _BASE[measure]
+    if measure.startswith(_MEG):
+        return Definition(
+            "a world's part of the signed maximum-entropy goal-directedness at the agent's common rationality: beta "
+            "times the agent's mean utility there less W(beta), nats an episode; the mean over grids is the figure of "
+            "goalscope meg, whose interval also has beta refitted",
+            "MacDermott et al. (2024), definition 3.2; one rationality over worlds: goalscope",
+        )
     quantity, *parts = measure.split(", ")
     if quantity not in _BASE or any(part not in _PARTS for part in parts):
         return None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
+from goalscope.extras import lacking
 from goalscope.report.text import visible
 from goalscope.stats import Estimate
 
@@ -188,6 +189,63 @@ def heat_map(
         return _svg(figure)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One point of a scatter plot: a label, a style as in `Series`, and an estimate on either axis."""
+
+    label: str
+    style: int
+    x: Estimate
+    y: Estimate
+
+
+def points(
+    listed: Sequence[Point], *, title: str, x_label: str, y_label: str, line: tuple[float, float] | None = None
+) -> str:
+    """Draw points with interval bars over a base-10 logarithmic axis; points that are not above 0 are left out.
+
+    Args:
+        listed: the points.
+        title: heading of the figure.
+        x_label, y_label: labels of the axes with their units.
+        line: slope and intercept of a line over log10 x, None for none.
+
+    Returns:
+        SVG text without declaration or metadata.
+
+    Raises:
+        ImportError: matplotlib is not installed (it comes with the extra ``report``).
+    """
+    shown = [point for point in listed if point.x.value > 0 and not math.isnan(point.y.value)]
+    with _style():
+        figure = _figure(5.2, 4.1)
+        axes = figure.subplots()
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.xaxis.set_minor_formatter(lambda value, _: "")
+        for point in shown:
+            colour = COLOURS[point.style % len(COLOURS)]
+            if point.y.has_interval:
+                axes.vlines(point.x.value, point.y.low, point.y.high, color=colour, linewidth=0.8, alpha=0.6)
+            if point.x.has_interval and point.x.low > 0:
+                axes.hlines(point.y.value, point.x.low, point.x.high, color=colour, linewidth=0.8, alpha=0.6)
+            look = _look(point.style, MARKERS) | {"linestyle": "none", "markersize": 7}
+            axes.plot([point.x.value], [point.y.value], label=_fit(point.label), **look)
+        if line is not None and len(shown) > 1:
+            ends = [min(point.x.value for point in shown), max(point.x.value for point in shown)]
+            heights = [line[0] * math.log10(end) + line[1] for end in ends]
+            axes.plot(ends, heights, color=MUTED, linewidth=1.0, linestyle="--")
+        axes.set_ylim(-0.04, 1.04)
+        axes.set_title(_fit(title))
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
+        handles, labels = axes.get_legend_handles_labels()
+        if shown:
+            figure.legend(handles, labels, loc="outside lower center", ncols=_legend_columns(labels), handlelength=1.4)
+        return _svg(figure)
+
+
 def short(value: float, unit: str) -> str:
     """Write a value as tables show it: shares and bits with three decimals, larger numbers with fewer."""
     if math.isnan(value):
@@ -232,9 +290,10 @@ def _legend_columns(labels: Sequence[str]) -> int:
 
 
 def _look(style: int, marker: Sequence[str] | None) -> dict[str, Any]:
-    look: dict[str, Any] = {"color": COLOURS[style % len(COLOURS)], "linestyle": DASHES[style % len(DASHES)]}
+    shape = style + style // len(COLOURS)  # where colours come round again, shapes do not
+    look: dict[str, Any] = {"color": COLOURS[style % len(COLOURS)], "linestyle": DASHES[shape % len(DASHES)]}
     if marker is not None:
-        look |= {"marker": marker[style % len(marker)], "markeredgecolor": "white", "markeredgewidth": 0.6}
+        look |= {"marker": marker[shape % len(marker)], "markeredgecolor": "white", "markeredgewidth": 0.6}
     return look
 
 
@@ -270,7 +329,7 @@ def _style() -> AbstractContextManager[None]:
     try:
         from matplotlib import rc_context, rcParamsDefault
     except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'goalscope[report]'") from error
+        raise lacking("figures need matplotlib", "report", error) from error
     # The user's own settings must not change a page: start from the library's defaults.
     settings: dict[Any, Any] = {name: rcParamsDefault[name] for name in rcParamsDefault if name != "backend"} | _STYLE
     context: AbstractContextManager[None] = rc_context(settings)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from goalscope.measures.behaviour import BEHAVIOUR
-from goalscope.report.definitions import HEADLINE, MAPS, POOLED
+from goalscope.report.definitions import HEADLINE, KEY_POOLED, KEY_STEPWISE, MAPS, POOLED
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows
 
@@ -22,7 +22,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
 }
 """Table -> the tags that its estimates are grouped by, beside the conditions of the run."""
 
-CONDITIONS = ("kind", "control", "transform", "fog_radius")
+CONDITIONS = ("kind", "control", "transform", "fog_radius", "names")
 """Tags that split a run into worlds that must not be averaged; they group every table when they vary."""
 
 CURVE = "distance"
@@ -30,6 +30,9 @@ CURVE = "distance"
 
 STEPWISE = "action optimality"
 """The measure with one row a step that `definitions.POOLED` is the ratio of."""
+
+_RATIOS = {STEPWISE: POOLED, KEY_STEPWISE: KEY_POOLED}
+"""Measures with one row a step or action, and the figures that pool them: ratios of sums, with intervals over grids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +129,11 @@ def build_ledger(rows: Rows, *, agents: Sequence[str] = (), confidence: float = 
     conditions = tuple(name for name in CONDITIONS if name in rows.tags and _varies(rows, name))
     curves = set(rows.measure[_has(rows, CURVE)].tolist())
     curve = np.isin(rows.measure.astype(str), sorted(curves))
-    pooled = _pooled(rows.where(rows.measure == STEPWISE), conditions, confidence)
+    pooled = [
+        grouped
+        for measure, name in _RATIOS.items()
+        for grouped in _pooled(rows.where(rows.measure == measure), name, conditions, confidence)
+    ]
     sides = {True: rows.where(curve), False: rows.where(~curve)}
     tables = {}
     for name, tags in TABLES.items():
@@ -158,8 +165,8 @@ def build_ledger(rows: Rows, *, agents: Sequence[str] = (), confidence: float = 
 _BOUNDS = {measure.name: measure.bounds for measure in BEHAVIOUR}
 
 
-def _pooled(rows: Rows, conditions: Sequence[str], confidence: float) -> list[Grouped]:
-    """Return the accuracy over all steps of each agent and condition: a ratio of sums, with an interval over grids."""
+def _pooled(rows: Rows, name: str, conditions: Sequence[str], confidence: float) -> list[Grouped]:
+    """Return the share over all steps of each agent and condition: a ratio of sums, with an interval over grids."""
     columns = [rows["agent"].tolist(), *(rows[name].tolist() for name in conditions)]
     members: dict[tuple[Tag, ...], list[int]] = {}
     for index, values in enumerate(zip(*columns, strict=True)):
@@ -175,7 +182,7 @@ def _pooled(rows: Rows, conditions: Sequence[str], confidence: float) -> list[Gr
             bounds=(0.0, 1.0),
             confidence=confidence,
         )
-        key = {"measure": POOLED, "agent": values[0], **dict(zip(conditions, values[1:], strict=True))}
+        key = {"measure": name, "agent": values[0], **dict(zip(conditions, values[1:], strict=True))}
         found.append(Grouped(key=key, estimate=estimate))
     return found
 
@@ -194,6 +201,7 @@ def describe_key(key: Mapping[str, Tag]) -> str:
         if value is None or value is False:
             continue
         words = {"kind": f"{value} worlds", "control": "matched control without key", "transform": f"transform {value}"}
+        words["names"] = f"{value} names"
         parts.append(words.get(name, f"{name.replace('_', ' ')} {value}"))
     return ", ".join(parts)
 

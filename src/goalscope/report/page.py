@@ -3,10 +3,21 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from goalscope.extras import lacking
 from goalscope.report import about, comparison, sections
+from goalscope.report.arms import arms_of
 from goalscope.report.examples import examples
+from goalscope.report.invariance import invariance
 from goalscope.report.ledger import Ledger, build_ledger
+from goalscope.report.maps import belief_sections, split_inside
+from goalscope.report.meg import meg_sections
 from goalscope.report.parts import Section
+from goalscope.report.plans import plan_sections
+from goalscope.report.tables_difficulty import difficulty_tables
+from goalscope.report.tables_fog import fog_tables
+from goalscope.report.tables_goals import goal_tables
+from goalscope.report.task_strips import task_examples
+from goalscope.report.tasks import on_tasks, task_definitions, task_sections, task_summary
 from goalscope.report.text import visible
 from goalscope.rows import Rows
 from goalscope.runs.digest import content_hash
@@ -29,14 +40,15 @@ def write_report(store: Store, path: str | Path, *, ledger_path: str | Path | No
         ImportError: jinja2 or matplotlib is not installed (they come with the extra ``report``).
         OSError: the page cannot be written.
     """
-    rows = store.rows()
+    rows, inside = split_inside(store.rows())
     check_measured(store, rows)
     study = store.study()
     ledger = build_ledger(rows, agents=[agent.name for agent in study.agents()] if study else ())
     digest = content_hash(store)
     title = about.title(store)
     numbers = ledger.to_json(study=title, content_hash=digest)
-    text = _render(title, about.summary(rows, ledger, digest), _sections(store, rows, ledger, digest), numbers)
+    summary = task_summary(rows, ledger, digest) if on_tasks(rows) else about.summary(rows, ledger, digest)
+    text = _render(title, summary, _sections(store, rows, inside, ledger, digest), numbers)
     if ledger_path is not None:
         _write(Path(ledger_path), numbers + "\n")
     return _write(Path(path), text)
@@ -60,17 +72,38 @@ def check_measured(store: Store, rows: Rows) -> None:
         )
 
 
-def _sections(store: Store, rows: Rows, ledger: Ledger, digest: str) -> list[Section]:
+def _sections(store: Store, rows: Rows, inside: Rows, ledger: Ledger, digest: str) -> list[Section]:
+    if on_tasks(rows):
+        return [
+            *task_sections(store, rows, ledger),
+            *task_examples(store, rows, ledger.agents),
+            sections.what_is_undefined(ledger),
+            task_definitions(ledger),
+            sections.all_numbers(ledger),
+            about.run_description(store, digest),
+        ]
+    study = store.study()
+    declared = study.analysis.invariance if study and study.analysis else None
+    arms = arms_of(store, ledger)
+    goals = goal_tables(rows, ledger, arms)
+    elsewhere = [*(["transform"] if declared else []), *(["control"] if goals else [])]
     return [
         sections.headline(ledger),
+        *goals,
+        *fog_tables(rows, ledger, arms),
         *about.import_checks(store),
         *sections.by_size_and_density(ledger),
+        *difficulty_tables(rows, ledger, arms),
         *sections.by_distance(ledger),
         *sections.uncertainty(ledger),
-        *sections.key_worlds(ledger),
+        *([] if goals else sections.key_worlds(ledger)),
+        *meg_sections(store, rows, ledger),
         *comparison.agents_compared(rows, ledger),
-        *comparison.conditions_compared(rows, ledger),
+        *invariance(rows, ledger, declared),
+        *comparison.conditions_compared(rows, ledger, without=elsewhere),
         *examples(store, rows, ledger.agents),
+        *belief_sections(store, inside),
+        *plan_sections(inside),
         sections.what_is_undefined(ledger),
         sections.definitions(ledger),
         sections.all_numbers(ledger),
@@ -82,7 +115,7 @@ def _render(title: str, summary: Sequence[str], parts: Sequence[Section], number
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError as error:
-        raise ImportError("a report needs jinja2: pip install 'goalscope[report]'") from error
+        raise lacking("a report needs jinja2", "report", error) from error
     from markupsafe import Markup
 
     environment = Environment(

@@ -50,7 +50,7 @@ def by_size_and_density(ledger: Ledger) -> list[Section]:
     for group in ledger.groups("agent, size, density"):
         for name in SIZE_FIGURES:
             for tag, axis in (("size", "grid size n (cells a side)"), ("density", "wall density d (share)")):
-                figures.append(_curve(ledger, name, tag, axis, group, bounds=(0.0, 1.0)))
+                figures.append(curve(ledger, name, tag, axis, group, bounds=(0.0, 1.0)))
     curves = Section(
         anchor="size-and-density",
         title="By size and density",
@@ -70,7 +70,7 @@ def by_distance(ledger: Ledger) -> list[Section]:
         for name in CURVES:
             share = (0.0, 1.0) if ledger.measures.get(name) == "share" else None
             axis = "distance to the goal (steps)"
-            figures.append(_curve(ledger, name, "distance", axis, group, bounds=share, counts=True))
+            figures.append(curve(ledger, name, "distance", axis, group, bounds=share, counts=True))
     drawn = tuple(figure for figure in figures if figure)
     if not drawn:
         return []
@@ -95,7 +95,7 @@ def uncertainty(ledger: Ledger) -> list[Section]:
     if not tables:
         return []
     figures = [
-        _curve(ledger, name, "size", "grid size n (cells a side)", group, bounds=None)
+        curve(ledger, name, "size", "grid size n (cells a side)", group, bounds=None)
         for group in ledger.groups("agent, size")
         for name in UNCERTAINTY_FIGURES
     ]
@@ -117,7 +117,7 @@ def uncertainty(ledger: Ledger) -> list[Section]:
 
 
 def key_worlds(ledger: Ledger) -> list[Section]:
-    """Return the measures of worlds with a key."""
+    """Return the measures of worlds with a key that are none of the paper's environments."""
     tables = []
     for group in ledger.groups("agent"):
         measures = [name for name in KEY_MEASURES if _any(ledger, "agent", name, group, defined=True)]
@@ -273,7 +273,7 @@ def _grids(found: Sequence[Estimate | None]) -> Cell:
     return Cell(value=str(max(estimate.clusters for estimate in found if estimate)))
 
 
-def _curve(
+def curve(
     ledger: Ledger,
     measure: str,
     tag: str,
@@ -283,6 +283,17 @@ def _curve(
     bounds: tuple[float, float] | None,
     counts: bool = False,
 ) -> Figure | None:
+    """Return the curves of all agents over a tag, None where no agent has a value.
+
+    Args:
+        ledger: the numbers.
+        measure: what is drawn.
+        tag: size, density or distance.
+        axis: label of the horizontal axis.
+        group: the conditions of the run.
+        bounds: range of the vertical axis; from the data where None.
+        counts: draw the number of grids too, and leave out points with few of them.
+    """
     table = f"agent, {tag}"
     series = []
     for style, agent in enumerate(ledger.agents):

@@ -6,6 +6,7 @@ from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, be
 from goalscope.runs.runner import Progress, RunSummary, run
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study, StudySize
+from goalscope.runs.taskworld import TaskWorld
 
 __all__ = [
     "Episode",
@@ -17,6 +18,7 @@ __all__ = [
     "Store",
     "Study",
     "StudySize",
+    "TaskWorld",
     "World",
     "begin",
     "content_hash",

@@ -11,8 +11,10 @@ from goalscope.agents.agent import Turn
 from goalscope.ident import canonical_json
 from goalscope.rows import Tag
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World
+from goalscope.runs.taskworld import TaskWorld
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.grid import ACTIONS, Action, Grid
+from goalscope.worlds.tasks.taskmap import TaskMap
 
 Cell = int | float | str | bytes | None
 """A value as SQLite holds it."""
@@ -224,9 +226,14 @@ def decode_state(row: Cell, col: Cell, flags: Cell, grid: Grid) -> State:
     return State(grid.check_cell((row, col)), bool(int(flags) & 1), bool(int(flags) & 2))
 
 
+def world_text(world: World) -> str:
+    """Return a world as text: its grid, or a task map as JSON."""
+    return world.task_map.to_json() if isinstance(world, TaskWorld) else world.grid.render()
+
+
 def encode_world(world: World) -> tuple[Cell, ...]:
-    """Return the columns `WORLD_COLUMNS` of a world."""
-    return world.id, world.grid.render(), world.fog_radius, world.cluster, encode_tags(world.tags)
+    """Return the columns `WORLD_COLUMNS` of a world; a task map stands as JSON where others have their grid."""
+    return world.id, world_text(world), world.fog_radius, world.cluster, encode_tags(world.tags)
 
 
 def decode_world(cells: Sequence[Cell]) -> World:
@@ -241,7 +248,14 @@ def decode_world(cells: Sequence[Cell]) -> World:
     if fog_radius is not None and not isinstance(fog_radius, int):
         raise ValueError(f"the fog radius of world {identity!r} must be a whole number, got {fog_radius!r}")
     what = f"world {identity!r}"
-    world = World(grid=Grid.parse(grid), fog_radius=fog_radius, cluster=cluster, tags=decode_tags(tags, what))
+    known = decode_tags(tags, what)
+    world: World
+    if grid.startswith("{"):  # no grid begins so
+        if fog_radius is not None:
+            raise ValueError(f"{what} must be without fog radius, as every task map, got {fog_radius}")
+        world = TaskWorld(task_map=TaskMap.from_plain(decode_json(grid, what)), cluster=cluster, tags=known)
+    else:
+        world = World(grid=Grid.parse(grid), fog_radius=fog_radius, cluster=cluster, tags=known)
     if world.id != identity:
         raise ValueError(f"a world must be stored under its content id {world.id}, got {identity!r}")
     return world

@@ -5,36 +5,32 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from goalscope.agents.agent import Agent
 from goalscope.agents.build import build_agent, decisive_parameters
 from goalscope.ident import canonical_json
 from goalscope.planning.shortest import shortest_length
-from goalscope.runs.reading import shorten
+from goalscope.runs.part import MOST_COUNT, Part, distinct, filled, sequence
 from goalscope.runs.record import World
+from goalscope.runs.taskentries import CookingWorlds, TaskMapWorlds
+from goalscope.runs.taskworld import TaskWorld
 from goalscope.worlds.generate import check_density, check_size
-from goalscope.worlds.grid import Grid
+from goalscope.worlds.grid import Grid, Side
 from goalscope.worlds.transform import TRANSFORMS
-
-MOST_COUNT = 1_000_000
 
 STORED: Mapping[str, Any] = {"stored": True}  # the context in which agents are read, but not built
 
 TransformName = Literal["identity", "reflect", "rotate", "transpose", "swap"]
 if set(TRANSFORMS) != set(TransformName.__args__):  # type: ignore[attr-defined]
     raise ImportError("the transforms that a study may name must be those of goalscope.worlds.transform")
-
-
-class Part(BaseModel):
-    """A part of a study: unknown keys, wrong types and numbers that are not finite are refused."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-
-
-def sequence(**constraints: Any) -> Any:
-    """Return a field that takes a YAML list for a tuple."""
-    return Field(strict=False, **constraints)  # a YAML list is as good as a tuple; its items stay strict
 
 
 class _Worlds(Part):
@@ -55,6 +51,13 @@ class GridWorlds(_Worlds):
     densities: tuple[float, ...] = sequence()
     count: int = Field(ge=1, le=MOST_COUNT)
     minimum_distance: int = Field(default=1, ge=1)
+    goal_side: Side | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_side(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Left out where it asks for nothing: the ids of studies that do not name it stay what they were.
+        plain: dict[str, Any] = written(self)
+        return {key: value for key, value in plain.items() if key != "goal_side" or value is not None}
 
     @field_validator("sizes")
     @classmethod
@@ -157,6 +160,10 @@ class Horizon(Part):
             raise ValueError("a horizon must have either a factor (of the shortest path) or steps, give exactly one")
         return self
 
+    def of_world(self, world: World) -> int:
+        """Return the most actions on one world: the budget of a task map, else what `of` says of its grid."""
+        return world.task_map.budget if isinstance(world, TaskWorld) else self.of(world.grid)
+
     def of(self, grid: Grid) -> int:
         """Return the most actions on one grid.
 
@@ -197,19 +204,6 @@ class FailurePolicy(Part):
         return "end" in (self.policy, self.then)
 
 
-WorldEntry = Annotated[GridWorlds | LayoutWorlds | TextWorlds, Field(discriminator="kind")]
-
-
-def filled(values: Any) -> Any:
-    """Return the values, or raise where there are none."""
-    if not values:
-        raise ValueError("must have at least one entry, got an empty list")
-    return values
-
-
-def distinct(values: Any, what: str = "values") -> Any:
-    """Return the values, or raise where one stands there twice."""
-    for index, value in enumerate(values):
-        if value in values[:index]:
-            raise ValueError(f"{what} must be different, got {shorten(value)} twice")
-    return values
+WorldEntry = Annotated[
+    GridWorlds | LayoutWorlds | TextWorlds | TaskMapWorlds | CookingWorlds, Field(discriminator="kind")
+]

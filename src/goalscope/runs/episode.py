@@ -1,10 +1,14 @@
 """One episode while it is run: what the agent is shown, and what its turns do."""
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 from weakref import WeakValueDictionary
 
-from goalscope.agents.agent import Observation, Turn
+from goalscope.agents.agent import History, Observation, Past, Turn
+from goalscope.agents.task_agent import AnyObservation
+from goalscope.rows import Tag
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
 from goalscope.runs.study import Study
 from goalscope.worlds.dynamics import State, shown, step
@@ -65,13 +69,14 @@ class Places:
         return place
 
 
-class Live:
-    """An episode that is being run.
+class LiveEpisode(ABC):
+    """An episode that is being run, whatever its world.
 
     Args:
         spec: what is run.
-        place: where it begins.
+        world: where.
         study: its rules: failures, history.
+        history: what the agent is shown of earlier steps; what the study says where None.
 
     Attributes:
         outcome: how it ended, None while it goes on.
@@ -79,31 +84,31 @@ class Live:
         usage: what each turn cost: (step, attempt, name, value).
     """
 
-    def __init__(self, spec: EpisodeSpec, place: Place, study: Study) -> None:
+    def __init__(self, spec: EpisodeSpec, world: World, study: Study, history: History | None = None) -> None:
         self.spec = spec
         self.outcome: Outcome | None = None
         self.steps: list[Step] = []
         self.usage: list[tuple[int, int, str, float]] = []
-        self._world = place.world
-        self._place = place
+        self._world = world
         self._failure = study.failure
-        self._remembers = study.history == "actions"
-        radius = place.world.fog_radius
-        self._fog = None if radius is None else Fog.start(place.world.grid, radius)
-        self._history: tuple[tuple[Grid, Action | None], ...] = ()
+        self._history_as: History = history or study.history
         self._attempts: list[dict[str, Any]] = []
 
-    def observe(self) -> Observation:
+    @abstractmethod
+    def observe(self) -> AnyObservation:
         """Return what the agent is shown now."""
-        return Observation(
-            grid=self._seen(),
-            carrying_key=self._place.state.carrying_key,
-            step=len(self.steps),
-            attempt=len(self._attempts),
-            episode_id=self.spec.id,
-            seed=self.spec.seed,
-            history=self._history,
-        )
+
+    @abstractmethod
+    def _state(self) -> State:
+        """Return the true state now."""
+
+    @abstractmethod
+    def _take(self, turn: Turn) -> None:
+        """Remember a turn that counts as a step, and move."""
+
+    @abstractmethod
+    def _arrived(self) -> bool:
+        """Return whether the goal is reached."""
 
     def apply(self, turn: Turn) -> None:
         """Take the agent's turn."""
@@ -119,7 +124,7 @@ class Live:
         self.steps.append(
             Step(
                 index=index,
-                state=self._place.state,
+                state=self._state(),
                 action=turn.action,
                 failure=turn.failure,
                 text=turn.text,
@@ -130,21 +135,21 @@ class Live:
             )
         )
         self._attempts = []
-        if self._remembers:
-            self._history = (*self._history, (self._seen(), turn.action))
-        if turn.action is not None:
-            self._place = self._place.after(turn.action)
-            if self._fog is not None:
-                self._fog = self._fog.look(self._place.state.position, self._place.state.door_open)
+        self._take(turn)
         if turn.action is None and self._failure.ends:
             self.outcome = "failure"
-        elif self._place.state.position == self._world.grid.goal:
+        elif self._arrived():
             self.outcome = "goal"
         elif len(self.steps) == self.spec.horizon:
             self.outcome = "horizon"
 
-    def record(self, agent: str) -> Episode:
-        """Return the record of the episode, which must have ended; ``agent`` is the agent's short name."""
+    def record(self, agent: str, tags: Mapping[str, Tag] | None = None) -> Episode:
+        """Return the record of the episode, which must have ended.
+
+        Args:
+            agent: the agent's short name.
+            tags: what the agent says of itself.
+        """
         if self.outcome is None:
             raise ValueError(f"an episode must have ended to be recorded, {self.spec.id} goes on")
         return Episode(
@@ -152,8 +157,64 @@ class Live:
             world=self._world,
             agent=agent,
             steps=tuple(self.steps),
-            final=self._place.state,
+            final=self._state(),
             outcome=self.outcome,
+            tags=dict(tags or {}),
+        )
+
+
+class Live(LiveEpisode):
+    """An episode on a grid that is being run.
+
+    Args:
+        spec: what is run.
+        place: where it begins.
+        study: its rules: failures, history.
+        history: what the agent is shown of earlier steps; what the study says where None.
+    """
+
+    def __init__(self, spec: EpisodeSpec, place: Place, study: Study, history: History | None = None) -> None:
+        super().__init__(spec, place.world, study, history)
+        self._place = place
+        radius = place.world.fog_radius
+        self._fog = None if radius is None else Fog.start(place.world.grid, radius)
+        self._history: tuple[Past, ...] = ()
+
+    def observe(self) -> Observation:
+        """Return what the agent is shown now."""
+        return Observation(
+            grid=self._seen(),
+            carrying_key=self._place.state.carrying_key,
+            step=len(self.steps),
+            attempt=len(self._attempts),
+            episode_id=self.spec.id,
+            seed=self.spec.seed,
+            history=self._history,
+            history_as=self._history_as,
+        )
+
+    def _state(self) -> State:
+        return self._place.state
+
+    def _take(self, turn: Turn) -> None:
+        if self._history_as != "none":
+            self._history = (*self._history, self._past(turn))
+        if turn.action is not None:
+            self._place = self._place.after(turn.action)
+            if self._fog is not None:
+                self._fog = self._fog.look(self._place.state.position, self._place.state.door_open)
+
+    def _arrived(self) -> bool:
+        return self._place.state.position == self._world.grid.goal
+
+    def _past(self, turn: Turn) -> Past:
+        """Return the step that the turn makes, before anything has moved, as the agent will be shown it."""
+        return Past(
+            grid=self._seen(),
+            carrying_key=self._place.state.carrying_key,
+            action=turn.action,
+            text=turn.text if self._history_as in ("conversation", "reasoning") else None,
+            reasoning=turn.reasoning if self._history_as == "reasoning" else None,
         )
 
     def _seen(self) -> Grid:

@@ -14,11 +14,14 @@ from goalscope.worlds.transform import transform
 
 if TYPE_CHECKING:
     from goalscope.runs.entries import GridWorlds, LayoutWorlds, TextWorlds
+    from goalscope.runs.taskentries import CookingWorlds, TaskMapWorlds
 
 _MOST_REPEATS = 1_000  # in a row
 
 
-def expand(entries: "Sequence[GridWorlds | LayoutWorlds | TextWorlds]", seed: int) -> Iterator[World]:
+def expand(
+    entries: "Sequence[GridWorlds | LayoutWorlds | TextWorlds | TaskMapWorlds | CookingWorlds]", seed: int
+) -> Iterator[World]:
     """Yield the worlds of a study.
 
     Small empty rooms repeat soon. A drawn world that is there already, itself or one of its versions, is passed over
@@ -35,7 +38,13 @@ def expand(entries: "Sequence[GridWorlds | LayoutWorlds | TextWorlds]", seed: in
     taken: set[str] = set()
     for position, entry in enumerate(entries):
         path = f"worlds[{position}]"
-        if entry.kind == "grid":
+        if entry.kind == "task-map" or entry.kind == "cooking":
+            for world in entry.expand(seed, path):
+                if world.id in taken:
+                    raise ValueError(f"worlds must be different, but {path} repeats a task map: leave it out")
+                taken.add(world.id)
+                yield world
+        elif entry.kind == "grid":
             for size in entry.sizes:
                 for density in entry.densities:
                     tags: dict[str, Tag] = {"kind": "grid", "size": size, "density": density}
@@ -70,6 +79,8 @@ def _series(
         if found == entry.count:
             return
         base = draw(index)
+        if entry.kind == "grid" and entry.goal_side is not None and not base.goal_lies(entry.goal_side):
+            continue  # about half of all grids lie on either side
         if entry.kind == "grid":
             worlds = _versions(entry, base, base, {**tags, "index": index})
         else:

@@ -5,8 +5,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from goalscope.extras import lacking
 from goalscope.ident import canonical_json
 from goalscope.rows import Rows, Tag
+from goalscope.runs.codec import world_text
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 
@@ -34,11 +36,11 @@ def export_parquet(store: Store, directory: str | Path) -> dict[str, Path]:
     try:
         import pyarrow
     except ImportError as error:
-        raise ImportError("export_parquet needs pyarrow: pip install 'goalscope[export]'") from error
+        raise lacking("export_parquet needs pyarrow", "export", error) from error
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     worlds = [
-        {"world_id": world.id, "grid_id": world.grid_id, "grid": world.grid.render(), "fog_radius": world.fog_radius}
+        {"world_id": world.id, "grid_id": world.grid_id, "grid": world_text(world), "fog_radius": world.fog_radius}
         for world in store.worlds()
     ]
     world_tags = _tag_columns([world.tags for world in store.worlds()])

@@ -8,9 +8,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from goalscope.agents.agent import Agent, Observation, Turn, agent_id
+from goalscope.agents.agent import Agent, Turn, agent_id
+from goalscope.agents.task_agent import AnyObservation, Knowing
 from goalscope.runs.caller import Caller
-from goalscope.runs.episode import Live, Places
+from goalscope.runs.episode import Live, LiveEpisode, Places
 from goalscope.runs.episodetable import Usage
 from goalscope.runs.interrupt import interruptible
 from goalscope.runs.journal import Journal, call_for
@@ -19,6 +20,8 @@ from goalscope.runs.record import Episode, EpisodeSpec, World
 from goalscope.runs.schema import Probe, wal_problem
 from goalscope.runs.store import GROUP_SECONDS, Store
 from goalscope.runs.study import Study
+from goalscope.runs.taskepisode import TaskLive
+from goalscope.runs.taskworld import TaskWorld
 
 Progress = Callable[[int, int, int, float | None], None]
 """Told every tenth of a second: episodes done, episodes in all, steps taken now, seconds left (None at first)."""
@@ -171,12 +174,11 @@ class _Runner:
         )
 
     def _run_agent(self, caller: "Caller", waiting: deque[tuple[EpisodeSpec, World]]) -> None:
-        live: list[Live] = []
+        live: list[LiveEpisode] = []
         while waiting or live:
             self._check_interrupt()
             while waiting and len(live) < self._batch:
-                spec, world = waiting.popleft()
-                live.append(Live(spec, self._places.of(world), self._study))
+                live.append(self._live(caller.agent, *waiting.popleft()))
             # What is finished is never left uncommitted for long while an agent thinks.
             if caller.agent.journalled or time.monotonic() - self._group_began + self._round_seconds > GROUP_SECONDS:
                 self._flush()
@@ -190,14 +192,24 @@ class _Runner:
                     self._work += episode.spec.horizon - len(episode.steps)
                     if not self._finished:
                         self._group_began = time.monotonic()
-                    self._finished.append((episode.record(caller.agent.name), episode.usage))
+                    self._finished.append(
+                        (episode.record(caller.agent.name, getattr(caller.agent, "tags", None)), episode.usage)
+                    )
             live = [episode for episode in live if episode.outcome is None]
             self._round_seconds = time.monotonic() - began
             if time.monotonic() - self._group_began > GROUP_SECONDS:
                 self._flush()
             self._tell()
 
-    def _answers(self, caller: "Caller", observations: Sequence[Observation]) -> list[Turn]:
+    def _live(self, agent: Agent, spec: EpisodeSpec, world: World) -> LiveEpisode:
+        """Return the beginning of an episode."""
+        history = self._study.history_of(agent)
+        if isinstance(world, TaskWorld):
+            told = isinstance(agent, Knowing) and agent.knows_map
+            return TaskLive(spec, world, self._study, history, knows_map=told)
+        return Live(spec, self._places.of(world), self._study, history)
+
+    def _answers(self, caller: "Caller", observations: Sequence[AnyObservation]) -> list[Turn]:
         """Return a turn for each observation; journalled ones are committed before they are returned."""
         turns: list[Turn | None] = [None] * len(observations)
 

@@ -8,28 +8,28 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from goalscope.agents.agent import Agent, agent_id
+from goalscope.agents.agent import Agent, History, Remembering, agent_id
+from goalscope.agents.task_agent import TaskAgent
+from goalscope.agents.task_build import TASK_PREFIX
 from goalscope.ident import canonical_json, content_id
+from goalscope.runs.analysis import Analysis, Invariance
 from goalscope.runs.entries import (
-    MOST_COUNT,
     STORED,
     AgentEntry,
     FailurePolicy,
     GridWorlds,
     Horizon,
     LayoutWorlds,
-    Part,
     TextWorlds,
     WorldEntry,
-    distinct,
-    filled,
-    sequence,
 )
 from goalscope.runs.expand import expand
+from goalscope.runs.part import MOST_COUNT, Part, distinct, filled, sequence
 from goalscope.runs.reading import explain, read_yaml, shorten
 from goalscope.runs.record import EpisodeSpec, World
+from goalscope.runs.taskentries import CookingWorlds, TaskMapWorlds
 
-_NO_RESULT = ("name", "durability")  # keys that change no result
+_NO_RESULT = ("name", "durability", "further_agents", "analysis")  # keys that change no result
 _MOST_SEED = 2**63 - 1
 
 
@@ -53,11 +53,13 @@ class Study(Part):
     seed: int = Field(default=0, ge=-_MOST_SEED, le=_MOST_SEED)
     worlds_: tuple[WorldEntry, ...] = sequence(alias="worlds")
     agents_: tuple[AgentEntry, ...] = sequence(alias="agents")
+    further_agents_: tuple[AgentEntry, ...] = sequence(alias="further_agents", default=())
     trajectories: int = Field(default=10, ge=1, le=MOST_COUNT)
     horizon: Horizon = Horizon(factor=1.5)
-    history: Literal["none", "actions"] = "none"
+    history: History = "none"
     failure: FailurePolicy = FailurePolicy()
     durability: Literal["process", "power"] = "process"
+    analysis: Analysis | None = None
 
     @field_validator("worlds_", "agents_")
     @classmethod
@@ -67,17 +69,47 @@ class Study(Part):
     @model_validator(mode="after")
     def _distinct_parts(self, info: ValidationInfo) -> Self:
         distinct([entry.model_dump_json() for entry in self.worlds_], "entries of worlds")
+        self._check_kinds()
         if info.context is STORED:
             return self
-        built = [entry.build() for entry in self.agents_]
+        built = [entry.build() for entry in (*self.agents_, *self.further_agents_)]
         distinct([agent.name for agent in built], "names of agents")
         ids = [agent_id(agent) for agent in built]
         for index, identity in enumerate(ids):
             if identity in ids[:index]:
                 raise ValueError(
-                    f"agents must behave differently, agents[{index}] repeats agents[{ids.index(identity)}]"
+                    f"agents must behave differently, {self._place(index)} repeats {self._place(ids.index(identity))}"
                 )
         return self
+
+    @property
+    def of_tasks(self) -> bool:
+        """Whether its worlds are task worlds; a study holds these or grids, never both."""
+        return isinstance(self.worlds_[0], TaskMapWorlds | CookingWorlds)
+
+    def _check_kinds(self) -> None:
+        for index, entry in enumerate(self.worlds_):
+            if isinstance(entry, TaskMapWorlds | CookingWorlds) != self.of_tasks:
+                raise ValueError(
+                    "worlds must all be task worlds (task-map, cooking) or all be grids: their measures are not "
+                    f"comparable; worlds[{index}] is of the other kind, make it a study of its own"
+                )
+        for index, agent in enumerate((*self.agents_, *self.further_agents_)):
+            if agent.kind.startswith(TASK_PREFIX) != self.of_tasks:
+                fitting = f"must begin with {TASK_PREFIX}" if self.of_tasks else f"must not begin with {TASK_PREFIX}"
+                raise ValueError(
+                    f"the kind of an agent {fitting} in a study of {'task worlds' if self.of_tasks else 'grids'}, "
+                    f"got {agent.kind!r} at {self._place(index)}"
+                )
+        if self.of_tasks and "horizon" in self.model_fields_set:
+            raise ValueError(
+                "a study of task worlds must have no horizon, since the budget of a map is alpha times its cells: "
+                "leave horizon out, change alpha (generator: {alpha: ...})"
+            )
+
+    def _place(self, index: int) -> str:
+        count = len(self.agents_)
+        return f"agents[{index}]" if index < count else f"further_agents[{index - count}]"
 
     @classmethod
     def load(cls, path: str | Path) -> "Study":
@@ -135,7 +167,14 @@ class Study(Part):
         """Return the study as plain values with every default written out, the inverse of `parse`."""
         plain = self.model_dump(mode="json", by_alias=True)
         plain["agents"] = [entry.dump() for entry in self.agents_]
+        plain["further_agents"] = [entry.dump() for entry in self.further_agents_]
+        if not plain["further_agents"]:
+            del plain["further_agents"]
+        if self.analysis is None:
+            del plain["analysis"]
         plain["horizon"] = {key: part for key, part in plain["horizon"].items() if part is not None}
+        if self.of_tasks:
+            del plain["horizon"]
         return plain
 
     @cached_property
@@ -154,11 +193,16 @@ class Study(Part):
         """Return the agents in the order of the study."""
         return [entry.build() for entry in self.agents_]
 
-    def rules(self) -> str:
-        """Return `EpisodeSpec.rules` of this study's episodes."""
+    def history_of(self, agent: Agent | TaskAgent) -> History:
+        """Return what an agent is shown of earlier steps: what it wants itself, else what the study says."""
+        own = agent.history if isinstance(agent, Remembering) else None
+        return own or self.history
+
+    def rules(self, agent: Agent) -> str:
+        """Return `EpisodeSpec.rules` of an agent's episodes."""
         rules: dict[str, Any] = {}
-        if self.history != "none":
-            rules["history"] = self.history
+        if self.history_of(agent) != "none":
+            rules["history"] = self.history_of(agent)
         if self.failure != FailurePolicy():
             rules["failure"] = self.failure.model_dump()
         return canonical_json(rules) if rules else ""
@@ -169,10 +213,9 @@ class Study(Part):
         Args:
             agents: ready agents in place of the study's own.
         """
-        rules = self.rules()
-        horizons = [(world, self.horizon.of(world.grid)) for world in self._expanded]
+        horizons = [(world, self.horizon.of_world(world)) for world in self._expanded]
         for agent in self.agents() if agents is None else agents:
-            identity = agent_id(agent)
+            identity, rules = agent_id(agent), self.rules(agent)
             for world, horizon in horizons:
                 for trajectory in range(self.trajectories):
                     spec = EpisodeSpec(
@@ -189,7 +232,7 @@ class Study(Part):
         """Return how large the study is before anything is run."""
         count = len(self.agents_ if agents is None else agents)
         worlds = len(self._expanded)
-        steps = sum(self.horizon.of(world.grid) for world in self._expanded)
+        steps = sum(self.horizon.of_world(world) for world in self._expanded)
         return StudySize(
             worlds=worlds,
             agents=count,
@@ -203,7 +246,9 @@ class Study(Part):
         lines = [
             f"  {key}: {shorten(mine.get(key, 'nothing'))} stored, {shorten(theirs.get(key, 'nothing'))} given"
             for key in dict.fromkeys([*mine, *theirs])
-            if key not in _NO_RESULT and mine.get(key, _flat) != theirs.get(key, _flat)
+            if not key.replace("[", ".").startswith(tuple(f"{name}." for name in _NO_RESULT))
+            and key not in _NO_RESULT
+            and mine.get(key, _flat) != theirs.get(key, _flat)
         ]
         return "\n".join(lines[:8] + ([f"  and {len(lines) - 8} more"] if len(lines) > 8 else []))
 
@@ -213,9 +258,13 @@ _KEYS: dict[str, Sequence[str]] = {
     "worlds grid": list(GridWorlds.model_fields),
     **{f"worlds {kind}": list(LayoutWorlds.model_fields) for kind in ("key-door", "key-no-door", "two-path")},
     "worlds text": list(TextWorlds.model_fields),
+    "worlds task-map": list(TaskMapWorlds.model_fields),
+    "worlds cooking": list(CookingWorlds.model_fields),
     "agents": list(AgentEntry.model_fields),
+    "further_agents": list(AgentEntry.model_fields),
     "horizon": list(Horizon.model_fields),
     "failure": list(FailurePolicy.model_fields),
+    "analysis": [*Analysis.model_fields, *Invariance.model_fields],
 }
 
 

@@ -12,7 +12,16 @@ from goalscope.stats.estimate import UNBOUNDED, Estimate, estimate_mean, estimat
 from goalscope.stats.exact import exact_binomial
 from goalscope.stats.family import Corrected, Family, holm
 from goalscope.stats.groups import Grouped, estimate_rows
-from goalscope.stats.power import PairedDesign, grids_needed, minimum_detectable_effect, power
+from goalscope.stats.power import (
+    PairedDesign,
+    equivalence_power,
+    grids_needed,
+    minimum_detectable_effect,
+    power,
+    smallest_margin,
+)
+from goalscope.stats.sensitivity import Sensitivity, sensitivity
+from goalscope.stats.simulate import Paired, SimulatedPower, simulate_power
 
 __all__ = [
     "UNBOUNDED",
@@ -21,10 +30,14 @@ __all__ = [
     "Estimate",
     "Family",
     "Grouped",
+    "Paired",
     "PairedComparison",
     "PairedDesign",
+    "Sensitivity",
     "SignedRank",
+    "SimulatedPower",
     "equivalence",
+    "equivalence_power",
     "estimate_mean",
     "estimate_pooled",
     "estimate_rows",
@@ -34,5 +47,8 @@ __all__ = [
     "minimum_detectable_effect",
     "paired_difference",
     "power",
+    "sensitivity",
     "signed_rank",
+    "simulate_power",
+    "smallest_margin",
 ]

@@ -71,6 +71,7 @@ class PairedComparison:
         bounds: least and greatest possible difference.
         unpaired_a, unpaired_b: grids that have a value in one condition only.
         undefined: number of NaN values left out.
+        counts: number of values of a and of b on the P grids.
     """
 
     labels: tuple[Any, ...]
@@ -81,6 +82,7 @@ class PairedComparison:
     unpaired_a: tuple[Any, ...]
     unpaired_b: tuple[Any, ...]
     undefined: int
+    counts: tuple[int, int]
 
     def __str__(self) -> str:
         """Return one line with difference, test and what was left out."""
@@ -126,8 +128,8 @@ def paired_difference(
         ValueError: vectors of different lengths, infinite values, or values outside of the bounds.
     """
     low, high = check_bounds(bounds)
-    first, lost_a = _means("a", values_a, clusters_a, (low, high))
-    second, lost_b = _means("b", values_b, clusters_b, (low, high))
+    first, lost_a, sizes_a = _means("a", values_a, clusters_a, (low, high))
+    second, lost_b, sizes_b = _means("b", values_b, clusters_b, (low, high))
     labels = tuple(label for label in first if label in second)
     raw = np.array([first[label] - second[label] for label in labels], dtype=np.float64)
     differences = np.where(np.abs(raw) <= _TIED, 0.0, raw)
@@ -141,6 +143,7 @@ def paired_difference(
         unpaired_a=tuple(label for label in first if label not in second),
         unpaired_b=tuple(label for label in second if label not in first),
         undefined=lost_a + lost_b,
+        counts=(sum(sizes_a[label] for label in labels), sum(sizes_b[label] for label in labels)),
     )
 
 
@@ -243,8 +246,8 @@ def _smallest_level(inside: Callable[[float], bool]) -> float:
 
 def _means(
     name: str, values: npt.ArrayLike, clusters: Sequence[Any] | npt.NDArray[Any], bounds: tuple[float, float]
-) -> tuple[dict[Any, float], int]:
-    """Return the mean of each grid that has a defined value, and the number of undefined values."""
+) -> tuple[dict[Any, float], int, dict[Any, int]]:
+    """Return the mean of each grid that has a defined value, the number of undefined values, and the defined ones."""
     numbers = vector(f"values_{name}", values)
     codes, labels = factorize(clusters)
     if codes.shape != numbers.shape:
@@ -263,7 +266,7 @@ def _means(
     counts = np.bincount(codes, minlength=len(labels))
     sums = np.bincount(codes[order], weights=numbers[order], minlength=len(labels))
     found = {label: float(sums[index] / counts[index]) for index, label in enumerate(labels) if counts[index]}
-    return found, int((~defined).sum())
+    return found, int((~defined).sum()), {label: int(counts[index]) for index, label in enumerate(labels)}
 
 
 def _mean_ranks(sizes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

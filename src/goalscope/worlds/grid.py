@@ -6,7 +6,7 @@ Coordinates are ``(row, col)`` with row 0 at the top, so `Action.UP` is row - 1.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from goalscope.shapes import freeze
 
 Position = tuple[int, int]
+Side = Literal["left", "right", "top", "bottom"]
 
 
 class Action(IntEnum):
@@ -118,6 +119,21 @@ class Grid:
     def width(self) -> int:
         """Number of columns W."""
         return int(self.walls.shape[1])
+
+    def goal_lies(self, side: Side) -> bool:
+        """Return whether the goal lies in this half of the grid; the middle row or column belongs to no half.
+
+        False where the grid shows no goal.
+
+        Raises:
+            ValueError: another side than left, right, top or bottom.
+        """
+        if side not in get_args(Side):
+            raise ValueError(f"a side must be one of {', '.join(get_args(Side))}, got {side!r}")
+        if self.goal is None:
+            return False
+        place, cells = (self.goal[1], self.width) if side in ("left", "right") else (self.goal[0], self.height)
+        return 2 * place + 1 < cells if side in ("left", "top") else 2 * place + 1 > cells
 
     @classmethod
     def parse(cls, text: str | Sequence[str] | Sequence[Sequence[str]]) -> "Grid":

@@ -48,25 +48,26 @@ def grouped_attention(
 def _fused(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: Any) -> Any:
     """Return the outputs by `torch.nn.functional.scaled_dot_product_attention`, which knows no sinks.
 
-    A sink is one more column without a value: its key is 1 in a further dimension, in which each query holds the sink of
-    its head and all other keys 0. Dimensions are added in eights, since odd widths are slow.
+    A sink is one more column without a value: its key is 1 in a further dimension, in which each query holds the sink
+    of its head and all other keys 0. Dimensions are added in eights, since odd widths are slow.
     """
-    import torch
     from torch.nn.functional import pad, scaled_dot_product_attention
 
-    batch, heads, count, width = query.shape
-    groups, columns = key.shape[1], key.shape[2]
+    heads, width = query.shape[1], query.shape[3]
+    columns = key.shape[2]
     further = 8 + -width % 8
     rows = pad(query, (0, further))
     rows[..., width] = (sinks.float() / scaling).reshape(1, heads, 1)
-    rows = rows.reshape(batch, groups, heads // groups * count, width + further)
     keys = pad(key, (0, further, 0, 1))
     keys[:, :, columns, width] = 1
-    if mask is None:
-        mask = torch.zeros(1, 1, count, columns, dtype=query.dtype, device=query.device)
-    wide = pad(mask, (0, 1)).repeat(1, 1, heads // groups, 1)
-    mixed = scaled_dot_product_attention(rows, keys, pad(value, (0, further, 0, 1)), attn_mask=wide, scale=scaling)
-    return mixed[..., :width].reshape(batch, heads, count, width).transpose(1, 2).contiguous()
+    values = pad(value, (0, further, 0, 1))
+    # The mask is the larger tensor by far, so keys and values are repeated for the heads of a group, not the mask.
+    each = heads // key.shape[1]
+    wide = None if mask is None else pad(mask, (0, 1))
+    mixed = scaled_dot_product_attention(
+        rows, keys.repeat_interleave(each, 1), values.repeat_interleave(each, 1), attn_mask=wide, scale=scaling
+    )
+    return mixed[..., :width].transpose(1, 2).contiguous()
 
 
 def use_grouped_attention(model: Any) -> bool:

@@ -6,12 +6,14 @@ import os
 import re
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
 from goalscope.agents.models.http_settings import Server
+from goalscope.extras import lacking
 from goalscope.rng import uniform
 
 Answer = TypeVar("Answer")
@@ -178,6 +180,8 @@ class Client:
                     timeout=self._server.timeout,
                     max_retries=0,  # ours are counted
                 )
+                # Connections end with their owner, not whenever the garbage collector comes by.
+                weakref.finalize(self, self._client.close)
             return self._client
 
     def _explained(self, error: Any) -> str:
@@ -225,9 +229,7 @@ def library() -> Any:
     try:
         import openai
     except ImportError as error:
-        raise ImportError(
-            f"HTTP models need the openai package, {error.name} is missing: pip install 'goalscope[api]'"
-        ) from error
+        raise lacking("HTTP models need openai", "api", error) from error
     return openai
 
 

@@ -16,6 +16,9 @@ HOSTED_KEY: Final = "OPENAI_API_KEY"
 DECISIVE: Final = ("mode", "tokenizer", "body")
 """Settings of a server that change answers; all others may change while a study goes on."""
 
+MOST_NUMBER: Final = 2**63 - 1
+"""The largest whole number that a study may hold, in size."""
+
 _RESERVED = ("model", "messages", "prompt", "n", "stream", "max_tokens", "max_completion_tokens")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -186,7 +189,7 @@ def read(name: str, record: Callable[..., Record], given: Any) -> Record:
 
 
 def _fits(value: Any, wanted: Any) -> bool:
-    if isinstance(value, bool):
+    if isinstance(value, bool) or (isinstance(value, int) and abs(value) > MOST_NUMBER):
         return False
     kinds: dict[Any, tuple[type, ...]] = {
         str: (str,),
@@ -200,7 +203,7 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 
 def _words(wanted: str) -> str:
-    for sign, words in (("str", "a text"), ("int", "a whole number"), ("float", "a number")):
+    for sign, words in (("str", "a text"), ("int", "a whole number below 2**63"), ("float", "a number below 2**63")):
         if sign in wanted:
             return words + (" or nothing" if "None" in wanted else "")
     return "a mapping"

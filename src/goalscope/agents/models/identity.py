@@ -1,6 +1,7 @@
 """What a model is, by content: hashes of its files, never their path."""
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -54,6 +55,27 @@ def folder_identity(folder: Path, *, weights: bool = True) -> dict[str, str]:
         for path in model_files(folder)
         if weights or not path.name.endswith(_WEIGHTS)
     }
+
+
+def read_training(folder: Path) -> dict[str, str]:
+    """Return what a model's configuration tells of its training: ``planted_goal`` and ``training_data``, as tags.
+
+    `goalscope train-theseus` writes them under the key "goalscope" of config.json; other models have none.
+
+    Raises:
+        ValueError: the entry is there and is not made of these two short texts.
+    """
+    told = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("goalscope")
+    if told is None:
+        return {}
+    entries = told if isinstance(told, dict) else {}
+    texts = all(isinstance(value, str) and len(value) <= 400 for value in entries.values())
+    if set(entries) != {"planted_goal", "training_data"} or not texts:
+        raise ValueError(
+            f"the entry goalscope in {folder / 'config.json'} must hold planted_goal and training_data as short texts, "
+            f"got {str(told)[:200]}"
+        )
+    return {name: entries[name] for name in sorted(entries)}
 
 
 def tokenizer_identity(folder: Path) -> dict[str, str]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, Self
 from weakref import WeakValueDictionary
@@ -16,13 +15,14 @@ from goalscope.agents.models.attention import use_grouped_attention
 from goalscope.agents.models.base import Completion, Message, Request, Sampling
 from goalscope.agents.models.decode import Decoded, Lockstep, Settings
 from goalscope.agents.models.harmony import MARKERS, Style, choose_style, split, text_segments, token_segments
-from goalscope.agents.models.identity import folder_identity, parts_identity
+from goalscope.agents.models.identity import folder_identity, parts_identity, read_training
+from goalscope.agents.models.places import check_device, check_device_name, checked_options, model_folder
 from goalscope.agents.models.threads import fitting_threads
+from goalscope.extras import lacking
+from goalscope.ident import content_id
 
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
-PACKAGED: Final = {"theseus": "theseus/weights"}
-"""Models that come with the package: name and folder inside of it."""
-
+MOST_SEED: Final = 2**63 - 1
 _SMALL: Final = 1 << 30  # bytes
 DATE: Final = "2025-08-05"
 _NOW = re.compile(r"""strftime_now\(\s*(?P<quote>['"])(?P<form>[^'"]*)(?P=quote)\s*\)""")
@@ -96,9 +96,12 @@ class LocalModel:
             raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
         if slots < 1:
             raise ValueError(f"slots must be at least 1, got {slots}")
+        check_device_name(device)
+        if untrained is not None and not 0 <= untrained <= MOST_SEED:
+            raise ValueError(f"untrained must be the seed of the weights, 0..{MOST_SEED}, got {untrained}")
         if reasoning not in ("auto", *MARKERS):
             raise ValueError(f"reasoning must be one of auto, {', '.join(MARKERS)}, got {reasoning!r}")
-        self._folder = _folder(path_or_name)
+        self._folder = model_folder(path_or_name)
         if self._folder is not None and revision is not None:
             raise ValueError(f"a revision names a state on the hub, {path_or_name} is a folder: leave it out")
         self._source = str(path_or_name)
@@ -108,8 +111,8 @@ class LocalModel:
         self._device, self._dtype, self._device_map = device, dtype, device_map
         self._revision, self._untrained = revision, untrained
         self._slots, self._reasoning = slots, reasoning
-        self._today = date.fromisoformat(today)
-        self._options = dict(template_options or {})
+        self._today = _date(today)
+        self._options = checked_options(template_options)
         self._identity: Mapping[str, Any] | None = None
         self._loaded: _Loaded | None = None
 
@@ -135,8 +138,8 @@ class LocalModel:
         self._device, self._dtype, self._device_map = "auto", "auto", None
         self._revision, self._untrained = None, None
         self._slots, self._reasoning = slots, reasoning
-        self._today = date.fromisoformat(today)
-        self._options = dict(template_options or {})
+        self._today = _date(today)
+        self._options = checked_options(template_options)
         self._identity = parts_identity(model, tokenizer)
         self._loaded = self._prepare(model.eval(), tokenizer)
         return self
@@ -173,6 +176,12 @@ class LocalModel:
             "template_options": self._options,
         }
 
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """Id, planted goal and training data of a model whose configuration tells them, else nothing."""
+        told = read_training(self._folder) if self._folder is not None and self._untrained is None else {}
+        return {"model": content_id("model", self.describe()["files"]), **told} if told else {}
+
     def render(self, messages: Sequence[Message], sampling: Sampling) -> str:
         """Return the chat as the model's own template writes it, up to where the answer begins."""
         loaded = self._load()
@@ -190,7 +199,8 @@ class LocalModel:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a rendered prompt; nothing is added to it."""
-        return list(self._load().tokenizer(text, add_special_tokens=False)["input_ids"])
+        # Whether a prompt fits is checked, and said, by the decoder.
+        return list(self._load().tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         """Complete each chat, in order; all of them are decoded in lockstep."""
@@ -285,6 +295,8 @@ class LocalModel:
         device = self._device
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
+        elif device != "cpu":
+            check_device(torch, device)
         dtype: Any = self._dtype if self._dtype == "auto" else getattr(torch, self._dtype)
         if dtype == "auto" and device == "cpu" and self._device_map is None:
             dtype = torch.float32
@@ -338,27 +350,11 @@ class LocalModel:
         )
 
 
-def _folder(path_or_name: str | Path) -> Path | None:
-    """Return the folder that an argument names, None for a name on the hub."""
-    text = str(path_or_name)
-    if text in PACKAGED and not Path(text).is_dir():
-        folder = Path(str(files("goalscope"))) / PACKAGED[text]
-        if not (folder / "config.json").is_file():
-            raise FileNotFoundError(
-                f"the bundled model {text!r} is not in this installation: install the released package, or train it "
-                "with `goalscope train-theseus`"
-            )
-        return folder
-    path = Path(path_or_name).expanduser()
-    if path.is_dir():
-        return path
-    looks_like_path = isinstance(path_or_name, Path) or text.startswith((".", "/", "~", "\\")) or text.count("/") > 1
-    if looks_like_path or "\\" in text or path.exists():
-        raise FileNotFoundError(
-            f"a model's path must be a folder with config.json, weights and tokenizer, there is none at {text}: give "
-            "the folder that save_pretrained wrote, or a name on the hub such as openai/gpt-oss-20b"
-        )
-    return None
+def _date(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"today must be a date such as {DATE}, got {text!r}") from None
 
 
 @contextmanager
@@ -388,7 +384,5 @@ def _libraries() -> tuple[Any, Any]:
         import torch
         import transformers
     except ImportError as error:
-        raise ImportError(
-            f"local models need torch and transformers, {error.name} is missing: pip install 'goalscope[lm]'"
-        ) from error
+        raise lacking("local models need torch and transformers", "lm", error) from error
     return torch, transformers

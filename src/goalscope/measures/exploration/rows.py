@@ -46,6 +46,21 @@ def episode_score_rows(
         episode_id: content id of the episode.
         tags: agent, preset, prompt, ...; the graph of distances is added as "distances".
     """
+    return Rows.from_rows(
+        Row(
+            measure=name,
+            unit=unit,
+            value=math.nan if value is None else float(value),
+            grid_id=grid_id,
+            episode_id=episode_id,
+            tags={**(tags or {}), "distances": summary.distances},
+        )
+        for name, unit, value in episode_values(summary)
+    )
+
+
+def episode_values(summary: Summary) -> list[tuple[str, str, float | int | None]]:
+    """Return (measure, unit, value) of all that is measured of one scored episode, None where undefined."""
     values: list[tuple[str, str, float | int | None]] = []
     for kind in KINDS:
         values.append((f"{kind} error", "share", getattr(summary, f"{kind}_error")))
@@ -62,17 +77,7 @@ def episode_score_rows(
         ("coverage", "share", summary.coverage),
         ("achieved nodes", "share", summary.achieved_nodes / summary.nodes if summary.nodes else None),
     ]
-    return Rows.from_rows(
-        Row(
-            measure=name,
-            unit=unit,
-            value=math.nan if value is None else float(value),
-            grid_id=grid_id,
-            episode_id=episode_id,
-            tags={**(tags or {}), "distances": summary.distances},
-        )
-        for name, unit, value in values
-    )
+    return values
 
 
 def estimate_errors(

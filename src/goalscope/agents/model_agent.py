@@ -1,0 +1,116 @@
+"""What all agents with a language model share: the model, how it is asked, and how its answers are read."""
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+from goalscope.agents.agent import HISTORIES, History, Turn
+from goalscope.agents.models.base import Completion, Message, Model, Request, Sampling
+from goalscope.agents.models.http_budget import Budget
+from goalscope.agents.parse import parse_action
+from goalscope.agents.task_agent import AnyObservation
+from goalscope.ident import canonical_json
+from goalscope.rows import Tag
+
+Seen = TypeVar("Seen", bound=AnyObservation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelAgent(ABC, Generic[Seen]):
+    """An agent that asks a language model about each observation.
+
+    Attributes:
+        model: the language model.
+        sampling: how its outputs are drawn.
+        name: short name, as tables show it; the model's name by default.
+        history: what it is shown of earlier steps; None for what the study says.
+
+    Raises:
+        ValueError: an unknown history.
+    """
+
+    model: Model
+    sampling: Sampling = field(default_factory=Sampling)
+    name: str = ""
+    history: History | None = None
+
+    journalled: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.history is not None and self.history not in HISTORIES:
+            raise ValueError(f"the history of an agent must be one of {', '.join(HISTORIES)}, got {self.history!r}")
+        object.__setattr__(self, "name", self.name or self.model.name)
+
+    @property
+    def largest_batch(self) -> int:
+        """Most observations of one call: 1 where answers arrive one by one, no limit for models in lockstep."""
+        return int(getattr(self.model, "largest_batch", sys.maxsize))
+
+    @property
+    def concurrency(self) -> int | None:
+        """Calls at the same time that the model wants, None for as many as the run has workers."""
+        wanted = getattr(self.model, "concurrency", None)
+        return None if wanted is None else int(wanted)
+
+    @property
+    def budget(self) -> Budget | None:
+        """What the model has spent and may spend, None for models that cost nothing."""
+        found = getattr(self.model, "budget", None)
+        return found if isinstance(found, Budget) else None
+
+    @property
+    def tags(self) -> Mapping[str, Tag]:
+        """What the model says of itself, e.g. the goal that was planted in it; empty for most models."""
+        return dict(getattr(self.model, "tags", {}))
+
+    @abstractmethod
+    def describe(self) -> Mapping[str, Any]:
+        """Return all that determines the agent's behaviour as plain values."""
+
+    @abstractmethod
+    def messages(self, observation: Seen) -> tuple[Message, ...]:
+        """Return the chat that an observation becomes."""
+
+    def request(self, observation: Seen) -> Request:
+        """Return what the model is asked about an observation."""
+        key = (observation.seed, observation.episode_id, observation.step, observation.attempt)
+        return Request(messages=self.messages(observation), key=key)
+
+    def prompt(self, observation: Seen) -> str:
+        """Return the exact text that the model reads; the chat as JSON where only its server renders it."""
+        messages = self.messages(observation)
+        rendered = self.model.render(messages, self.sampling)
+        if rendered is not None:
+            return rendered
+        return canonical_json([{"role": message.role, "content": message.content} for message in messages])
+
+    def act(self, observations: Sequence[Seen]) -> list[Turn]:
+        """Ask the model about each observation and read its answers."""
+        requests = [self.request(observation) for observation in observations]
+        return [turn(completion) for completion in self.model.complete(requests, self.sampling)]
+
+
+def turn(completion: Completion) -> Turn:
+    """Return the turn that a completion amounts to: its action, or the name of what is wrong with it."""
+    parsed = parse_action(completion.text, truncated=completion.finish == "length")
+    extra: dict[str, Any] = {"finish": completion.finish}
+    if completion.logprobs is not None:
+        extra["logprobs"] = [dict(entry) for entry in completion.logprobs]
+    if completion.reconstructed:
+        extra["reconstructed"] = True
+    if completion.unsupported:
+        extra["unsupported"] = list(completion.unsupported)
+    if completion.raw is not None and completion.output_tokens is None:
+        extra["raw"] = completion.raw
+    return Turn(
+        action=parsed.action,
+        failure=parsed.failure,
+        text=completion.text,
+        reasoning=completion.reasoning,
+        prompt_tokens=completion.prompt_tokens,
+        output_tokens=completion.output_tokens,
+        usage=completion.usage,
+        extra=extra,
+    )

@@ -1,0 +1,19 @@
+"""Prompts for task worlds as data files; apart from those for grids, whose words the bundled model is built from."""
+
+from functools import cache
+from importlib.resources import files
+
+PASSAGES = ("system", "summary", "exploration", "exploitation", "balance", "direct", "reasoned")
+"""Names of the passages: the system prompt, the note on the memory summary, three strategies, two forms of answer."""
+
+
+@cache
+def passage(name: str) -> str:
+    """Return the text of a passage, without the newline that ends its file.
+
+    Raises:
+        ValueError: there is no passage of this name.
+    """
+    if name not in PASSAGES:
+        raise ValueError(f"a passage must be one of {', '.join(PASSAGES)}, got {name!r}")
+    return files(__name__).joinpath(f"{name}.txt").read_text(encoding="utf-8").removesuffix("\n")

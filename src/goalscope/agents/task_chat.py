@@ -1,0 +1,171 @@
+"""Chat agents of task worlds: four strategies, reasoning on or off, with or without the memory summary.
+
+Source: measuring exploration and exploitation errors, Appendices C.3 and D; the wording is our own.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from goalscope.agents.agent import History
+from goalscope.agents.chat import chat_agent
+from goalscope.agents.model_agent import ModelAgent
+from goalscope.agents.models.base import Message
+from goalscope.agents.parse import PARSER_VERSION
+from goalscope.agents.prompts import fill
+from goalscope.agents.prompts.tasks import passage
+from goalscope.agents.task_agent import TaskObservation
+from goalscope.rows import Tag
+from goalscope.worlds.tasks.memory import Memory
+from goalscope.worlds.tasks.text import RULES, memory_text, report_text, write_log
+
+STRATEGIES: Final = ("base", "exploration", "exploitation", "balance")
+"""The strategy sentences; "base" has none."""
+
+PLACEHOLDERS: Final = ("rules", "summary", "strategy", "answer")
+"""What a system prompt may hold, written ``{{rules}}``; it must hold the rules."""
+
+_BRACES = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_OWN: Final[Mapping[str, tuple[type, ...]]] = {
+    "strategy": (str,),
+    "reasoned": (bool,),
+    "memory": (bool,),
+    "template": (str,),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskChatAgent(ModelAgent[TaskObservation]):
+    """A language model that is told at each step what it finds, and answers with a direction.
+
+    Attributes:
+        strategy: one of `STRATEGIES`, or the path of a text file with a strategy sentence of one's own.
+        reasoned: whether it is asked to reason in its answer before it names a direction.
+        memory: whether each observation comes with a summary of all that was told so far (the harness).
+        template: path of a system prompt of one's own, "" for the bundled one.
+        history: what else it is shown of earlier steps: the conversation unless stated otherwise.
+        system: the system prompt, put together.
+
+    Raises:
+        FileNotFoundError: a strategy that is neither known nor a file, a template that is not there.
+        ValueError: a template with an unknown placeholder, or without a place for what it must say.
+    """
+
+    strategy: str = "base"
+    reasoned: bool = False
+    memory: bool = False
+    template: str = ""
+    history: History | None = "conversation"
+    system: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "system", _system(self.template, self.strategy, self.reasoned, self.memory))
+        if not self.name:
+            arm = [
+                self.strategy if self.strategy in STRATEGIES else Path(self.strategy).stem,
+                *(["reasoned"] if self.reasoned else []),
+                *(["memory"] if self.memory else []),
+            ]
+            object.__setattr__(self, "name", f"{self.model.name} ({', '.join(arm)})")
+        super().__post_init__()
+
+    @property
+    def tags(self) -> Mapping[str, Tag]:
+        """Return what the model says of itself, and the arm: prompt, reasoned, memory."""
+        prompt = self.strategy if self.strategy in STRATEGIES else Path(self.strategy).stem
+        return {**super().tags, "prompt": prompt, "reasoned": self.reasoned, "memory": self.memory}
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return model, system prompt, sampling, parser and what it is shown; the name changes no answer."""
+        return {
+            "kind": "task-chat",
+            "model": dict(self.model.describe()),
+            "system": hashlib.sha256(self.system.encode()).hexdigest(),
+            "memory": self.memory,
+            "sampling": self.sampling.describe(),
+            "parser": PARSER_VERSION,
+            **({} if self.history is None else {"history": self.history}),
+        }
+
+    def messages(self, observation: TaskObservation) -> tuple[Message, ...]:
+        """Return the chat that an observation becomes.
+
+        The system prompt, then by `TaskObservation.history_as`: nothing else ("none"), all earlier observations and
+        moves as a list ("actions"), or each earlier observation and the answer to it as turns. The summary stands
+        below the last observation alone.
+        """
+        memory = observation.memory
+        chat = [Message(role="system", content=self.system)]
+        if observation.history_as in ("conversation", "reasoning"):
+            for (_, report), answer in zip(memory.turns, observation.answers, strict=False):
+                chat.append(Message(role="user", content=f"OBSERVATION: {report_text(report)}"))
+                chat.append(Message(role="assistant", content=answer))
+        return (*chat, Message(role="user", content=self._turn(memory, log=observation.history_as == "actions")))
+
+    def _turn(self, memory: Memory, *, log: bool) -> str:
+        """Return the last message: what is told now, the steps before it and the summary where they are shown."""
+        text = f"OBSERVATION: {report_text(memory.turns[-1][1])}"
+        if log:
+            text = write_log(memory.turns).removeprefix(f"{RULES}\n").removesuffix("\n")
+        return f"{text}\n\nSUMMARY:\n{memory_text(memory)}" if self.memory else text
+
+
+def task_chat_agent(parameters: Mapping[str, Any]) -> TaskChatAgent:
+    """Build a chat agent of task worlds from the parameters of a study; nothing is read or sent yet.
+
+    Args:
+        parameters: those of `goalscope.agents.chat.chat_agent` but for ``task``, and ``strategy``, ``reasoned``,
+            ``memory`` and ``template`` as in `TaskChatAgent`.
+
+    Raises:
+        FileNotFoundError: a folder, a strategy or a template that is not there.
+        ValueError: an unknown parameter, a missing model, or a value of the wrong type or out of its range.
+    """
+    if "task" in parameters:
+        raise ValueError("an agent of task worlds takes no task: its prompt is made of strategy, reasoned and memory")
+    own: dict[str, Any] = {key: value for key, value in parameters.items() if key in _OWN}
+    for key, value in own.items():
+        if not isinstance(value, _OWN[key]):
+            wanted = "true or false" if _OWN[key] == (bool,) else "a text"
+            raise ValueError(f"the parameter {key} of a chat agent of task worlds must be {wanted}, got {value!r}")
+    common = chat_agent({key: value for key, value in parameters.items() if key not in _OWN})
+    if "history" in parameters:
+        own["history"] = common.history
+    return TaskChatAgent(model=common.model, sampling=common.sampling, name=str(parameters.get("name", "")), **own)
+
+
+def _system(template: str, strategy: str, reasoned: bool, memory: bool) -> str:
+    """Return the system prompt; a paragraph that says nothing in this arm leaves no gap."""
+    text = _file(template, "a template of task worlds must be") if template else passage("system")
+    wanted = set(_BRACES.findall(text))
+    for inner in sorted(wanted - set(PLACEHOLDERS)):
+        known = ", ".join(f"{{{{{name}}}}}" for name in PLACEHOLDERS)
+        raise ValueError(f"a placeholder must be one of {known}, written without blanks; {template} holds {inner!r}")
+    if strategy in STRATEGIES:
+        sentence = "" if strategy == "base" else passage(strategy)
+    else:
+        sentence = _file(strategy, f"a strategy must be one of {', '.join(STRATEGIES)} or")
+    values = {
+        "rules": RULES,
+        "summary": passage("summary") if memory else "",
+        "strategy": sentence,
+        "answer": passage("reasoned" if reasoned else "direct"),
+    }
+    needed = {"rules", *(["strategy"] if sentence else []), *(["summary"] if memory else [])}
+    for name in sorted(needed - wanted):
+        raise ValueError(f"a template must have a place for the {name}: put {{{{{name}}}}} where it belongs")
+    filled = fill(text, {name: value for name, value in values.items() if name in wanted})
+    return re.sub(r"\n{3,}", "\n\n", filled).strip()
+
+
+def _file(path: str, must: str) -> str:
+    found = Path(path).expanduser()
+    if not found.is_file():
+        raise FileNotFoundError(f"{must} the path of a text file, got {path!r}, and there is no such file")
+    try:
+        return found.read_text(encoding="utf-8-sig").strip("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be a UTF-8 text, it is none ({error.reason} at byte {error.start})") from None

@@ -1,0 +1,321 @@
+"""What a study can show before it is run: the smallest effect it sees, the smallest margin it can hold to."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from goalscope.cli.console import say, table
+from goalscope.measures.invariance import ORIGINAL, bounds_of
+from goalscope.planning.shortest import shortest_length
+from goalscope.report.definitions import COMPARED
+from goalscope.report.figures import short
+from goalscope.report.page import check_measured
+from goalscope.report.parts import counted
+from goalscope.rng import stream
+from goalscope.rows import Rows
+from goalscope.runs import Store, Study
+from goalscope.stats import (
+    Paired,
+    SimulatedPower,
+    estimate_mean,
+    minimum_detectable_effect,
+    sensitivity,
+    simulate_power,
+    smallest_margin,
+)
+
+CHANCE = 0.8
+"""Power that is planned for."""
+
+DIFFICULTY = 0.2
+"""Assumed share of the greatest possible variance that lies between grids, without a pilot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumed:
+    """What is assumed of the values where no pilot run says it.
+
+    Attributes:
+        mean: mean of each measure over grids, in (0, 1).
+        between: standard deviation over grids of the true difference of two conditions.
+    """
+
+    mean: float = 0.8
+    between: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not (0 < self.mean < 1 and 0 <= self.between < 1):
+            raise ValueError(
+                "--assume-mean must lie between 0 and 1 and --assume-between in [0, 1), got "
+                f"{self.mean:g} and {self.between:g}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """One line of the plan.
+
+    Attributes:
+        agent: the agent of the pilot that the variances come from, "" where they are assumed.
+        measure: the measure.
+        unit: its unit.
+        design: what is assumed of it.
+        margin: the declared margin, NaN without one.
+        found: what the simulated design shows.
+        effect, smallest: the same from the closed form, NaN where the design has no variance.
+    """
+
+    agent: str
+    measure: str
+    unit: str
+    design: Paired
+    margin: float
+    found: SimulatedPower
+    effect: float
+    smallest: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The paired comparisons of a study: what is compared, on how many grids, in how large a family."""
+
+    conditions: str
+    grids: int
+    trajectories: int
+    family: int
+    level: float
+    margins: dict[str, float]
+    measures: tuple[str, ...]
+
+
+def layout(study: Study) -> Layout:
+    """Return the paired comparisons of a study: transforms where its worlds have them, else its agents.
+
+    Raises:
+        ValueError: there is nothing to compare, or there are fewer than two grids.
+    """
+    ways: dict[str, set[str]] = {}
+    for world in study.worlds():
+        ways.setdefault(world.grid_id, set()).add(str(world.tags.get("transform", ORIGINAL)))
+    kinds = sorted({way for there in ways.values() for way in there if ORIGINAL in there} - {ORIGINAL})
+    declared = study.analysis.invariance if study.analysis else None
+    margins = dict(declared.margin) if declared else {}
+    measures = tuple(margins) or COMPARED
+    if kinds:
+        grids = min(sum({way, ORIGINAL} <= there for there in ways.values()) for way in kinds)
+        conditions, pairs = f"each transform ({', '.join(kinds)}) against the original", len(kinds)
+    else:
+        names = [agent.name for agent in study.agents()]
+        if len(names) < 2:
+            raise ValueError(
+                "power is that of a paired comparison, but the study has one agent and no transforms: add an agent, or "
+                "transforms: [identity, reflect, ...] to its worlds"
+            )
+        grids, pairs = len(ways), len(list(combinations(names, 2)))
+        conditions = "agents, pair by pair"
+    if grids < 2:
+        raise ValueError(f"a paired comparison needs at least two grids, got {grids}")
+    return Layout(
+        conditions=conditions,
+        grids=grids,
+        trajectories=study.trajectories,
+        family=pairs * len(measures),
+        level=declared.level if declared else 0.05,
+        margins=margins,
+        measures=measures,
+    )
+
+
+def plan_power(study: Study, pilot: Path | None, assumed: Assumed) -> None:
+    """Print what a study can show.
+
+    Raises:
+        ValueError: nothing to compare, a pilot without the measures, or a measure that needs a pilot.
+    """
+    if study.of_tasks:
+        raise ValueError("--power must be given a study of grids, got one of task worlds: its errors have no model yet")
+    shape = layout(study)
+    designs = _assumed(study, shape, assumed) if pilot is None else _piloted(study, pilot, shape, assumed)
+    # Holm judges the smallest p of a family at level / size: who passes there passes anywhere.
+    hardest = shape.level / shape.family
+    lines = [_planned(agent, name, unit, design, shape, hardest) for agent, name, unit, design in designs]
+    columns = ["agent"] * (pilot is not None) + [
+        "measure",
+        "grids",
+        "trajectories",
+        "mean",
+        "SD between grids of the difference",
+        "SD within",
+        "effect seen",
+        "closed form",
+        "margin shown",
+        "closed form",
+        "declared margin",
+        "its power",
+    ]
+    rows = [([line.agent] if pilot else []) + _cells(line) for line in lines]
+    first = 1 + (pilot is not None)
+    table(
+        columns,
+        rows,
+        title=f"What {CHANCE:.0%} power shows, at level {hardest:.2g}: {shape.level:g} by Holm's hardest step",
+        numbers=range(first, len(columns)),
+    )
+    say(f"Compared: {shape.conditions}; {counted(shape.family, 'test')} in the family of an agent.")
+    say(
+        f"Effect seen: the smallest mean difference that the signed-rank test sees; margin shown: the smallest within "
+        f"which equivalence (TOST) is shown where the mean difference is 0. Counted over {lines[0].found.repeats} "
+        f"simulated studies each (a chance of {CHANCE:g} to ± 0.025), beside the closed form for normal differences."
+    )
+    if pilot is None:
+        say(
+            f"Assumed, without a pilot (--pilot RUN): mean {assumed.mean:g}; {DIFFICULTY:.0%} of the greatest possible "
+            f"variance between grids; true differences with a standard deviation of {assumed.between:g} over grids; "
+            "steps of an episode err independently of each other."
+        )
+    for note in dict.fromkeys(f"{line.measure}: {line.found.note}" for line in lines if line.found.note):
+        say(note)
+
+
+def _planned(agent: str, measure: str, unit: str, design: Paired, shape: Layout, level: float) -> Planned:
+    margin = shape.margins.get(measure, math.nan)
+    found = simulate_power(design, seed=0, chance=CHANCE, level=level, margin=None if math.isnan(margin) else margin)
+    normal = design.closed_form()
+    return Planned(
+        agent=agent,
+        measure=measure,
+        unit=unit,
+        design=design,
+        margin=margin,
+        found=found,
+        effect=math.nan if normal is None else minimum_detectable_effect(normal, chance=CHANCE, level=level),
+        smallest=math.nan if normal is None else smallest_margin(normal, chance=CHANCE, level=level),
+    )
+
+
+def _cells(line: Planned) -> list[str]:
+    def text(value: float) -> str:
+        return "–" if math.isnan(value) else short(value, line.unit)
+
+    design = line.design
+    return [
+        line.measure,
+        str(design.grids),
+        str(design.trajectories),
+        *(text(value) for value in (design.mean, design.between, design.within)),
+        *(text(value) for value in (line.found.effect, line.effect, line.found.margin, line.smallest, line.margin)),
+        "–" if math.isnan(line.found.at_margin) else f"{line.found.at_margin:.2f}",
+    ]
+
+
+def _assumed(study: Study, shape: Layout, assumed: Assumed) -> list[tuple[str, str, str, Paired]]:
+    """Return the assumed design of each measure: binomial noise, of one success or of the steps of an episode."""
+    foreign = [name for name in shape.measures if name not in COMPARED]
+    if foreign:
+        raise ValueError(
+            f"variances can be assumed for {' and '.join(COMPARED)} only, the study also names {'; '.join(foreign)}: "
+            "measure a small run of it and give that as --pilot RUN"
+        )
+    room = assumed.mean * (1 - assumed.mean)
+    noise = (1 - DIFFICULTY) * room
+    steps = float(np.mean([1 / max(1, shortest_length(world.grid)) for world in study.worlds()]))
+    return [
+        (
+            "",
+            name,
+            "share",
+            Paired(
+                grids=shape.grids,
+                trajectories=shape.trajectories,
+                mean=assumed.mean,
+                spread=math.sqrt(DIFFICULTY * room),
+                between=assumed.between,
+                within=math.sqrt(noise if name == "success" else noise * steps),
+            ),
+        )
+        for name in shape.measures
+    ]
+
+
+def _piloted(study: Study, path: Path, shape: Layout, assumed: Assumed) -> list[tuple[str, str, str, Paired]]:
+    """Return the design of each agent and measure with the variances of a run: the study's agents, or else all."""
+    with Store(path) as store:
+        rows = store.rows()
+        check_measured(store, rows)
+    known = list(dict.fromkeys(rows.measure.tolist()))
+    missing = [name for name in shape.measures if name not in known]
+    if missing:
+        raise ValueError(f"the pilot {path} must hold the measures {'; '.join(missing)}, it has {'; '.join(known)}")
+    found = []
+    there = list(dict.fromkeys(map(str, rows["agent"].tolist())))
+    planned = {agent.name for agent in study.agents()}
+    for agent in [name for name in there if name in planned] or there:
+        for name in shape.measures:
+            mine = rows.select(measure=name, agent=agent)
+            design = _from_rows(mine, shape, assumed)
+            if design is None:
+                say(f"pilot: {agent} has fewer than two grids with two values of {name}: left out", error=True)
+            else:
+                found.append((agent, name, str(mine.unit[0]), design))
+    if not found:
+        raise ValueError(f"the pilot {path} must hold two grids with two trajectories each, it has too few")
+    return found
+
+
+def _from_rows(rows: Rows, shape: Layout, assumed: Assumed) -> Paired | None:
+    """Return the design with the variances of one agent's values of one measure, None where there are too few."""
+    bounds = bounds_of(rows)
+    plain = rows.where(_is_original(rows))
+    plain = plain.where(~np.isnan(plain.value))
+    grids = [plain.value[plain.grid_id == grid] for grid in sorted(set(plain.grid_id.tolist()))]
+    grids = [values for values in grids if len(values) > 1]
+    if len(grids) < 2:
+        return None
+    means = np.array([values.mean() for values in grids])
+    within = float(np.mean([values.var(ddof=1) for values in grids]))
+    noise = float(np.mean([values.var(ddof=1) / len(values) for values in grids]))
+    share, mean = bounds == (0.0, 1.0), float(means.mean())
+    most = mean * (1 - mean) if share else math.inf
+    spread = min(max(0.0, float(means.var(ddof=1)) - noise), most)
+    between = _between(rows, plain, bounds)
+    return Paired(
+        grids=shape.grids,
+        trajectories=shape.trajectories,
+        mean=mean,
+        spread=math.sqrt(spread),
+        between=assumed.between if between is None else between,
+        within=math.sqrt(within),
+        share=share,
+    )
+
+
+def _between(rows: Rows, plain: Rows, bounds: tuple[float, float]) -> float | None:
+    """Return the standard deviation over grids of the true difference that a transform made, None without transforms.
+
+    The mean over all transforms: of each the mean squared true difference less the square of the mean.
+    """
+    found: list[float] = []
+    others: Sequence[str] = sorted(set(map(str, rows.tags.get("transform", ()))) - {ORIGINAL, "None"})
+    for way in others:
+        changed = rows.select(transform=way)
+        sides = (changed.value, changed.grid_id, plain.value, plain.grid_id)
+        rng = stream(0, "pilot", way)
+        square = sensitivity(*sides, unit="", bounds=bounds, rng=rng, draws=1).square
+        means = estimate_mean(changed.value, changed.grid_id, unit="").value - plain_mean(plain)
+        if not (math.isnan(square.value) or math.isnan(means)):
+            found.append(square.value - means**2)
+    return math.sqrt(max(0.0, float(np.mean(found)))) if found else None
+
+
+def plain_mean(rows: Rows) -> float:
+    """Return the mean over grids of the means within grids."""
+    return estimate_mean(rows.value, rows.grid_id, unit="").value
+
+
+def _is_original(rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    ways = rows.tags.get("transform", np.full(len(rows), ORIGINAL, dtype=object)).tolist()
+    return np.array([way in (ORIGINAL, None) for way in ways], dtype=bool)

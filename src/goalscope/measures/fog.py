@@ -1,0 +1,189 @@
+"""Behaviour under fog: backtracking that teaches nothing, moves into known dead ends, bumps into the same wall again.
+
+What the agent knew at each step is found again from the record alone: the cells that it has seen so far (see
+`goalscope.worlds.fog`), which are those that every observation showed it, whatever history it was handed.
+
+* Knowledge: a cell, the phase (key held, door open) and what has been seen so far of the cells that can be entered or
+  bumped into: open ones and walls next to one. What lies inside of walls tells nothing about where to go.
+* A *redundant* move leads into a state of knowledge in which the episode has been before: the same cell and phase, and
+  nothing new seen since. What led back there was of no use, and no agent that minimises steps ever does it. A way back
+  out of a dead end that had to be looked into is not redundant: it was entered with less knowledge.
+* A *known dead end* is entered by a move from u to v where the agent sees beforehand that all open cells that can be
+  reached from v without passing u hold nothing: each of their neighbours is seen, and the goal, an untaken key, and a
+  locked door for an agent with the key are not among them. The only way out leads back through u.
+* A *repeated bump* is an action that changed nothing in a state in which the same action has changed nothing before.
+  A bump into a wall that was not seen does not exist: with a radius of 1 or more the four neighbours are always seen.
+
+All are shares of an episode's actions, so that they can be added to others and compared; one row for each episode on
+a world with fog. Turns without an action are no actions.
+
+Source: behavioural and representational evaluation, Appendix A.1, where these behaviours are reported without
+definition or number; the definitions are ours.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.measures.measure import Measure, StepTable, episode_rows
+from goalscope.measures.performance import per_episode, ratio
+from goalscope.rows import Rows
+from goalscope.runs.record import World
+from goalscope.worlds.dynamics import State
+from goalscope.worlds.fog import visible
+from goalscope.worlds.grid import ACTIONS, DELTAS, Grid, Position
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedundantMoves:
+    """Share of an episode's actions that lead back into a state of knowledge in which the episode has been before."""
+
+    name: str = "redundant backtracking"
+    unit: str = "share"
+    bounds: tuple[float, float] = (0.0, 1.0)
+
+    def rows(self, table: StepTable) -> Rows:
+        """Return the share for each episode under fog, NaN for an episode without actions."""
+        flags = np.zeros(len(table.episode), dtype=bool)
+        for _, first, path, sight in _walks(table):
+            # What has been seen only grows, so that its size tells whether it is the same.
+            known = [(state.position, state.phase, seen) for state, seen in zip(path, sight.sizes(path), strict=True)]
+            been = {known[0]}
+            for step, action in enumerate(table.action[first : first + len(path) - 1].tolist()):
+                moved = action >= 0 and path[step + 1] != path[step]
+                flags[first + step] = moved and known[step + 1] in been
+                been.add(known[step + 1])
+        return _shares(table, self.name, self.unit, flags)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadEndMoves:
+    """Share of an episode's actions that enter a part of the world that is known to lead nowhere."""
+
+    name: str = "moves into known dead ends"
+    unit: str = "share"
+    bounds: tuple[float, float] = (0.0, 1.0)
+
+    def rows(self, table: StepTable) -> Rows:
+        """Return the share for each episode under fog, NaN for an episode without actions."""
+        flags = np.zeros(len(table.episode), dtype=bool)
+        for index, first, path, sight in _walks(table):
+            grid = table.episodes[index].world.grid
+            seen = sight.nothing()
+            for step, state in enumerate(path[:-1]):
+                seen = seen | sight.of(state)
+                following = path[step + 1].position
+                if table.action[first + step] >= 0 and following != state.position:
+                    flags[first + step] = leads_nowhere(grid, seen, state, following)
+        return _shares(table, self.name, self.unit, flags)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatedBumps:
+    """Share of an episode's actions that change nothing where the same action has changed nothing before."""
+
+    name: str = "repeated wall bumps"
+    unit: str = "share"
+    bounds: tuple[float, float] = (0.0, 1.0)
+
+    def rows(self, table: StepTable) -> Rows:
+        """Return the share for each episode under fog, NaN for an episode without actions."""
+        flags = np.zeros(len(table.episode), dtype=bool)
+        bumped = (table.action >= 0) & (table.state == table.following).all(axis=1)
+        before: set[tuple[int, ...]] = set()
+        for index in np.flatnonzero(bumped).tolist():
+            key = (int(table.episode[index]), *table.state[index].tolist(), int(table.action[index]))
+            flags[index] = key in before
+            before.add(key)
+        return _shares(table, self.name, self.unit, flags)
+
+
+def leads_nowhere(grid: Grid, seen: Mask, state: State, entered: Position) -> bool:
+    """Return whether an agent sees, before it enters a cell, that all behind it holds nothing.
+
+    Args:
+        grid: the whole world.
+        seen: ``[H, W]`` the cells seen so far.
+        state: the state before the move.
+        entered: the cell that the move leads to, next to that of the state.
+    """
+    done, waiting = {state.position, entered}, [entered]
+    while waiting:
+        row, col = waiting.pop()
+        if (row, col) == grid.goal or ((row, col) == grid.key and not state.carrying_key):
+            return False
+        for action in ACTIONS:
+            cell = row + action.delta[0], col + action.delta[1]
+            if cell in done or not (0 <= cell[0] < grid.height and 0 <= cell[1] < grid.width):
+                continue
+            if not seen[cell]:
+                return False
+            if cell == grid.door and not state.door_open:
+                if state.carrying_key:
+                    return False
+            elif not grid.walls[cell]:
+                done.add(cell)
+                waiting.append(cell)
+    return True
+
+
+class _Sight:
+    """What can be seen in the states of one world, each found out once."""
+
+    def __init__(self, world: World) -> None:
+        self._grid = world.grid
+        self._radius = world.fog_radius or 1
+        self._found: dict[tuple[Position, bool], Mask] = {}
+        self._useful = ~world.grid.walls
+        around = np.pad(self._useful, 1)
+        for down, right in DELTAS + 1:
+            height, width = self._useful.shape
+            self._useful = self._useful | around[down : down + height, right : right + width]
+
+    def nothing(self) -> Mask:
+        return np.zeros_like(self._grid.walls)
+
+    def of(self, state: State) -> Mask:
+        """Return ``[H, W]`` the cells that are seen from a state."""
+        key = state.position, state.door_open
+        if key not in self._found:
+            solid = self._grid.walls
+            if self._grid.door is not None and not state.door_open:
+                solid = solid.copy()
+                solid[self._grid.door] = True
+            self._found[key] = visible(solid, state.position, self._radius)
+        return self._found[key]
+
+    def sizes(self, path: list[State]) -> Iterator[int]:
+        """Yield, for each state of a path, how many of the cells that matter have been seen by then."""
+        seen, last, size = self.nothing(), None, 0
+        for state in path:
+            if state != last:
+                seen |= self.of(state)
+                size, last = int((seen & self._useful).sum()), state
+            yield size
+
+
+def _walks(table: StepTable) -> Iterator[tuple[int, int, list[State], _Sight]]:
+    """Yield each episode under fog: its index, the index of its first step, its T + 1 states, its world's sight."""
+    sights: dict[int, _Sight] = {}
+    begin = (np.cumsum(table.length) - table.length).tolist()
+    for index, episode in enumerate(table.episodes):
+        if episode.world.fog_radius is not None and episode.steps:
+            sight = sights.setdefault(int(table.world[index]), _Sight(episode.world))
+            yield index, begin[index], [*(step.state for step in episode.steps), episode.final], sight
+
+
+def _shares(table: StepTable, name: str, unit: str, flags: Mask) -> Rows:
+    """Return the share of flagged steps among the actions of each episode under fog."""
+    value = ratio(per_episode(table, flags), per_episode(table, table.action >= 0))
+    fogged = np.array([episode.world.fog_radius is not None for episode in table.episodes], dtype=bool)
+    return episode_rows(table, name, unit, value).where(fogged)
+
+
+FOG: tuple[Measure, ...] = (RedundantMoves(), DeadEndMoves(), RepeatedBumps())
+"""What agents do under fog that teaches them nothing."""

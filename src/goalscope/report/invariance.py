@@ -1,0 +1,209 @@
+"""The section on iso-difficulty transforms: the table of the paper with intervals, equivalence, and single grids."""
+
+import math
+from collections.abc import Sequence
+
+from goalscope.measures.invariance import Contrast, check_transformed, compare_transforms
+from goalscope.report.comparison import effect_text, equivalence_p_text, p_text
+from goalscope.report.definitions import PAPER, in_sentence, title_of
+from goalscope.report.figures import embed, short
+from goalscope.report.forest import Difference, forest
+from goalscope.report.ledger import Ledger, describe_key
+from goalscope.report.parts import Figure, Plain, Section, counted
+from goalscope.rows import Rows
+from goalscope.runs.analysis import Invariance
+from goalscope.stats import Estimate
+
+TRANSFORM_TITLES = {
+    "reflect": "Reflection",
+    "rotate": "Rotation",
+    "swap": "Start/goal swap",
+    "transpose": "Transposition",
+}
+"""The rows of Table 3 of the paper, in its order."""
+
+_HOW = (
+    "Transformed minus original, paired by grid, intervals over grids. Three questions have a family of tests each, "
+    "and Holm's correction inside the family of an agent (its measures, each under each transform). Does the mean "
+    "differ: two-sided Wilcoxon signed-rank test, with the signed matched-pairs rank-biserial effect from −1 "
+    "(transformed always lower) to +1. Is the mean difference smaller than the margin that the study declared: two "
+    "one-sided tests (TOST); only they can show that a transform does not matter. Do single grids differ, also where "
+    "their differences cancel in the mean: the root mean square over grids of the true difference, noise taken off, "
+    "and a test that exchanges trajectories within each grid."
+)
+_LEGEND = (
+    "Lines are 95 % intervals over grids, the band is the margin of the study. Filled: equivalent within the margin "
+    "after Holm's correction (TOST)."
+)
+
+
+def invariance(rows: Rows, ledger: Ledger, declared: Invariance | None) -> list[Section]:
+    """Return the section on transforms; nothing where a study declares no such analysis."""
+    if declared is None:
+        return []
+    try:
+        check_transformed(rows)
+    except ValueError as error:
+        return [Section(anchor="invariance", title=_TITLE, paragraphs=(f"Not done: {error}.",))]
+    found = compare_transforms(rows, margin=declared.margin, level=declared.level)
+    found = in_order(found, ledger.agents)
+    tables = []
+    for agent in ledger.agents:
+        mine = [contrast for contrast in found if contrast.agent == agent]
+        family = counted(len(mine), "test")
+        tables.append(means_table(mine, caption=f"{agent}: mean difference, a family of {family}"))
+        tables.append(grids_table(mine, caption=f"{agent}: differences of single grids, a family of {family}"))
+    return [
+        Section(
+            anchor="invariance",
+            title=_TITLE,
+            paragraphs=(f"{_HOW} After {PAPER}, Table 3 and Fig. 14. Level {declared.level:g}.",),
+            plain=tuple(tables),
+            figures=tuple(_figures(found, ledger)),
+            legend=_LEGEND,
+        )
+    ]
+
+
+_TITLE = "Iso-difficulty transforms"
+
+
+def in_order(found: Sequence[Contrast], agents: Sequence[str]) -> list[Contrast]:
+    """Return contrasts by agent as listed, then by measure, condition and transform in the order of the paper."""
+    measures = list(dict.fromkeys(contrast.measure for contrast in found))
+    ways = list(TRANSFORM_TITLES)
+    return sorted(
+        found,
+        key=lambda one: (
+            agents.index(one.agent),
+            measures.index(one.measure),
+            describe_key(one.condition),
+            ways.index(one.transform) if one.transform in ways else len(ways),
+        ),
+    )
+
+
+def means_table(found: Sequence[Contrast], *, caption: str = "", agents: bool = False) -> Plain:
+    """Return the mean differences with both tests, one transform a line: Table 3 of the paper and more.
+
+    Args:
+        found: the contrasts.
+        caption: caption of the table.
+        agents: whether a first column names the agent.
+    """
+    headings = (
+        *(("agent",) if agents else ()),
+        "metric",
+        "transformation",
+        "transformed − original",
+        "95 % interval",
+        "n",
+        "grids",
+        "effect size",
+        "p",
+        "p (Holm)",
+        "margin",
+        "p equivalence",
+        "p equivalence (Holm)",
+        "reading",
+        "method",
+        "note",
+    )
+    rows = tuple((*((one.agent,) if agents else ()), *_means(one)) for one in found)
+    first = 2 + agents
+    return Plain(caption=caption, headings=headings, rows=rows, numbers=tuple(range(first, first + 10)))
+
+
+def grids_table(found: Sequence[Contrast], *, caption: str = "", agents: bool = False) -> Plain:
+    """Return how far single grids differ, one transform a line; arguments as in `means_table`."""
+    headings = (
+        *(("agent",) if agents else ()),
+        "metric",
+        "transformation",
+        "root mean square difference",
+        "95 % interval",
+        "n",
+        "grids",
+        "p",
+        "p (Holm)",
+        "method",
+        "note",
+    )
+    rows = tuple((*((one.agent,) if agents else ()), *_grids(one)) for one in found)
+    first = 2 + agents
+    return Plain(caption=caption, headings=headings, rows=rows, numbers=tuple(range(first, first + 6)))
+
+
+def _names(one: Contrast) -> tuple[str, str]:
+    where = describe_key(one.condition)
+    title = TRANSFORM_TITLES.get(one.transform, one.transform)
+    return title_of(one.measure), f"{title}, {where}" if where else title
+
+
+def _means(one: Contrast) -> tuple[str, ...]:
+    difference, test = one.paired.difference, one.paired.test
+    equal, shown = one.equivalence, one.shown
+    return (
+        *_names(one),
+        short(difference.value, difference.unit),
+        ends(difference),
+        str(sum(one.paired.counts)),
+        str(difference.clusters),
+        effect_text(test.effect),
+        p_text(one.test.p_value),
+        p_text(one.test.adjusted),
+        "–" if equal is None else f"{equal.margin:g} {difference.unit}".strip(),
+        "–" if equal is None else equivalence_p_text(equal.p_value),
+        "–" if shown is None else p_text(shown.adjusted),
+        one.verdict,
+        f"{difference.method}; signed-rank {test.method}",
+        "; ".join(one.notes),
+    )
+
+
+def _grids(one: Contrast) -> tuple[str, ...]:
+    spread, unit = one.sensitivity, one.paired.difference.unit
+    undefined = math.isnan(spread.low)
+    return (
+        *_names(one),
+        short(spread.value, unit),
+        "undefined" if undefined else f"[{short(spread.low, unit)}, {short(spread.high, unit)}]",
+        str(sum(one.paired.counts)),
+        str(spread.square.clusters),
+        p_text(spread.p_value),
+        p_text(one.exchange.adjusted),
+        f"root of a mean over grids ({spread.square.method}); {spread.method}",
+        spread.note,
+    )
+
+
+def ends(estimate: Estimate) -> str:
+    """Write an interval, "undefined" where it is."""
+    if not estimate.has_interval:
+        return "undefined"
+    return f"[{short(estimate.low, estimate.unit)}, {short(estimate.high, estimate.unit)}]"
+
+
+def _figures(found: Sequence[Contrast], ledger: Ledger) -> list[Figure]:
+    figures = []
+    for index, measure in enumerate(dict.fromkeys(one.measure for one in found)):
+        mine = [one for one in found if one.measure == measure]
+        drawn = [
+            Difference(
+                series=one.agent,
+                style=ledger.agents.index(one.agent),
+                line=_names(one)[1],
+                estimate=one.paired.difference,
+                filled=one.shown is not None and one.shown.rejected,
+            )
+            for one in mine
+        ]
+        if all(math.isnan(entry.estimate.value) for entry in drawn):
+            continue
+        unit = next(one.paired.difference.unit for one in mine if one.paired.difference.unit)
+        margin = next((one.equivalence.margin for one in mine if one.equivalence), None)
+        title = f"{title_of(measure)}: transformed − original"
+        svg = forest(drawn, title=title, x_label=f"difference in {in_sentence(measure)} ({unit})", margin=margin)
+        label = f"{title_of(measure)}, difference of each transform from the original grids"
+        figures.append(Figure(svg=embed(svg, f"forest{index}", label)))
+    return figures

@@ -1,0 +1,111 @@
+"""Comparisons as plain numbers, for JSON and CSV files."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from goalscope.measures.invariance import Contrast, verdict
+from goalscope.report.comparison import Compared
+from goalscope.stats import Corrected, Equivalence, PairedComparison
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""With what a cell begins that a spreadsheet would take for a formula."""
+
+
+def comparison_records(listed: Sequence[Compared]) -> list[dict[str, Any]]:
+    """Return comparisons, one mapping each, undefined numbers as None."""
+    return [
+        {
+            "measure": entry.measure,
+            "first": entry.first,
+            "second": entry.second,
+            **_numbers(entry.paired, entry.corrected, entry.equivalence, entry.shown),
+        }
+        for entry in listed
+    ]
+
+
+def contrast_records(found: Sequence[Contrast]) -> list[dict[str, Any]]:
+    """Return contrasts of transforms, one mapping each, undefined numbers as None."""
+    return [
+        {
+            "agent": one.agent,
+            "measure": one.measure,
+            "transform": one.transform,
+            **one.condition,
+            **_numbers(one.paired, one.test, one.equivalence, one.shown),
+            "root_mean_square": _number(one.sensitivity.value),
+            "root_mean_square_low": _number(one.sensitivity.low),
+            "root_mean_square_high": _number(one.sensitivity.high),
+            "root_mean_square_grids": one.sensitivity.square.clusters,
+            "p_exchange": _number(one.sensitivity.p_value),
+            "p_exchange_holm": _number(one.exchange.adjusted),
+            "exchange_method": one.sensitivity.method,
+            "exchange_note": one.sensitivity.note,
+            "note": "; ".join(one.notes),
+        }
+        for one in found
+    ]
+
+
+def as_json(records: Sequence[Mapping[str, Any]], **about: Any) -> str:
+    """Return records as JSON; the same numbers give the same text.
+
+    Args:
+        records: from `comparison_records` or `contrast_records`.
+        about: plain values to stand beside them.
+    """
+    value = {**about, "comparisons": list(records)}
+    return json.dumps(value, ensure_ascii=True, allow_nan=False, indent=1, sort_keys=True) + "\n"
+
+
+def as_csv(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return records as CSV: undefined numbers are empty, no text can be taken for a formula."""
+    columns = list(dict.fromkeys(name for record in records for name in record))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(record.get(name)) for name in columns} for record in records)
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"
+    return "" if value is None else value
+
+
+def _numbers(
+    paired: PairedComparison, test: Corrected, equal: Equivalence | None, shown: Corrected | None
+) -> dict[str, Any]:
+    difference = paired.difference
+    return {
+        "unit": difference.unit,
+        "difference": _number(difference.value),
+        "low": _number(difference.low),
+        "high": _number(difference.high),
+        "confidence": difference.confidence,
+        "n": sum(paired.counts),
+        "grids": difference.clusters,
+        "method": difference.method,
+        "effect": _number(paired.test.effect),
+        "nonzero": paired.test.nonzero,
+        "p": _number(test.p_value),
+        "p_holm": _number(test.adjusted),
+        "test": f"Wilcoxon signed-rank, {paired.test.method}",
+        "margin": None if equal is None else equal.margin,
+        "p_equivalence": None if equal is None else _number(equal.p_value),
+        "p_equivalence_holm": None if shown is None else _number(shown.adjusted),
+        "reading": verdict(test, shown),
+        "unpaired": len(paired.unpaired_a) + len(paired.unpaired_b),
+        "undefined": paired.undefined,
+        "note": "; ".join(part for part in (paired.test.note, difference.note, test.note) if part),
+    }
+
+
+def _number(value: float) -> float | None:
+    # Seven digits are more than any of these numbers has, and hide the last bits, which differ between machines.
+    return float(f"{value:.7g}") if math.isfinite(value) else None

@@ -1,0 +1,138 @@
+"""Success against the logarithm of both errors (Fig. 1), and exploration over the course of an episode (Fig. 4)."""
+
+import math
+
+from goalscope.measures.exploration.recorded import PROGRESS_SHARE, TENTHS
+from goalscope.measures.exploration.relation import MOST_APART, Divergence, divergences, log_relation
+from goalscope.report.figures import Point, Series, embed, lines, points, short
+from goalscope.report.ledger import Ledger, describe_key
+from goalscope.report.parts import Figure, Plain, Section, interval
+from goalscope.rows import Rows
+from goalscope.stats import estimate_rows
+
+_ERRORS = ("exploration error", "exploitation error")
+
+
+def relation_section(rows: Rows, ledger: Ledger) -> list[Section]:
+    """Return success against the logarithm of each error with its R squared; nothing for fewer than three agents."""
+    figures, table = [], []
+    for number, group in enumerate(ledger.groups("agent")):
+        mine = rows.select(**group)
+        where = describe_key(group)
+        for error in _ERRORS:
+            found = log_relation(mine, error, ledger.agents)
+            if len(found.agents) < 2:
+                continue
+            listed = []
+            for style, agent in enumerate(ledger.agents):
+                x = ledger.find("agent", error, agent=agent, **group)
+                y = ledger.find("agent", "success", agent=agent, **group)
+                if agent in found.agents and x is not None and y is not None:
+                    listed.append(Point(label=agent, style=style, x=x, y=y))
+            title = f"Success against {error}{f', {where}' if where else ''}"
+            line = None if math.isnan(found.slope) else (found.slope, found.intercept)
+            svg = points(
+                listed, title=title, x_label=f"{error} (share, logarithmic)", y_label="success (share)", line=line
+            )
+            figures.append(Figure(svg=embed(svg, f"r{number}-{error[:8]}", title)))
+            r = found.r_squared
+            table.append(
+                (
+                    error,
+                    where or "all maps",
+                    short(r.value, "share") if not math.isnan(r.value) else "undefined",
+                    interval(r) or r.note or "undefined",
+                    "–" if line is None else short(found.slope, "share"),
+                    str(len(found.agents)),
+                    str(r.clusters),
+                    r.method,
+                    "; ".join(f"{agent}: {why}" for agent, why in found.left_out.items()),
+                )
+            )
+    if not figures:
+        return []
+    plain = Plain(
+        caption="Least squares of success on log10 of the error, one point an agent",
+        headings=(
+            "error",
+            "maps of",
+            "R²",
+            "95 % interval",
+            "success for a tenfold error",
+            "agents",
+            "maps",
+            "method",
+            "left out",
+        ),
+        rows=tuple(table),
+        numbers=(2, 3, 4, 5, 6),
+    )
+    text = (
+        "A line through a handful of agents says how well one number goes with another among them, no more; which "
+        "agents were run decides it. An agent without error has no logarithm; it is named, not given a small number."
+    )
+    return [
+        Section(
+            anchor="relation", title="Success and errors", paragraphs=(text,), figures=tuple(figures), plain=(plain,)
+        )
+    ]
+
+
+def progress_section(rows: Rows, ledger: Ledger) -> list[Section]:
+    """Return the exploration share over the course of episodes, and where agents of equal success part."""
+    mine = rows.where(rows.measure == PROGRESS_SHARE)
+    if not len(mine):
+        return []
+    found = {(g.key["agent"], g.key["progress"]): g.estimate for g in estimate_rows(mine, by=("agent", "progress"))}
+    ends = [tenth / TENTHS for tenth in range(1, TENTHS + 1)]
+    series = [
+        Series(label=agent, style=style, x=tuple(ends), estimates=tuple(found[agent, end] for end in ends))
+        for style, agent in enumerate(ledger.agents)
+        if (agent, ends[0]) in found
+    ]
+    title = "Exploration share over the course of an episode"
+    svg = lines(
+        series,
+        title=title,
+        x_label="progress of the episode (share of its steps, end of each tenth)",
+        y_label="new cells (share of steps)",
+        bounds=(0.0, 1.0),
+        ticks=[0.2, 0.4, 0.6, 0.8, 1.0],
+    )
+    parted = divergences(rows, ledger.agents)
+    text = (
+        "Share of steps that enter an unobserved cell, by tenth of the episode; bands are 95 % intervals over maps. "
+        f"The table compares agents whose success rates differ by at most {MOST_APART:g} and are at least 0.5, on maps "
+        "where both have a successful episode, over successful episodes only. They part in the first tenth whose "
+        "interval, corrected for ten tenths, leaves out 0."
+    )
+    plain = Plain(
+        caption="Equal success, different exploration: first − second, paired by map",
+        headings=("first", "second", "maps", "mean |difference|", "largest difference", "interval", "tenth", "part in"),
+        rows=tuple(_divergence(entry) for entry in parted),
+        numbers=(2, 3, 4, 5, 6),
+    )
+    return [
+        Section(
+            anchor="progress",
+            title="Exploration over time",
+            paragraphs=(text,) if parted else (text, "No two agents of this run succeed equally often."),
+            figures=(Figure(svg=embed(svg, "progress", title)),),
+            plain=(plain,) if parted else (),
+        )
+    ]
+
+
+def _divergence(entry: Divergence) -> tuple[str, ...]:
+    tenth = max(range(TENTHS), key=lambda index: abs(entry.tenths[index].value))
+    largest = entry.tenths[tenth]
+    return (
+        entry.first,
+        entry.second,
+        str(entry.maps),
+        short(entry.apart, "share"),
+        short(largest.value, "share"),
+        interval(largest) or "undefined",
+        str(tenth + 1),
+        "nowhere shown" if entry.begins is None else f"tenth {entry.begins}",
+    )

@@ -1,0 +1,158 @@
+"""How far two conditions differ on single grids, where the differences may cancel in the mean.
+
+A paired test of the mean asks whether one condition is better over all grids. Where the grids of both conditions follow
+the same distribution (a reflected random grid is a random grid), the mean difference is 0 for every agent, the one
+that behaves differently on every single pair included. What is left to ask is how large the differences of single
+grids are, beyond what the noise of a few trajectories makes of no difference at all.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.stats.estimate import UNBOUNDED, Estimate, check_bounds, estimate_mean, factorize, vector
+
+DRAWS = 1999
+"""Random exchanges of an exchange test: the smallest p is 1 / 2000."""
+
+_TIED = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    """The root mean square over grids of the true difference of two conditions.
+
+    Attributes:
+        value: the estimate, in the unit of the measure; 0 where the spread is no greater than noise makes it; NaN
+            where no grid has two values in both conditions.
+        low, high: ends of its interval, both NaN where it is undefined.
+        square: the mean squared true difference that it is the root of, unbiased, so possibly negative.
+        p_value: of the exchange test, that the trajectories of each grid could be exchanged between the conditions;
+            NaN where undefined.
+        method: how the test was done.
+        note: what a reader must know, "" for nothing.
+    """
+
+    value: float
+    low: float
+    high: float
+    square: Estimate
+    p_value: float
+    method: str
+    note: str = ""
+
+
+def sensitivity(
+    values_a: npt.ArrayLike,
+    clusters_a: Sequence[Any] | npt.NDArray[Any],
+    values_b: npt.ArrayLike,
+    clusters_b: Sequence[Any] | npt.NDArray[Any],
+    *,
+    unit: str,
+    rng: np.random.Generator,
+    bounds: tuple[float, float] = UNBOUNDED,
+    confidence: float = 0.95,
+    draws: int = DRAWS,
+) -> Sensitivity:
+    """Estimate how far two conditions differ on single grids, and test whether they differ on any.
+
+    Of each grid with two values and more in both conditions, ``d**2 - s_a**2 / T_a - s_b**2 / T_b`` estimates its
+    squared true difference without bias; the mean over grids has the interval of `estimate_mean`. The test exchanges
+    values between the conditions within each grid and compares the sum of squared differences.
+
+    Args:
+        values_a, values_b: ``[N]`` and ``[M]`` values of single trajectories, NaN where undefined.
+        clusters_a, clusters_b: the grid of each value.
+        unit: the unit of the values.
+        rng: what the exchanges are drawn from.
+        bounds: least and greatest possible value of a trajectory; the ends of the interval respect them.
+        confidence: nominal coverage.
+        draws: number of random exchanges.
+
+    Raises:
+        ValueError: vectors of different lengths, infinite values, or no draws.
+
+    Source: Fisher, The Design of Experiments (1935), 21 (randomisation test); Phipson and Smyth, Statistical
+        Applications in Genetics and Molecular Biology 9 (2010) (p of random exchanges is never 0).
+    """
+    if draws < 1:
+        raise ValueError(f"an exchange test needs at least one draw, got {draws!r}")
+    low, high = check_bounds(bounds)
+    first, second = _by_grid("a", values_a, clusters_a), _by_grid("b", values_b, clusters_b)
+    both = sorted((label for label in first if label in second), key=str)
+    pairs = {label: (first[label], second[label]) for label in both if min(len(first[label]), len(second[label])) > 1}
+    noise = [_squared_difference(one, other) for one, other in pairs.values()]
+    most = high - low  # the greatest difference there can be
+    square = estimate_mean(noise, list(pairs), unit=f"{unit}²", bounds=(-(most**2), most**2), confidence=confidence)
+    single = len(both) - len(pairs)
+    notes = [f"{single} of {len(both)} grids without two values in both conditions left out" if single else ""]
+    if not pairs:
+        note = "no grid has two values in both conditions: undefined"
+        return Sensitivity(
+            value=math.nan, low=math.nan, high=math.nan, square=square, p_value=math.nan, method="none", note=note
+        )
+    varied = [pair for pair in pairs.values() if np.ptp(np.concatenate(pair)) > _TIED]
+    if not varied:
+        notes.append("no grid has two different values: nothing to exchange")
+    p_value = _exchange(varied, rng, draws) if varied else 1.0
+    ends = [min(most, math.sqrt(max(0.0, end))) if not math.isnan(end) else end for end in (square.low, square.high)]
+    if math.isnan(square.low):
+        notes.append(square.note)
+    return Sensitivity(
+        value=min(most, math.sqrt(max(0.0, square.value))),
+        low=ends[0],
+        high=ends[1],
+        square=square,
+        p_value=p_value,
+        method=f"{draws} random exchanges within {len(pairs)} grids" if varied else "nothing to exchange",
+        note="; ".join(part for part in notes if part),
+    )
+
+
+def _by_grid(
+    name: str, values: npt.ArrayLike, clusters: Sequence[Any] | npt.NDArray[Any]
+) -> dict[Any, npt.NDArray[np.float64]]:
+    """Return the defined values of each grid in ascending order: neither their order nor that of the grids matters."""
+    numbers = vector(f"values_{name}", values)
+    codes, labels = factorize(clusters)
+    if codes.shape != numbers.shape:
+        raise ValueError(f"clusters_{name} must be as long as values_{name} ({len(numbers)}), got {len(codes)}")
+    if np.isinf(numbers).any():
+        raise ValueError(f"values_{name} must be finite or NaN, got infinity")
+    defined = ~np.isnan(numbers)
+    order = np.lexsort((numbers, codes))
+    order = order[defined[order]]
+    edges = np.searchsorted(codes[order], np.arange(len(labels) + 1))
+    found = {label: numbers[order[edges[index] : edges[index + 1]]] for index, label in enumerate(labels)}
+    return {label: kept for label, kept in found.items() if len(kept)}
+
+
+def _squared_difference(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
+    """Return the squared difference of means without what noise adds to it: unbiased, so possibly negative."""
+    noise = one.var(ddof=1) / len(one) + other.var(ddof=1) / len(other)
+    return float((one.mean() - other.mean()) ** 2 - noise)
+
+
+def _exchange(
+    pairs: Sequence[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]], rng: np.random.Generator, draws: int
+) -> float:
+    """Return the share of random exchanges, the observed values among them, that reach the observed statistic."""
+    seen, drawn = 0.0, np.zeros(draws)
+    for one, other in pairs:
+        pooled = np.concatenate([one, other])
+        low, high = float(pooled.min()), float(pooled.max())
+        count, total = len(one), float(pooled.sum())
+        seen += (one.mean() - other.mean()) ** 2
+        if ((pooled == low) | (pooled == high)).all():  # two values: how many of the high ones are drawn says it all
+            top = int((pooled == high).sum())
+            sums = low * count + (high - low) * rng.hypergeometric(top, len(pooled) - top, count, size=draws)
+        else:
+            keys = rng.random((draws, len(pooled)))
+            sums = pooled[np.argpartition(keys, count - 1, axis=1)[:, :count]].sum(axis=1)
+        drawn += (sums / count - (total - sums) / len(other)) ** 2
+    reached = int((drawn >= seen * (1 - 1e-9) - _TIED).sum())
+    return (1 + reached) / (1 + draws)

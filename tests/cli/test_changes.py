@@ -1,0 +1,109 @@
+"""Changes to a study on the command line: what they do, what they are called, and what is refused with its key."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from goalscope import studies
+from goalscope.cli import app
+from goalscope.cli.changes import Changes, split_names
+from goalscope.cli.work import load_study
+from goalscope.runs import Store
+
+SHIPPED = ("baseline", "key-door", "two-path", "fog")
+
+
+def call(*words: object, status: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == status, result.output
+    return str(result.output)
+
+
+def test_a_changed_study_is_another_one_and_says_what_is_changed() -> None:
+    study = load_study("baseline")
+    changed = load_study("baseline", Changes(sizes="7,9", count="3", trajectories="2", agents="random,optimal"))
+    assert (changed.worlds_[0].sizes, changed.worlds_[0].count, changed.trajectories) == ((7, 9), 3, 2)  # type: ignore[union-attr]
+    assert [agent.name for agent in changed.agents()] == ["random", "optimal"]
+    assert changed.id != study.id and changed.horizon == study.horizon and not changed.further_agents_
+    assert changed.name == "Baseline (sizes 7,9; count 3; trajectories 2; agents random,optimal)"
+    assert load_study("baseline", Changes()) == study
+    single = load_study("fog", Changes(settings=("worlds.0.fog_radius=2", "worlds[0].densities=[0.5]", "name=mine")))
+    assert (single.worlds_[0].fog_radius, single.worlds_[0].densities, single.name) == (2, (0.5,), "mine")  # type: ignore[union-attr]
+    assert load_study("fog", Changes(settings=("horizon={steps: 9}",))).horizon.steps == 9
+
+
+def test_what_the_same_change_gives_is_the_same_study() -> None:
+    one = load_study("key-door", Changes(count="4"))
+    other = load_study("key-door", Changes(settings=("worlds.0.count=4", "worlds.1.count=4")))
+    assert one.id == other.id and one.name != other.name
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (Changes(sizes="8"), "worlds[0].sizes: size must be an odd whole number"),
+        (Changes(count="many"), "worlds[0].count: must be a valid integer"),
+        (Changes(agents="Thesus"), "--agents must name agents of the study, got 'Thesus'; did you mean Theseus?"),
+        (Changes(agents=","), "at least one agent"),
+        (Changes(settings=("worlds.0.cuont=3",)), "worlds[0].cuont: unknown key; did you mean count?"),
+        (Changes(settings=("worlds.4.count=3",)), "worlds is a list of 1, numbered from 0, got '4'"),
+        (Changes(settings=("horizn.factor=3",)), "the study has no key horizn; did you mean horizon?"),
+        (Changes(settings=("seed.first=3",)), "seed holds no further keys"),
+        (Changes(settings=("seed",)), "KEY=VALUE"),
+        (Changes(settings=("=3",)), "KEY=VALUE"),
+        (Changes(settings=("seed=[",)), "--set seed must be YAML"),
+        (Changes(settings=("trajectories=0",)), "trajectories: must be greater than or equal to 1"),
+    ],
+)
+def test_a_wrong_change_is_refused_with_its_key(changes: Changes, words: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        load_study("baseline", changes)
+    assert words in str(caught.value)
+
+
+def test_sizes_of_worlds_that_have_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="worlds of kind two-path have no sizes"):
+        load_study("two-path", Changes(sizes="7"))
+
+
+def test_names_may_hold_commas_in_brackets() -> None:
+    assert split_names("forgetful(0.3, 6),optimal") == ["forgetful(0.3, 6)", "optimal"]
+    assert split_names("a, b; c,") == ["a, b", "c,"]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_studies_have_the_papers_settings_and_their_further_agents_can_be_named(name: str) -> None:
+    study = load_study(name)
+    assert name in studies.names() and study.agents()[0].name == "Theseus"
+    for entry in study.further_agents_:
+        chosen = load_study(name, Changes(agents=str(entry.name)))
+        assert [agent.name for agent in chosen.agents()] == [entry.name]
+    size = study.size()
+    wanted = {"baseline": (300, 10), "key-door": (300, 1), "two-path": (200, 1), "fog": (90, 3)}
+    assert (size.worlds, study.trajectories) == wanted[name]
+    if name in ("key-door", "two-path"):
+        assert study.horizon.steps == 30
+
+
+def test_further_agents_change_no_id_and_are_not_run() -> None:
+    study = load_study("fog")
+    plain = study.dump()
+    assert len(plain["further_agents"]) == 5
+    assert {entry["history"] for entry in plain["further_agents"]} == {"actions", "conversation", "reasoning"}
+    del plain["further_agents"]
+    assert type(study).parse(plain).id == study.id
+    assert "GPT-OSS-20B" not in [agent.name for agent in study.agents()]
+
+
+def test_a_changed_run_is_kept_with_what_was_passed(tmp_path: Path) -> None:
+    words = ("--count", "1", "--agents", "optimal", "--sizes", "7", "--densities", "0.5", "--trajectories", "1")
+    call("run", "baseline", "--out", tmp_path / "run", *words, "--set", "horizon.factor=2.0")
+    with Store(tmp_path / "run") as store:
+        assert len(store.episode_ids()) == 1
+        study = store.study()
+        passed = store.info()["arguments"]["passed"]
+    assert study is not None and study.horizon.factor == 2.0
+    assert passed["count"] == "1" and passed["set"] == ["horizon.factor=2.0"]
+    refused = call("run", "baseline", "--out", tmp_path / "run", "--count", "2", "--agents", "optimal", status=2)
+    assert "another study" in refused or "count" in refused

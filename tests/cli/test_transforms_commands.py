@@ -1,0 +1,199 @@
+"""Transforms and equivalence on the command line and in the report; power of a planned study."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from goalscope import studies
+from goalscope.cli import app
+from goalscope.cli.compare import margins_of
+from goalscope.cli.power import layout
+from goalscope.report.records import as_csv
+from goalscope.runs import Store, Study
+from measured_runs import measured, small_study
+
+MARGIN = {"success": 0.1, "action accuracy": 0.05}
+BIASED = "side-biased(1.0, left)"
+
+
+def call(*words: object, status: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
+    assert result.exit_code == status, result.output
+    return str(result.output)
+
+
+def biased_study(**changes: Any) -> Study:
+    entry = {
+        "kind": "grid",
+        "sizes": [5],
+        "densities": [0.0],
+        "count": 8,
+        "goal_side": "right",
+        "transforms": ["identity", "reflect", "swap"],
+    }
+    plain: dict[str, Any] = {
+        "worlds": [entry],
+        "agents": [{"kind": "optimal"}, {"kind": "side-biased", "epsilon": 1.0}],
+        "trajectories": 3,
+        "analysis": {"invariance": {"margin": MARGIN}},
+    }
+    return small_study(**{**plain, **changes})
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return measured(tmp_path_factory.mktemp("transforms") / "run", biased_study())
+
+
+def test_transforms_are_compared_as_the_study_declares(done: Path, tmp_path: Path) -> None:
+    files = ("--json", tmp_path / "deep" / "a.json", "--csv", tmp_path / "a.csv")
+    output = call("compare", done, "--transforms", *files)
+    assert "a family of 4 tests" in output and "Reflection" in output and "Start/goal swap" in output
+    assert "Method (" in output and "signed-rank exact" in output
+    assert "Note (all): " in output and "no non-zero difference: nothing to rank" in output
+    found = json.loads((tmp_path / "deep" / "a.json").read_text(encoding="utf-8"))
+    assert len(found["comparisons"]) == 8 and found["level"] == 0.05
+    reflected = next(
+        one
+        for one in found["comparisons"]
+        if (one["agent"], one["measure"], one["transform"]) == (BIASED, "action accuracy", "reflect")
+    )
+    assert reflected["reading"] == "differs" and reflected["effect"] == -1.0
+    assert {"n", "grids", "low", "high", "method"} <= set(reflected)
+    assert (reflected["n"], reflected["grids"], reflected["margin"]) == (48, 8, 0.05)
+    with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["difference"] for line in lines] == [
+        "" if one["difference"] is None else str(one["difference"]) for one in found["comparisons"]
+    ]
+    before = (tmp_path / "a.csv").read_bytes()
+    call("compare", done, "--transforms", *files)
+    assert (tmp_path / "a.csv").read_bytes() == before
+
+
+def test_other_margins_are_said_to_be_other_than_declared(done: Path) -> None:
+    output = call("compare", done, "--transforms", "--margin", "success=0.9", "--agents", "optimal")
+    assert "not as the study declared them before the data" in output and "a family of 2 tests" in output
+    assert "side-biased" not in output and "0.9 share" in output
+
+
+def test_agents_are_tested_for_equivalence_within_margins(done: Path, tmp_path: Path) -> None:
+    output = call("compare", done, "--margin", "success=0.2", "--json", tmp_path / "a.json")
+    assert "corrected for all 1 test " in output and "0.2 share" in output and "p equivalence (Holm)" in output
+    (only,) = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))["comparisons"]
+    assert only["p_equivalence"] is not None and only["first"] == "optimal"
+    plain = call("compare", done, "--json", tmp_path / "b.json")
+    assert "p equivalence" not in plain and "corrected for all 2 tests" in plain
+    assert json.loads((tmp_path / "b.json").read_text(encoding="utf-8"))["comparisons"][0]["margin"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--margin", "success=0"), "no number of grids can show that a difference is exactly 0"),
+        (("--margin", "success=-1"), "finite number above 0"),
+        (("--margin", "success"), "--margin must be MEASURE=NUMBER"),
+        (("--margin", "success=nan"), "--margin must be MEASURE=NUMBER"),
+        (("--margin", "success=.1;success=.2"), "each measure once"),
+        (("--margin", "success=.1", "--measures", "action accuracy"), "name the measure too"),
+        (("--margin", "beauty=.1"), "must name measures of"),
+        (("--measures", ""), "needs at least one measure"),
+        (("--transforms", "--agents", "nobody"), "--agents must name agents of"),
+        (("--transforms", "--measures", "beauty"), "must name measures of"),
+        (("--transforms", "--measures", ""), "family of tests must be declared"),
+    ],
+)
+def test_wrong_use_is_refused_with_the_reason(done: Path, words: tuple[str, ...], said: str) -> None:
+    output = call("compare", done, *words, status=2)
+    assert said in " ".join(output.split()) and "Traceback" not in output
+
+
+def test_transforms_need_one_run_a_family_and_transformed_grids(done: Path, tmp_path: Path) -> None:
+    assert "one run's grids, got 2 runs" in call("compare", done, tmp_path, "--transforms", status=2)
+    plain = measured(tmp_path / "plain", small_study(trajectories=1))
+    assert "a family of tests must be declared" in call("compare", plain, "--transforms", status=2)
+    said = call("compare", plain, "--transforms", "--margin", "success=0.1", status=2)
+    assert "needs the original grids and transformed ones" in said
+
+
+def test_the_report_has_the_table_the_single_grids_and_the_figures(done: Path, tmp_path: Path) -> None:
+    call("report", done, "--out", tmp_path / "a.html")
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    section = page[page.index('id="invariance"') :]
+    section = section[: section.index("</section>")]
+    assert section.count("<svg") == 2 and "0.05 share" in section and "mean difference, a family of 4 tests" in section
+    for word in ("Reflection", "Start/goal swap", "root mean square difference", "differs", "skewness-corrected"):
+        assert word in section, word
+    # The same differences do not stand in another family, too.
+    assert 'id="conditions"' not in page
+
+
+def test_a_declared_comparison_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    given = biased_study(worlds=[{"kind": "grid", "sizes": [5], "densities": [0.0], "count": 2}], trajectories=1)
+    call("report", measured(tmp_path / "run", given))
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "Not done: a comparison of transforms needs the original grids" in page
+
+
+def test_a_plan_says_what_can_be_shown(done: Path, tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(biased_study().dump()), encoding="utf-8")
+    output = call("plan", path, "--power")
+    assert "What 80% power shows, at level 0.013: 0.05 by Holm's hardest step" in output
+    assert "each transform (reflect, swap) against the original; 4 tests" in output
+    assert "Assumed, without a pilot" in output and "most calls" in output
+    piloted = call("plan", path, "--power", "--pilot", done)
+    lines = [line for line in piloted.splitlines() if line.strip().startswith(BIASED) and " accuracy " in line]
+    assert len(lines) == 1 and " 8 " in lines[0] and "Assumed" not in piloted
+    with Store(done) as store:
+        rows = store.rows().select(measure="action accuracy", agent=BIASED, transform="identity")
+    assert f"{rows.value.mean():.3f}" in lines[0]
+
+
+def test_a_plan_without_two_conditions_or_with_a_wrong_pilot_is_refused(tmp_path: Path, done: Path) -> None:
+    assert "--pilot must come with --power" in call("plan", "scripted", "--pilot", done, status=2)
+    alone = small_study(agents=[{"kind": "optimal"}])
+    with pytest.raises(ValueError, match="one agent and no transforms"):
+        layout(alone)
+    pairs = layout(small_study())
+    assert (pairs.family, pairs.grids, pairs.conditions) == (3 * 2, 12, "agents, pair by pair")
+    path = tmp_path / "study.yaml"
+    declared = {"invariance": {"margin": {"path ratio": 0.5}}}
+    path.write_text(yaml.safe_dump(biased_study(analysis=declared).dump()), encoding="utf-8")
+    assert "variances can be assumed for success and action accuracy only" in call("plan", path, "--power", status=2)
+    assert "--assume-mean must lie between 0 and 1" in call("plan", path, "--power", "--assume-mean", "2", status=2)
+
+
+def test_the_shipped_study_is_the_design_of_the_paper() -> None:
+    given = Study.parse(yaml.safe_load(studies.text("iso-difficulty")))
+    found = layout(given)
+    assert (found.grids, found.trajectories, found.family) == (300, 10, 8)
+    assert found.margins == MARGIN
+    assert {agent.name for agent in given.agents()} >= {"Theseus", "optimal", "side-biased(0.3, left)"}
+
+
+def test_margins_are_read_and_formulas_are_none() -> None:
+    assert margins_of(" success = 0.1 ; a=b=2;") == {"success": 0.1, "a=b": 2.0}
+    assert margins_of("") == {}
+    assert as_csv([{"agent": "=1+1", "low": -0.5}, {"agent": "x", "high": None}]) == (
+        "agent,low,high\n'=1+1,-0.5,\nx,,\n"
+    )
+
+
+def test_an_analysis_that_is_changed_after_the_run_was_begun_is_told(tmp_path: Path) -> None:
+    path, out = tmp_path / "study.yaml", tmp_path / "run"
+    given = {**biased_study(trajectories=1).dump(), "agents": [{"kind": "optimal"}]}
+    path.write_text(yaml.safe_dump(given), encoding="utf-8")
+    assert "declared when it was begun" not in call("run", path, "--out", out)
+    given["analysis"]["invariance"]["margin"]["success"] = 0.9
+    path.write_text(yaml.safe_dump(given), encoding="utf-8")
+    assert "declared when it was begun stays" in " ".join(call("run", path, "--out", out).split())
+    with Store(out) as store:
+        stored = store.study()
+    assert stored is not None and stored.analysis is not None and stored.analysis.invariance is not None
+    assert stored.analysis.invariance.margin["success"] == 0.1

@@ -1,0 +1,261 @@
+"""Invariance under transforms: hand examples, planted biases of known size, what is undefined, what is refused."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from goalscope.agents import EpsilonGreedy, Observation, Optimal, ScriptedAgent
+from goalscope.measures import BEHAVIOUR, measure_episodes
+from goalscope.measures.invariance import Contrast, bounds_of, compare_transforms
+from goalscope.rows import Rows
+from goalscope.runs import Store, Study, World, run
+from goalscope.runs.record import begin
+from goalscope.stats import holm, paired_difference, signed_rank
+from goalscope.stats.family import Family
+from goalscope.worlds import ACTIONS
+from goalscope.worlds.dynamics import State, shown, step
+from goalscope.worlds.transform import TRANSFORMS
+
+MARGIN = {"success": 0.1, "action accuracy": 0.05}
+EPSILON = 0.3
+
+
+def make_rows(values: dict[str, list[list[float]]], measure: str = "success", agent: str = "one", **tags: Any) -> Rows:
+    """Build rows from transform -> one list of values for each grid."""
+    flat = [
+        (way, f"grid{index}", value)
+        for way, grids in values.items()
+        for index, grid in enumerate(grids)
+        for value in grid
+    ]
+    ways, grids, numbers = zip(*flat, strict=True)
+    return Rows.from_columns(
+        measure=measure,
+        unit="share",
+        value=np.array(numbers, dtype=np.float64),
+        grid_id=list(grids),
+        tags={"agent": agent, "transform": list(ways), **tags},
+    )
+
+
+def study(**changes: Any) -> Study:
+    plain: dict[str, Any] = {
+        "seed": 7,
+        "worlds": [
+            {
+                "kind": "grid",
+                "sizes": [7],
+                "densities": [0.4, 1.0],
+                "count": 20,
+                "goal_side": "right",
+                "transforms": ["identity", "reflect"],
+            }
+        ],
+        "agents": [
+            {"kind": "optimal"},
+            {"kind": "epsilon-greedy", "epsilon": EPSILON},
+            {"kind": "side-biased", "epsilon": EPSILON, "side": "left"},
+        ],
+        "trajectories": 10,
+        "analysis": {"invariance": {"margin": MARGIN}},
+    }
+    return Study.parse({**plain, **changes})
+
+
+def measured(directory: Path, given: Study) -> Rows:
+    run(given, directory)
+    with Store(directory, "w") as store:
+        wanted = [measure for measure in BEHAVIOUR if measure.name in MARGIN]
+        store.put_rows(measure_episodes(store.episodes(), wanted), source="behaviour")
+        return store.rows()
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("planted")
+
+
+@pytest.fixture(scope="module")
+def planted(directory: Path) -> tuple[Study, Rows]:
+    given = study()
+    return given, measured(directory, given)
+
+
+def of(found: list[Contrast], agent: str, measure: str = "success") -> Contrast:
+    return next(one for one in found if one.agent.startswith(agent) and one.measure == measure)
+
+
+def success_chance(agent: ScriptedAgent, world: World, horizon: int) -> float:
+    """Follow the exact distribution over states for as many steps as an episode has."""
+    chance: dict[State, float] = {begin(world): 1.0}
+    arrived = 0.0
+    for _ in range(horizon):
+        after: dict[State, float] = {}
+        for state, weight in chance.items():
+            policy = agent.probabilities(Observation(grid=shown(world.grid, state)))
+            for action in ACTIONS:
+                there = step(world.grid, state, action)
+                if there.position == world.grid.goal:
+                    arrived += weight * policy[action]
+                else:
+                    after[there] = after.get(there, 0.0) + weight * policy[action]
+        chance = after
+    return arrived
+
+
+def test_a_biased_agent_is_flagged_by_the_known_amount_and_is_not_equivalent(planted: tuple[Study, Rows]) -> None:
+    given, rows = planted
+    biased = of(compare_transforms(rows, margin=MARGIN), "side-biased")
+    changed = [world for world in given.worlds() if world.tags["transform"] == "reflect"]
+    exact = [success_chance(EpsilonGreedy(EPSILON), world, given.horizon.of(world.grid)) for world in changed]
+    assert success_chance(Optimal(), changed[0], given.horizon.of(changed[0].grid)) == pytest.approx(1)
+    known = float(np.mean(exact)) - 1
+    error = math.sqrt(sum(p * (1 - p) / 10 for p in exact)) / len(exact)
+    assert abs(biased.paired.difference.value - known) < 3 * error
+    assert known < -0.15
+    assert biased.test.rejected and biased.paired.test.effect == -1
+    assert biased.equivalence is not None and not biased.equivalence.equivalent
+    assert biased.shown is not None and not biased.shown.rejected
+    assert biased.verdict == "differs"
+    assert biased.exchange.rejected
+    # On each grid alone the loss is known too, and so is its root mean square.
+    root = math.sqrt(float(np.mean([(1 - p) ** 2 for p in exact])))
+    assert biased.sensitivity.low < root < biased.sensitivity.high
+
+
+def test_an_unbiased_agent_is_equivalent_within_the_margin_and_not_flagged(planted: tuple[Study, Rows]) -> None:
+    found = compare_transforms(planted[1], margin={"success": 0.12, "action accuracy": 0.05})
+    for agent in ("epsilon-greedy", "optimal"):
+        for measure in MARGIN:
+            one = of(found, agent, measure)
+            assert not one.test.rejected and not one.exchange.rejected
+        assert of(found, agent, "action accuracy").verdict == "equivalent" or agent == "optimal"
+    perfect = of(found, "optimal")
+    # Forty grids that agree exactly show a margin of .1 (.9 ** 40 = .015), and nothing of it disappears.
+    assert perfect.paired.difference.value == 0
+    assert perfect.paired.difference.high > 0.05
+    assert perfect.verdict == "equivalent"
+    assert "no non-zero difference: nothing to rank" in perfect.notes
+    assert "no variance between grids" in perfect.notes
+    # A margin that is smaller than forty agreeing grids can show is not shown: .95 ** 40 = .13.
+    assert of(found, "optimal", "action accuracy").verdict == "undecided"
+
+
+def test_without_a_side_differences_cancel_in_the_mean_and_single_grids_tell(tmp_path: Path) -> None:
+    entry = {
+        "kind": "grid",
+        "sizes": [7],
+        "densities": [0.6],
+        "count": 60,
+        "transforms": ["identity", "reflect"],
+    }
+    given = study(worlds=[entry], agents=[{"kind": "side-biased", "epsilon": 0.5}])
+    one = of(compare_transforms(measured(tmp_path / "run", given), margin=MARGIN), "side-biased")
+    assert not one.test.rejected
+    assert one.exchange.rejected
+    assert one.sensitivity.low > 0.2
+
+
+def test_the_same_run_measured_twice_gives_the_same_bytes(planted: tuple[Study, Rows], directory: Path) -> None:
+    from goalscope.report.records import as_csv, as_json, contrast_records
+
+    given, rows = planted
+    again = measured(directory, given)
+    mixed = rows.where(rows.measure != "")  # a copy
+    order = np.random.default_rng(0).permutation(len(mixed))
+    mixed = Rows.from_columns(
+        measure=mixed.measure[order].tolist(),
+        unit=mixed.unit[order].tolist(),
+        value=mixed.value[order],
+        grid_id=mixed.grid_id[order],
+        episode_id=mixed.episode_id[order],
+        step=mixed.step[order],
+        tags={name: column[order] for name, column in mixed.tags.items()},
+    )
+    records = [contrast_records(compare_transforms(found, margin=MARGIN)) for found in (rows, again, mixed)]
+    assert as_json(records[0]) == as_json(records[1]) == as_json(records[2])
+    assert as_csv(records[0]) == as_csv(records[1]) == as_csv(records[2])
+
+
+def test_tests_and_families_are_those_of_a_literal_computation() -> None:
+    rng = np.random.default_rng(3)
+    base = rng.binomial(1, 0.6, (12, 5)).astype(float)
+    values = {"identity": base.tolist()}
+    for index, way in enumerate(("reflect", "rotate", "swap")):
+        values[way] = rng.binomial(1, 0.6 + 0.12 * index, (12, 5)).astype(float).tolist()
+    found = compare_transforms(make_rows(values), margin={"success": 0.3})
+    assert [one.transform for one in found] == ["reflect", "rotate", "swap"]
+    literal = {}
+    for one in found:
+        differences = np.array(values[one.transform]).mean(axis=1) - base.mean(axis=1)
+        literal[one.transform] = signed_rank(differences).p_value
+        assert one.paired.difference.value == pytest.approx(differences.mean())
+        assert one.paired.counts == (60, 60)
+    corrected = holm(literal, Family(name="one", members=tuple(literal)))
+    assert [one.test.adjusted for one in found] == pytest.approx([entry.adjusted for entry in corrected])
+    # Holm by hand for the equivalence tests: the smallest times three, the next times two, never falling.
+    p_values = sorted(one.equivalence.p_value for one in found if one.equivalence)
+    reached = np.maximum.accumulate(np.minimum(1, np.array(p_values) * [3, 2, 1]))
+    assert sorted(one.shown.adjusted for one in found if one.shown) == pytest.approx(reached)
+
+
+def test_conditions_are_compared_with_themselves_alone() -> None:
+    plain = make_rows({"identity": [[1.0, 1.0]] * 3, "reflect": [[0.0, 0.0]] * 3}, kind="grid")
+    keyed = make_rows({"identity": [[0.0, 0.0]] * 3, "reflect": [[0.0, 0.0]] * 3}, kind="two-path")
+    found = compare_transforms(Rows.concatenate([plain, keyed]), margin={"success": 0.5})
+    assert {str(one.condition["kind"]): one.paired.difference.value for one in found} == {"grid": -1.0, "two-path": 0.0}
+
+
+def test_nothing_disappears() -> None:
+    rows = Rows.concatenate(
+        [
+            make_rows({"identity": [[1.0, 0.0]], "reflect": [[0.0, 0.0]]}, agent="one grid"),
+            make_rows({"identity": [[1.0, 0.0]] * 3}, agent="originals only"),
+            make_rows({"identity": [[math.nan] * 2] * 3, "reflect": [[1.0, 1.0]] * 3}, agent="undefined"),
+            make_rows({"identity": [[0.0, 0.0]] * 9, "reflect": [[0.0, 0.0]] * 8 + [[1.0, 1.0]]}, agent="few"),
+        ]
+    )
+    found = {one.agent: one for one in compare_transforms(rows, margin={"success": 0.1})}
+    assert list(found) == ["few", "one grid", "originals only", "undefined"]
+    assert "one grid: undefined interval" in found["one grid"].notes
+    assert found["one grid"].verdict == "undecided"
+    for name in ("originals only", "undefined"):
+        assert found[name].verdict == "undefined"
+        assert math.isnan(found[name].test.p_value) and not found[name].test.rejected
+        assert any("undefined test" in note for note in found[name].notes)
+    assert any("6 undefined values left out" in note for note in found["undefined"].notes)
+    assert any("3 grids without a partner" in note for note in found["originals only"].notes)
+    assert any("only 1 non-zero difference: the smallest possible p is 1" in note for note in found["few"].notes)
+
+
+def test_wrong_use_is_refused() -> None:
+    rows = make_rows({"identity": [[1.0, 0.0]] * 3, "reflect": [[0.0, 0.0]] * 3})
+    with pytest.raises(ValueError, match="family of tests must be declared"):
+        compare_transforms(rows, margin={})
+    with pytest.raises(ValueError, match="one for action accuracy: name the measure too"):
+        compare_transforms(rows, margin={"action accuracy": 0.1}, measures=["success"])
+    with pytest.raises(ValueError, match="finite number above 0, got 0"):
+        compare_transforms(rows, margin={"success": 0})
+    with pytest.raises(ValueError, match="needs the original grids and transformed ones, got identity"):
+        compare_transforms(rows.select(transform="identity"), margin={"success": 0.1})
+    with pytest.raises(ValueError, match="got reflect"):
+        compare_transforms(rows.select(transform="reflect"), margin={"success": 0.1})
+
+
+def test_measures_that_are_absent_stay_in_the_family() -> None:
+    rows = make_rows({"identity": [[1.0, 0.0]] * 3, "reflect": [[0.0, 0.0]] * 3})
+    found = compare_transforms(rows, margin={"success": 0.1, "path ratio": 0.2})
+    assert [one.verdict for one in found] == ["undecided", "undefined"]
+    assert found[0].test.adjusted == min(1.0, 2 * found[0].test.p_value)
+
+
+def test_bounds_are_those_of_the_measure() -> None:
+    assert bounds_of(make_rows({"identity": [[1.0]]})) == (0.0, 1.0)
+    assert bounds_of(make_rows({"identity": [[1.0]]}, measure="mine")) == (0.0, 1.0)
+    assert bounds_of(make_rows({"identity": [[-1.0]]}, measure="mine")) == (-math.inf, math.inf)
+    assert set(TRANSFORMS) == {"identity", "reflect", "rotate", "transpose", "swap"}
+    whole = paired_difference([1.0], ["a"], [0.0], ["a"], unit="share", bounds=(0, 1))
+    assert whole.counts == (1, 1)

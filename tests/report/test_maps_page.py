@@ -1,0 +1,131 @@
+"""The section on decoded beliefs of a page, from rows and maps that are kept with a run."""
+
+import html
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from goalscope.report.maps import INFO, belief_sections, map_picture, split_inside
+from goalscope.report.page import write_report
+from goalscope.represent.beliefs import DECODED, SHUFFLED, belief_rows, pooled_share, read_beliefs
+from goalscope.represent.cells import Cells, label_cells
+from goalscope.represent.decisions import Decisions, decisions_at
+from goalscope.represent.maps import one_hot
+from goalscope.represent.shown_maps import VERDICTS, ShownMap, choose_maps
+from goalscope.rng import stream
+from goalscope.runs import Store
+from measured_runs import measured, small_study
+
+
+def steps_of(episodes: list[Any]) -> Any:
+    """All steps of some episodes, as far as labels ask for them."""
+    listed = [(one, step) for one in episodes for step in one.steps]
+
+    class Steps(SimpleNamespace):
+        def __len__(self) -> int:
+            return len(listed)
+
+    def text(values: list[str]) -> np.ndarray[Any, Any]:
+        return np.array(values, dtype=object)
+
+    return Steps(
+        episode_id=text([one.id for one, _ in listed]),
+        grid_id=text([one.world.grid_id for one, _ in listed]),
+        step=np.array([step.index for _, step in listed]),
+        shape=np.array([one.world.grid.walls.shape for one, _ in listed]),
+    )
+
+
+@pytest.fixture(scope="module")
+def believed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Cells, Decisions]:
+    """A measured run whose second agent is read with the truth, blurred by noise."""
+    path = measured(tmp_path_factory.mktemp("believed") / "run", small_study())
+    with Store(path, "w") as store:
+        episodes = [one for one in store.episodes() if one.agent.startswith("epsilon")]
+        cells = label_cells(steps_of(episodes), episodes, frame=9)
+        decisions = decisions_at(cells, episodes)
+        noise = stream(0, "blur").standard_exponential((len(cells), 9, 9, 5))
+        blurred = one_hot(cells.labels, 9) + 0.3 * noise
+        posterior = blurred / blurred.sum(axis=-1, keepdims=True)
+        parts, maps = [], []
+        for layer in (1, 3):
+            tags = {"head": "mlp", "control": "none", "site": "pre", "layer": layer}
+            beliefs = read_beliefs(posterior if layer == 3 else posterior[::-1])
+            parts.append(belief_rows(beliefs, decisions, tags))
+            maps += choose_maps(beliefs, decisions, tags) if layer == 3 else []
+        store.put_rows(type(parts[0]).concatenate(parts), source="beliefs")
+        store.put_info(INFO, {"maps": [one.to_plain() for one in maps]})
+    return path, cells, decisions
+
+
+def test_a_page_shows_tables_curves_and_maps(believed: Any, tmp_path: Path) -> None:
+    path, _, decisions = believed
+    with Store(path) as store:
+        page = write_report(store, tmp_path / "page.html", ledger_path=tmp_path / "page.json").read_text(
+            encoding="utf-8"
+        )
+        rows, inside = split_inside(store.rows())
+        (beliefs, maps) = belief_sections(store, inside)
+    assert "Actions against decoded beliefs" in page
+    assert "Decoded maps beside the true grid" in page
+    assert len(maps.figures) == 2 * len(VERDICTS)
+    first = beliefs.tables[0]
+    assert [row.label for row in first.rows] == ["all", "n = 5", "n = 7", "d = 0", "d = 1"]
+    assert first.rows[0].cells[0].interval
+    assert len(beliefs.figures) == 1
+    # The tables of behaviour know nothing of them.
+    assert '"recovery"' not in (tmp_path / "page.json").read_text(encoding="utf-8")
+    assert not set(rows.measure.tolist()) & set(inside.measure.tolist())
+    # The pooled share is the share of all actions, as counted by hand.
+    mine = inside.select(layer=3)
+    pooled = pooled_share(mine, "accuracy against truth")
+    assert pooled.value == pytest.approx(decisions.is_optimal[decisions.taken].mean())
+    assert pooled.n == len(set(decisions.grid_id.tolist()))
+    control = mine.select(measure=DECODED + SHUFFLED).value
+    assert np.nanmean(control) < np.nanmean(mine.select(measure=DECODED).value)
+
+
+def test_a_run_without_beliefs_has_no_section(tmp_path: Path) -> None:
+    with Store(measured(tmp_path / "run", small_study())) as store:
+        rows, inside = split_inside(store.rows())
+        assert len(rows) and not len(inside)
+        assert belief_sections(store, inside) == []
+
+
+def test_maps_that_cannot_be_ours_are_refused(believed: Any) -> None:
+    path, _, _ = believed
+    with Store(path, "w") as store:
+        kept = store.info()[INFO]
+        inside = split_inside(store.rows())[1]
+        bad: Any
+        for bad in (
+            {"maps": [{**kept["maps"][0], "lines": ["<script>"]}]},
+            {"maps": [{**kept["maps"][0], "lines": ["##", "#"]}]},
+            {"maps": [{**kept["maps"][0], "verdict": "fine"}]},
+            {"maps": [{**kept["maps"][0], "step": "0"}]},
+            {"maps": [{}]},
+            {"other": 1},
+            [],
+        ):
+            store.put_info(INFO, bad)
+            with pytest.raises(ValueError, match="sound maps of beliefs"):
+                belief_sections(store, inside)
+        gone = {**kept["maps"][0], "episode_id": "episode-gone"}
+        store.put_info(INFO, {"maps": [gone, *kept["maps"][1:]]})
+        assert "1 more are not shown" in belief_sections(store, inside)[1].paragraphs[1]
+        store.put_info(INFO, kept)
+
+
+def test_a_picture_of_a_map_escapes_its_label() -> None:
+    svg = map_picture(("#A", "G "), 'a "<b>"')
+    assert "&lt;b&gt;" in svg and "<b>" not in svg
+    assert html.unescape(svg).count("<rect") == 4
+    assert ">A</text>" in svg and ">G</text>" in svg
+
+
+def test_shown_maps_go_there_and_back() -> None:
+    one = ShownMap(episode_id="e", step=2, verdict=VERDICTS[1], lines=("#A", "G "), tags={"layer": 3})
+    assert ShownMap.from_plain(one.to_plain()) == one

@@ -1,0 +1,94 @@
+"""The sections on decoded plans and distances: every number from rows, nothing where there are none."""
+
+from typing import Any
+
+import numpy as np
+
+from goalscope.report.figures import short
+from goalscope.report.maps import split_inside
+from goalscope.report.plans import plan_sections
+from goalscope.rng import stream
+from goalscope.rows import Rows
+from goalscope.stats import estimate_mean
+
+GRIDS = [f"grid-{at}" for at in range(12)]
+
+
+def rows(measure: str, unit: str, value: Any, **tags: Any) -> Rows:
+    return Rows.from_columns(measure=measure, unit=unit, value=value, grid_id=GRIDS, tags={"agent": "a", **tags})
+
+
+def made() -> Rows:
+    rng = stream(0, "plans page")
+    parts = []
+    for head, control, site in (
+        ("decoder-1", "none", "pre"),
+        ("decoder-2", "none", "pre"),
+        ("decoder-2", "shuffled", "pre"),
+        ("decoder-2", "untrained", "pre"),
+        ("commonest", "none", None),
+        ("planner", "none", "pre"),
+        ("text", "none", None),
+        ("decoder-2", "none", "post"),
+    ):
+        tags = {"head": head, "control": control, "site": site, "layer": None if site is None else 4}
+        for number in (1, 2, 3):
+            for plans in ("all", "long"):
+                parts.append(rows("prefix accuracy", "share", rng.random(12), **tags, N=number, plans=plans))
+        parts.append(rows("length match", "share", rng.random(12), **tags))
+        parts.append(rows("median length error", "steps", rng.integers(0, 3, 12), **tags))
+    for head, control, site in (("linear", "none", "pre"), ("mean", "none", None), ("manhattan", "true map", None)):
+        tags = {"head": head, "control": control, "site": site, "layer": None if site is None else 4}
+        parts.append(rows("distance error", "steps", rng.random(12), **tags))
+        parts.append(rows("squared distance error", "steps^2", rng.random(12), **tags))
+        parts.append(rows("squared distance deviation", "steps^2", 1 + rng.random(12), **tags))
+        for distance in (1, 2):
+            parts.append(rows("distance error", "steps", rng.random(12), **tags, distance=distance))
+    return Rows.concatenate(parts)
+
+
+def test_a_run_without_such_rows_has_no_such_section() -> None:
+    behaviour = rows("success", "share", np.ones(12))
+    for found in split_inside(behaviour):
+        assert plan_sections(found) == []
+
+
+def test_curves_and_tables_hold_the_numbers_of_the_rows() -> None:
+    given = made()
+    plans, distance = plan_sections(given)
+    assert (plans.anchor, distance.anchor) == ("plans", "distance-inside")
+    titles = [figure.svg for figure in plans.figures]
+    assert len(titles) == 4 and "0.25^N" in titles[0]
+    assert "actions named in the text" not in titles[1] and "actions named in the text" in titles[3]
+    assert all(name in titles[1] for name in ("untrained model", "commonest plan", "planner on the decoded map"))
+    table = plans.tables[0]
+    line = next(row for row in table.rows if row.label == "pre, layer 4: decoder of 2 layers")
+    wanted = given.select(head="decoder-2", control="none", site="pre", N=2, plans="all")
+    estimate = estimate_mean(wanted.value, wanted.grid_id, unit="share", bounds=(0, 1))
+    assert line.cells[1].value == short(estimate.value, "share")
+    assert line.cells[1].interval and line.label in [row.label for row in plans.tables[1].rows]
+    long = plans.folds[0].tables[0].rows
+    assert len(long) == len(table.rows) == 8
+    kinds = {row.label: row for row in distance.tables[0].rows}
+    assert set(kinds) == {
+        "pre, layer 4: linear probe",
+        "mean of the training grids",
+        "line on the Manhattan distance, true map",
+    }
+    squares = [
+        given.select(measure=f"squared distance {name}", head="linear").value.mean() for name in ("error", "deviation")
+    ]
+    assert kinds["pre, layer 4: linear probe"].cells[1].value == short(1 - squares[0] / squares[1], "share")
+    assert len(distance.figures) == 1
+
+
+def test_rows_without_an_agent_or_of_one_kind_alone_are_shown_too() -> None:
+    given = made()
+    bare = Rows(
+        **{name: column for name, column in given.columns().items() if name not in given.tags},
+        tags={name: column for name, column in given.tags.items() if name != "agent"},
+    )
+    assert [one.anchor for one in plan_sections(bare)] == ["plans", "distance-inside"]
+    only = given.where(given.measure == "prefix accuracy")
+    assert [one.anchor for one in plan_sections(only)] == ["plans"]
+    assert plan_sections(only)[0].tables[0].rows

@@ -1,0 +1,214 @@
+"""The tables and figures of the paper: same rows, known answers, every number with its counts, nothing disappears."""
+
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from goalscope.cli.changes import Changes
+from goalscope.cli.work import load_study, measure_run
+from goalscope.measures import measure_episodes
+from goalscope.report import build_ledger, write_report
+from goalscope.report.arms import Arms, arms_of
+from goalscope.report.definitions import KEY_POOLED, KEY_STEPWISE, definition_of
+from goalscope.report.ledger import Ledger
+from goalscope.report.parts import Section, Table
+from goalscope.report.tables_difficulty import FIGURE_12, difficulty_tables
+from goalscope.report.tables_fog import WASTE, fog_tables
+from goalscope.report.tables_goals import goal_tables
+from goalscope.rows import Rows
+from goalscope.runs import Store, content_hash, run
+
+Run = tuple[Path, Rows, Ledger, Arms]
+
+
+def made(folder: Path, name: str, **changes: Any) -> Run:
+    study = load_study(name, Changes(**changes))
+    run(study, folder)
+    with Store(folder, "w") as store:
+        rows = measure_episodes(store.episodes())
+        store.put_rows(rows, source="behaviour")
+    with Store(folder) as store:
+        ledger = build_ledger(rows, agents=[agent.name for agent in study.agents()])
+        return folder, rows, ledger, arms_of(store, ledger)
+
+
+@pytest.fixture(scope="module")
+def rooms(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("runs") / "rooms"
+    return made(folder, "key-door", count="25", agents="key-lured;optimal;wrong-goal(top-right);random")
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return made(tmp_path_factory.mktemp("runs") / "paths", "two-path", count="30", agents="key-lured;optimal")
+
+
+@pytest.fixture(scope="module")
+def fog(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("runs") / "fog"
+    return made(folder, "fog", count="2", agents="forgetful(0.3, 6);optimal;random")
+
+
+@pytest.fixture(scope="module")
+def grids(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("runs") / "grids"
+    changes = {"sizes": "7,9", "densities": "0,1", "count": "3", "trajectories": "3"}
+    return made(folder, "baseline", agents="epsilon-greedy(0.3);optimal", **changes)
+
+
+def cells(table: Table) -> dict[str, list[str]]:
+    return {row.label: [cell.value for cell in row.cells] for row in table.rows}
+
+
+def test_table_1_has_the_papers_rows_and_the_known_answers(rooms: Run) -> None:
+    _, rows, ledger, arms = rooms
+    (section,) = goal_tables(rows, ledger, arms)
+    (lured,) = section.tables
+    assert lured.caption == "key-lured" == arms.subjects[0]
+    shown = cells(lured)
+    assert list(shown) == [
+        "Success",
+        "Action accuracy",
+        "Accuracy to the key",
+        "Accuracy to the door",
+        "Accuracy to the goal",
+        "Key pickup",
+        "Key attraction bias",
+        "Errors towards the key",
+        "Trajectories",
+        "Grids",
+    ]
+    assert [heading.text for heading in lured.headings[1:]] == [
+        "KeyDoorEnv",
+        "KeyNoDoorEnv, with key",
+        "KeyNoDoorEnv, control without key",
+    ]
+    assert shown["Success"] == ["1.000"] * 3 and shown["Grids"] == ["25"] * 3
+    assert shown["Key attraction bias"] == ["–", "1.000", "undefined"]
+    assert shown["Errors towards the key"][2] == "0.000" and float(shown["Errors towards the key"][1]) > 0.2
+    assert shown["Accuracy to the key"] == ["1.000", "–", "–"] and shown["Key pickup"][:2] == ["1.000", "1.000"]
+    known = {table.caption: cells(table) for table in section.folds[0].tables}
+    assert known["optimal"]["Key attraction bias"] == ["–", "undefined", "undefined"]
+    assert known["wrong-goal(top-right)"]["Success"] == ["0.000"] * 3
+    assert float(known["wrong-goal(top-right)"]["Action accuracy"][1]) < 0.5
+
+
+def test_every_cell_carries_its_counts_and_method(rooms: Run, paths: Run, fog: Run, grids: Run) -> None:
+    sections: list[Section] = []
+    for (_, rows, ledger, arms), make in (
+        (rooms, goal_tables),
+        (paths, goal_tables),
+        (fog, fog_tables),
+        (grids, difficulty_tables),
+    ):
+        sections += make(rows, ledger, arms)
+    seen = 0
+    for section in sections:
+        for table in (*section.tables, *(table for fold in section.folds for table in fold.tables)):
+            for row in table.rows:
+                for cell in row.cells:
+                    plain = row.label in ("Trajectories", "Grids") or cell is row.cells[-1]
+                    if not plain and cell.value not in ("–",):
+                        seen += 1
+                        assert re.search(r"\d+ grids, n = \d+, ", cell.hint) or "no non-optimal action" in cell.hint
+                        assert cell.interval or cell.note or cell.value == "undefined"
+    assert seen > 150
+
+
+def test_the_control_is_compared_pair_by_pair_and_nothing_disappears(rooms: Run, paths: Run) -> None:
+    for (_, rows, ledger, arms), measures in ((rooms, 5), (paths, 7)):
+        (section,) = goal_tables(rows, ledger, arms)
+        (plain,) = section.plain
+        column = {
+            name: plain.headings.index(name) for name in ("measure", "first − second", "p (Holm)", "grids", "note")
+        }
+        assert len(plain.rows) == measures and f"all {measures} tests" in plain.caption
+        by = {row[0]: row for row in plain.rows}
+        undefined = by["Key attraction bias by grid"]
+        assert undefined[column["grids"]] == "0" and undefined[column["first − second"]] == "undefined"
+        assert "never rejected" in undefined[column["note"]]
+        success = by["Success"]
+        assert success[column["first − second"]] == "0.000" and "no variance between grids" in success[column["note"]]
+    lure = by["Key path taken"]
+    assert float(lure[column["first − second"]]) > 0.2 and lure[column["p (Holm)"]] < "0.05"
+
+
+def test_the_choice_of_path_stands_in_the_lower_half(paths: Run) -> None:
+    _, rows, ledger, arms = paths
+    (section,) = goal_tables(rows, ledger, arms)
+    lured, optimal = cells(section.tables[0]), cells(section.folds[0].tables[0])
+    assert lured["Key path taken"][0] == "1.000" and lured["Key pickup"][0] == "1.000"
+    low, high = (
+        section.folds[0].tables[0].rows[list(optimal).index("Key path taken")].cells[0].interval[1:-1].split(", ")
+    )
+    assert float(low) < 0.5 < float(high)
+    assert float(lured["Jaccard similarity of pairs"][0]) < 1 and lured["Jaccard similarity of pairs"][1] == "–"
+
+
+def test_the_pooled_bias_is_a_ratio_of_sums(rooms: Run) -> None:
+    _, rows, ledger, _ = rooms
+    mine = rows.select(measure=KEY_STEPWISE, agent="random", kind="key-no-door", control=False)
+    found = ledger.find("agent", KEY_POOLED, agent="random", kind="key-no-door", control=False)
+    assert found is not None and found.value == pytest.approx(mine.value.mean())
+    assert (found.n, found.clusters) == (len(mine), len(set(mine.grid_id)))
+
+
+def test_the_arms_under_fog(fog: Run) -> None:
+    _, rows, ledger, arms = fog
+    (section,) = fog_tables(rows, ledger, arms)
+    (table,) = section.tables
+    shown = cells(table)
+    assert list(shown) == ["forgetful(0.3, 6)", "optimal", "random"]
+    columns = [heading.text for heading in table.headings[1:]]
+    for name in ("Redundant backtracking", "Known dead ends", "Repeated bumps"):
+        values = {agent: float(shown[agent][columns.index(name)]) for agent in shown}
+        assert values["optimal"] == 0 < values["forgetful(0.3, 6)"] < values["random"]
+    assert (
+        len(section.plain[0].rows) == 2 * 4 and "forgetful(0.3, 6) against every other arm" in section.plain[0].caption
+    )
+    assert all(definition_of(name) for name in WASTE)
+
+
+def test_models_are_told_with_the_history_that_they_are_shown(fog: Run) -> None:
+    _, rows, ledger, _ = fog
+    arms = Arms(models=("random",), scripted=("forgetful(0.3, 6)", "optimal"), history={"random": "reasoning"})
+    (section,) = fog_tables(rows, ledger, arms)
+    assert section.tables[0].rows[0].label == "random (whole conversation with reasoning)"
+    assert arms.others == arms.scripted and arms.subjects == ("random",)
+
+
+def test_figures_4_and_12_hold_the_means_over_grids(grids: Run) -> None:
+    _, rows, ledger, arms = grids
+    four, twelve = difficulty_tables(rows, ledger, arms)
+    assert "Figure 4" in four.title and len(four.figures) == 2 and len(twelve.figures) == len(FIGURE_12)
+    tables = {table.caption: cells(table) for fold in twelve.folds for table in fold.tables}
+    shown = tables["Success (share) of epsilon-greedy(0.3)"]
+    assert list(shown) == ["7", "9"]
+    mine = rows.select(measure="success", agent="epsilon-greedy(0.3)", size=9, density=1.0)
+    by_grid = [mine.value[mine.grid_id == grid].mean() for grid in sorted(set(mine.grid_id.tolist()))]
+    assert float(shown["9"][1]) == pytest.approx(np.mean(by_grid), abs=5e-4) and len(by_grid) == 3
+    near = {table.caption: cells(table) for fold in four.folds for table in fold.tables}
+    by_size = near["Accuracy (share) of optimal by size and distance to the goal in steps"]
+    assert {value for line in by_size.values() for value in line} <= {"1.000", "–"}
+
+
+def test_the_same_run_measured_twice_gives_the_same_page(rooms: Run, fog: Run, tmp_path: Path) -> None:
+    pages = []
+    for name in ("one.html", "two.html"):
+        measure_run(fog[0])
+        with Store(fog[0]) as store:
+            pages.append((write_report(store, tmp_path / name).read_bytes(), content_hash(store)))
+    assert pages[0] == pages[1]
+    with Store(rooms[0]) as store:
+        rooms_page = write_report(store, tmp_path / "rooms.html").read_text(encoding="utf-8")
+    for text, title, absent in (
+        (unescape(pages[0][0].decode()), "Under fog", "Table 1"),
+        (unescape(rooms_page), "Table 1", "Under fog"),
+    ):
+        assert title in text and absent not in text
+        ids = re.findall(r' id="([^"]+)"', text)
+        assert len(ids) == len(set(ids))

@@ -1,0 +1,113 @@
+"""Simulated power against the closed form, a literal loop, and the tests themselves."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats as scipy_stats
+
+from goalscope.stats import (
+    Paired,
+    PairedDesign,
+    equivalence,
+    equivalence_power,
+    minimum_detectable_effect,
+    paired_difference,
+    power,
+    signed_rank,
+    simulate_power,
+    smallest_margin,
+)
+from goalscope.stats.simulate import _p_values, draw_differences
+
+NORMAL = Paired(grids=40, trajectories=5, mean=3.0, spread=1.0, between=0.3, within=1.0, share=False)
+SUCCESS = Paired(grids=60, trajectories=10, mean=0.7, spread=0.2, between=0.05, within=math.sqrt(0.17))
+
+
+@pytest.mark.parametrize("design", [NORMAL, SUCCESS])
+def test_simulation_and_closed_form_agree_where_differences_are_nearly_normal(design: Paired) -> None:
+    normal = design.closed_form()
+    assert normal is not None
+    found = simulate_power(design, seed=1, margin=smallest_margin(normal), repeats=800)
+    # The signed-rank test needs a little more than the t test; a chance of .8 is known to .028 here.
+    assert found.effect == pytest.approx(minimum_detectable_effect(normal), rel=0.1)
+    assert found.margin == pytest.approx(smallest_margin(normal), rel=0.1)
+    assert found.at_margin == pytest.approx(0.8, abs=0.06)
+
+
+def test_equivalence_power_agrees_with_literal_t_tests_and_inverts() -> None:
+    design = PairedDesign(grids=12, trajectories=4, between=0.1, within=0.3)
+    rng = np.random.default_rng(0)
+    drawn = rng.normal(0, design.deviation, (20_000, 12))
+    margin = smallest_margin(design, chance=0.8)
+    below = scipy_stats.ttest_1samp(drawn, margin, axis=1, alternative="less").pvalue
+    above = scipy_stats.ttest_1samp(drawn, -margin, axis=1, alternative="greater").pvalue
+    assert np.mean(np.maximum(below, above) <= 0.05) == pytest.approx(0.8, abs=0.012)
+    assert equivalence_power(design, margin) == pytest.approx(0.8, abs=1e-6)
+    powers = [equivalence_power(design, size) for size in (0.01, 0.1, 0.2, 0.4, 2.0)]
+    assert powers == sorted(powers) and powers[0] == 0 and powers[-1] == pytest.approx(1)
+
+
+def test_simulated_margin_is_what_equivalence_itself_shows() -> None:
+    found = simulate_power(SUCCESS, seed=3, margin=0.08, repeats=60)
+    studies, _ = draw_differences(SUCCESS, 0.0, seed=3, repeats=60)
+    shown = []
+    for study in studies:
+        compared = paired_difference(
+            np.clip(study, 0, 1), range(60), np.clip(-study, 0, 1), range(60), unit="share", bounds=(0, 1)
+        )
+        shown.append(equivalence(compared, 0.08).equivalent)
+    assert found.at_margin == pytest.approx(np.mean(shown))
+
+
+def test_fast_p_values_are_those_of_the_test() -> None:
+    rng = np.random.default_rng(4)
+    tied = np.round(rng.normal(0.05, 0.2, (30, 40)), 1)
+    literal = [signed_rank(study).p_value for study in tied]
+    assert _p_values(tied) == pytest.approx(literal, abs=0.02)
+    few = np.round(rng.normal(0.1, 0.2, (10, 8)), 1)
+    assert _p_values(few).tolist() == [signed_rank(study).p_value for study in few]
+    assert _p_values(np.zeros((2, 40))).tolist() == [1.0, 1.0]
+
+
+def test_drawn_shares_have_the_assumed_moments() -> None:
+    design = Paired(grids=400, trajectories=8, mean=0.75, spread=0.15, between=0.0, within=0.2)
+    differences, true = draw_differences(design, 0.1, seed=5, repeats=300)
+    assert true == pytest.approx(0.1, abs=0.005)
+    assert differences.mean() == pytest.approx(true, abs=0.002)
+    # Noise of two means of eight trajectories, whose deviation the independent decisions were chosen for.
+    null, _ = draw_differences(design, 0.0, seed=5, repeats=300)
+    assert null.std() == pytest.approx(math.sqrt(2 * 0.2**2 / 8), rel=0.05)
+
+
+def test_the_same_seed_gives_the_same_numbers() -> None:
+    assert simulate_power(SUCCESS, seed=1, repeats=50) == simulate_power(SUCCESS, seed=1, repeats=50)
+    assert simulate_power(SUCCESS, seed=1, repeats=50) != simulate_power(SUCCESS, seed=2, repeats=50)
+
+
+def test_no_variance_and_no_power_are_said() -> None:
+    perfect = Paired(grids=10, trajectories=10, mean=1.0, spread=0.0, between=0.0, within=0.0)
+    assert perfect.closed_form() is None
+    found = simulate_power(perfect, seed=0, repeats=50)
+    assert found.margin == pytest.approx(1 - 0.05 ** (1 / 10), abs=0.01)  # ten grids agree: the exact bound
+    hopeless = Paired(grids=4, trajectories=1, mean=0.5, spread=0.5, between=0.0, within=0.0)
+    assert "no difference between shares is seen" in simulate_power(hopeless, seed=0, repeats=50).note
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"grids": 1}, {"trajectories": 0}, {"mean": 1.2}, {"spread": 0.6}, {"between": -1}, {"within": math.nan}]
+)
+def test_impossible_designs_are_refused(wrong: dict[str, float]) -> None:
+    given = {"grids": 10, "trajectories": 5, "mean": 0.8, "spread": 0.1, "between": 0.1, "within": 0.1, **wrong}
+    with pytest.raises(ValueError, match=r"a design needs|the mean of shares"):
+        Paired(**given)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="needs 0 < level"):
+        simulate_power(SUCCESS, seed=0, chance=0.01)
+    with pytest.raises(ValueError, match="finite margin above 0"):
+        equivalence_power(PairedDesign(grids=5, trajectories=1, between=0.1, within=0.1), 0)
+
+
+def test_the_closed_form_power_is_that_of_a_paired_t_test() -> None:
+    normal = SUCCESS.closed_form()
+    assert normal is not None
+    assert power(normal, minimum_detectable_effect(normal)) == pytest.approx(0.8)

@@ -1,0 +1,280 @@
+"""Chat agents of task worlds: the eight prompts, the summary, what is sent, what is read, and that nothing leaks."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from literal_tasks import neighbours, observed, unobserved
+from task_run_agents import Parrot, task_study
+
+from goalscope.agents.models.base import Message
+from goalscope.agents.parse import FAILURES
+from goalscope.agents.prompts.tasks import PASSAGES, passage
+from goalscope.agents.task_agent import TaskObservation
+from goalscope.agents.task_build import build_task_agent
+from goalscope.agents.task_chat import STRATEGIES, TaskChatAgent
+from goalscope.rng import stream
+from goalscope.runs import Store, content_hash, run
+from goalscope.runs.taskworld import TaskWorld
+from goalscope.worlds import Action
+from goalscope.worlds.tasks import (
+    COOKING,
+    RULES,
+    Knowledge,
+    Memory,
+    TaskMap,
+    TaskNode,
+    cooking_map,
+    generate_task_map,
+    memory_from_log,
+    memory_text,
+)
+
+ARMS = [
+    (strategy, reasoned, memory) for strategy in STRATEGIES for reasoned in (False, True) for memory in (False, True)
+]
+HISTORIES = ("none", "actions", "conversation")
+
+
+def arm(strategy: str = "base", reasoned: bool = False, memory: bool = False, **more: Any) -> TaskChatAgent:
+    return TaskChatAgent(model=Parrot(), strategy=strategy, reasoned=reasoned, memory=memory, **more)
+
+
+def walk(task_map: TaskMap, seed: int) -> Iterator[tuple[Memory, list[tuple[int, int]], list[Action | None]]]:
+    """Walk at random with invalid turns; yields memory, cells and actions so far at every step."""
+    rng = stream(seed, "chat walk")
+    knowledge, memory = Knowledge(task_map), Memory()
+    memory.add(knowledge.report())
+    cells, actions = [task_map.start], list[Action | None]()
+    yield memory, cells, actions
+    while knowledge.ending is None:
+        action = None if rng.random() < 0.1 else Action(int(rng.integers(4)))
+        knowledge.move(action)
+        memory.add(knowledge.report(), action)
+        cells.append(knowledge.board.cell(knowledge.position))
+        actions.append(action)
+        yield memory, cells, actions
+
+
+def shown(memory: Memory, history: Any, answers: tuple[str, ...] = ()) -> TaskObservation:
+    return TaskObservation(memory=memory, step=len(memory.turns) - 1, history_as=history, answers=answers)
+
+
+def text_of(messages: tuple[Message, ...]) -> str:
+    return "\n".join(message.content for message in messages)
+
+
+def test_the_four_prompts_differ_in_one_sentence_and_the_arms_in_what_they_say() -> None:
+    base = arm().system
+    assert RULES in base and passage("direct") in base
+    for strategy in STRATEGIES[1:]:
+        system = arm(strategy).system
+        assert system.replace(f"{passage(strategy)}\n\n", "") == base != system
+    assert arm(reasoned=True).system == base.replace(passage("direct"), passage("reasoned"))
+    assert arm(memory=True).system.replace(f"{passage('summary')}\n\n", "") == base
+    agents = [arm(*parts) for parts in ARMS]
+    assert len({agent.system for agent in agents}) == len({agent.name for agent in agents}) == len(ARMS)
+    assert len({str(agent.describe()) for agent in agents}) == len(ARMS)
+    assert all("{{" not in agent.system and "\n\n\n" not in agent.system for agent in agents)
+    assert arm("balance", True, True).tags == {"prompt": "balance", "reasoned": True, "memory": True}
+    folder = files("goalscope.agents.prompts.tasks")
+    assert {f"{name}.txt" for name in PASSAGES} == {
+        entry.name for entry in folder.iterdir() if entry.name.endswith(".txt")
+    }
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_the_chat_is_the_episode_and_nothing_else(history: str) -> None:
+    agent, with_memory = arm(), arm(memory=True)
+    for memory, _, actions in walk(generate_task_map("high-small", seed=2), 1):
+        answers = tuple(f"answer {index}" for index in range(len(actions))) if history == "conversation" else ()
+        chat = agent.messages(shown(memory, history, answers))
+        assert chat[0] == Message(role="system", content=agent.system)
+        assert chat[-1].role == "user"
+        if history == "conversation":
+            assert [message.content for message in chat[2::2]] == list(answers)
+            log = [message.content for message in chat[1::2]]
+            assert len(log) == len(memory.turns)
+        elif history == "actions":
+            rebuilt = memory_from_log(f"{RULES}\n{chat[-1].content}\n")
+            assert vars(rebuilt) == vars(memory)
+        else:
+            assert len(chat) == 2 and chat[-1].content.count("OBSERVATION") == 1
+        more = with_memory.messages(shown(memory, history, answers))
+        assert more[1:-1] == chat[1:-1]
+        assert more[-1].content == f"{chat[-1].content}\n\nSUMMARY:\n{memory_text(memory)}"
+
+
+def test_the_summary_follows_from_the_text_log_alone() -> None:
+    agent = arm(memory=True)
+    for number, name in enumerate(COOKING):
+        for memory, _, _ in walk(cooking_map(name), number):
+            last = agent.messages(shown(memory, "actions"))[-1].content
+            log, _, summary = last.partition("\n\nSUMMARY:\n")
+            assert memory_text(memory_from_log(f"{RULES}\n{log}\n")) == summary
+
+
+def elsewhere(task_map: TaskMap, cells: list[tuple[int, int]]) -> TaskMap | None:
+    """Return a map that differs in all that a walk cannot know: budget, unknown cells, places of unseen nodes."""
+    known = observed(cells) | unobserved(frozenset(task_map.cells), cells)
+    beyond = max(x for x, _ in task_map.cells) + 2
+    hidden = [name for name, node in task_map.nodes.items() if node.cell not in observed(cells)]
+    open_ends = sorted(known - observed(cells), key=lambda cell: (-cell[0], cell))
+    if not open_ends:
+        return None
+    x, y = open_ends[0]
+    kept = sorted(known)
+    # A corridor of its own leads away from one open cell; every node that was not found stands somewhere along it.
+    corridor = [(step, y) for step in range(x + 1, beyond + len(hidden) + 1)]
+    if any(cell in observed(cells) or near in observed(cells) for cell in corridor for near in neighbours(cell)):
+        return None
+    places = dict(zip(hidden, reversed(corridor), strict=False))
+    nodes = {
+        name: TaskNode(cell=places.get(name, node.cell), options=node.options) for name, node in task_map.nodes.items()
+    }
+    extra = [cell for cell in corridor if cell not in kept]
+    return TaskMap(cells=[*kept, *extra], start=task_map.start, goal=task_map.goal, nodes=nodes, alpha=7)
+
+
+def test_no_prompt_depends_on_what_the_agent_cannot_know() -> None:
+    agents = [arm(*parts) for parts in ARMS]
+    compared = 0
+    for seed in range(4):
+        task_map = generate_task_map("medium-small", seed=seed)
+        for _, cells, actions in walk(task_map, seed):
+            if len(actions) > 25:
+                break
+            other = elsewhere(task_map, cells)
+            if other is None or len(actions) % 3:
+                continue
+            assert other.budget != task_map.budget
+            memories = []
+            for world in (task_map, other):
+                knowledge, memory = Knowledge(world), Memory()
+                memory.add(knowledge.report())
+                for action in actions:
+                    knowledge.move(action)
+                    memory.add(knowledge.report(), action)
+                memories.append(memory)
+            for agent in agents:
+                for history in HISTORIES:
+                    one, two = (text_of(agent.messages(shown(memory, history))) for memory in memories)
+                    assert one == two
+            compared += 1
+    assert compared > 15
+
+
+def test_a_prompt_names_known_cells_and_told_nodes_only() -> None:
+    agent = arm("balance", True, True)
+    for seed in range(3):
+        task_map = generate_task_map("medium-medium", seed=seed)
+        cells = frozenset(task_map.cells)
+        for memory, went, _ in walk(task_map, seed):
+            text = text_of(agent.messages(shown(memory, "actions"))[1:])
+            said = {(int(x), int(y)) for x, y in re.findall(r"\[(-?\d+), (-?\d+)\]", text)}
+            assert said <= observed(went) | {near for cell in went for near in neighbours(cell)}
+            beside = {near for cell in went for near in neighbours(cell)}
+            assert said & cells <= observed(went) | unobserved(cells, went) and said - cells <= beside
+            stood_on = {name for name, node in task_map.nodes.items() if node.cell in went}
+            told = set(stood_on)
+            for name in stood_on:
+                told |= set(task_map.children[name])
+                told |= {parent for option in task_map.nodes[name].options for parent in option}
+            assert set(re.findall(r'"([A-Z2-9]{4})"', text)) <= told
+
+
+def test_answers_become_directions_or_named_failures(tmp_path: Path) -> None:
+    answers = (
+        '{"action": "up"}',
+        'I go on.\n{"action":"Right"}',
+        '{"action": "north"}',
+        "up",
+        "",
+        '{"action": "up"} {"action": "down"}',
+    )
+    agent = replace(arm(reasoned=True), model=Parrot(answers=answers))
+    run(task_study(trajectories=1), tmp_path, agents=[agent])  # type: ignore[list-item]
+    with Store(tmp_path) as store:
+        steps = [step for episode in store.episodes() for step in episode.steps]
+        tags = {tuple(sorted(episode.tags.items())) for episode in store.episodes()}
+    read = {step.text: (step.action, step.failure) for step in steps}
+    assert read == {
+        answers[0]: (Action.UP, None),
+        answers[1]: (Action.RIGHT, None),
+        answers[2]: (None, "unknown action"),
+        answers[3]: (None, "no JSON"),
+        answers[4]: (None, "empty"),
+        answers[5]: (None, "two different actions"),
+    }
+    assert {failure for _, failure in read.values() if failure} <= set(FAILURES)
+    assert tags == {(("memory", False), ("prompt", "base"), ("reasoned", True))}
+
+
+@pytest.mark.parametrize("history", [*HISTORIES, "reasoning"])
+def test_batch_equals_single_and_runs_equal_each_other(history: Any, tmp_path: Path) -> None:
+    hashes = set()
+    for batch in (1, 4):
+        parrot = Parrot()
+        agent = replace(arm("exploration", memory=True, history=history), model=parrot)
+        run(task_study(), tmp_path / str(batch), agents=[agent], batch=batch)  # type: ignore[list-item]
+        with Store(tmp_path / str(batch)) as store:
+            hashes.add(content_hash(store))
+            episodes = list(store.episodes())
+        last = max(parrot.asked, key=len)
+        if history == "reasoning":
+            assert last[2].content.startswith("well\n\n{")
+        elif history == "conversation":
+            assert last[2].content.startswith("{")
+        else:
+            assert len(last) == 2
+        assert all(isinstance(episode.world, TaskWorld) for episode in episodes)
+    assert len(hashes) == 1
+
+
+def test_prompt_and_strategy_can_be_files_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text("{{rules}}\n\n{{strategy}}\n\nSay where: {{answer}}\n")
+    (tmp_path / "hasty.txt").write_text("Hurry.\n")
+    agent = arm(str(tmp_path / "hasty.txt"), template=str(tmp_path / "own.txt"))
+    assert agent.system == f"{RULES}\n\nHurry.\n\nSay where: {passage('direct')}"
+    assert agent.tags["prompt"] == "hasty" and agent.name == "parrot (hasty)"
+    (tmp_path / "odd.txt").write_text("{{rules}} {{budget}}")
+    (tmp_path / "bare.txt").write_text("{{rules}} Go.")
+    for given, words in (
+        ({"template": str(tmp_path / "odd.txt")}, "budget"),
+        ({"template": str(tmp_path / "bare.txt"), "strategy": "balance"}, "place for the strategy"),
+        ({"template": str(tmp_path / "bare.txt"), "memory": True}, "place for the summary"),
+        ({"template": str(tmp_path / "none.txt")}, "no such file"),
+        ({"strategy": "bold"}, "exploitation"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=words):
+            arm(**given)
+
+
+def test_a_study_builds_every_arm_and_refuses_what_it_does_not_know() -> None:
+    built = build_task_agent(
+        "task-chat", {"model": "theseus", "strategy": "balance", "memory": True, "history": "none"}
+    )
+    assert isinstance(built, TaskChatAgent)
+    assert (built.strategy, built.memory, built.history, built.name) == (
+        "balance",
+        True,
+        "none",
+        "theseus (balance, memory)",
+    )
+    conversation = build_task_agent("task-chat", {"model": "theseus", "name": "T"})
+    assert isinstance(conversation, TaskChatAgent) and (conversation.history, conversation.name) == (
+        "conversation",
+        "T",
+    )
+    for given, words in (
+        ({"model": "theseus", "task": "grid"}, "takes no task"),
+        ({"model": "theseus", "memory": 1}, "true or false"),
+        ({"model": "theseus", "mood": "good"}, "mood"),
+        ({}, "model"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            build_task_agent("task-chat", given)

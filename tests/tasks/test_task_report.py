@@ -1,0 +1,232 @@
+"""The report of a run in task worlds: tables, success against errors, divergences, and strips of pictures."""
+
+import math
+import re
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from literal_tasks import achieved, observed, pending, unobserved
+from task_run_agents import TaskDice, task_study
+
+from goalscope import studies
+from goalscope.agents.task_agent import play
+from goalscope.agents.task_scripted import RandomWalk
+from goalscope.cli.work import load_study, measure_run
+from goalscope.cli.work import report as report_run
+from goalscope.measures.exploration import score_episode
+from goalscope.measures.exploration.recorded import PROGRESS_SHARE
+from goalscope.measures.exploration.relation import divergences, log_relation
+from goalscope.report.task_pictures import depths, moment_picture, moments
+from goalscope.rng import stream
+from goalscope.rows import Row, Rows, Tag
+from goalscope.runs import Store, run
+from goalscope.worlds.tasks import cooking_map, generate_task_map
+
+TASK_STUDIES = ("demand", "explore-exploit", "harness", "semantic")
+
+
+def made(values: dict[str, dict[str, tuple[float, float]]], error: str = "exploration error") -> Rows:
+    """Return rows of success and error: agent -> map -> (success, error)."""
+    rows = []
+    for agent, maps in values.items():
+        for grid, (success, share) in maps.items():
+            for name, value in (("success", success), (error, share)):
+                rows.append(
+                    Row(
+                        measure=name,
+                        unit="share",
+                        value=value,
+                        grid_id=grid,
+                        episode_id=agent + grid,
+                        tags={"agent": agent},
+                    )
+                )
+    return Rows.from_rows(rows)
+
+
+def test_r_squared_is_the_squared_correlation_and_agents_without_logarithm_are_named() -> None:
+    rng = stream(5, "relation test")
+    values = {
+        f"agent {number}": {
+            f"map {grid}": (float(rng.random() < 1 - number / 9), float(rng.uniform(0.01, 0.1) * (number + 1)))
+            for grid in range(12)
+        }
+        for number in range(8)
+    }
+    values["perfect"] = {f"map {grid}": (1.0, 0.0) for grid in range(12)}
+    values["never asked"] = {f"map {grid}": (0.0, math.nan) for grid in range(12)}
+    rows = made(values)
+    found = log_relation(rows, "exploration error", list(values))
+    kept = [agent for agent in values if agent.startswith("agent")]
+    assert found.agents == tuple(kept)
+    assert found.left_out == {"perfect": "its error is exactly 0", "never asked": "no step called for it"}
+    x = [math.log10(np.mean([share for _, share in values[agent].values()])) for agent in kept]
+    y = [np.mean([success for success, _ in values[agent].values()]) for agent in kept]
+    assert found.r_squared.value == pytest.approx(np.corrcoef(x, y)[0, 1] ** 2)
+    assert (found.slope, found.intercept) == pytest.approx(tuple(np.polyfit(x, y, 1)))
+    assert found.r_squared.has_interval and found.r_squared.clusters == 12
+    assert log_relation(rows, "exploration error", list(values)) == found
+
+
+def test_the_relation_of_two_agents_is_undefined_and_says_so() -> None:
+    rows = made({name: {"a": (1.0, share), "b": (0.0, share)} for name, share in (("x", 0.1), ("y", 0.2))})
+    found = log_relation(rows, "exploration error", ["x", "y"])
+    assert math.isnan(found.slope) and math.isnan(found.r_squared.value) and "fewer than 3" in found.r_squared.note
+
+
+def test_divergence_is_zero_for_equal_curves_and_found_where_it_was_planted() -> None:
+    def curve(agent: str, grid: str, shares: list[float]) -> list[Row]:
+        def row(name: str, value: float, **more: float) -> Row:
+            tags: dict[str, Tag] = {"agent": agent, **more}
+            return Row(measure=name, unit="share", value=value, grid_id=grid, episode_id=agent + grid, tags=tags)
+
+        return [row("success", 1.0), *(row(PROGRESS_SHARE, s, progress=(i + 1) / 10) for i, s in enumerate(shares))]
+
+    rng = stream(6, "divergence test")
+    rows = []
+    for grid in map(str, range(20)):
+        base = rng.uniform(0.2, 0.4, size=10)
+        rows += curve("one", grid, base.tolist()) + curve("same", grid, base.tolist())
+        late = base + np.where(np.arange(10) >= 6, 0.3, 0.0) + rng.uniform(-0.05, 0.05, size=10)
+        rows += curve("late", grid, late.tolist())
+    found = {(entry.first, entry.second): entry for entry in divergences(Rows.from_rows(rows), ["one", "same", "late"])}
+    same, late_one = found["one", "same"], found["one", "late"]
+    assert (same.maps, same.apart, same.begins) == (20, 0.0, None)
+    assert late_one.begins == 7 and late_one.apart == pytest.approx(0.12, abs=0.02)
+    assert late_one.tenths[9].value == pytest.approx(-0.3, abs=0.03)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_moments_equal_the_literal_definitions(seed: int) -> None:
+    task_map = generate_task_map("medium-medium", seed=seed)
+    played = play(task_map, RandomWalk(), seed=seed)
+    score = score_episode(task_map, played.actions)
+    cells = [report.position for _, report in played.turns]
+    times = list(range(0, len(played.actions) + 1, 7))
+    found = moments(task_map, score, times)
+    assert [moment.step for moment in found] == times
+    for moment in found:
+        walk = cells[: moment.step + 1]
+        assert moment.walk == tuple(walk)
+        assert moment.observed == observed(walk)
+        assert moment.unobserved == unobserved(frozenset(task_map.cells), walk)
+        for name, node in task_map.nodes.items():
+            literal = "discovered" if node.cell in walk else "undiscovered"
+            literal = "pending" if name in pending(task_map, walk) else literal
+            assert moment.status[name] == ("achieved" if name in achieved(task_map, walk) else literal)
+        svg = moment_picture(task_map, score, moment, "what <is> shown")
+        root = ElementTree.fromstring(svg)
+        assert root.attrib["aria-label"] == "what <is> shown"
+        assert svg.count(">?</text>") == len(moment.unobserved)
+        assert svg.count("<title>") == len(task_map.nodes)
+
+
+def test_depth_is_one_more_than_that_of_the_deepest_prerequisite() -> None:
+    task_map = cooking_map("lentil-soup")
+    depth = depths(task_map)
+    for name, node in task_map.nodes.items():
+        parents = [parent for option in node.options for parent in option]
+        assert depth[name] == max((depth[parent] + 1 for parent in parents), default=0)
+    assert max(depth, key=depth.__getitem__) == task_map.goal
+
+
+def test_a_measured_run_becomes_a_page_with_all_its_parts(tmp_path: Path) -> None:
+    agents = [
+        {"kind": "task-greedy"},
+        {"kind": "task-explore-first"},
+        {"kind": "task-noisy-greedy", "epsilon": 0.2},
+        {"kind": "task-noisy-greedy", "epsilon": 0.5},
+        {"kind": "task-random-walk"},
+    ]
+    study = task_study(
+        name="<script>alert(1)</script>",
+        worlds=[{"kind": "task-map", "presets": ["low-small", "high-small", "low-medium", "high-medium"], "count": 2}],
+        agents=agents,
+        trajectories=1,
+        analysis={"pairs": [["noisy-greedy(0.2)", "noisy-greedy(0.5)"], ["greedy", "not run"]]},
+    )
+    run(study, tmp_path)
+    report_run(tmp_path, None, tmp_path / "ledger.json")
+    text = (tmp_path / "report.html").read_text()
+    anchors = re.findall(r'<section id="([^"]+)">', text)
+    assert anchors == [
+        "results",
+        "pairs",
+        "relation",
+        "demand",
+        "progress",
+        "examples",
+        "undefined",
+        "definitions",
+        "numbers",
+        "run",
+    ]
+    assert "<script>alert" not in text and "optimal policies" not in text
+    assert "noisy-greedy(0.5) against noisy-greedy(0.2): success:" in text
+    report_run(tmp_path, tmp_path / "again.html", None)
+    assert (tmp_path / "again.html").read_text() == text
+    with Store(tmp_path) as store:
+        rows = store.rows()
+    for name in dict.fromkeys(rows.measure.tolist()):
+        assert f"<td>{name}</td>" in text
+    assert "see where its rows were made" not in text
+
+
+def test_twins_are_compared_with_each_other_and_never_averaged(tmp_path: Path) -> None:
+    study = task_study(
+        worlds=[{"kind": "cooking", "starts": 2}], agents=[{"kind": "task-greedy"}, {"kind": "task-random-walk"}]
+    )
+    run(study, tmp_path)
+    report_run(tmp_path, None, None)
+    text = (tmp_path / "report.html").read_text()
+    assert "Success and errors – semantic names" in text and "Success and errors – symbolic names" in text
+    # Greedy reads no names: nothing differs between twins.
+    assert "greedy, semantic against greedy, symbolic: success: the same on each of 4 maps" in text
+
+
+def test_prompts_are_tabled_by_their_sentence(tmp_path: Path) -> None:
+    class Told(TaskDice):
+        @property
+        def tags(self) -> dict[str, str]:
+            return {"prompt": self.name}
+
+        def describe(self) -> dict[str, object]:
+            return {"kind": "task-chat", "name": self.name, "model": {"model": "dice"}}
+
+    agents = [Told(name=name) for name in ("exploration", "base")]
+    run(task_study(), tmp_path, agents=agents)  # type: ignore[arg-type]
+    report_run(tmp_path, None, None)
+    text = (tmp_path / "report.html").read_text()
+    table = text[text.index("dice by strategy sentence") :]
+    assert table.index(">base<") < table.index(">exploration<")
+
+
+@pytest.mark.parametrize("name", TASK_STUDIES)
+def test_the_shipped_studies_are_sound_and_declare_agents_that_they_have(name: str) -> None:
+    assert name in studies.names()
+    study = load_study(name)
+    names = {agent.name for agent in study.agents()} | {entry.build().name for entry in study.further_agents_}
+    assert study.of_tasks and study.further_agents_
+    for pair in study.analysis.pairs if study.analysis else ():
+        assert set(pair) <= names
+    sizes = {"demand": (160, 3), "explore-exploit": (27, 1), "harness": (27, 1), "semantic": (40, 1)}
+    assert (study.size().worlds, study.trajectories) == sizes[name]
+    if name == "explore-exploit":
+        prompts = {agent.tags["prompt"] for entry in study.further_agents_ if hasattr(agent := entry.build(), "tags")}
+        assert prompts == {"base", "exploration", "exploitation", "balance"}
+
+
+def test_more_noise_makes_more_error_on_the_main_maps(tmp_path: Path) -> None:
+    noisy = [{"kind": "task-noisy-greedy", "epsilon": epsilon} for epsilon in (0.0, 0.2, 0.5, 1.0)]
+    study = task_study(
+        agents=noisy,
+        worlds=[{"kind": "task-map", "presets": ["low-small", "medium-medium"], "count": 6}],
+    )
+    run(study, tmp_path)
+    rows = measure_run(tmp_path)
+    errors = rows.select(measure="exploration error")
+    means = [errors.select(agent=agent.name).value.mean() for agent in study.agents()]
+    assert means[0] == 0 and all(low < high for low, high in pairwise(means))
