@@ -293,7 +293,7 @@ def test_ten_thousand_hostile_outputs(tmp_path: Path) -> None:
     together = "".join(text for text in texts if len(text) < 10_000)
     for letter in "\x00\x1b\ufeff\u202e\u200f\ud800\u2028\x9b":
         assert letter in together, "the outputs hold all that they are said to hold"
-    assert sum(len(text) == MEGABYTE for text in texts) > 10
+    assert sum(len(text) == MEGABYTE for text in texts) > 3
     actions = {parse_action(text).action for text in texts}
     failures = {parse_action(text, truncated=True).failure for text in texts} | {parse_action("").failure}
     assert actions == {None, *Action} and failures == {None, *FAILURES}
