@@ -5,6 +5,7 @@ import io
 import json
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
@@ -230,13 +231,30 @@ class Speaker:
 
 
 class Page(HTMLParser):
+    """Every element of a page with the names of its attributes, and how often."""
+
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.found: set[tuple[str, str]] = set()
+        self.found: Counter[tuple[str, ...]] = Counter()
         self.feed(text)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.found |= {(tag, name) for name, _ in attributes} | {(tag, "")}
+        self.found[(tag, *(name for name, _ in attributes))] += 1
+
+
+def tamed(text: str) -> str:
+    """A harmless answer that is read as the hostile one is: the same action, or the same failure."""
+    parsed = parse_action(text)
+    return f'{{"action": "{parsed.action.name}"}}' if parsed.action is not None else TAME[str(parsed.failure)]
+
+
+TAME = {
+    "no JSON": "none",
+    "two different actions": '{"action": "UP"} {"action": "DOWN"}',
+    "unknown action": '{"action": "JUMP"}',
+    "empty": "",
+    "truncated": '{"action": ',
+}
 
 
 def report_of(directory: Path, said: Sequence[str]) -> tuple[str, str, int]:
@@ -267,7 +285,8 @@ def check_surfaces(texts: Sequence[str], folder: Path) -> None:
     said = [text for text in texts if len(text) < 10_000] + [text for text in texts if len(text) >= 10_000][:3]
     page, shown, steps = report_of(folder / "hostile", said)
     assert steps >= len(said), "every output was said"
-    harmless, _, _ = report_of(folder / "harmless", ['{"action": "UP"}', "no JSON"])
+    # The same episodes, move by move, said harmlessly: whatever the page shows of them, it shows in the same elements.
+    harmless, _, _ = report_of(folder / "harmless", [tamed(text) for text in said])
     assert Page(page).found == Page(harmless).found, "hostile text adds neither an element nor an attribute"
     for text in (page, shown):
         hidden = {letter for letter in text if unicodedata.category(letter) in ("Cc", "Cf", "Cs")} - {"\n", "\t"}
