@@ -2,29 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from goalscope.agents.agent import Agent
-from goalscope.agents.chat import ChatAgent
 from goalscope.agents.model_agent import ModelAgent
-from goalscope.agents.models.base import Message
 from goalscope.agents.models.http import HttpModel
 from goalscope.agents.models.http_settings import Prices
-from goalscope.agents.models.http_tokens import Dialect
-from goalscope.agents.models.places import PACKAGED
-from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.cli.changes import Changes
 from goalscope.cli.console import say, table
-from goalscope.cli.prompts import Prompts, episode_prompts
-from goalscope.cli.task_prompts import task_prompts
+from goalscope.cli.counting import counter, prompts_of
+from goalscope.cli.reach import beyond_reach
 from goalscope.cli.work import load_study
 from goalscope.report.parts import counted
 from goalscope.runs import Study
 from goalscope.runs.record import World
-from goalscope.runs.taskworld import TaskWorld
 
-_CHARACTERS = 4  # a token, where no tokenizer is at hand
 _MOST_WORLDS = 200
 _WIDTH = 24  # rows of a table stay on a line
 
@@ -114,6 +106,8 @@ def plan(name: str, output_tokens: int | None = None, changes: Changes | None = 
             )
         elif cost.tokens is not None:
             say(f"{cost.name}: no prices in the study, so no USD")
+    for line in beyond_reach(study):
+        say(line, error=True)
 
 
 def _cost(
@@ -124,11 +118,11 @@ def _cost(
     if not isinstance(agent, ModelAgent):
         return basic
     calls = steps * (1 + study.failure.retries)
-    count, how = _counter(agent, given)
+    count, how = counter(agent, given)
     output = agent.sampling.max_tokens
     stride = -(-len(worlds) // _MOST_WORLDS)
     sampled = worlds[::stride]
-    found = [_prompts(study, agent, world, horizon, count) for world, horizon in sampled]
+    found = [prompts_of(study, agent, world, horizon, count) for world, horizon in sampled]
     asked = sum(horizon for _, horizon in sampled)
     reasoned = sum(prompts.reasoned for prompts in found) / asked  # earlier answers with reasoning in a prompt
     plain = sum(prompts.total for prompts in found) / asked
@@ -164,48 +158,6 @@ def _cost(
         else prices.usd(expected_prompts, expected * calls),
         prices=prices,
     )
-
-
-def _prompts(study: Study, agent: ModelAgent[Any], world: World, horizon: int, count: Any) -> Prompts:
-    if isinstance(agent, TaskChatAgent) and isinstance(world, TaskWorld):
-        return task_prompts(study, agent, world, horizon, count)
-    if not isinstance(agent, ChatAgent):
-        raise TypeError(f"an agent with a model must be a chat agent for its prompts to be counted, got {agent.name!r}")
-    return episode_prompts(study, agent, world, horizon, count)
-
-
-def _counter(agent: ModelAgent[Any], given: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return what counts the tokens of a chat, and how it does."""
-
-    def characters(messages: tuple[Message, ...]) -> int:
-        return -(-sum(len(message.content) for message in messages) // _CHARACTERS)
-
-    rough = f"as characters / {_CHARACTERS}, without the chat template"
-    dialect = agent.model.dialect if isinstance(agent.model, HttpModel) else _dialect(given)
-    if dialect is None:
-        return characters, f"{rough}: the tokenizer is not known"
-    if dialect.on_hub:
-        return characters, f"{rough}: the tokenizer would come from the hub"
-
-    def exact(messages: tuple[Message, ...]) -> int:
-        return len(dialect.encode(dialect.render(messages, agent.sampling)))
-
-    try:
-        dialect.render((Message(role="user", content="."),), agent.sampling)
-    except (ImportError, OSError, ValueError) as error:
-        return characters, f"{rough}: the tokenizer cannot be read ({error})"
-    return exact, "by the model's own tokenizer and chat template"
-
-
-def _dialect(given: Mapping[str, Any]) -> Dialect | None:
-    """Return how a local model writes chats, None where it is on the hub or its server alone knows."""
-    if "server" in given:
-        return None
-    source = str(given["model"])
-    if source not in PACKAGED and not Path(source).expanduser().is_dir():
-        return None
-    known = {key: given[key] for key in ("reasoning", "today", "template_options") if key in given}
-    return Dialect(source, **known)
 
 
 def _number(value: float | None, form: str) -> str:

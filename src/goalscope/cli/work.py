@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from goalscope.cli.changes import Changes
 from goalscope.cli.console import duration, progress, say, table
+from goalscope.cli.reach import beyond_reach
 from goalscope.report.definitions import HEADLINE, title_of
 from goalscope.report.figures import short
 from goalscope.report.parts import counted, interval, number
@@ -59,6 +60,8 @@ def run(name: str, out: Path, workers: int = 1, changes: Changes | None = None) 
         f"{study.name}: {counted(size.agents, 'agent')} on {counted(size.worlds, 'world')}, "
         f"{counted(size.episodes, 'episode')}, at most {counted(size.steps, 'step')}"
     )
+    for line in beyond_reach(study):
+        say(line, error=True)
     arguments = {
         "command": "run",
         "passed": {"study": Path(name).name, "workers": workers, **(changes.given() if changes else {})},

@@ -1,0 +1,72 @@
+"""How many tokens a prompt has: counted by the model's own tokenizer where it is at hand, else by letters."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from goalscope.agents.chat import ChatAgent
+from goalscope.agents.model_agent import ModelAgent
+from goalscope.agents.models.base import Message
+from goalscope.agents.models.http import HttpModel
+from goalscope.agents.models.http_tokens import Dialect
+from goalscope.agents.models.places import PACKAGED
+from goalscope.agents.task_chat import TaskChatAgent
+from goalscope.cli.prompts import Counter, Prompts, episode_prompts
+from goalscope.cli.task_prompts import task_prompts
+from goalscope.runs import Study
+from goalscope.runs.record import World
+from goalscope.runs.taskworld import TaskWorld
+
+_CHARACTERS = 4  # a token, where no tokenizer is at hand
+
+
+def prompts_of(study: Study, agent: ModelAgent[Any], world: World, horizon: int, count: Counter) -> Prompts:
+    """Return how long the prompts of an episode become that lasts to its horizon.
+
+    Raises:
+        ValueError: the agent's template has no place for what the world shows.
+    """
+    if isinstance(agent, TaskChatAgent) and isinstance(world, TaskWorld):
+        return task_prompts(study, agent, world, horizon, count)
+    if not isinstance(agent, ChatAgent):
+        raise TypeError(f"an agent with a model must be a chat agent for its prompts to be counted, got {agent.name!r}")
+    return episode_prompts(study, agent, world, horizon, count)
+
+
+def counter(agent: ModelAgent[Any], given: Mapping[str, Any]) -> tuple[Counter, str]:
+    """Return what counts the tokens of a chat, and how it does, in words.
+
+    Args:
+        agent: an agent with a model.
+        given: its parameters as the study gives them.
+    """
+
+    def characters(messages: tuple[Message, ...]) -> int:
+        return -(-sum(len(message.content) for message in messages) // _CHARACTERS)
+
+    rough = f"as characters / {_CHARACTERS}, without the chat template"
+    dialect = agent.model.dialect if isinstance(agent.model, HttpModel) else _dialect(given)
+    if dialect is None:
+        return characters, f"{rough}: the tokenizer is not known"
+    if dialect.on_hub:
+        return characters, f"{rough}: the tokenizer would come from the hub"
+
+    def exact(messages: tuple[Message, ...]) -> int:
+        return len(dialect.encode(dialect.render(messages, agent.sampling)))
+
+    try:
+        dialect.render((Message(role="user", content="."),), agent.sampling)
+    except (ImportError, OSError, ValueError) as error:
+        return characters, f"{rough}: the tokenizer cannot be read ({error})"
+    return exact, "by the model's own tokenizer and chat template"
+
+
+def _dialect(given: Mapping[str, Any]) -> Dialect | None:
+    """Return how a local model writes chats, None where it is on the hub or its server alone knows."""
+    if "server" in given:
+        return None
+    source = str(given["model"])
+    if source not in PACKAGED and not Path(source).expanduser().is_dir():
+        return None
+    known = {key: given[key] for key in ("reasoning", "today", "template_options") if key in given}
+    return Dialect(source, **known)
