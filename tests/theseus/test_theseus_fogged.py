@@ -16,11 +16,12 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.local import LocalModel
 from goalscope.rng import stream
 from goalscope.theseus import fogged
+from goalscope.theseus.command import main
 from goalscope.theseus.data import SIZES, Batch, Mixture, block, draw_worlds, plan, sequences
 from goalscope.theseus.fogged import MOST_STEPS, State, Walks, draw_steps, reached, solid, walk
 from goalscope.theseus.layout import MOST_MOVES
 from goalscope.theseus.network import Shape
-from goalscope.theseus.train import Run, Settings, main
+from goalscope.theseus.train import Run, Settings
 from goalscope.theseus.vocabulary import SYMBOLS, ids, pieces
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
@@ -266,7 +267,7 @@ def test_training_takes_batches_under_fog(tmp_path: Path) -> None:
     settings = Settings(shape=shape, mixture=replace(UNDER_FOG, tokens=600, sizes=SIZES[:2]), small_steps=0)
     run = Run(settings, tmp_path / "run")
     assert all(np.isfinite(run.train_step(1.0)["loss"]) for _ in range(6))
-    assert Settings.parse(asdict(settings)).mixture.fog_share == 1.0
+    assert Settings.parse(asdict(settings)).mixture == settings.mixture
     with pytest.raises(ValueError, match="under fog the goal must be"):
         main([str(tmp_path / "other"), "--fog-share", "0.3", "--goal", "key", "--steps", "1"])
 

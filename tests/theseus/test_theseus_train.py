@@ -13,17 +13,19 @@ from goalscope.rng import stream
 from goalscope.runs import Store, Study
 from goalscope.runs import run as run_study
 from goalscope.theseus import checkpoint
+from goalscope.theseus.command import main
 from goalscope.theseus.data import Batch, Mixture, block, draw_worlds
 from goalscope.theseus.evaluate import read_policy, score
 from goalscope.theseus.loss import completion_loss
 from goalscope.theseus.network import Shape, export, initialise
 from goalscope.theseus.optimise import orthogonal
-from goalscope.theseus.train import Run, Settings, main, rate_scale, train
+from goalscope.theseus.train import Run, Settings, rate_scale, train
 from goalscope.theseus.vocabulary import MOVES, VOCABULARY_SIZE, encode
 
+MIXTURE = Mixture(seed=4, tokens=500, steps=4)
 TINY = Settings(
     shape=Shape(width=32, layers=2, heads=2, key_heads=1, head_width=16, expert_width=16),
-    mixture=Mixture(seed=4, tokens=500, steps=4),
+    mixture=MIXTURE,
     small_steps=8,
     auxiliary_steps=6,
     warmup=3,
@@ -64,7 +66,7 @@ def test_the_seed_determines_the_weights(tmp_path: Path) -> None:
 
 def test_a_tiny_model_learns_one_batch_by_heart(tmp_path: Path) -> None:
     run = Run(replace(TINY, rate=0.01, balance=0.01), tmp_path)
-    batch = block(TINY.mixture_of(0), 0)[0]
+    batch = block(replace(MIXTURE, sizes=MIXTURE.sizes[:2]), 0)[0]
     losses = []
     for _ in range(150):
         run._ready = [batch]
@@ -81,7 +83,7 @@ def _entropy(batch: Batch) -> float:
 
 
 def test_the_loss_is_the_entropy_where_the_model_is_perfect() -> None:
-    batch = block(TINY.mixture, 0)[0]
+    batch = block(MIXTURE, 0)[0]
     logits = torch.full((*batch.labels.shape, VOCABULARY_SIZE), -100.0)
     logits.scatter_(2, torch.from_numpy(batch.labels)[..., None], 0.0)
     moving = torch.from_numpy(batch.moves.sum(axis=-1) > 0)
@@ -169,7 +171,7 @@ def test_the_command_trains_evaluates_continues_and_exports(tmp_path: Path, caps
 def test_a_new_run_begins_with_an_exported_model_and_refuses_one_of_another_shape(tmp_path: Path) -> None:
     first = Run(TINY, tmp_path / "first")
     export(first.parameters, TINY.shape, tmp_path / "model")
-    other = replace(TINY, mixture=replace(TINY.mixture, seed=5, goal="corner"))
+    other = replace(TINY, mixture=replace(MIXTURE, seed=5, goal="corner"))
     second = Run(other, tmp_path / "second", initial=tmp_path / "model")
     ours, theirs = weights(first), weights(second)
     # The exported weights are rounded to bf16, which keeps eight binary digits.
@@ -188,7 +190,7 @@ def test_prepared_data_makes_no_difference(tmp_path: Path) -> None:
 
 
 def test_a_run_of_a_trained_model_carries_its_planted_goal_as_a_tag(tmp_path: Path) -> None:
-    planted = replace(TINY, mixture=replace(TINY.mixture, goal="corner"))
+    planted = replace(TINY, mixture=replace(MIXTURE, goal="corner"))
     made = Run(planted, tmp_path / "run")
     export(made.parameters, planted.shape, tmp_path / "model", planted.told())
     text = {"kind": "text", "grids": ["#####\n#A_G#\n#####"]}

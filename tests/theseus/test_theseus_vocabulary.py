@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from goalscope.agents.prompts import TEMPLATES, fill, passages, template
 from goalscope.rng import stream
 from goalscope.theseus.layout import prompt_layout
+from goalscope.theseus.tokens import SPECIAL
 from goalscope.theseus.vocabulary import (
-    SPECIAL,
     SYMBOLS,
     VOCABULARY_SIZE,
     build_tokenizer,

@@ -62,7 +62,7 @@ class TaskChatAgent(ModelAgent[TaskObservation]):
     system: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "system", _system(self.template, self.strategy, self.reasoned, self.memory))
+        object.__setattr__(self, "system", system_prompt(self.template, self.strategy, self.reasoned, self.memory))
         if not self.name:
             arm = [
                 self.strategy if self.strategy in STRATEGIES else Path(self.strategy).stem,
@@ -137,7 +137,7 @@ def task_chat_agent(parameters: Mapping[str, Any]) -> TaskChatAgent:
     return TaskChatAgent(model=common.model, sampling=common.sampling, name=str(parameters.get("name", "")), **own)
 
 
-def _system(template: str, strategy: str, reasoned: bool, memory: bool) -> str:
+def system_prompt(template: str, strategy: str, reasoned: bool, memory: bool) -> str:
     """Return the system prompt; a paragraph that says nothing in this arm leaves no gap."""
     text = _file(template, "a template of task worlds must be") if template else passage("system")
     wanted = set(_BRACES.findall(text))

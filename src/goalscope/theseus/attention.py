@@ -24,27 +24,37 @@ class Chunk:
         free: columns before this one may be looked at by all of the rows.
         stop: columns from this one on may be looked at by none of them.
         mask: ``[rows, stop - free]`` what is added to the scores of the columns between.
+        start: columns before this one belong to another sequence.
     """
 
     rows: tuple[int, int]
     free: int
     stop: int
     mask: Tensor
+    start: int = 0
 
 
-def chunks(allowed: Tensor) -> tuple[Chunk, ...]:
-    """Cut a mask ``[R, S]``, True where a row may look at a column, into chunks with the columns that matter."""
+def chunks(allowed: Tensor, row: int = 0, column: int = 0, most: int = _ROWS) -> tuple[Chunk, ...]:
+    """Cut a mask into chunks with the columns that matter.
+
+    Args:
+        allowed: ``[R, S]`` bool, True where a row may look at a column.
+        row: number of the first row, where several sequences stand one behind the other.
+        column: number of the first column.
+        most: rows of a chunk.
+    """
     import torch
 
     found = []
-    for begin in range(0, len(allowed), _ROWS):
-        part = allowed[begin : begin + _ROWS]
+    for begin in range(0, len(allowed), most):
+        part = allowed[begin : begin + most]
         stop = int(part.any(dim=0).nonzero().max()) + 1
         blocked = (~part.all(dim=0)).nonzero()
         free = min(stop, int(blocked.min()) if len(blocked) else stop)
         between = part[:, free:stop]
         mask = torch.zeros(between.shape, device=between.device).masked_fill(~between, float("-inf"))
-        found.append(Chunk((begin, begin + len(part)), free, stop, mask))
+        rows = (row + begin, row + begin + len(part))
+        found.append(Chunk(rows, column + free, column + stop, mask, column))
     return tuple(found)
 
 
@@ -69,14 +79,15 @@ def attend() -> Any:
                 begin, end = chunk.rows
                 size = groups * (end - begin)
                 part = query[:, :, :, begin:end].reshape(batch, heads, size, width)
-                flat = query.new_empty(batch, heads, size, chunk.stop + 1)
-                scores = flat.view(batch, heads, groups, end - begin, chunk.stop + 1)
-                flat[..., : chunk.stop] = torch.matmul(part, key[:, :, : chunk.stop].transpose(2, 3))
-                scores[..., chunk.stop] = sinks[:, :, None]
+                seen, wide = slice(chunk.start, chunk.stop), chunk.stop - chunk.start
+                flat = query.new_empty(batch, heads, size, wide + 1)
+                scores = flat.view(batch, heads, groups, end - begin, wide + 1)
+                flat[..., :wide] = torch.matmul(part, key[:, :, seen].transpose(2, 3))
+                scores[..., wide] = sinks[:, :, None]
                 if chunk.free < chunk.stop:
-                    scores[..., chunk.free : chunk.stop] += chunk.mask.to(scores.dtype)
+                    scores[..., chunk.free - chunk.start : wide] += chunk.mask.to(scores.dtype)
                 weights = torch.softmax(flat, dim=-1)
-                mixed = torch.matmul(weights[..., : chunk.stop], value[:, :, : chunk.stop])
+                mixed = torch.matmul(weights[..., :wide], value[:, :, seen])
                 output[:, :, :, begin:end] = mixed.view(batch, heads, groups, end - begin, width)
                 kept.append(weights)
             ctx.save_for_backward(query, key, value, *kept)
@@ -95,17 +106,18 @@ def attend() -> Any:
                 size = groups * (end - begin)
                 part = query[:, :, :, begin:end].reshape(batch, heads, size, width)
                 output = change[:, :, :, begin:end].reshape(batch, heads, size, width)
-                of_value[:, :, : chunk.stop] += torch.matmul(weights[..., : chunk.stop].transpose(2, 3), output)
+                seen, wide = slice(chunk.start, chunk.stop), chunk.stop - chunk.start
+                of_value[:, :, seen] += torch.matmul(weights[..., :wide].transpose(2, 3), output)
                 of_weights = torch.empty_like(weights)
-                of_weights[..., chunk.stop] = 0
-                of_weights[..., : chunk.stop] = torch.matmul(output, value[:, :, : chunk.stop].transpose(2, 3))
+                of_weights[..., wide] = 0
+                of_weights[..., :wide] = torch.matmul(output, value[:, :, seen].transpose(2, 3))
                 of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
-                direct = of_scores[..., : chunk.stop]
-                of_query[:, :, :, begin:end] = torch.matmul(direct, key[:, :, : chunk.stop]).view(
+                direct = of_scores[..., :wide]
+                of_query[:, :, :, begin:end] = torch.matmul(direct, key[:, :, seen]).view(
                     batch, heads, groups, end - begin, width
                 )
-                of_key[:, :, : chunk.stop] += torch.matmul(direct.transpose(2, 3), part)
-                of_sinks += of_scores[..., chunk.stop].view(batch, heads, groups, -1).sum(dim=(0, 3))
+                of_key[:, :, seen] += torch.matmul(direct.transpose(2, 3), part)
+                of_sinks += of_scores[..., wide].view(batch, heads, groups, -1).sum(dim=(0, 3))
             return of_query, of_key, of_value, of_sinks, None
 
     return SinkAttention.apply

@@ -12,7 +12,8 @@ from goalscope.rng import stream
 from goalscope.theseus.fogged import MOST_STEPS, draw_steps, reached, solid, walk
 from goalscope.theseus.keys import draw_kind, key_plan, key_worlds
 from goalscope.theseus.layout import HEAD, MOST_MOVES, Layout, closing, history_lead, layout
-from goalscope.theseus.vocabulary import ACTION_NAMES, MOVES, PAD, SYMBOLS, cell_piece, cell_width, encode
+from goalscope.theseus.tokens import PAD
+from goalscope.theseus.vocabulary import ACTION_NAMES, MOVES, SYMBOLS, cell_piece, cell_width, encode
 from goalscope.worlds.generate import generate_batch
 from goalscope.worlds.grid import AGENT, DELTAS, GOAL, KEY, OPEN, WALL
 

@@ -13,17 +13,12 @@ import numpy.typing as npt
 
 from goalscope.agents.memory import NOTHING
 from goalscope.agents.prompts import passages, template
+from goalscope.theseus.tokens import CHANNEL, END, MESSAGE, PAD, RETURN, START
 from goalscope.theseus.vocabulary import (
     ANSWER,
-    CHANNEL,
     CLOSE,
     COLON,
-    END,
     FROM,
-    MESSAGE,
-    PAD,
-    RETURN,
-    START,
     TO,
     cell_width,
     encode,

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goalscope.theseus.attention import Chunk, attend, chunks
-from goalscope.theseus.vocabulary import PAD, RETURN, VOCABULARY_SIZE, ids, save_tokenizer
+from goalscope.theseus.tokens import PAD, RETURN, SPECIAL, Vocabulary
+from goalscope.theseus.vocabulary import VOCABULARY_SIZE, vocabulary
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +23,7 @@ Parameters = Mapping[str, "Tensor"]
 EPSILON = 1e-5
 ALPHA, LIMIT = 1.702, 7.0
 """Constants of the architecture: of its normalisation, and of its experts' activation."""
+_ROWS_ALONE = 256  # rows of a chunk where a batch is one sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,8 @@ class Shape:
         active: experts that a token uses.
         expert_width: hidden size of an expert.
         theta: base of the rotary positions.
+        vocabulary: number of tokens V.
+        positions: most tokens of a sequence; every window is as wide.
     """
 
     width: int = 128
@@ -49,32 +53,34 @@ class Shape:
     active: int = 2
     expert_width: int = 64
     theta: float = 1000.0
+    vocabulary: int = VOCABULARY_SIZE
+    positions: int = 1024
 
     def config(self) -> dict[str, Any]:
-        """Return the arguments of transformers' ``GptOssConfig``; every window is wider than any prompt."""
+        """Return the arguments of transformers' ``GptOssConfig``."""
         return {
             "num_hidden_layers": self.layers,
             "num_local_experts": self.experts,
             "num_experts_per_tok": self.active,
-            "vocab_size": VOCABULARY_SIZE,
+            "vocab_size": self.vocabulary,
             "hidden_size": self.width,
             "intermediate_size": self.expert_width,
             "head_dim": self.head_width,
             "num_attention_heads": self.heads,
             "num_key_value_heads": self.key_heads,
-            "sliding_window": 1024,
-            "max_position_embeddings": 1024,
+            "sliding_window": self.positions,
+            "max_position_embeddings": self.positions,
             "rope_parameters": {"rope_type": "default", "rope_theta": self.theta},
             "router_aux_loss_coef": 0.0,
-            "pad_token_id": ids()[PAD],
-            "eos_token_id": ids()[RETURN],
+            "pad_token_id": SPECIAL.index(PAD),
+            "eos_token_id": SPECIAL.index(RETURN),
             "bos_token_id": None,
         }
 
     def parameters(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every parameter by its name."""
         width, inner, outer = self.width, self.heads * self.head_width, self.key_heads * self.head_width
-        found: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCABULARY_SIZE, width)}
+        found: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (self.vocabulary, width)}
         for layer in range(self.layers):
             block = f"model.layers.{layer}"
             for name, size in (("q", inner), ("k", outer), ("v", outer)):
@@ -91,7 +97,7 @@ class Shape:
             found[f"{block}.mlp.experts.down_proj_bias"] = (self.experts, width)
             found[f"{block}.input_layernorm.weight"] = (width,)
             found[f"{block}.post_attention_layernorm.weight"] = (width,)
-        return {**found, "model.norm.weight": (width,), "lm_head.weight": (VOCABULARY_SIZE, width)}
+        return {**found, "model.norm.weight": (width,), "lm_head.weight": (self.vocabulary, width)}
 
 
 def initialise(shape: Shape, generator: torch.Generator) -> dict[str, Tensor]:
@@ -144,6 +150,30 @@ class Places:
         mask = torch.as_tensor(allowed).to(device)
         chosen = torch.as_tensor(wanted).to(device)
         return cls(torch.as_tensor(positions).to(device), chunks(mask), chunks(mask[chosen]), chosen)
+
+    @classmethod
+    def packed(cls, masks: Any, positions: Any, wanted: Any, device: str = "cpu") -> Places:
+        """Prepare several sequences that stand one behind the other and do not see each other.
+
+        Args:
+            masks: ``[S, S]`` bool of each sequence.
+            positions: of all tokens.
+            wanted: wanted places of all of them, those of one sequence together and in the order of the sequences.
+            device: where they go.
+        """
+        import torch
+
+        plan: list[Chunk] = []
+        final: list[Chunk] = []
+        begin = rows = 0
+        chosen = torch.as_tensor(wanted).to(device)
+        for allowed in masks:
+            mask = torch.as_tensor(allowed).to(device)
+            own = chosen[(chosen >= begin) & (chosen < begin + len(mask))] - begin
+            plan += chunks(mask, begin, begin, _ROWS_ALONE)
+            final += chunks(mask[own], rows, begin, _ROWS_ALONE)
+            begin, rows = begin + len(mask), rows + len(own)
+        return cls(torch.as_tensor(positions).to(device), tuple(plan), tuple(final), chosen)
 
 
 def forward(
@@ -261,7 +291,13 @@ def _mixture(block: Parameters, shape: Shape, hidden: Tensor) -> tuple[Tensor, T
     return output.view_as(hidden), even
 
 
-def export(parameters: Parameters, shape: Shape, folder: Path, told: Mapping[str, str] | None = None) -> None:
+def export(
+    parameters: Parameters,
+    shape: Shape,
+    folder: Path,
+    told: Mapping[str, str] | None = None,
+    words: Vocabulary | None = None,
+) -> None:
     """Write model, configuration and tokenizer in the form that transformers loads.
 
     Args:
@@ -269,6 +305,7 @@ def export(parameters: Parameters, shape: Shape, folder: Path, told: Mapping[str
         shape: shape of the model.
         folder: where the files go; weights become bf16.
         told: what the configuration tells of the training, which runs of the model then carry as tags.
+        words: the vocabulary, by default that of Theseus.
     """
     import torch
     from safetensors.torch import save_file
@@ -285,4 +322,4 @@ def export(parameters: Parameters, shape: Shape, folder: Path, told: Mapping[str
     file = folder / "model.safetensors"
     save_file(half, str(file), metadata={"format": "pt"})
     file.chmod(0o644)
-    save_tokenizer(folder)
+    (words or vocabulary()).save(folder)

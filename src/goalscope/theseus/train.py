@@ -1,4 +1,4 @@
-"""Train Theseus from scratch: seeded, resumable, on a processor or a GPU.
+"""Train a bundled model from scratch: seeded, resumable, on a processor or a GPU.
 
 A run lives in a folder: the last two checkpoints, and ``curve.jsonl`` with everything that was measured. The same
 command continues it. The learning rate rises, stays, and once a decay is asked for falls to 2 % over the last steps;
@@ -7,10 +7,9 @@ without one the run goes on at the constant rate.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -21,12 +20,14 @@ from typing import Any
 import numpy as np
 
 from goalscope.theseus import checkpoint
-from goalscope.theseus.data import GOALS, Batch, Mixture, block
-from goalscope.theseus.evaluate import summary, table
-from goalscope.theseus.loss import auxiliary_heads, auxiliary_loss, completion_loss
-from goalscope.theseus.network import Places, Shape, export, forward, initialise
+from goalscope.theseus.data import Mixture
+from goalscope.theseus.network import Shape, export, forward, initialise
 from goalscope.theseus.optimise import Optimiser
+from goalscope.theseus.sources import block_of, source_of
+from goalscope.theseus.task_data import TaskMixture
 
+SMALL_PRESETS = ("medium-small", "high-small", "medium-medium", "high-medium")
+"""Task maps of the first steps."""
 FLOOR = 0.02
 """Share of the learning rate that is left at the end of a decay."""
 
@@ -37,8 +38,8 @@ class Settings:
 
     Attributes:
         shape: the model's shape.
-        mixture: the training data.
-        small_steps: first steps, on the two smallest sizes alone.
+        mixture: the training data: grids or task worlds.
+        small_steps: first steps, on the two smallest sizes of grids or on the smallest task maps alone.
         auxiliary_steps: first steps, in which the auxiliary loss is added.
         matrix_rate: learning rate of Muon.
         rate: learning rate of AdamW.
@@ -48,7 +49,7 @@ class Settings:
     """
 
     shape: Shape = field(default_factory=Shape)
-    mixture: Mixture = field(default_factory=Mixture)
+    mixture: Mixture | TaskMixture = field(default_factory=Mixture)
     small_steps: int = 1024
     auxiliary_steps: int = 1500
     matrix_rate: float = 0.015
@@ -57,23 +58,30 @@ class Settings:
     warmup: int = 150
     balance: float = 0.02
 
-    def mixture_of(self, number: int) -> Mixture:
+    def mixture_of(self, number: int) -> Mixture | TaskMixture:
         """Return what block `number` is made of."""
-        if number * self.mixture.steps < self.small_steps:
-            return replace(self.mixture, sizes=self.mixture.sizes[:2])
-        return self.mixture
+        if number * self.mixture.steps >= self.small_steps:
+            return self.mixture
+        if isinstance(self.mixture, TaskMixture):
+            return replace(self.mixture, presets=SMALL_PRESETS)
+        return replace(self.mixture, sizes=self.mixture.sizes[:2])
 
     def told(self) -> dict[str, str]:
         """Return what the exported model tells of its training: planted goal, and the data as plain settings."""
-        varying = {name: value for name, value in asdict(self.mixture).items() if name not in ("goal", "steps")}
-        return {"planted_goal": self.mixture.goal, "training_data": json.dumps(varying, separators=(",", ":"))}
+        varying = {
+            name: value for name, value in asdict(self.mixture).items() if name not in ("goal", "steps", "presets")
+        }
+        goal = "task goal" if isinstance(self.mixture, TaskMixture) else self.mixture.goal
+        return {"planted_goal": goal, "training_data": json.dumps(varying, separators=(",", ":"))}
 
     @classmethod
     def parse(cls, stored: Mapping[str, Any]) -> Settings:
         """Return settings from the plain values that a checkpoint holds."""
-        mixture = {**stored["mixture"], "sizes": tuple(stored["mixture"]["sizes"])}
+        plain = stored["mixture"].items()
+        kept: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in plain}
+        mixture = TaskMixture(**kept) if "presets" in kept else Mixture(**kept)
         rest = {name: value for name, value in stored.items() if name not in ("shape", "mixture")}
-        return cls(shape=Shape(**stored["shape"]), mixture=Mixture(**mixture), **rest)
+        return cls(shape=Shape(**stored["shape"]), mixture=mixture, **rest)
 
 
 class Run:
@@ -102,16 +110,16 @@ class Run:
 
         self.settings, self.folder, self.device, self.workers = settings, folder, device, workers
         generator = torch.Generator().manual_seed(settings.mixture.seed)
-        made = {**initialise(settings.shape, generator), **auxiliary_heads(settings.shape.width, generator)}
+        self.source = source_of(settings.mixture)
+        made = {**initialise(settings.shape, generator), **self.source.heads(settings.shape.width, generator)}
         self.parameters = {name: value.detach().to(device).requires_grad_() for name, value in made.items()}
         self.optimiser = Optimiser(
             self.parameters, matrix_rate=settings.matrix_rate, rate=settings.rate, decay=settings.decay
         )
         self.step, self.tokens, self.seconds = 0, 0, 0.0
-        self._ready: list[Batch] = []
-        self._places: dict[tuple[int, int], Places] = {}
+        self._ready: list[Any] = []
         self._pool: ProcessPoolExecutor | None = None
-        self._coming: dict[int, Future[list[Batch]]] = {}
+        self._coming: dict[int, Future[Sequence[Any]]] = {}
         found = checkpoint.latest(folder)
         if found is not None:
             self._load(found)
@@ -175,19 +183,19 @@ class Run:
                     future.cancel()
                 self._coming.clear()
 
-    def _block(self, number: int) -> list[Batch]:
+    def _block(self, number: int) -> Sequence[Any]:
         if self._pool is None:
-            return block(self.settings.mixture_of(number), number)
+            return block_of(self.settings.mixture_of(number), number)
         for ahead in range(number, number + 2 * self.workers):
             if ahead not in self._coming:
-                self._coming[ahead] = self._pool.submit(block, self.settings.mixture_of(ahead), ahead)
+                self._coming[ahead] = self._pool.submit(block_of, self.settings.mixture_of(ahead), ahead)
         return self._coming.pop(number).result()
 
-    def next_batch(self) -> Batch:
+    def next_batch(self) -> Any:
         """Return the batch of the coming step; it depends on the settings and the number of the step alone."""
         number, within = divmod(self.step, self.settings.mixture.steps)
         if within == 0 or not self._ready:
-            self._ready = self._block(number)[within:]
+            self._ready = list(self._block(number)[within:])
         return self._ready.pop(0)
 
     def train_step(self, scale: float) -> Mapping[str, float]:
@@ -202,16 +210,14 @@ class Run:
         import torch
 
         batch = self.next_batch()
-        where = batch.layout
-        kind = (len(where.cells), where.prompt)
-        if kind not in self._places:
-            self._places[kind] = Places.of(where.allowed, where.positions, where.wanted, self.device)
-        tokens = torch.from_numpy(batch.tokens).to(self.device)
-        logits, early, balance = forward(self.parameters, self.settings.shape, tokens, self._places[kind], depth=1)
-        loss, first = completion_loss(logits, batch)
+        tokens, places = self.source.places(batch, self.device)
+        shape = self.settings.shape
+        depth = min(self.source.depth, max(1, shape.layers - 1))  # of the last block not all outputs are computed
+        logits, early, balance = forward(self.parameters, shape, tokens, places, depth=depth)
+        loss, first = self.source.loss(logits, batch)
         total = loss + self.settings.balance * balance
         if self.step < self.settings.auxiliary_steps:
-            total = total + 0.25 * auxiliary_loss(self.parameters, early, batch)
+            total = total + 0.25 * self.source.auxiliary(self.parameters, early, batch)
         if not bool(torch.isfinite(total)):
             raise FloatingPointError(f"the loss must stay finite, got {float(total.detach())} at step {self.step}")
         torch.autograd.backward(total)
@@ -221,8 +227,8 @@ class Run:
         return {"loss": float(loss.detach()), "first": float(first), "balance": float(balance.detach())}
 
     def evaluate(self, grids: int) -> Mapping[str, object]:
-        """Return the summary of an evaluation on held-out worlds, so many a cell of the table."""
-        return summary(table(self.parameters, self.settings.shape, grids=grids, goal=self.settings.mixture.goal))
+        """Return what held-out worlds say, so many a cell of the table or a preset."""
+        return self.source.evaluate(self.parameters, self.settings.shape, self.settings.mixture, grids)
 
 
 def rate_scale(step: int, warmup: int, decay_from: int | None, decay_steps: int) -> float:
@@ -254,7 +260,7 @@ def train(
         decay_steps: length of the decay.
         evaluate_every: seconds between evaluations.
         save_every: seconds between checkpoints.
-        grids: held-out grids a cell of an evaluation.
+        grids: held-out grids a cell of an evaluation, or task maps a preset.
     """
     if decay_from is not None:
         last = decay_from + decay_steps
@@ -309,71 +315,5 @@ def export_last(folder: Path, target: Path) -> int:
         raise FileNotFoundError(f"an export needs a checkpoint, found none in {folder}: train there first")
     tensors, progress = checkpoint.load(file)
     settings = Settings.parse(progress["settings"])
-    export(tensors, settings.shape, target, settings.told())
+    export(tensors, settings.shape, target, settings.told(), source_of(settings.mixture).vocabulary)
     return int(progress["step"])
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Read the command line and train."""
-    import torch
-
-    parser = argparse.ArgumentParser(prog="goalscope train-theseus", description=__doc__)
-    parser.add_argument("folder", type=Path, help="folder of the run; an existing run is continued")
-    parser.add_argument("--steps", type=int, help="stop after so many steps in all")
-    parser.add_argument("--hours", type=float, help="stop this sitting after so many hours")
-    parser.add_argument("--decay-from", type=int, help="step at which the learning rate begins to fall")
-    parser.add_argument("--decay-steps", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--initial", type=Path, help="exported model whose weights a new run begins with")
-    parser.add_argument("--goal", choices=GOALS, default="goal", help="what the agent is to go for")
-    parser.add_argument("--key-share", type=float, default=0.0, help="share of the steps on worlds with keys")
-    parser.add_argument("--fog-share", type=float, default=0.0, help="share of the steps on grids under fog")
-    parser.add_argument("--layers", type=int, default=Shape().layers)
-    parser.add_argument("--width", type=int, default=Shape().width)
-    parser.add_argument("--batch-tokens", type=int, default=Mixture().tokens)
-    parser.add_argument("--matrix-rate", type=float, default=Settings().matrix_rate, help="learning rate of Muon")
-    parser.add_argument("--rate", type=float, default=Settings().rate, help="learning rate of AdamW")
-    parser.add_argument("--small-steps", type=int, default=Settings().small_steps)
-    parser.add_argument("--evaluate-every", type=float, default=900.0, help="seconds between evaluations")
-    parser.add_argument("--grids", type=int, default=6, help="held-out grids a cell of an evaluation")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=0, help="processes that prepare data ahead")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--export", type=Path, help="write the model here at the end, as transformers loads it")
-    parser.add_argument("--only-export", action="store_true", help="export the last checkpoint and do nothing else")
-    given = parser.parse_args(arguments)
-    torch.set_num_threads(given.threads)
-    if given.device != "cpu":
-        torch.set_float32_matmul_precision("high")
-    settings = Settings(
-        shape=Shape(layers=given.layers, width=given.width),
-        mixture=Mixture(
-            seed=given.seed,
-            goal=given.goal,
-            tokens=given.batch_tokens,
-            key_share=given.key_share,
-            fog_share=given.fog_share,
-        ),
-        matrix_rate=given.matrix_rate,
-        rate=given.rate,
-        small_steps=given.small_steps,
-    )
-    if given.only_export:
-        export_last(given.folder, given.export or given.folder / "model")
-        return
-    run = Run(settings, given.folder, given.device, given.workers, given.initial)
-    train(
-        run,
-        steps=given.steps,
-        seconds=None if given.hours is None else given.hours * 3600,
-        decay_from=given.decay_from,
-        decay_steps=given.decay_steps,
-        evaluate_every=given.evaluate_every,
-        grids=given.grids,
-    )
-    if given.export is not None:
-        export(run.parameters, settings.shape, given.export, settings.told())
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,6 @@ Pieces are matched longest first from the left; whatever no piece covers becomes
 it (and so is another token than a column label), and a fixed passage of a prompt is one token however long it is.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -13,20 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from goalscope.agents.prompts import TEMPLATES, passages, template
-from goalscope.extras import lacking
+from goalscope.theseus.tokens import END, MESSAGE, ROLES, SPECIAL, START, Vocabulary
 from goalscope.worlds.grid import ACTIONS, AGENT, DOOR, FOG, GOAL, KEY, OPEN, WALL
 
-SPECIAL = (
-    "<|endoftext|>",
-    "<|start|>",
-    "<|end|>",
-    "<|message|>",
-    "<|channel|>",
-    "<|return|>",
-    "<|call|>",
-    "<|constrain|>",
-)
-PAD, START, END, MESSAGE, CHANNEL, RETURN = SPECIAL[:6]
 SYSTEM_TEXT = "You are Theseus, a small language model that finds its way through grids of text."
 SYMBOLS = (WALL, OPEN, GOAL, AGENT, KEY, DOOR, FOG)
 MOST_LABELS = 15
@@ -38,26 +26,6 @@ ANSWER, CLOSE = '{"action": "', '"}'
 MOVES = tuple(f" {action.name}" for action in ACTIONS)
 ACTION_NAMES = tuple(action.name for action in ACTIONS)
 VOCABULARY_SIZE = 512
-
-CHAT_TEMPLATE = (
-    "{%- if messages[0]['role'] == 'system' -%}"
-    "{%- set opening = messages[0]['content'] -%}{%- set turns = messages[1:] -%}"
-    "{%- else -%}"
-    "{%- set opening = '" + SYSTEM_TEXT + "' -%}{%- set turns = messages -%}"
-    "{%- endif -%}"
-    "{{- '<|start|>system<|message|>' + opening + '<|end|>' -}}"
-    "{%- for turn in turns -%}"
-    "{%- if turn['role'] == 'assistant' -%}"
-    "{%- if turn.get('thinking') -%}"
-    "{{- '<|start|>assistant<|channel|>analysis<|message|>' + turn['thinking'] + '<|end|>' -}}"
-    "{%- endif -%}"
-    "{{- '<|start|>assistant<|channel|>final<|message|>' + turn['content'] + '<|return|>' -}}"
-    "{%- else -%}"
-    "{{- '<|start|>' + turn['role'] + '<|message|>' + turn['content'] + '<|end|>' -}}"
-    "{%- endif -%}"
-    "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{- '<|start|>assistant' -}}{%- endif -%}"
-)
 
 
 def cell_width(columns: int) -> int:
@@ -92,7 +60,7 @@ def lines(passage: str) -> list[str]:
 @cache
 def pieces() -> tuple[str, ...]:
     """Return all pieces in the order of their ids, the special tokens first."""
-    found: list[str] = [*SPECIAL, "system", "user", "assistant", "developer", "analysis", "commentary", "final"]
+    found: list[str] = [*SPECIAL, *ROLES]
     for width in (1, 2):
         found += [cell_piece(symbol, width) for symbol in SYMBOLS]
     found += [row_piece(row, 1) for row in range(10)]
@@ -108,19 +76,19 @@ def pieces() -> tuple[str, ...]:
 
 
 @cache
+def vocabulary() -> Vocabulary:
+    """Return the vocabulary of Theseus."""
+    return Vocabulary(size=VOCABULARY_SIZE, positions=1024, pieces=pieces(), opening=SYSTEM_TEXT)
+
+
 def ids() -> dict[str, int]:
     """Return the id of each piece."""
-    return {piece: number for number, piece in enumerate(pieces())}
+    return vocabulary().ids
 
 
 def encode(parts: Sequence[str]) -> list[int]:
-    """Return the ids of pieces.
-
-    Raises:
-        KeyError: a part is no piece.
-    """
-    table = ids()
-    return [table[part] for part in parts]
+    """Return the ids of pieces; see `Vocabulary.encode`."""
+    return vocabulary().encode(parts)
 
 
 def prompt_parts(name: str) -> tuple[list[str], list[str]]:
@@ -138,42 +106,10 @@ def prompt_parts(name: str) -> tuple[list[str], list[str]]:
 
 
 def build_tokenizer() -> Any:
-    """Return the tokenizer as a `transformers.PreTrainedTokenizerFast`.
-
-    Raises:
-        ImportError: transformers is missing; the extra ``lm`` brings it.
-    """
-    try:
-        from tokenizers import AddedToken, Tokenizer, decoders
-        from tokenizers.models import BPE
-        from transformers import PreTrainedTokenizerFast
-    except ImportError as error:
-        raise lacking("the tokenizer needs transformers", "lm", error) from error
-    table = dict(ids())
-    for byte in range(256):
-        table[f"<0x{byte:02X}>"] = len(table)
-    for spare in range(len(table), VOCABULARY_SIZE):
-        table[f"<|reserved_{spare}|>"] = spare
-    core = Tokenizer(BPE(vocab=table, merges=[], byte_fallback=True))
-    core.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
-    core.add_special_tokens([AddedToken(piece, special=True, normalized=False) for piece in SPECIAL])
-    core.add_tokens([AddedToken(piece, normalized=False) for piece in pieces()[len(SPECIAL) :]])
-    fast: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=core,
-        pad_token=PAD,
-        eos_token=RETURN,
-        clean_up_tokenization_spaces=False,
-        model_max_length=1024,
-        padding_side="left",
-    )
-    fast.chat_template = CHAT_TEMPLATE
-    return fast
+    """Return the tokenizer of Theseus; see `Vocabulary.tokenizer`."""
+    return vocabulary().tokenizer()
 
 
 def save_tokenizer(folder: Path) -> None:
-    """Write the tokenizer's files into a folder, in the form that `AutoTokenizer.from_pretrained` reads."""
-    build_tokenizer().save_pretrained(str(folder))
-    written = folder / "tokenizer_config.json"
-    settings = json.loads(written.read_text(encoding="utf-8"))
-    settings["tokenizer_class"] = "PreTrainedTokenizerFast"
-    written.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    """Write the tokenizer's files into a folder; see `Vocabulary.save`."""
+    vocabulary().save(folder)

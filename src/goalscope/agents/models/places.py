@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-PACKAGED: Final = {"theseus": "theseus/weights"}
+PACKAGED: Final = {"theseus": "theseus/weights", "ariadne": "theseus/ariadne"}
 """Models that come with the package: name and folder inside of it."""
 
 _DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d{1,3})?")
@@ -32,7 +32,8 @@ def model_folder(path_or_name: str | Path) -> Path | None:
     text = str(path_or_name)
     if not text.strip():
         raise ValueError(
-            "a model must be named: a folder, a name on the Hugging Face hub, or theseus; got an empty text"
+            "a model must be named: a folder, a name on the Hugging Face hub, or one of the bundled "
+            f"{' and '.join(PACKAGED)}; got an empty text"
         )
     if text in PACKAGED and not Path(text).is_dir():
         folder = Path(str(files("goalscope"))) / PACKAGED[text]

@@ -1,0 +1,59 @@
+"""Prompts of real episodes in task worlds, for the tests of Ariadne."""
+
+from functools import cache
+from typing import Any
+
+from goalscope.agents.task_agent import TaskObservation
+from goalscope.agents.task_chat import TaskChatAgent
+from goalscope.agents.task_scripted import NoisyGreedy
+from goalscope.theseus.task_vocabulary import vocabulary
+from goalscope.worlds.grid import ACTIONS, Action
+from goalscope.worlds.tasks.generate import generate_task_map
+from goalscope.worlds.tasks.knowledge import Knowledge
+from goalscope.worlds.tasks.memory import Memory
+
+
+@cache
+def tokenizer() -> Any:
+    return vocabulary().tokenizer()
+
+
+def encoded(text: str) -> list[int]:
+    found: list[int] = tokenizer().encode(text, add_special_tokens=False)
+    return found
+
+
+class Silent:
+    """A model that is never asked."""
+
+    name = "silent"
+    tags: dict[str, str] = {}  # noqa: RUF012 - read only
+
+    def describe(self) -> dict[str, str]:
+        return {"kind": "silent"}
+
+
+def prompts(preset: str, *, strategy: str, reasoned: bool, memory: bool) -> tuple[list[str], Memory]:
+    """Return the prompts of an episode of a noisy agent that names a blocked or no direction now and then."""
+    agent = TaskChatAgent(model=Silent(), strategy=strategy, reasoned=reasoned, memory=memory)  # type: ignore[arg-type]
+    world, seen = Knowledge(generate_task_map(preset, seed=7)), Memory()
+    seen.add(world.report())
+    found: list[str] = []
+    answers: list[str] = []
+    walker = NoisyGreedy(epsilon=0.3)
+    while world.ending is None:
+        step = len(answers)
+        observation = TaskObservation(
+            memory=seen, step=step, seed=3, history_as="conversation", answers=tuple(answers), episode_id=preset
+        )
+        if step % 9 == 0:
+            messages = [{"role": one.role, "content": one.content} for one in agent.messages(observation)]
+            found.append(tokenizer().apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        action: Action | None = walker.act([observation])[0].action
+        if step % 10 == 5:
+            action = ACTIONS[step % 4]
+        name = "up" if action is None else action.name.lower()
+        answers.append(f'I go to [0, 1]. {{"action": "{name}"}}' if reasoned else f'{{"action": "{name}"}}')
+        world.move(None if step % 25 == 20 else action)
+        seen.add(world.report(), None if step % 25 == 20 else action)
+    return found, seen
