@@ -3,8 +3,8 @@
     python benchmarks/meg.py
 
 Both sides compute the MEG of the same agent in the same world. Algorithm 1 is gradient ascent in the rationality with a
-fixed step and dense backups over [S, A, S]; its step comes from the greatest curvature of W, which it is not charged
-for. Figures are processor seconds of one core.
+fixed step and dense backups over all S * A * S chances; its step comes from the greatest curvature of W, which it is
+not charged for. Figures are processor seconds of one core.
 """
 
 import argparse
@@ -64,9 +64,9 @@ def timed(work: Callable[[], Any], repetitions: int = 3) -> tuple[float, Any]:
 
 
 def dense_tables(mdp: TabularMDP) -> Any:
-    """Return the transitions ``[S, A, S]``."""
+    """Return the transitions ``[S * A, S]``: one product with a vector, faster than ``[S, A, S]`` state by state."""
     table = np.asarray(mdp.transitions)
-    return np.eye(mdp.states)[table] if table.ndim == 2 else table
+    return np.ascontiguousarray((np.eye(mdp.states)[table] if table.ndim == 2 else table).reshape(-1, mdp.states))
 
 
 def algorithm_1(mdp: TabularMDP, chances: Any, policy: Any, wanted: float, step: float) -> tuple[float, int]:
@@ -76,13 +76,13 @@ def algorithm_1(mdp: TabularMDP, chances: Any, policy: Any, wanted: float, step:
     for count in range(1, LONGEST + 1):
         soft, to_come = np.empty((n, mdp.states, actions)), beta * mdp.final
         for t in reversed(range(n)):
-            q = beta * reward + chances @ to_come
+            q = beta * reward + (chances @ to_come).reshape(reward.shape)
             top = q.max(axis=1)
             to_come = top + np.log(np.exp(q - top[:, None]).mean(axis=1))
             soft[t] = np.exp(q - to_come[:, None]) / actions
         gained, values = 0.0, mdp.final
         for t in reversed(range(n)):
-            values = (soft[t] * (reward + chances @ values)).sum(axis=1)
+            values = (soft[t] * (reward + (chances @ values).reshape(reward.shape))).sum(axis=1)
         gained = float(mdp.start @ values)
         value = beta * utility - float(mdp.start @ to_come)
         if abs(value - wanted) <= ACCURACY:

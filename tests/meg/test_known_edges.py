@@ -93,6 +93,21 @@ def test_scales_near_the_ends_of_floating_point(size: float) -> None:
     assert math.isfinite(found.utility) and found.beta * size == pytest.approx(meg_known(chain(), policy).beta)
 
 
+def test_ranges_beyond_ordinary_numbers_are_refused_and_chances_as_small_are_not() -> None:
+    for size in (5e-324, 1e-310, 1e308):
+        with pytest.raises(ValueError, match="multiply all utilities by a constant"):
+            meg_known(chain((-size, size), horizon=9), np.full((2, 2), 0.5))
+    rest: dict[str, Any] = {"utility": np.array([0.0, 1.0]), "horizon": 3}
+    policy = np.array([[0.3, 0.7], [0.5, 0.5]])
+    hardly = TabularMDP.deterministic(np.array([[0, 1], [1, 1]]), start=np.array([1e-300, 1.0]), **rest)
+    assert meg_known(hardly, policy).value == pytest.approx(0.0, abs=1e-12)  # in all but one of 1e300 episodes
+    slow = np.array([[[1.0, 1e-300], [1.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]])
+    faster = np.array([[[0.5, 0.5], [1.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]])
+    found = meg_known(TabularMDP(transitions=slow, start=np.array([1.0, 0.0]), **rest), policy)
+    other = meg_known(TabularMDP(transitions=faster, start=np.array([1.0, 0.0]), **rest), policy)
+    assert math.isfinite(found.beta) and found.signed < 0 < found.value and other.signed < 0
+
+
 def test_offsets_are_forgotten() -> None:
     policy = np.array([[0.3, 0.7], [0.5, 0.5]])
     found = meg_known(chain((1e9, 1e9 + 1)), policy)
@@ -107,6 +122,7 @@ def test_nearly_optimal_agents_run_into_the_limit() -> None:
         assert found.value <= curve.bound and not math.isnan(found.beta)
         values.append(found.value)
     assert values == sorted(values)
+    assert len(set(values[:5])) == 5 and values[4] < curve.bound - 1e-10  # none is taken for optimal that is not
     assert values[-3] == pytest.approx(curve.bound, abs=1e-9) and values[-1] == curve.bound
 
 

@@ -32,6 +32,9 @@ WALK: dict[str, Any] = {
 }
 
 
+POLICY: dict[str, Any] = {"policy": [[0.3, 0.7], [0.5, 0.5]]}
+
+
 def write(folder: Path, content: Any, name: str = "world.json") -> Path:
     path = folder / name
     if name.endswith(".npz"):
@@ -121,6 +124,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "NaN": ('{"horizon": NaN}', "every number must be finite"),
     "overflow": ('{"horizon": 1e999}', "horizon must be finite"),
     "a huge number": (MOUSE | {"start": 10**40}, "start must hold real numbers"),
+    "no episodes": (gone("policy") | {"trajectory_states": [], "trajectory_actions": []}, "must have shape [N, 1]"),
     "an unknown field": (MOUSE | {"reward": [1]}, "got 'reward'"),
     "text": (MOUSE | {"utility": "high"}, "utility must be a number or nested lists"),
     "text inside": (MOUSE | {"utility": [["a", "b"]]}, "utility must hold real numbers"),
@@ -145,7 +149,32 @@ WRONG: dict[str, tuple[Any, str]] = {
     "no action": (gone("next") | {"transitions": [[], []]}, "transitions must have shape"),
     "no chance": (WALK | {"chance": [1, 1]} | {"policy": [[1, 0], [1, 0]]}, "chance must have shape"),
     "too many actions": (WALK | {"actions": 10**12}, "at least one possible transition"),
-    "a gap": (WALK | {"actions": 3}, "got 0.0 for state 0 and action 2"),
+    "a large empty process": (
+        WALK | {"utility": [0] * 5000, "actions": 3000, "possible": [[0, 0, 0]] * 5000, "chance": [1] * 5000},
+        "got 5000 rows for 5000 states and actions = 3000",
+    ),
+    "chances below 0 that a sum hides": (
+        WALK | {"possible": [*WALK["possible"], [0, 1, 1]], "chance": [1, 1.75, 0.25, 1, 1, -1]},
+        "chance must hold probabilities >= 0, got -1.0 at index 5",
+    ),
+    "a transition twice": (
+        WALK | {"possible": [*WALK["possible"], [0, 1, 1]], "chance": [1, 0.75, 0.25, 1, 1, 0.25]} | POLICY,
+        "sum to 1 (to 1e-08), got 1.25 for state 0 and action 1",
+    ),
+    "a state beyond": (WALK | {"possible": [*WALK["possible"][:4], [1, 1, 2]]}, "states below 2"),
+    "digits without end": (f'{{"horizon": {"9" * 5000}}}', "at most 400 digits, got 99999999999999999999... with"),
+    "lists without end": (f'{{"utility": {"[" * 200}1{"]" * 200}}}', "utility must be a full array"),
+    "a policy of another horizon": (MOUSE | {"policy": [MOUSE["policy"]] * 3}, "with n = 1, S = 2, A = 2, got [3,"),
+    "utilities beyond all numbers": (
+        MOUSE | {"utility": [[1.7e308, -1.7e308], [-1.7e308, 1.7e308]]},
+        "the attainable utility must have a range from 1e-302 to 1.8e308, got inf",
+    ),
+    "utilities below all numbers": (MOUSE | {"utility": [[5e-324, 0], [0, 5e-324]]}, "multiply all utilities by"),
+    "a gap": (
+        WALK | {"actions": 3, "possible": [*WALK["possible"], [0, 1, 1]], "chance": [1, 0.5, 0.25, 1, 1, 0.25]},
+        "got 0.0 for state 0 and action 2",
+    ),
+    "fewer transitions than choices": (WALK | {"actions": 3}, "got 5 rows for 2 states and actions = 3"),
     "no agent": (gone("policy"), "exactly one way"),
     "two agents": (MOUSE | {"returns": [1]}, "got policy; returns"),
     "a policy off 1": (MOUSE | {"policy": [[0.9, 0.2], [0.5, 0.5]]}, "policy must sum to 1"),
@@ -203,10 +232,29 @@ def test_hostile_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, content in whole.items():
             packed.writestr(name, content[:-4])
     assert "plain array of numbers" in call(cut, status=2)
+    for name, offset, value in (("encrypted", 8, 1), ("compressed", 10, 97)):  # fields of the directory of the file
+        packed_bytes = bytearray(write(tmp_path, MOUSE, f"{name}.npz").read_bytes())
+        entry = packed_bytes.find(b"PK\x01\x02")
+        packed_bytes[entry + offset] = packed_bytes[offset - 2] = value
+        (tmp_path / f"{name}.npz").write_bytes(packed_bytes)
+        assert "plain array of numbers" in call(tmp_path / f"{name}.npz", status=2)
+    declared = tmp_path / "declared.npz"  # a header that promises what no machine has
+    with zipfile.ZipFile(declared, "w") as packed:
+        head = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 1000), }".ljust(117) + b"\n"
+        packed.writestr("utility.npy", b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head)
+    assert "plain array of numbers" in call(declared, status=2)
     nan = write(tmp_path, MOUSE | {"policy": [[float("nan"), 1], [0, 1]]}, "nan.npz")
     assert "policy must be finite everywhere" in call(nan, status=2)
     control = write(tmp_path, MOUSE | {"\x1b[31mred": 1})
     assert "\x1b" not in call(control, status=2)
+    doubled = tmp_path / "doubled.npz"
+    with zipfile.ZipFile(doubled, "w") as packed, pytest.warns(UserWarning, match="Duplicate name"):
+        packed.writestr("horizon.npy", b"")
+        packed.writestr("horizon.npy", b"")
+    assert "each field once, got 'horizon' repeatedly" in call(doubled, status=2)
+    marked = tmp_path / "marked.json"  # as some editors write it
+    marked.write_bytes(b"\xef\xbb\xbf" + json.dumps(MOUSE).encode())
+    assert "0.192745" in call(marked)
     monkeypatch.setattr(reading, "LARGEST_JSON", 10)
     assert "at most 10 bytes" in call(write(tmp_path, MOUSE), status=2)
     monkeypatch.setattr(reading, "LARGEST_NPZ", 100)

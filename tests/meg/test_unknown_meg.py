@@ -107,7 +107,6 @@ def test_states_do_not_tell_what_actions_do() -> None:
 
 
 def test_the_neural_class_stays_below_the_tabular_optimum() -> None:
-    pytest.importorskip("torch")
     mdp = cliff(1, horizon=8)
     policy = 0.5 * best_policy(mdp) + 0.125
     found = meg_unknown(mdp, policy, utilities="neural", seeds=(0, 1), hidden=16, steps=60)

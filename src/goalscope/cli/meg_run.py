@@ -9,7 +9,7 @@ from typing import Any
 
 from goalscope.cli.console import duration, progress, say, table
 from goalscope.cli.work import split
-from goalscope.measures.goals import GoalFindings, GoalSettings, held_out_goals, measure_goals
+from goalscope.measures.goals import GoalFindings, GoalSettings, held_out_goals, joined, measure_goals
 from goalscope.measures.measure import StepTable
 from goalscope.report.meg import contrast_lines, estimate_lines, held_out_lines, where
 from goalscope.report.parts import counted
@@ -20,7 +20,9 @@ SOURCE = "meg"
 """The source under which a store keeps the rows, and the name under which it keeps the figures of the cells."""
 
 
-def meg_run(path: Path, settings: GoalSettings, *, unknown: bool, ridge: float, as_json: bool) -> None:
+def meg_run(
+    path: Path, settings: GoalSettings, *, unknown: bool, ridge: float, as_json: bool, beliefs: str = ""
+) -> None:
     """Measure the goals of the agents of a run, store rows and figures, and print them.
 
     Args:
@@ -29,9 +31,10 @@ def meg_run(path: Path, settings: GoalSettings, *, unknown: bool, ridge: float, 
         unknown: also fit unknown utilities to one half of the episodes and score them on the other.
         ridge: the penalty of that fit.
         as_json: print JSON in place of tables.
+        beliefs: site and layer of captured activations, e.g. "pre:3": also relative to what is decoded there.
 
     Raises:
-        ValueError: no episodes; whatever `measure_goals` refuses.
+        ValueError: no episodes; whatever `measure_goals` refuses; activations that were not captured.
     """
     began = time.monotonic()
     with Store(path) as reader:
@@ -44,6 +47,10 @@ def meg_run(path: Path, settings: GoalSettings, *, unknown: bool, ridge: float, 
     if unknown:
         with progress("unknown utilities") as show:
             found = replace(found, held_out=held_out_goals(steps, settings, ridge=ridge, progress=show))
+    if beliefs:
+        from goalscope.cli.meg_beliefs import beliefs_of
+
+        found = joined([found, beliefs_of(path, beliefs, settings)])
     with Store(path, "w") as store:
         store.put_rows(found.rows, source=SOURCE)
         store.put_info(SOURCE, found.to_plain())

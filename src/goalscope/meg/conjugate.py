@@ -14,8 +14,10 @@ Evaluate = Callable[[float], Array]
 AT_END = 1e-12  # a utility this close to an end, as a share of the end's distance from the uniform policy, is there
 _EPSILON = 4e-16  # relative rounding of a utility that was given in its own unit
 _SLOPE = 1e-2  # greatest error of an interpolated slope, as a share of its distance from the nearer end
-_NEAR = 1e-5  # difference of logits below which one more step is exact to 1e-10, and W to 1e-15
-_STEPS = 200  # of the search; it needs about six
+_NEAR = 1e-4  # difference of logits below which one more step is exact to 1e-7, and W to 1e-12
+_STEPS = 200  # of the search; it needs about four
+_REACH = 30.0  # longest step, as a multiple of one more than the rationality
+_BENT = 4.0  # how much longer than a Newton step a step along the cubic may be
 _NOISE = 1e-15  # of computed values, relative
 _SAFETY = 16.0  # the error of an interpolation is estimated from a neighbour: by this factor too large
 
@@ -95,7 +97,8 @@ def meet(
     """Return the rationality at which the slope of W is ``target``, by a safeguarded Newton search from 0.
 
     The search runs on the logit of the slope between its two limits, which is nearly a straight line: exactly one
-    for a single decision between two utilities, and in both tails always.
+    for a single decision between two utilities, and in both tails always. From the second rationality on, a step goes
+    along the cubic that meets place and slope of the last two.
 
     Args:
         knots: W, W' and W'' at a rationality, W' with no greater error than the second argument says.
@@ -108,6 +111,7 @@ def meet(
     """
     wanted = math.log((target - low) / (high - target))
     left, right, place = -math.inf, math.inf, 0.0
+    before: tuple[float, float, float] | None = None
     for _ in range(_STEPS):
         _, slope, curvature = knots(place, math.inf)
         _, slope, curvature = knots(place, max(0.0, _SLOPE * min(slope - low, high - slope)))
@@ -118,10 +122,15 @@ def meet(
             gap = math.log(above / below) - wanted
             rate = curvature * (high - low) / (above * below)
             step = -gap / rate if rate > 0 else math.inf
+            if math.isfinite(step):
+                here = gap, place, 1 / rate
+                bent = _cubic(before, here) if before is not None and before[0] != gap else step
+                before = here
+                step = bent if bent * step > 0 and abs(bent) <= _BENT * abs(step) else step
         if abs(gap) <= _NEAR and math.isfinite(step):
             return place, place + step
         left, right = (place, right) if gap < 0 else (left, place)
-        reach = 10 * (abs(place) + 1)
+        reach = _REACH * (abs(place) + 1)
         if not abs(step) <= reach:
             step = math.copysign(reach, -gap)
         after = place + step
@@ -131,6 +140,19 @@ def meet(
                 break
         place = after
     return place, place
+
+
+def _cubic(before: tuple[float, float, float], here: tuple[float, float, float]) -> float:
+    """Return the step from ``here`` to where the cubic of place over gap is at gap 0.
+
+    Args:
+        before, here: gap, place, and slope of place over gap.
+    """
+    (gap, place, slope), (now, at, turn) = before, here
+    width, rise = gap - now, place - at
+    x = -now / width
+    v0, v1 = turn * width, slope * width
+    return x * (v0 + x * (3 * rise - 2 * v0 - v1 + x * (v0 + v1 - 2 * rise)))
 
 
 def _quintic(at: float, left: float, right: float, first: Array, second: Array) -> Array:

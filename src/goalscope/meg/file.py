@@ -72,7 +72,7 @@ def _process(arrays: Arrays) -> TabularMDP:
             raise ValueError(f"a decision process must have the field {name}, got {', '.join(arrays) or 'none'}")
     horizon = _whole("horizon", arrays["horizon"])
     if not 1 <= horizon <= LONGEST:
-        raise ValueError(f"horizon must be a number of decisions from 1 to {LONGEST}, got {horizon}")
+        raise ValueError(f"horizon must be a number of decisions from 1 to {LONGEST}, got {horizon:.12g}")
     utility = arrays["utility"]
     if not 1 <= utility.ndim <= 3 or 0 in utility.shape:
         raise ValueError(f"utility must have shape [S], [S, A] or [S, A, S], got {list(utility.shape)}")
@@ -104,9 +104,11 @@ def _process(arrays: Arrays) -> TabularMDP:
             raise ValueError(f"possible must come with chance [N] and actions (their number), got no {name}")
     actions, possible = _whole("actions", arrays["actions"]), _whole_numbers("possible", arrays["possible"])
     count = check_shape("possible", possible, "N 3")["N"]
-    if count == 0 or not 1 <= actions <= count:
+    states = len(utility)
+    if not 1 <= actions * states <= count:
         raise ValueError(
-            f"every state and action needs at least one possible transition, got actions = {actions} and {count} rows"
+            f"every state and action needs at least one possible transition, got {count} rows for {states} states and "
+            f"actions = {actions}"
         )
     return TabularMDP.sparse(possible, arrays["chance"].astype(np.float64), actions=actions, **rest)
 
@@ -116,7 +118,7 @@ def _start(start: npt.NDArray[Any], states: int) -> Array:
         return start.astype(np.float64)
     number = _whole("start", start)
     if not 0 <= number < states:
-        raise ValueError(f"start must be a state from 0 to {states - 1} or [S] chances, got {number}")
+        raise ValueError(f"start must be a state from 0 to {states - 1} or [S] chances, got {number:.12g}")
     chances = np.zeros(states)
     chances[number] = 1.0
     return chances

@@ -3,6 +3,7 @@
 import json
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,21 @@ Arrays = dict[str, npt.NDArray[Any]]
 LARGEST_JSON = 64 * 2**20
 """Greatest size of a JSON file in bytes; larger problems belong into an `.npz` file."""
 
-LARGEST_NPZ = 4 * 2**30
+LARGEST_NPZ = 2**30
 """Greatest size of the arrays of an `.npz` file in bytes, unpacked."""
+
+_DIGITS = 400  # of a whole number in JSON; beyond no double holds it
+_UNREADABLE = (  # what numpy and zipfile raise at members that are damaged, encrypted, too large or of another kind
+    ValueError,
+    EOFError,
+    KeyError,
+    OSError,
+    MemoryError,
+    OverflowError,
+    RuntimeError,
+    zlib.error,
+    zipfile.BadZipFile,
+)
 
 
 def read_arrays(path: Path, known: Collection[str]) -> Arrays:
@@ -54,7 +68,7 @@ def _read_npz(path: Path, known: Collection[str]) -> Arrays:
         for name in names:
             try:
                 array = file[name]
-            except (ValueError, EOFError, KeyError, OSError, zlib.error, zipfile.BadZipFile, MemoryError) as error:
+            except _UNREADABLE as error:
                 raise ValueError(
                     f"{name} must be a plain array of numbers, got one that cannot be read ({error}): save it with "
                     "numpy.savez and a numeric dtype"
@@ -71,7 +85,10 @@ def _read_json(path: Path, known: Collection[str]) -> Arrays:
         raise ValueError(f"a JSON file must take at most {LARGEST_JSON} bytes, got {size}: use an .npz file")
     try:
         content = json.loads(
-            path.read_text(encoding="utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant
+            path.read_text(encoding="utf-8-sig"),
+            object_pairs_hook=_unique,
+            parse_constant=_refuse_constant,
+            parse_int=_whole_number,
         )
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path.name} must be JSON in UTF-8, got something else: {error}") from error
@@ -108,9 +125,9 @@ def _checked(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _check_names(path: Path, names: list[str], known: Collection[str]) -> None:
-    repeated = sorted({name for name in names if names.count(name) > 1}) if len(names) < 1000 else names[:3]
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
-        raise ValueError(f"{path.name} must name each field once, got {', '.join(map(repr, repeated))} repeatedly")
+        raise ValueError(f"{path.name} must name each field once, got {', '.join(map(repr, repeated[:5]))} repeatedly")
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"fields must be among {', '.join(known)}, got {', '.join(map(repr, unknown[:5]))}")
@@ -121,6 +138,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(content) != len(pairs):
         raise ValueError("every name of a JSON object must occur once, got one repeatedly: remove what is not meant")
     return content
+
+
+def _whole_number(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise ValueError(f"every number must have at most {_DIGITS} digits, got {text[:20]}... with {len(text)}")
+    return int(text)
 
 
 def _refuse_constant(name: str) -> Any:

@@ -122,7 +122,7 @@ class TabularMDP:
             utility, horizon, start, terminal_utility: as in the class.
 
         Raises:
-            ValueError: as the class, and an index out of range.
+            ValueError: as the class, an index out of range, and a chance below 0 or that is not finite.
         """
         from scipy.sparse import csr_array
 
@@ -134,6 +134,10 @@ class TabularMDP:
                 f"possible must hold whole numbers, states below {states} and actions below {actions}, got "
                 f"{where.dtype} from {where.min(axis=0).tolist()} to {where.max(axis=0).tolist()}"
             )
+        check_finite("chance", chances)
+        if (chances < 0).any():  # a sum could hide it
+            at = int(np.argmax(chances < 0))
+            raise ValueError(f"chance must hold probabilities >= 0, got {chances[at]} at index {at}")
         rows = where[:, 0].astype(np.int64) * actions + where[:, 1]
         matrix = csr_array((chances, (rows, where[:, 2])), shape=(states * actions, states))
         return cls(transitions=matrix, utility=utility, horizon=horizon, start=start, terminal_utility=terminal_utility)

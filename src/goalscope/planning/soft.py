@@ -24,6 +24,8 @@ Array = npt.NDArray[np.float64]
 
 TIES = 1e-9  # actions count as equally good within this share of the range of attainable utility
 _ROUNDING = 1e-12  # advantages below this share of the values that they are differences of are rounding
+_SMALLEST = 1e-302  # range of attainable utility below which a rationality per unit of it may overflow
+_STEEP = 1e150  # scaled differences of utility whose square would overflow, where chances as small as 1e-300 count
 _KEEP = 8_000_000  # most numbers of stored advantages; beyond they are computed anew in each pass
 
 
@@ -40,6 +42,9 @@ class SoftProcess:
         low, high: least and greatest attainable expected utility, less ``uniform``, in units of ``span``.
         bound_low, bound_high: W*(low) and W*(high) in nats, where the rationality is infinite.
         passes: number of soft backups computed so far.
+
+    Raises:
+        ValueError: utilities so large or small that their range is no ordinary number.
     """
 
     def __init__(self, mdp: TabularMDP) -> None:
@@ -55,9 +60,13 @@ class SoftProcess:
         ends = self._extremes()
         inner = ends[0] - ends[1]
         self.span = self._unit * inner
+        ordinary = math.isfinite(self.uniform) and math.isfinite(self.span)
+        if not ordinary or (inner > 0 and self.span < _SMALLEST):
+            raise ValueError(
+                f"the attainable utility must have a range from {_SMALLEST:g} to 1.8e308, got {self.span:g} around "
+                f"{self.uniform:g}: multiply all utilities by a constant, which changes no MEG"
+            )
         self._scale = 1 / inner if inner > 0 else 0.0
-        if not np.isfinite(self._scale):
-            self._scale, self.span = 0.0, 0.0
         self.high, self.low = (end * self._scale for end in ends)
         self.bound_high, self.bound_low = self._bounds()
 
@@ -97,6 +106,8 @@ class SoftProcess:
             slope += self._scale * advantage
             np.einsum("bas,bas->bs", policy, slope, out=columns[1])
             slope -= columns[1][:, None]
+            if self._scale > _STEEP:
+                np.clip(slope, -_STEEP, _STEEP, out=slope)
             np.square(slope, out=slope)
             slope += after[2]
             np.einsum("bas,bas->bs", policy, slope, out=columns[2])
@@ -223,8 +234,9 @@ def _advantage(after: Array, value: Array) -> Array:
 def _tamed(reached: ReachedProcess) -> tuple[Array, Array, float, float]:
     """Return reward and final utility in units of their greatest size and centred, that unit, what centring took."""
     # A power of two and an occurring value: both leave differences of utilities exact.
-    unit = 2.0 ** math.frexp(max(float(np.abs(reached.reward).max()), float(np.abs(reached.final).max())))[1] / 2
-    if unit == 0:
+    largest = max(float(np.abs(reached.reward).max()), float(np.abs(reached.final).max()))
+    unit = math.ldexp(0.5, math.frexp(largest)[1])
+    if largest == 0:
         return reached.reward, reached.final, 1.0, 0.0
     reward, final = reached.reward / unit, reached.final / unit
     each, last = (float(np.median(part.reshape(-1)[: part.size - 1 + part.size % 2])) for part in (reward, final))

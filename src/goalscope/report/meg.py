@@ -52,7 +52,11 @@ def meg_sections(store: Store, rows: Rows, ledger: Ledger) -> list[Section]:
     for number, cell in enumerate(cells):
         mine = [entry for entry in estimates if entry.cell == cell]
         headings, lines, numbers = estimate_lines(mine)
-        table = Plain(caption=f"MEG in nats, {where(cell)}", headings=headings, rows=lines, numbers=numbers)
+        caption, methods = f"MEG in nats, {where(cell)}", {line[-1] for line in lines}
+        if len(methods) == 1:  # said once, not beside each number
+            caption += f"; intervals: {methods.pop()}"
+            headings, lines = headings[:-1], tuple(line[:-1] for line in lines)
+        table = Plain(caption=caption, headings=headings, rows=lines, numbers=numbers)
         if mine[0] not in whole:
             parts.append(table)
             continue

@@ -1,19 +1,22 @@
 """What agents are after: MEG from runs, towards several goals at once."""
 
-from goalscope.measures.goals.asked import CONDITIONS, GoalSettings
+from goalscope.measures.goals.asked import GoalSettings
+from goalscope.measures.goals.beliefs import Belief, joined, measure_beliefs
 from goalscope.measures.goals.heldout import held_out_goals
 from goalscope.measures.goals.hypotheses import HYPOTHESES
 from goalscope.measures.goals.records import GoalContrast, GoalEstimate, GoalFindings, HeldOut
 from goalscope.measures.goals.study import measure_goals
 
 __all__ = [
-    "CONDITIONS",
     "HYPOTHESES",
+    "Belief",
     "GoalContrast",
     "GoalEstimate",
     "GoalFindings",
     "GoalSettings",
     "HeldOut",
     "held_out_goals",
+    "joined",
+    "measure_beliefs",
     "measure_goals",
 ]

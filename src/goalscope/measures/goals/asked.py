@@ -1,19 +1,17 @@
 """What is asked about the goals of a run, and the cells of worlds that are answered for."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.measures.goals.hypotheses import HYPOTHESES, Invalid, Utility, check_hypotheses
-from goalscope.measures.measure import StepTable
+from goalscope.measures.measure import CONDITIONS, StepTable
 from goalscope.rows import Tag
 from goalscope.stats.exact import check_confidence
-
-CONDITIONS = ("kind", "control", "transform", "fog_radius", "names")
-"""Tags that split a run into worlds that must not be averaged; they split every cell where they vary."""
+from goalscope.worlds.grid import Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +27,9 @@ class GoalSettings:
             a fifth action that every agent has.
         confidence: nominal coverage of the intervals.
         seed: root seed of resamples and of simulated random agents.
+        cells: further hypotheses by name: world id -> the cell that is meant there, e.g. a goal that was decoded from
+            the agent's activations. It may lie in a wall or outside of the grid: nobody comes to it then. Worlds
+            without one are left out.
     """
 
     hypotheses: tuple[str, ...] = HYPOTHESES
@@ -37,9 +38,10 @@ class GoalSettings:
     invalid: Invalid = "no-op"
     confidence: float = 0.95
     seed: int = 0
+    cells: Mapping[str, Mapping[str, Position]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hypotheses", check_hypotheses(self.hypotheses))
+        object.__setattr__(self, "hypotheses", check_hypotheses(self.hypotheses, self.cells))
         object.__setattr__(self, "by", tuple(self.by))
         check_confidence(self.confidence)
         for name, kinds in (("utility", Utility), ("invalid", Invalid)):

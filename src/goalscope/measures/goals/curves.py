@@ -161,6 +161,12 @@ class Mixture:
         """Return ``[B]`` the bounds at the upper and at the lower end, nats."""
         return self.ends[:, 3], self.ends[:, 2]
 
+    def within(self, relative: Array) -> Array:
+        """Return ``[B]`` utilities less that of the uniform policy, moved to the attainable range where beyond it."""
+        low, high = self.ends.T[:2]
+        inside: Array = np.clip(relative, low, high)
+        return inside
+
     def repeated(self, count: int) -> "Mixture":
         """Return the first mixture as often as asked for."""
         shape = (count, *self.values.shape[1:])

@@ -5,7 +5,7 @@ dynamics are those of the real episode: the true goal ends it, whatever the hypo
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import numpy as np
@@ -31,14 +31,18 @@ _CELL = re.compile(r"cell (\d{1,6}) (\d{1,6})")
 _OTHER_NAMES = {"wrong goal": "top-right"}
 
 
-def check_hypotheses(names: Sequence[str]) -> tuple[str, ...]:
+def check_hypotheses(names: Sequence[str], others: Collection[str] = ()) -> tuple[str, ...]:
     """Return the names of hypotheses as they are known here, each once.
+
+    Args:
+        names: what was asked for.
+        others: further names that may occur.
 
     Raises:
         ValueError: no name, an unknown one, or one twice.
     """
     found = tuple(_OTHER_NAMES.get(name, name) for name in names)
-    wrong = [name for name in found if name not in HYPOTHESES and not _CELL.fullmatch(name)]
+    wrong = [name for name in found if name not in (*HYPOTHESES, *others) and not _CELL.fullmatch(name)]
     if wrong or not found or len(set(found)) != len(found):
         raise ValueError(
             f"hypotheses must be different ones of {', '.join(HYPOTHESES)} or 'cell ROW COL', got "
@@ -78,6 +82,21 @@ def place(name: str, grid: Grid, key: Position | None) -> Mask | None:
     row, col = int(cell[1]), int(cell[2])
     inside = row < grid.height and col < grid.width and not grid.walls[row, col]
     return at_cell(grid, (row, col)) if inside else None
+
+
+def place_of_cell(cell: Position | None, grid: Grid) -> Mask | None:
+    """Return the place of a hypothesis that means one cell, as `place` does; nowhere where it is no cell of the grid.
+
+    Args:
+        cell: the cell, None where nothing is meant.
+        grid: the world.
+    """
+    if cell is None:
+        return None
+    row, col = cell
+    if 0 <= row < grid.height and 0 <= col < grid.width:
+        return at_cell(grid, cell)
+    return np.zeros(phases(grid) * grid.walls.size)
 
 
 def process(grid: Grid, mask: Mask, horizon: int, *, utility: Utility, invalid: Invalid) -> TabularMDP:

@@ -69,7 +69,8 @@ def cross_fitted(relative: Array, counts: npt.NDArray[np.int64], mixed: Mixed) -
     """Return the mean score of one half at the rationality of the other; NaN with fewer than two grids.
 
     The utility that a rationality is fitted to counts one random episode more than there were: an agent that was
-    optimal in one half has an infinite rationality, and one slip in the other half would cost infinitely much.
+    optimal in one half has an infinite rationality, and one slip in the other would cost infinitely much. Utilities
+    beyond the attainable (on a believed map, through whose walls the agent walked) count as the end.
     """
     weights = mixed.weights
     if weights.grids < 2:
@@ -78,6 +79,6 @@ def cross_fitted(relative: Array, counts: npt.NDArray[np.int64], mixed: Mixed) -
     halves = ((weights.first, mixed.first), (weights.second, mixed.second))
     for (fitted, curve), (held, other) in (halves, halves[::-1]):
         episodes = (fitted > 0) @ counts
-        beta = curve.fit((fitted @ relative) * episodes / (episodes + 1))[1]
-        scores.append(beta * (held @ relative) - other.at(beta))
+        beta = curve.fit(curve.within(fitted @ relative) * episodes / (episodes + 1))[1]
+        scores.append(beta * other.within(held @ relative) - other.at(beta))
     return float(np.mean(scores))

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.goals.hypotheses import Invalid, Mask, Utility, place
+from goalscope.measures.goals.hypotheses import Invalid, Mask, Utility, place, place_of_cell
 from goalscope.measures.key import key_cells
 from goalscope.measures.measure import StepTable
 from goalscope.planning.mdp import at_cell
 from goalscope.rng import stream
 from goalscope.worlds.dynamics import initial_state, phases, transitions
-from goalscope.worlds.grid import Grid
+from goalscope.worlds.grid import Grid, Position
 
 Array = npt.NDArray[np.float64]
 
@@ -56,7 +56,12 @@ class Returns:
 
 
 def episode_returns(
-    table: StepTable, hypotheses: Sequence[str], *, utility: Utility, believed: Mapping[str, Grid] | None = None
+    table: StepTable,
+    hypotheses: Sequence[str],
+    *,
+    utility: Utility,
+    believed: Mapping[str, Grid] | None = None,
+    cells: Mapping[str, Mapping[str, Position]] | None = None,
 ) -> Returns:
     """Return the utility of each episode under each hypothesis.
 
@@ -66,11 +71,12 @@ def episode_returns(
         utility: what counts.
         believed: world id -> the grid that stands in the place of that world (a decoded map); worlds without one are
             left out.
+        cells: hypothesis -> world id -> its cell, see `GoalSettings`.
 
     Raises:
         ValueError: a believed grid that has another shape, or no agent or goal.
     """
-    units, unit = _units(table, hypotheses, believed)
+    units, unit = _units(table, hypotheses, believed, cells or {})
     complete = (table.outcome != "stopped") | (table.length == table.horizon)
     complete &= unit >= 0
     values = {name: np.full(len(unit), np.nan) for name in hypotheses}
@@ -140,7 +146,10 @@ def absorbing(grid: Grid) -> npt.NDArray[np.int64]:
 
 
 def _units(
-    table: StepTable, hypotheses: Sequence[str], believed: Mapping[str, Grid] | None
+    table: StepTable,
+    hypotheses: Sequence[str],
+    believed: Mapping[str, Grid] | None,
+    meant: Mapping[str, Mapping[str, Position]],
 ) -> tuple[tuple[Unit, ...], npt.NDArray[np.int64]]:
     cells, known = key_cells(table)
     numbers: dict[tuple[str, int], int] = {}
@@ -155,7 +164,10 @@ def _units(
                 grid = _check_believed(world_id, believed[world_id], grid)
             key = (int(cells[index, 0]), int(cells[index, 1])) if known[index] else None
             key = grid.key if believed is not None else key
-            found = {name: place(name, grid, key) for name in hypotheses}
+            found = {
+                name: place_of_cell(meant[name].get(world_id), grid) if name in meant else place(name, grid, key)
+                for name in hypotheses
+            }
             masks = {name: mask for name, mask in found.items() if mask is not None}
             numbers[world_id, horizon] = len(units)
             grid_id = str(table.grid_id[index])

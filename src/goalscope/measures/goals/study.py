@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.goals.asked import CONDITIONS, GoalSettings, cells_of
+from goalscope.measures.goals.asked import GoalSettings, cells_of
 from goalscope.measures.goals.curves import CurveTable, WorldCurve
 from goalscope.measures.goals.hypotheses import process
 from goalscope.measures.goals.mixed import Mixed, Sample, cross_fitted
@@ -27,7 +27,7 @@ from goalscope.measures.goals.resample import (
     with_random,
 )
 from goalscope.measures.goals.returns import Returns, episode_returns, random_returns
-from goalscope.measures.measure import StepTable, group_rows
+from goalscope.measures.measure import CONDITIONS, StepTable, group_rows
 from goalscope.meg import RationalityCurve, meg_known
 from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
@@ -71,7 +71,7 @@ def measure_goals(
     if absent:
         there = ", ".join(name for name in table.tags if name != "agent") or "none"
         raise ValueError(f"`by` must name tags of the episodes ({there}), got {', '.join(absent)}")
-    returns = episode_returns(table, asked.hypotheses, utility=asked.utility, believed=believed)
+    returns = episode_returns(table, asked.hypotheses, utility=asked.utility, believed=believed, cells=asked.cells)
     if not any(unit.masks for unit in returns.units):
         raise ValueError(f"some hypothesis must have a meaning in some world, got {', '.join(asked.hypotheses)}")
     cells = cells_of(table, asked.by)
@@ -80,7 +80,7 @@ def measure_goals(
     contrasts = [entry for _, part, _ in found for entry in part]
     return GoalFindings(
         estimates=tuple(entry for part, _, _ in found for entry in part),
-        contrasts=tuple(_corrected(contrasts)),
+        contrasts=tuple(corrected(contrasts)),
         rows=Rows.concatenate(rows for _, _, parts in found for rows in parts),
         settings={
             "hypotheses": list(asked.hypotheses),
@@ -316,7 +316,7 @@ class _Study:
             )
 
 
-def _corrected(contrasts: Sequence[GoalContrast]) -> list[GoalContrast]:
+def corrected(contrasts: Sequence[GoalContrast]) -> list[GoalContrast]:
     """Return the contrasts with Holm's correction: all of a run are one family."""
     if not contrasts:
         return []

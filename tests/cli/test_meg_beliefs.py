@@ -1,0 +1,231 @@
+"""`goalscope meg RUN --beliefs`: an agent that follows a planted belief is seen to do so, and only then."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from goalscope.agents import Optimal, Uniform, WrongGoal
+from goalscope.agents.agent import Agent
+from goalscope.cli import app, meg_beliefs
+from goalscope.cli.meg_beliefs import decoded_beliefs
+from goalscope.measures.goals import (
+    Belief,
+    GoalEstimate,
+    GoalFindings,
+    GoalSettings,
+    joined,
+    measure_beliefs,
+    measure_goals,
+)
+from goalscope.measures.goals.hypotheses import CORNERS, place
+from goalscope.measures.sample import roll_out
+from goalscope.represent.belief_study import Places
+from goalscope.represent.cells import label_cells, label_grid, split_by_grid
+from goalscope.represent.decisions import decisions_at
+from goalscope.represent.fitting import FitSettings
+from goalscope.represent.record import Activations
+from goalscope.rng import stream
+from goalscope.runs import Episode, World
+from goalscope.worlds.dynamics import shown
+from goalscope.worlds.generate import generate_batch
+from goalscope.worlds.grid import Grid, Position
+from measured_runs import measured, small_study
+
+ROOM = ("#######", "#A____#", "#_____#", "#_____#", "#_____#", "#____G#", "#######")
+FRAME, SIZE, WIDTH = 7, 7, 100
+
+
+def episodes_of(agent: Agent, count: int = 40, trajectories: int = 2) -> list[Episode]:
+    worlds = [
+        World(grid=grid, tags={"size": SIZE})
+        for grid in generate_batch(SIZE, 0.4, seed=5, count=count, minimum_distance=3)
+        if grid.start != corner(grid)
+    ]
+    return [e for world in worlds for e in roll_out(agent, world, seed=2, trajectories=trajectories)]
+
+
+def corner(grid: Grid, name: str = "top-right") -> Position:
+    """Where WrongGoal goes, by its definition; see the hypotheses."""
+    mask = place(name, grid, None)
+    assert mask is not None and name in CORNERS
+    row, col = divmod(int(mask.argmax()), grid.width)
+    return row, col
+
+
+def planted(episodes: list[Episode], *, believed: bool) -> Places:
+    """Activations that hold the map linearly: the true one, or on tested grids one whose goal is in the corner."""
+    steps = [(episode, number) for episode in sorted(episodes, key=lambda e: e.id) for number in (0, 1)]
+    count = len(steps)
+    zeros = np.zeros((count, 3), dtype=np.int64)
+
+    def column(values: list[str]) -> Any:
+        return np.array(values, dtype=object)
+
+    given: dict[str, Any] = {
+        "site": "pre",
+        "layer": 1,
+        "model": "planted",
+        "episode_id": column([episode.id for episode, _ in steps]),
+        "step": np.array([number for _, number in steps]),
+        "world_id": column([episode.world.id for episode, _ in steps]),
+        "grid_id": column([episode.world.grid_id for episode, _ in steps]),
+        "shape": np.full((count, 2), SIZE),
+        "positions": zeros,
+        "tokens": zeros,
+        "reconstructed": np.zeros(count, dtype=bool),
+    }
+    blank = Activations(vectors=np.zeros((count, 3, 1), dtype=np.float32), **given)
+    cells = label_cells(blank, episodes, frame=FRAME)
+    split = split_by_grid(cells, test=0.2)
+    maps = np.stack(
+        [
+            label_grid(
+                shown(
+                    episode.world.grid.at(goal=corner(episode.world.grid)) if held and believed else episode.world.grid,
+                    episode.steps[number].state,
+                ),
+                FRAME,
+            ).ravel()
+            for (episode, number), held in zip(steps, split.test, strict=True)
+        ]
+    )
+    said = np.eye(5)[maps].reshape(count, -1)
+    vectors = said @ stream(1, "planted").standard_normal((said.shape[1], 3 * WIDTH))
+    return Places(
+        activations=(Activations(vectors=vectors.reshape(count, 3, WIDTH).astype(np.float32), **given),),
+        untrained=(),
+        cells=cells,
+        decisions=decisions_at(cells, episodes),
+        split=split,
+    )
+
+
+def line(found: GoalFindings, hypothesis: str) -> GoalEstimate:
+    (estimate,) = (entry for entry in found.estimates if entry.hypothesis == hypothesis)
+    return estimate
+
+
+@pytest.fixture(scope="module")
+def lured() -> list[Episode]:
+    return episodes_of(WrongGoal("top-right"), count=120, trajectories=1)
+
+
+def test_a_planted_goal_is_decoded_and_explains_the_agent_that_seeks_it(lured: list[Episode]) -> None:
+    places = planted(lured, believed=True)
+    by_id = {episode.id: episode for episode in lured}
+    beliefs = decoded_beliefs(places, by_id, FitSettings(epochs=12, rate=1e-2), head="percell")
+    worlds = {episode.world.id: episode.world for episode in lured}
+    tested = set(places.cells.grid_id[places.split.test].tolist())
+    assert {worlds[name].grid_id for name in beliefs} == tested  # no world of the grids that the probe was trained on
+    right = np.mean([belief.goal == corner(worlds[name].grid) for name, belief in beliefs.items()])
+    assert right > 0.9
+    found = measure_beliefs(lured, beliefs, label="planted")
+    own, true, chance = (line(found, name) for name in ("believed goal", "goal", "believed goal, shuffled"))
+    assert own.share > 0.8 and own.low > true.high and own.signed > chance.signed  # other worlds have other corners
+    assert {entry.cell["beliefs"] for entry in found.estimates} == {"planted"}
+    assert [entry.grids for entry in (own, true)] == [len(tested)] * 2
+    against = {entry.second: entry for entry in found.contrasts}
+    assert against["goal"].low > 0 and against["believed goal, shuffled"].difference > 0
+    assert line(found, "believed goal on the believed map").low > true.high
+    assert set(found.rows.measure) == {f"MEG towards the {e.hypothesis}" for e in found.estimates} - {
+        "MEG towards the goal"
+    }
+
+
+def test_true_beliefs_are_the_true_goal_and_random_agents_seek_no_belief() -> None:
+    for agent, optimal in ((Optimal(), True), (Uniform(), False)):
+        episodes = episodes_of(agent, count=12)
+        beliefs = {
+            e.world.id: Belief(walls=e.world.grid.walls, goal=e.world.grid.goal) for e in episodes if e.world.grid.goal
+        }
+        found = measure_beliefs(episodes, beliefs, label="true")
+        own, true, on_map = (
+            line(found, name) for name in ("believed goal", "goal", "believed goal on the believed map")
+        )
+        for name in ("signed", "low", "high", "beta", "bound", "n", "grids"):
+            assert getattr(own, name) == getattr(true, name) == getattr(on_map, name), name
+        assert (own.beta == math.inf) == optimal and (own.low <= 0 <= own.high) == (not optimal)
+        whole = joined([measure_goals(episodes, GoalSettings(hypotheses=("goal", "top-left"))), found])
+        assert len(whole.estimates) == 2 + len(found.estimates) and whole.episodes == 24
+        assert all(e.adjusted >= e.p_value for e in whole.contrasts) and len(whole.contrasts) == 3
+        assert line(found, "believed goal, shuffled").signed < own.signed or not optimal
+
+
+def test_believed_cells_in_walls_and_outside_count_as_nowhere(lured: list[Episode]) -> None:
+    worlds = {e.world.id: e.world.grid for e in lured[:8]}
+    for goal in ((0, 0), (9, 9)):
+        found = measure_beliefs(
+            lured[:8], {name: Belief(walls=grid.walls, goal=goal) for name, grid in worlds.items()}, label="nowhere"
+        )
+        assert line(found, "believed goal").signed == line(found, "believed goal").bound == 0.0
+        assert line(found, "goal").bound > 0
+    starts = {name: Belief(walls=grid.walls, goal=grid.start) for name, grid in worlds.items() if grid.start}
+    here = measure_beliefs(lured[:8], starts, label="here")
+    assert "believed goal on the believed map" not in {entry.hypothesis for entry in here.estimates}
+    with pytest.raises(ValueError, match="about worlds of the run"):
+        measure_beliefs(lured[:8], {"another": starts[next(iter(starts))]}, label="other")
+
+
+def test_walls_that_are_believed_and_walked_through_leave_finite_figures() -> None:
+    """Everybody believes in a wall across the room with one gap: the agents arrive sooner than the map allows."""
+    grids = [Grid.parse("\n".join(" ".join(line) for line in ROOM)).at(start=(1, col)) for col in (2, 3, 4, 5)]
+    episodes = [e for grid in grids for e in roll_out(Optimal(), World(grid=grid), seed=1, trajectories=2, horizon=16)]
+    walls = grids[0].walls.copy()
+    walls[3, 2:] = True
+    found = measure_beliefs(
+        episodes, {World(grid=grid).id: Belief(walls=walls, goal=(5, 5)) for grid in grids}, label="a wall"
+    )
+    on_map = line(found, "believed goal on the believed map")
+    assert on_map.utility > on_map.highest_utility and on_map.share == pytest.approx(1.0) and on_map.beta == math.inf
+    assert 0 < on_map.cross_fitted <= on_map.bound and math.isfinite(on_map.low) and math.isfinite(on_map.null)
+
+
+def test_first_steps_are_needed(lured: list[Episode]) -> None:
+    places = planted(lured[:12], believed=False)
+    later = places.cells.step > 0
+    cut = Places(
+        activations=tuple(one.where(later) for one in places.activations),
+        untrained=(),
+        cells=places.cells.where(later),
+        decisions=places.decisions.where(later),
+        split=split_by_grid(places.cells.where(later)),
+    )
+    with pytest.raises(ValueError, match="before the first action"):
+        decoded_beliefs(cut, {}, FitSettings(epochs=1))
+
+
+def test_the_command_adds_lines_and_a_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worlds = [{"kind": "grid", "sizes": [5], "densities": [0.0, 1.0], "count": 2}]
+    path = measured(tmp_path / "run", small_study(worlds=worlds, agents=[{"kind": "optimal"}], trajectories=1))
+
+    def call(*words: object, status: int = 0) -> str:
+        result = CliRunner().invoke(app, [str(word) for word in words])
+        assert result.exit_code == status, result.output
+        return str(result.stdout if status == 0 else result.output)
+
+    assert "must name a site and a layer" in call("meg", path, "--beliefs", "pre", status=2)
+    assert "nothing" in call("meg", path, "--beliefs", "pre:3", "--hypotheses", "goal", status=2)
+    assert "must come with a run" in call("meg", tmp_path / "x.json", "--beliefs", "pre:3", status=2)
+
+    def decoded(run: Path, where: str, settings: GoalSettings) -> GoalFindings:
+        from goalscope.runs import Store
+
+        with Store(run) as store:
+            episodes = [episode for episode in store.episodes() if episode.agent == "optimal"]
+        grids = {episode.world.id: episode.world.grid for episode in episodes}
+        held = {name: Belief(walls=grid.walls, goal=grid.goal) for name, grid in grids.items() if grid.goal}
+        return measure_beliefs(episodes, held, settings, label=f"{where}, held-out grids")
+
+    monkeypatch.setattr(meg_beliefs, "beliefs_of", decoded)
+    text = call("meg", path, "--beliefs", "pre:3", "--hypotheses", "goal")
+    assert "beliefs pre:3, held-out grids" in text and "believed goal − goal" in text
+    plain = json.loads(call("meg", path, "--beliefs", "pre:3", "--hypotheses", "goal", "--json"))
+    assert [e["hypothesis"] for e in plain["estimates"] if e["cell"]][:2] == ["believed goal", "goal"]
+    call("report", path, "--out", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "MEG by hypothesis, beliefs pre:3, held-out grids" in page
