@@ -1,7 +1,8 @@
 """Captures that are killed, as processes of their own.
 
 Reads tasks (directory, number) as JSON lines and forks one process for each, which kills itself with SIGKILL just
-before its number-th event: a SQL statement, a sync, a rename. Prints for each whether it was killed.
+before its number-th event: a SQL statement, a sync, a rename, the first byte of a new file. Prints for each whether it
+was killed.
 """
 
 import json
@@ -30,7 +31,7 @@ def count_down(number: int) -> None:
         if left[0] == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    connect, sync, rename = sqlite3.connect, os.fsync, Path.replace
+    connect, sync, rename, make = sqlite3.connect, os.fsync, Path.replace, Path.open
 
     def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
         connection: sqlite3.Connection = connect(*arguments, **options)
@@ -45,9 +46,16 @@ def count_down(number: int) -> None:
         event()
         return rename(path, target)
 
+    def opened(path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        file = make(path, mode, *arguments, **options)
+        if mode[0] in "wx":
+            event()
+        return file
+
     sqlite3.connect = traced  # type: ignore[assignment]
     os.fsync = synced  # type: ignore[assignment]
     Path.replace = renamed  # type: ignore[assignment]
+    Path.open = opened  # type: ignore[assignment, method-assign]
 
 
 def main() -> None:

@@ -69,8 +69,8 @@ def check_killed(tmp_path: Path, numbers: range | list[int]) -> tuple[int, int]:
 
 
 def test_a_killed_capture_goes_on_to_identical_files(tmp_path: Path) -> None:
-    # Before the first file, in and after its rename, before its row of the index, later, and before the last commit.
-    killed, half = check_killed(tmp_path, [20, 62, 63, 65, 82, 95])
+    # Before the first file, its first byte, its rename, its row of the index, and later: a rename, and the last commit.
+    killed, half = check_killed(tmp_path, [20, 63, 65, 67, 88, 102])
     assert killed == 6 and half >= 3
 
 

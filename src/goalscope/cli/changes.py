@@ -56,7 +56,7 @@ class Changes:
             plain["agents"] = _chosen(study, split_names(self.agents))
             plain.pop("further_agents", None)
         for setting in self.settings:
-            _set(plain, setting)
+            set_key(plain, setting)
         parts = [text if name == "set" else f"{name} {text}" for name, value in given.items() for text in _texts(value)]
         name = f"{study.name} ({'; '.join(parts)})"
         if "name" not in [_path(setting.partition("=")[0])[0] for setting in self.settings]:
@@ -90,8 +90,12 @@ def _chosen(study: Study, names: Sequence[str]) -> list[dict[str, Any]]:
     return [entries[name].dump() for name in names]
 
 
-def _set(plain: dict[str, Any], setting: str) -> None:
-    """Change one key of a study; the key itself may be new, what holds it must be there."""
+def set_key(plain: dict[str, Any], setting: str) -> None:
+    """Change one key of plain values by KEY=VALUE; the key itself may be new, what holds it must be there.
+
+    Raises:
+        ValueError: no KEY=VALUE, or nothing holds the key; names it.
+    """
     key, equals, text = setting.partition("=")
     path = _path(key)
     if not equals or not path:

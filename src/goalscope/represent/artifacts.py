@@ -33,7 +33,10 @@ class Artifact:
     def __post_init__(self) -> None:
         given = PurePosixPath(self.path)
         if not self.path or given.is_absolute() or ".." in given.parts or "\\" in self.path or "\0" in self.path:
-            raise ValueError(f"an artifact must lie inside of its run directory, got the path {self.path!r}")
+            raise ValueError(
+                f"an artifact must lie inside of its run directory, got the path {self.path[:200]!r}: the index was "
+                "not written by goalscope, do not trust this run"
+            )
         if self.size < 0:
             raise ValueError(f"the size of an artifact must be >= 0 bytes, got {self.size}")
 
@@ -64,10 +67,19 @@ def place(store: Store, artifact: Artifact) -> Path:
     """Return where an artifact lies.
 
     Raises:
-        ValueError: a link leads out of the run directory.
+        ValueError: a link leads out of the run directory or in a circle, or the system has no such names.
     """
-    root = store.path.resolve()
-    path = (root / artifact.path).resolve()
-    if not path.is_relative_to(root):
-        raise ValueError(f"an artifact must lie inside of {store.path}, but {artifact.path!r} leads to {path}")
+    try:
+        root = store.path.resolve()
+        path = (root / artifact.path).resolve()
+        outside = not path.is_relative_to(root)
+        if not outside:
+            path.is_file()  # asks the system, which refuses names that are too long
+    except (OSError, RuntimeError) as error:  # a circle of links is a RuntimeError
+        raise ValueError(f"an artifact must have a path in {store.path}, {artifact.path[:200]!r} is none") from error
+    if outside:
+        raise ValueError(
+            f"an artifact must lie inside of {store.path}, but {artifact.path!r} leads to {path}: remove the link, and "
+            "copy the files that it leads to if you trust them"
+        )
     return path

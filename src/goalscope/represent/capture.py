@@ -160,7 +160,7 @@ class _Capture:
         ready = {identity for identity, row in known.items() if self._is_there(row)}
         if stored is not None and stored.complete and len(ready) == len(known):
             return stored
-        folder = self._store.path / self._begun.path
+        folder = place(self._store, Artifact(id=self._begun.id, kind=CAPTURE, path=self._begun.path, size=0))
         folder.mkdir(parents=True, exist_ok=True)
         self._put(self._begun)
         counts, checked, number = Counts(), dict[str, float](), 0
@@ -200,7 +200,7 @@ class _Capture:
                             self._blocks, planned, prefix, self._sites, capture=self._begun.id, model=self._model_id
                         )
                         self._finish(writing)
-                        path = self._store.path / row.path
+                        path = folder / Path(row.path).name
                         writing = _Writing(row, writer.submit(write_shard, path, shard))
                     if progress is not None:
                         progress(before + done, max(self._subject.steps, counts.steps))

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.represent.cells import Cells, Split
-from goalscope.represent.probe import CLASSES, Features, Source
+from goalscope.represent.fitted import Source
+from goalscope.represent.probe import CLASSES, Features
 from goalscope.rng import stream
 
 CONTROLS: Final = ("none", "shuffled", "untrained", "input", "text")

@@ -15,6 +15,7 @@ from goalscope.represent.cells import Cells, Split
 from goalscope.represent.controls import shuffled_rows
 from goalscope.represent.fitting import FitSettings, Problem, fit
 from goalscope.represent.heads import NUMBER_HEADS
+from goalscope.represent.keeping import Keeping, fit_missing
 from goalscope.represent.map_reading import true_map
 from goalscope.represent.plan_matrix import PLAN_CONTROLS, Maps, check_untrained
 from goalscope.represent.plans import steps_of
@@ -90,6 +91,7 @@ def distance_matrix(
     maps: Maps | None = None,
     settings: FitSettings | None = None,
     tags: Mapping[str, Tag] | None = None,
+    keeping: Keeping[Probe] | None = None,
 ) -> FittedDistance:
     """Fit every head with every control on one split, and score all of them beside their baselines.
 
@@ -108,6 +110,7 @@ def distance_matrix(
         maps: decoded maps of the same N steps.
         settings: how probes are trained.
         tags: kept with every row, e.g. the agent.
+        keeping: probes that are known are not fitted again; is told of each that is finished.
 
     Raises:
         ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.
@@ -144,7 +147,7 @@ def distance_matrix(
                 own: dict[str, Tag] = {"head": head, "control": control, "site": one.site, "layer": one.layer}
                 problems.append(Problem(name=name, head=head, features=train, target=target, tags={"control": control}))
                 tested.append((test, truth, {**kept, **own}))
-    probes = fit(problems, used)
+    probes = fit_missing(problems, lambda missing, told: fit(missing, used, told), keeping or Keeping())
     rows = []
     for probe, (features, truth, about) in zip(probes, tested, strict=True):
         mask = masks[truth][1]

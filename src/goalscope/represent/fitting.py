@@ -8,7 +8,7 @@ classes are equally frequent, and the factorised first layer can be kept. For a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.represent.heads import COUNTED, coordinates, initial_weights, normalised, scores, weight_shapes
+from goalscope.represent.keeping import Keeping
 from goalscope.represent.probe import CLASSES, Features, Probe, Task, check_task
 from goalscope.rng import stream
 from goalscope.rows import Tag
@@ -124,7 +125,9 @@ class Problem:
         return len(CLASSES) if self.task == "cells" else 1
 
 
-def fit(problems: Sequence[Problem], settings: FitSettings | None = None) -> list[Probe]:
+def fit(
+    problems: Sequence[Problem], settings: FitSettings | None = None, keeping: Keeping[Probe] | None = None
+) -> list[Probe]:
     """Fit probes; those of one head, task, width and number of steps train together, each as it would alone.
 
     Normalisation, frequencies of classes and mean of a number come from the given training steps alone.
@@ -132,6 +135,7 @@ def fit(problems: Sequence[Problem], settings: FitSettings | None = None) -> lis
     Args:
         problems: what to fit, names all different.
         settings: how; defaults where left out.
+        keeping: is told of each probe that is finished, and how far the work is (in passes of single probes).
 
     Returns:
         The probes, in the order of the problems.
@@ -139,7 +143,7 @@ def fit(problems: Sequence[Problem], settings: FitSettings | None = None) -> lis
     Raises:
         ValueError: two problems of one name, or a fit that does not converge; names the probe.
     """
-    used = settings or FitSettings()
+    used, told = settings or FitSettings(), keeping or Keeping()
     names = [problem.name for problem in problems]
     if len(set(names)) != len(names):
         raise ValueError(f"problems must have different names, got {', '.join(names)}")
@@ -153,9 +157,17 @@ def fit(problems: Sequence[Problem], settings: FitSettings | None = None) -> lis
         if problem.head in COUNTED:
             weights = {"table": _frequencies(problem)} if problem.head == "position" else {}
             found[problem.name] = _probe(problem, norms[id(problem.features)], weights, used)
-    for stack in stacks(problems, used):
+            told.keep(problem.name, found[problem.name])
+    work = list(stacks(problems, used))
+    total, done = sum(len(stack) * used.epochs for stack in work), 0
+
+    def passed(passes: int, stack: Sequence[Problem]) -> None:
+        told.progress(done + passes * len(stack), total)
+
+    for stack in work:
         with _threads(stack[0], used):
-            weights = _train(stack, [norms[id(problem.features)] for problem in stack], used)
+            weights = _train(stack, [norms[id(problem.features)] for problem in stack], used, passed)
+        done += len(stack) * used.epochs
         for at, problem in enumerate(stack):
             own = {name: np.ascontiguousarray(array[at]) for name, array in weights.items()}
             if not all(np.isfinite(array).all() for array in own.values()):
@@ -163,6 +175,7 @@ def fit(problems: Sequence[Problem], settings: FitSettings | None = None) -> lis
                     f"the fit of {problem.name!r} must converge, its weights became infinite: lower the rate"
                 )
             found[problem.name] = _probe(problem, norms[id(problem.features)], own, used)
+            told.keep(problem.name, found[problem.name])
     return [found[problem.name] for problem in problems]
 
 
@@ -288,6 +301,7 @@ def _train(
     stack: Sequence[Problem],
     norms: Sequence[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]],
     settings: FitSettings,
+    passed: Callable[[int, Sequence[Problem]], None],
 ) -> dict[str, npt.NDArray[np.float32]]:
     """Train one stack of Q problems; return name -> ``[Q, ...]``."""
     import torch
@@ -313,6 +327,7 @@ def _train(
         balance = torch.empty(0)
     optimiser = torch.optim.AdamW(list(weights.values()), lr=settings.rate, weight_decay=settings.decay)
     batches = list(order(count, settings))
+    each = len(batches) // settings.epochs
     for at, rows in enumerate(batches):
         for group in optimiser.param_groups:
             group["lr"] = settings.rate * (1 - at / len(batches))
@@ -326,6 +341,8 @@ def _train(
         optimiser.zero_grad(set_to_none=True)
         loss.sum().backward()  # type: ignore[no-untyped-call]
         optimiser.step()
+        if (at + 1) % each == 0:
+            passed((at + 1) // each, stack)
     return {name: tensor.detach().cpu().numpy() for name, tensor in weights.items()}
 
 

@@ -130,7 +130,8 @@ def normalised(
 ) -> npt.NDArray[np.float32]:
     """Return ``(vectors - centre) / spread``, and 0 where the spread is 0."""
     factor = np.divide(1, spread, out=np.zeros_like(spread), where=spread > 0)
-    return (vectors - centre) * factor
+    with np.errstate(over="ignore", invalid="ignore"):  # what is made of it is checked
+        return (vectors - centre) * factor
 
 
 def outputs(probe: Probe, features: Features, device: str = "cpu") -> npt.NDArray[np.float64]:
@@ -153,4 +154,9 @@ def outputs(probe: Probe, features: Features, device: str = "cpu") -> npt.NDArra
     if not found:
         return np.zeros((0, cells, len(CLASSES) if probe.task == "cells" else 1))
     joined: npt.NDArray[np.float64] = torch.cat(found).double().numpy()
+    if not np.isfinite(joined).all():
+        raise ValueError(
+            f"the scores of a probe must be finite, those of this one of head {probe.head} are not: its weights or "
+            "what it reads are too large for float32, fit it again"
+        )
     return joined

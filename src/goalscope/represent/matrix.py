@@ -10,9 +10,10 @@ from goalscope.represent.cells import Cells, Split
 from goalscope.represent.controls import CONTROLS, input_features, shuffled_rows, text_features
 from goalscope.represent.fitting import FitSettings, Problem, fit
 from goalscope.represent.heads import CELL_HEADS, COUNTED
+from goalscope.represent.keeping import Keeping, fit_missing
 from goalscope.represent.probe import Features, Probe
 from goalscope.represent.record import Activations
-from goalscope.represent.scores import score_cells
+from goalscope.represent.scores import confusion_rows, score_cells
 from goalscope.rows import Rows
 
 Entry = tuple[str, str]
@@ -38,7 +39,8 @@ class Fitted:
 
     Attributes:
         probes: name ("HEAD/CONTROL/SITE/LAYER/SCOPE", "-" where a probe reads no activations) -> probe.
-        rows: the scores of all of them on the tested grids, see `score_cells`.
+        rows: the scores of all of them on the tested grids, see `score_cells`, and what they take for what, see
+            `confusion_rows`.
     """
 
     probes: Mapping[str, Probe]
@@ -66,6 +68,8 @@ def probe_matrix(
     matrix: Sequence[Entry] = FULL,
     settings: FitSettings | None = None,
     scope: str = "general",
+    keeping: Keeping[Probe] | None = None,
+    scored: bool = True,
 ) -> Fitted:
     """Fit every head with every control on one split, and score all of them on its tested grids.
 
@@ -77,6 +81,8 @@ def probe_matrix(
         matrix: heads and controls, `FULL` by default.
         settings: how probes are trained.
         scope: which grids the probes are for; a tag.
+        keeping: probes that are known are not fitted again; is told of each that is finished.
+        scored: whether the probes are scored, too; without, there are no rows.
 
     Returns:
         The probes and their scores, side by side.
@@ -113,11 +119,13 @@ def probe_matrix(
                 )
             )
             tested.append((test, truth[1], tags))
-    probes = fit(problems, used)
-    rows = [
-        score_cells(probe.predict(features, device=used.device), truth, {"probe": probe.id, **tags})
-        for probe, (features, truth, tags) in zip(probes, tested, strict=True)
-    ]
+    probes = fit_missing(problems, lambda missing, told: fit(missing, used, told), keeping or Keeping())
+    rows: list[Rows] = []
+    for probe, (features, labels, tags) in zip(probes, tested, strict=True) if scored else ():
+        said, about = probe.predict(features, device=used.device), {"probe": probe.id, **tags}
+        rows.append(score_cells(said, labels, about))
+        if tags["control"] == "none":
+            rows.append(confusion_rows(said, labels, about))
     return Fitted(
         probes={problem.name: probe for problem, probe in zip(problems, probes, strict=True)},
         rows=Rows.concatenate(rows),
@@ -132,6 +140,7 @@ def probe_matrix_by_size(
     untrained: Sequence[Activations] = (),
     matrix: Sequence[Entry] = FULL,
     settings: FitSettings | None = None,
+    keeping: Keeping[Probe] | None = None,
 ) -> Fitted:
     """Do the same with probes of their own for each shape of grid, in a frame of its size; scopes are "7x7" etc."""
     probes: dict[str, Probe] = {}
@@ -146,6 +155,7 @@ def probe_matrix_by_size(
             matrix=matrix,
             settings=settings,
             scope=f"{height}x{width}",
+            keeping=keeping,
         )
         probes |= found.probes
         rows.append(found.rows)

@@ -1,21 +1,18 @@
 """A fitted decoder of plans: the contract of the probes (`predict`, `save`, `load`, its own source only)."""
 
-import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.ident import content_id
+from goalscope.represent.fitted import Fitted
 from goalscope.represent.plan_network import plan_scores, plan_shapes
 from goalscope.represent.plans import END, TOKENS, plan_length
-from goalscope.represent.probe import Features, Source
+from goalscope.represent.probe import Features
 from goalscope.represent.record import Activations
-from goalscope.rows import Tag
-from goalscope.shapes import check_distributions, check_finite, check_shape, freeze
+from goalscope.shapes import check_distributions, check_shape, freeze
 
 _BATCH: Final = 256  # examples of one step of a prediction
 _MOST: Final = {"layers": 64, "heads": 256, "horizon": 4096, "positions": 4096}
@@ -55,7 +52,7 @@ class PlanPrediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PlanDecoder:
+class PlanDecoder(Fitted):
     """A fitted one-shot decoder.
 
     Attributes:
@@ -73,15 +70,12 @@ class PlanDecoder:
         ValueError: a size out of range, or arrays that do not fit one another or are not finite.
     """
 
-    source: Source
+    KIND: ClassVar[str] = "plan-decoder"
+
     positions: int
     horizon: int
     layers: int
     heads: int
-    centre: npt.NDArray[np.float32]
-    spread: npt.NDArray[np.float32]
-    weights: Mapping[str, npt.NDArray[np.float32]]
-    tags: Mapping[str, Tag] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, most in _MOST.items():
@@ -107,49 +101,15 @@ class PlanDecoder:
                 f"the weights of a decoder of {self.layers} layers must be {len(shapes)} known ones, there are "
                 f"{len(self.weights)}, missing or unknown: {', '.join(odd)[:200]}"
             )
-        expected = {name: (self.weights[name], shape) for name, shape in shapes.items()}
-        expected |= {name: (getattr(self, name), (self.source.width,)) for name in ("centre", "spread")}
-        for name, (array, shape) in expected.items():
-            if array.shape != shape or array.dtype != np.float32:
-                raise ValueError(f"{name} must be float32 {list(shape)}, got {array.dtype} {list(array.shape)}")
-            check_finite(name, array)
-        if (self.spread < 0).any():
-            raise ValueError("spread must be >= 0 everywhere, got a negative one")
-        object.__setattr__(self, "weights", {name: freeze(self.weights[name]) for name in shapes})
-        for name in ("centre", "spread"):
-            object.__setattr__(self, name, freeze(getattr(self, name)))
+        self._accept(shapes)
 
     def _inner(self, name: str) -> int:
         array = self.weights.get(name)
         return int(array.shape[1]) if array is not None and array.ndim == 2 else 0
 
-    @property
-    def id(self) -> str:
-        """Content id of the decoder: what it is and all its numbers."""
-        digest = hashlib.sha256()
-        for name, array in sorted(self.arrays().items()):
-            digest.update(f"{name} {array.dtype} {list(array.shape)}\n".encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
-        return content_id("plan-decoder", {**self.describe(), "arrays": digest.hexdigest()})
-
     def describe(self) -> dict[str, Any]:
         """Return everything but the arrays as plain values."""
-        return {
-            "site": self.source.site,
-            "layer": self.source.layer,
-            "model": self.source.model,
-            "width": self.source.width,
-            "positions": self.positions,
-            "horizon": self.horizon,
-            "layers": self.layers,
-            "heads": self.heads,
-            "tags": dict(self.tags),
-        }
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return all arrays by the names that a file has for them."""
-        fixed: dict[str, npt.NDArray[Any]] = {"centre": self.centre, "spread": self.spread}
-        return {**fixed, **{f"weights.{name}": array for name, array in self.weights.items()}}
+        return {**Fitted.describe(self), **{name: getattr(self, name) for name in _MOST}}  # no super(): slots
 
     def predict(self, given: Activations, *, device: str = "cpu") -> PlanPrediction:
         """Return the probabilities of the tokens of all places.

@@ -10,18 +10,20 @@ learning rate 1e-4, batch 32, weights of the places).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.represent.fitted import Source
 from goalscope.represent.fitting import normalisation
+from goalscope.represent.keeping import Keeping
 from goalscope.represent.plan_decoder import PlanDecoder, plan_inputs
 from goalscope.represent.plan_network import ATTENTION_HEADS, initial_plan_weights, plan_scores, plan_shapes
 from goalscope.represent.plans import UNKNOWN, check_tokens
-from goalscope.represent.probe import Features, Source
+from goalscope.represent.probe import Features
 from goalscope.represent.record import Activations
 from goalscope.rng import stream
 from goalscope.rows import Tag
@@ -132,7 +134,11 @@ class PlanProblem:
         )
 
 
-def fit_plans(problems: Sequence[PlanProblem], settings: PlanSettings | None = None) -> list[PlanDecoder]:
+def fit_plans(
+    problems: Sequence[PlanProblem],
+    settings: PlanSettings | None = None,
+    keeping: Keeping[PlanDecoder] | None = None,
+) -> list[PlanDecoder]:
     """Fit decoders; those of one size, shape and set of grids train together, each as it would alone.
 
     Normalisation comes from the given training steps alone.
@@ -140,6 +146,7 @@ def fit_plans(problems: Sequence[PlanProblem], settings: PlanSettings | None = N
     Args:
         problems: what to fit, names all different.
         settings: how; the paper's where left out.
+        keeping: is told of each decoder that is finished, and how far the work is (in passes of single layers).
 
     Returns:
         The decoders, in the order of the problems.
@@ -147,7 +154,7 @@ def fit_plans(problems: Sequence[PlanProblem], settings: PlanSettings | None = N
     Raises:
         ValueError: two problems of one name, too few grids for a validation part, or a fit that does not converge.
     """
-    used = settings or PlanSettings()
+    used, told = settings or PlanSettings(), keeping or Keeping()
     names = [problem.name for problem in problems]
     if len(set(names)) != len(names):
         raise ValueError(f"problems must have different names, got {', '.join(names)}")
@@ -156,8 +163,16 @@ def fit_plans(problems: Sequence[PlanProblem], settings: PlanSettings | None = N
         if id(problem.activations) not in norms:
             norms[id(problem.activations)] = normalisation(Features.of(problem.activations).vectors)
     found: dict[str, PlanDecoder] = {}
-    for stack in plan_stacks(problems, used):
-        weights, kept = _train(stack, [norms[id(problem.activations)] for problem in stack], used)
+    work = list(plan_stacks(problems, used))
+    # A pass of a decoder of four layers takes as long as four of one layer.
+    total, done = sum(len(stack) * stack[0].layers * used.epochs for stack in work), 0
+
+    def passed(passes: int, stack: Sequence[PlanProblem]) -> None:
+        told.progress(done + passes * len(stack) * stack[0].layers, total)
+
+    for stack in work:
+        weights, kept = _train(stack, [norms[id(problem.activations)] for problem in stack], used, passed)
+        done += len(stack) * stack[0].layers * used.epochs
         for at, problem in enumerate(stack):
             own = {name: np.ascontiguousarray(array[at]) for name, array in weights.items()}
             if not all(np.isfinite(array).all() for array in own.values()):
@@ -165,6 +180,7 @@ def fit_plans(problems: Sequence[PlanProblem], settings: PlanSettings | None = N
                     f"the fit of {problem.name!r} must converge, its weights became infinite: lower the rate"
                 )
             found[problem.name] = _decoder(problem, norms[id(problem.activations)], own, used, kept[at])
+            told.keep(problem.name, found[problem.name])
     return [found[problem.name] for problem in problems]
 
 
@@ -230,7 +246,10 @@ def plan_order(rows: npt.NDArray[np.int64], epoch: int, settings: PlanSettings) 
 
 
 def _train(
-    stack: Sequence[PlanProblem], norms: Sequence[Norm], settings: PlanSettings
+    stack: Sequence[PlanProblem],
+    norms: Sequence[Norm],
+    settings: PlanSettings,
+    passed: Callable[[int, Sequence[PlanProblem]], None],
 ) -> tuple[dict[str, npt.NDArray[np.float32]], list[int]]:
     """Train one stack of Q problems; return name -> ``[Q, ...]`` and the pass that was kept of each."""
     import torch
@@ -269,6 +288,7 @@ def _train(
                 best = {
                     name: torch.where(_wide(better, one), one, best[name]).detach() for name, one in weights.items()
                 }
+        passed(epoch + 1, stack)
     if not len(checked):
         best, kept = weights, torch.full_like(kept, settings.epochs - 1)
     return {name: tensor.detach().cpu().numpy() for name, tensor in best.items()}, kept.tolist()

@@ -8,6 +8,7 @@ import numpy as np
 
 from goalscope.represent.cells import Cells, Split
 from goalscope.represent.controls import shuffled_rows
+from goalscope.represent.keeping import Keeping, fit_missing
 from goalscope.represent.map_reading import MapReading, true_map
 from goalscope.represent.plan_baselines import (
     commonest_matches,
@@ -64,6 +65,7 @@ def plan_matrix(
     maps: Maps | None = None,
     settings: PlanSettings | None = None,
     tags: Mapping[str, Tag] | None = None,
+    keeping: Keeping[PlanDecoder] | None = None,
 ) -> FittedPlans:
     """Fit decoders of every size with every control on one split, and score them beside all baselines.
 
@@ -78,6 +80,7 @@ def plan_matrix(
         maps: decoded maps for the planner; sites and layers without one have no such baseline.
         settings: how decoders are trained; the paper's sizes where left out.
         tags: kept with every row, e.g. the agent.
+        keeping: decoders that are known are not fitted again; is told of each that is finished.
 
     Returns:
         The decoders and the scores of everything, side by side.
@@ -110,7 +113,7 @@ def plan_matrix(
                     )
                 )
                 tested.append((test, control))
-    decoders = fit_plans(problems, used)
+    decoders = fit_missing(problems, lambda missing, told: fit_plans(missing, used, told), keeping or Keeping())
     kept = dict(tags or {})
     shown = cells.where(split.test)
     rows: list[Rows] = []

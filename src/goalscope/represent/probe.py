@@ -4,17 +4,15 @@ A probe is made by `fit`, predicts with `predict` (classes of cells) or `predict
 `load`. It knows the site, layer and model that it was fitted on and refuses every other.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.ident import content_id
+from goalscope.represent.fitted import Fitted, Source
 from goalscope.represent.record import Activations
-from goalscope.rows import Tag
 from goalscope.shapes import check_finite, check_shape, freeze
 
 Task = Literal["cells", "number"]
@@ -26,33 +24,6 @@ AGENT, GOAL, WALL, OPEN, PADDING = range(len(CLASSES))
 
 FRAME: Final = 15
 """Side of the square that smaller grids are padded to, right and bottom."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """What the inputs of a probe are; a probe takes inputs of its own source only.
-
-    Attributes:
-        site: where activations come from; "bag" and "text" for inputs that are none.
-        layer: number of the decoder block, 0-based; -1 for inputs that are no activations.
-        model: content id of the model; "" for inputs that are no activations.
-        width: numbers an example, P positions * D for activations.
-    """
-
-    site: str
-    layer: int
-    model: str
-    width: int
-
-    def check_same(self, other: "Source") -> None:
-        """Raise a ValueError unless the other source is the same."""
-        for name in ("site", "layer", "model", "width"):
-            own, given = getattr(self, name), getattr(other, name)
-            if own != given:
-                raise ValueError(
-                    f"a probe must be given activations of the {name} that it was fitted on ({own!r}), got {given!r}: "
-                    "fit another probe for them"
-                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -142,7 +113,7 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Probe:
+class Probe(Fitted):
     """A fitted probe.
 
     Attributes:
@@ -161,16 +132,13 @@ class Probe:
         ValueError: an unknown head or task, or arrays that do not fit one another.
     """
 
+    KIND: ClassVar[str] = "probe"
+
     head: str
     task: Task
-    source: Source
     frame: int
     prior: npt.NDArray[np.float64]
-    centre: npt.NDArray[np.float32]
-    spread: npt.NDArray[np.float32]
-    weights: Mapping[str, npt.NDArray[np.float32]]
     target: tuple[float, float] = (0.0, 1.0)
-    tags: Mapping[str, Tag] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         from goalscope.represent.heads import weight_shapes
@@ -188,47 +156,17 @@ class Probe:
             raise ValueError(
                 f"the weights of head {self.head} must be {', '.join(shapes)}, got {', '.join(self.weights) or 'none'}"
             )
-        expected = {name: (self.weights[name], shape) for name, shape in shapes.items()}
-        expected |= {name: (getattr(self, name), (self.source.width,)) for name in ("centre", "spread")}
-        for name, (array, shape) in expected.items():
-            if array.shape != shape or array.dtype != np.float32:
-                raise ValueError(f"{name} must be float32 {list(shape)}, got {array.dtype} {list(array.shape)}")
-            check_finite(name, array)
-        if (self.spread < 0).any():
-            raise ValueError("spread must be >= 0 everywhere, got a negative one")
-        object.__setattr__(self, "weights", {name: freeze(self.weights[name]) for name in shapes})
-        for name in ("prior", "centre", "spread"):
-            object.__setattr__(self, name, freeze(getattr(self, name)))
-
-    @property
-    def id(self) -> str:
-        """Content id of the probe: what it is and all its numbers."""
-        import hashlib
-
-        digest = hashlib.sha256()
-        for name, array in sorted(self.arrays().items()):
-            digest.update(f"{name} {array.dtype} {list(array.shape)}\n".encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
-        return content_id("probe", {**self.describe(), "arrays": digest.hexdigest()})
+        self._accept(shapes)
+        object.__setattr__(self, "prior", freeze(self.prior))
 
     def describe(self) -> dict[str, Any]:
         """Return everything but the arrays as plain values."""
-        return {
-            "head": self.head,
-            "task": self.task,
-            "site": self.source.site,
-            "layer": self.source.layer,
-            "model": self.source.model,
-            "width": self.source.width,
-            "frame": self.frame,
-            "target": list(self.target),
-            "tags": dict(self.tags),
-        }
+        own = {"head": self.head, "task": self.task, "frame": self.frame, "target": list(self.target)}
+        return {**Fitted.describe(self), **own}  # no super(): a class with slots is made anew
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return all arrays by the names that a file has for them."""
-        fixed: dict[str, npt.NDArray[Any]] = {"prior": self.prior, "centre": self.centre, "spread": self.spread}
-        return {**fixed, **{f"weights.{name}": array for name, array in self.weights.items()}}
+        return {"prior": self.prior, **Fitted.arrays(self)}
 
     def predict(self, given: Activations | Features, *, device: str = "cpu") -> Prediction:
         """Return the probabilities of the classes of all cells.
@@ -264,7 +202,10 @@ class Probe:
         from goalscope.represent.heads import outputs
 
         mean, spread = self.target
-        return mean + spread * outputs(self, self._checked(given), device)[:, 0, 0].astype(np.float64)
+        with np.errstate(over="ignore"):
+            found: npt.NDArray[np.float64] = mean + spread * outputs(self, self._checked(given), device)[:, 0, 0]
+        check_finite("what a probe predicts", found)
+        return found
 
     def _checked(self, given: Activations | Features) -> Features:
         features = Features.of(given)

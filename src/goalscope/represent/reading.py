@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from goalscope.represent.artifacts import Artifact, artifacts, place
 from goalscope.represent.plan import plan_id
@@ -162,7 +161,7 @@ def _load(store: Store, chosen: Capture, site: Site, layer: int, shape: tuple[in
     listed = []  # of each shard: which of its rows are wanted, and who they are
     for row in rows:
         with ShardFile(place(store, row), size=row.size, capture=chosen.id) as shard:
-            listed.append(_Index(shard, site, layer, shape))
+            listed.append(_Index(shard, chosen, site, layer, shape))
     if not any(len(one.step) for one in listed):
         wanted = "" if shape is None else f" on grids of shape {shape[0]} x {shape[1]}"
         reasons = "; ".join(f"{reason}: {count}" for reason, count in sorted(chosen.left_out.items()))
@@ -184,7 +183,7 @@ def _load(store: Store, chosen: Capture, site: Site, layer: int, shape: tuple[in
         if not len(one.step):
             continue
         with ShardFile(place(store, row), size=row.size, capture=chosen.id) as shard:
-            vectors[target[at : at + len(one.step)]] = _vectors(shard, chosen, site, layer)[one.kept]
+            vectors[target[at : at + len(one.step)]] = shard.vectors(site, layer)[one.kept]
         at += len(one.step)
     for array in (vectors, *joined.values()):
         array.flags.writeable = False
@@ -198,35 +197,43 @@ _COLUMNS = ("episode_id", "step", "world_id", "grid_id", "shape", "positions", "
 class _Index:
     """The rows of one shard that have a site, without their vectors."""
 
-    def __init__(self, shard: ShardFile, site: Site, layer: int, shape: tuple[int, int] | None = None) -> None:
-        step = shard.index("step")
+    def __init__(
+        self, shard: ShardFile, chosen: Capture, site: Site, layer: int, shape: tuple[int, int] | None = None
+    ) -> None:
+        step, episode, sizes = shard.index("step"), shard.index("episode"), shard.index("shape")
+        again = shard.reconstructed()
         rows = shard.rows(site, len(step))
-        shapes = shard.index("shape")[rows]
+        positions, tokens = shard.places(site, "positions"), shard.places(site, "tokens")
+        # No array is made by a size that stands in the file or in the index before the data themselves have it.
+        count, self.group, width = shard.shape_of(site, layer)
+        shard.check_sizes(
+            ("length of episode", len(episode), len(step)),
+            ("length of shape", len(sizes), len(step)),
+            ("length of reconstructed", len(again), len(step)),
+            (f"length of {site}.positions", len(positions), len(rows)),
+            (f"length of {site}.tokens", len(tokens), len(rows)),
+            (f"length of {site}.{layer}", count, len(rows)),
+            (f"tokens of a step in {site}.tokens", tokens.shape[1], positions.shape[1]),
+            (f"positions of a step in {site}.{layer}", self.group, positions.shape[1]),
+            (f"width of {site}.{layer}", width, chosen.width),
+        )
+        shapes = sizes[rows]
         mask = np.ones(len(rows), dtype=bool) if shape is None else (shapes == np.array(shape)).all(axis=1)
         self.kept = np.flatnonzero(mask)
         rows = rows[self.kept]
-        names = np.array([*shard.episodes, ["", "", ""]], dtype=object)[shard.index("episode")[rows]]
+        names = np.array([*shard.episodes, ["", "", ""]], dtype=object)[episode[rows]]
         self.episode_id, self.world_id, self.grid_id = names[:, 0], names[:, 1], names[:, 2]
         self.step, self.shape = step[rows], shapes[self.kept]
-        self.positions = shard.places(site, "positions")[self.kept]
-        self.tokens = shard.places(site, "tokens")[self.kept]
-        self.reconstructed = shard.reconstructed()[rows]
-        self.group = shard.shape_of(site, layer)[1]
+        self.positions, self.tokens = positions[self.kept], tokens[self.kept]
+        self.reconstructed = again[rows]
 
 
 def _piece(shard: ShardFile, chosen: Capture, site: Site, layer: int) -> Activations:
-    index = _Index(shard, site, layer)
+    index = _Index(shard, chosen, site, layer)
     columns = {name: getattr(index, name) for name in _COLUMNS}
-    vectors = _vectors(shard, chosen, site, layer)
+    vectors = shard.vectors(site, layer)
     vectors.flags.writeable = False
     return Activations(site=site, layer=layer, model=chosen.model, vectors=vectors, **columns)
-
-
-def _vectors(shard: ShardFile, chosen: Capture, site: Site, layer: int) -> npt.NDArray[np.float32]:
-    found = shard.vectors(site, layer)
-    if found.shape[2] != chosen.width:
-        raise ValueError(f"the vectors in {shard.path} must have width {chosen.width}, got {found.shape[2]}")
-    return found
 
 
 def _shards(store: Store, chosen: Capture) -> Iterator[Artifact]:

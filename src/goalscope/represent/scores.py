@@ -22,6 +22,9 @@ from goalscope.stats.estimate import UNBOUNDED, factorize
 READINGS: Final = ("balanced", "natural")
 """Probabilities as if all classes were equally frequent, and at the frequencies of the training split."""
 
+CALLED: Final = "called "
+"""What the measures of `confusion_rows` begin with; the name of a class follows."""
+
 _KEY: Final = ("measure", "head", "site", "layer", "scope", "reading", "class", "grid_id")
 _BY: Final = ("site", "layer", "scope", "head", "control", "reading", "class")
 
@@ -110,12 +113,8 @@ def score_cells(prediction: Prediction, cells: Cells, tags: Mapping[str, Tag]) -
         probability is the right one) and "localisation distance" (Manhattan, cells). NaN where undefined: nothing is
         called so, or there is no such cell.
     """
-    codes, grids = factorize(cells.grid_id)
-    first = np.unique(codes, return_index=True)[1]
-    common = dict(tags) | {
-        "size": cells.shape[first].max(axis=1).tolist(),
-        "density": [None if np.isnan(one) else float(one) for one in cells.density[first]],
-    }
+    codes = factorize(cells.grid_id)[0]
+    grids, common = _common(cells, tags)
     parts = [
         Rows.from_columns(
             measure=measure,
@@ -127,6 +126,36 @@ def score_cells(prediction: Prediction, cells: Cells, tags: Mapping[str, Tag]) -
         for reading in READINGS
         for measure, label, values in _measures(_checked(prediction, cells, reading), cells, codes, len(grids))
     ]
+    return Rows.concatenate(parts)
+
+
+def confusion_rows(prediction: Prediction, cells: Cells, tags: Mapping[str, Tag]) -> Rows:
+    """Return what share of each class's cells is called what, one row for each pair of classes, reading and grid.
+
+    Args:
+        prediction: of N tested states.
+        cells: their truth; padding is no true class here, but may be called.
+        tags: kept with every row.
+
+    Returns:
+        Rows of measures "called agent" and so on, tagged by reading, true class, size and density; NaN where a grid has
+        no cell of the class.
+    """
+    grids, common = _common(cells, tags)
+    parts = []
+    for reading in READINGS:
+        counts = confusion(prediction, cells, reading).counts
+        for label, name in enumerate(CLASSES[:PADDING]):
+            for called, other in enumerate(CLASSES):
+                parts.append(
+                    Rows.from_columns(
+                        measure=f"{CALLED}{other}",
+                        unit="share",
+                        value=_ratio(counts[:, label, called], counts[:, label].sum(axis=1)),
+                        grid_id=grids,
+                        tags={**common, "reading": reading, "class": name},
+                    )
+                )
     return Rows.concatenate(parts)
 
 
@@ -184,6 +213,16 @@ def summarise(rows: Rows, by: Sequence[str] = _BY, *, confidence: float = 0.95) 
         else:
             bounds[name] = UNBOUNDED if difference else (0.0, np.inf)
     return estimate_rows(rows, by=by, bounds=bounds, confidence=confidence)
+
+
+def _common(cells: Cells, tags: Mapping[str, Tag]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the grids in their order of appearance, and the tags that all rows of a score share."""
+    codes, grids = factorize(cells.grid_id)
+    first = np.unique(codes, return_index=True)[1]
+    return grids, dict(tags) | {
+        "size": cells.shape[first].max(axis=1).tolist(),
+        "density": [None if np.isnan(one) else float(one) for one in cells.density[first]],
+    }
 
 
 def _keys(rows: Rows) -> list[tuple[Any, ...]]:

@@ -5,9 +5,9 @@ Tensors of a shard: ``episode`` and ``step``, ``shape``, ``reconstructed`` of it
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -17,10 +17,11 @@ import numpy.typing as npt
 
 from goalscope.ident import canonical_json
 from goalscope.represent.record import Site
+from goalscope.represent.tensor_file import KEY, open_tensors
 from goalscope.shapes import check_shape
 
 FORMAT: Final = 1
-_KEY: Final = "goalscope"
+_LARGEST_HEADER: Final = 1 << 24  # bytes; a file of 4,096 steps needs a sixteenth
 _INDEX: Final = {"episode": (np.int64, "N"), "step": (np.int64, "N"), "shape": (np.int64, "N 2")}
 
 
@@ -48,9 +49,16 @@ def write_shard(path: Path, shard: Shard) -> int:
     digests = {name: _digest(array) for name, array in arrays.items()}
     header = canonical_json({**shard.header, "format": FORMAT, "digests": digests})
     # One entry of metadata: the library writes several in an order that changes from process to process.
-    data = save(arrays, metadata={_KEY: header})
+    if len(header) > _LARGEST_HEADER // 2:  # quotes are escaped once more
+        raise ValueError(
+            f"the header of a file may have {_LARGEST_HEADER // 2} bytes, {path} needs {len(header)}: capture with a "
+            "smaller window"
+        )
+    data = save(arrays, metadata={KEY: header})
     temporary = path.with_name(f".{path.name}.part")
-    with temporary.open("wb") as file:
+    # What lies there is half a file of a killed process, or a link: it is removed, never written through.
+    temporary.unlink(missing_ok=True)
+    with temporary.open("xb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -83,15 +91,20 @@ class ShardFile:
         found = path.stat().st_size
         if found != size:
             raise self._damaged(f"it must have {size} bytes, got {found}")
-        self._file = self._open()
-        self.header = self._header(capture)
+        self._stack = ExitStack()
+        try:
+            self._file = self._stack.enter_context(open_tensors(path, most_header=_LARGEST_HEADER))
+            self.header = self._header(capture)
+        except ValueError as error:
+            self._stack.close()
+            raise self._damaged(str(error)) from error
         self.episodes: list[list[str]] = self.header["episodes"]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.__exit__(None, None, None)
+        self._stack.close()
 
     def index(self, name: str) -> npt.NDArray[np.int64]:
         """Return ``episode`` ``[n]`` (places in `episodes`), ``step`` ``[n]`` or ``shape`` ``[n, 2]``."""
@@ -99,7 +112,15 @@ class ShardFile:
         array = self._tensor(name, dtype, shape)
         if name == "episode" and len(array) and not 0 <= array.min() <= array.max() < len(self.episodes):
             raise self._damaged("its steps name episodes that it does not list")
+        if len(array) and name != "episode" and array.min() < (name == "shape"):
+            raise self._damaged(f"{name} must be >= {int(name == 'shape')} everywhere, got {array.min()}")
         return array
+
+    def check_sizes(self, *sizes: tuple[str, int, int]) -> None:
+        """Raise a ValueError unless each size, given as (name, size, size that it must be), is right."""
+        for name, size, wanted in sizes:
+            if size != wanted:
+                raise self._damaged(f"the {name} must be {wanted}, got {size}")
 
     def reconstructed(self) -> npt.NDArray[np.bool_]:
         """Return ``[n]``, whether the ids of each step were made again from its text."""
@@ -119,9 +140,10 @@ class ShardFile:
     def shape_of(self, site: Site, layer: int) -> tuple[int, int, int]:
         """Return the shape (m, P, D) of the vectors of a site and layer without reading them."""
         name = f"{site}.{layer}"
-        if name not in self._file.keys():  # noqa: SIM118 - not a mapping
-            raise self._damaged(f"it has no tensor {name!r}")
-        shape = tuple(self._file.get_slice(name).get_shape())
+        try:
+            shape = self._file.shape(name)
+        except ValueError as error:
+            raise self._damaged(str(error)) from error
         if len(shape) != 3:
             raise self._damaged(f"{name} must have shape [M, P, D], got {list(shape)}")
         return shape
@@ -131,42 +153,30 @@ class ShardFile:
         return self._tensor(f"{site}.{layer}", np.float32, "M P D")
 
     def _tensor(self, name: str, dtype: Any, shape: str) -> npt.NDArray[Any]:
-        if name not in self._file.keys():  # noqa: SIM118 - not a mapping
-            raise self._damaged(f"it has no tensor {name!r}")
-        array: npt.NDArray[Any] = self._file.get_tensor(name)
-        if array.dtype != dtype:
-            raise self._damaged(f"{name} must be {np.dtype(dtype)}, got {array.dtype}")
-        check_shape(f"{name} in {self.path.name}", array, shape)
+        try:
+            array = self._file.read(name)
+            if array.dtype != dtype:
+                raise ValueError(f"{name} must be {np.dtype(dtype)}, got {array.dtype}")
+            check_shape(name, array, shape)
+        except ValueError as error:
+            raise self._damaged(str(error)) from error
         if _digest(array) != self.header["digests"].get(name):
             raise self._damaged(f"{name} does not match its digest")
         return array
 
-    def _open(self) -> Any:
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            file: Any = safe_open(str(self.path), framework="numpy")
-            return file.__enter__()
-        except (SafetensorError, OSError) as error:
-            raise self._damaged(f"it is no sound safetensors file ({error})") from error
-
     def _header(self, capture: str) -> dict[str, Any]:
-        text = (self._file.metadata() or {}).get(_KEY, "")
-        try:
-            header = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise self._damaged("its header is no JSON") from error
-        if not isinstance(header, dict) or header.get("format") != FORMAT:
-            raise self._damaged(f"its header must be of format {FORMAT}")
+        header = self._file.header
+        if header.get("format") != FORMAT:
+            raise ValueError(f"its header must be of format {FORMAT}, got {str(header.get('format'))[:40]!r}")
         if header.get("capture") != capture:
-            raise self._damaged(f"it must belong to {capture}, got {header.get('capture')!r}")
+            raise ValueError(f"it must belong to {capture}, got {str(header.get('capture'))[:80]!r}")
         listed = header.get("episodes")
         sound = isinstance(listed, list) and all(
             isinstance(entry, list) and len(entry) == 3 and all(isinstance(part, str) for part in entry)
             for entry in listed
         )
         if not sound or not isinstance(header.get("digests"), dict):
-            raise self._damaged("its header must list its episodes and digests")
+            raise ValueError("its header must list its episodes and digests")
         return header
 
     def _damaged(self, what: str) -> ValueError:

@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
+from goalscope.runs.inside import Inside
 from goalscope.runs.part import Part, sequence
 from goalscope.runs.reading import shorten
 
@@ -34,11 +35,12 @@ class Analysis(Part):
     """All that a study declares about its analysis.
 
     `pairs` names pairs of agents, the changed one after the one that it is compared with, e.g. with and without the
-    memory summary; pairs whose agents are not both run are left out.
+    memory summary; pairs whose agents are not both run are left out. `inside` says what is read out of activations.
     """
 
     invariance: Invariance | None = None
     pairs: tuple[tuple[str, str], ...] = sequence(default=())
+    inside: Inside | None = None
 
     @field_validator("pairs", mode="before")
     @classmethod
@@ -51,10 +53,10 @@ class Analysis(Part):
         return given
 
     @model_serializer(mode="wrap")
-    def _without_pairs(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Left out where there are none: stored studies that know no pairs stay what they were.
+    def _without_defaults(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Left out where there is nothing: stored studies that do not know these keys stay what they were.
         plain: dict[str, Any] = written(self)
-        return {key: value for key, value in plain.items() if key != "pairs" or value}
+        return {key: value for key, value in plain.items() if key not in ("pairs", "inside") or value}
 
 
 def check_margin(measure: str, margin: Any) -> float:

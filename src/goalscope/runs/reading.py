@@ -75,16 +75,17 @@ def read_yaml_text(text: str, name: str) -> Any:
         raise ValueError(f"{name}: {error}") from error
 
 
-def explain(error: ValidationError, keys: dict[str, Sequence[str]], name: str) -> str:
+def explain(error: ValidationError, keys: dict[str, Sequence[str]], name: str, kind: str = "study") -> str:
     """Return one line for each thing that is wrong: the key's path, what must hold, what was given, a near miss.
 
     Args:
         error: what pydantic found.
         keys: valid keys by the kind of the mapping that holds them: "" for the study, "worlds grid", "horizon", ...
         name: name of the file, or "the study".
+        kind: what it should be.
     """
     lines = [_line(detail, keys) for detail in error.errors(include_url=False)]
-    return f"{name} is not a valid study:\n" + "\n".join(f"  {line}" for line in dict.fromkeys(lines))
+    return f"{name} is not a valid {kind}:\n" + "\n".join(f"  {line}" for line in dict.fromkeys(lines))
 
 
 def near_miss(given: object, valid: Sequence[str]) -> str:

@@ -2,16 +2,20 @@
 
 import math
 import sqlite3
+from collections.abc import Sequence
 from itertools import repeat
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from goalscope.rows import Rows, Tag
 from goalscope.runs.codec import Cell, decode_tags, encode_tags
 
 _INSERT = "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _SELECT = "SELECT measure, unit, value, grid_id, episode_id, step, tags FROM rows ORDER BY source, number"
+_TEXTS = (0, 1, 3, 4)  # measure, unit, grid_id, episode_id
+_PAGE = 4096
 
 
 def write_rows(database: sqlite3.Connection, rows: Rows, source: str) -> None:
@@ -35,29 +39,39 @@ def read_rows(database: sqlite3.Connection) -> Rows:
     columns: list[list[Any]] = [[] for _ in range(6)]
     codes: list[int] = []
     known: dict[Cell, int] = {}
-    for *cells, tags in database.execute(_SELECT):
-        for column, cell in zip(columns, cells, strict=True):
-            column.append(cell)
-        codes.append(known.setdefault(tags, len(known)))
+    texts: dict[Cell, Cell] = {}  # equal texts become one object: rows are compared and counted by them later
+    cursor = database.execute(_SELECT)
+    while page := cursor.fetchmany(_PAGE):
+        *cells, tags = zip(*page, strict=True)
+        for index, (column, part) in enumerate(zip(columns, cells, strict=True)):
+            column.extend(map(texts.setdefault, part, part) if index in _TEXTS else part)
+        codes += [known.setdefault(text, len(known)) for text in tags]
     measure, unit, value, grid_id, episode_id, step = columns
     for name, column in (("measure", measure), ("unit", unit), ("grid_id", grid_id), ("episode_id", episode_id)):
-        if not all(isinstance(cell, str) for cell in column):
+        if not set(map(type, column)) <= {str}:
             raise ValueError(f"{name} of every row must be stored as text, got something else: the file is damaged")
-    if not all(cell is None or isinstance(cell, float) for cell in value):
+    if not set(map(type, value)) <= {float, type(None)}:
         raise ValueError("the value of every row must be stored as a number, got something else: the file is damaged")
-    if not all(isinstance(cell, int) for cell in step):
+    if not set(map(type, step)) <= {int}:
         raise ValueError("the step of every row must be a whole number, got something else: the file is damaged")
     sets = [decode_tags(text, "a row") for text in known]
     names = list(dict.fromkeys(name for tags in sets for name in tags))
+    of_row = np.array(codes, dtype=np.int64)
     return Rows.from_columns(
         measure=measure,
         unit=unit,
-        value=[math.nan if cell is None else cell for cell in value],
+        value=np.array(value, dtype=np.float64),  # None becomes NaN
         grid_id=grid_id,
         episode_id=episode_id,
         step=np.array(step, dtype=np.int64),
-        tags={name: [sets[code].get(name) for code in codes] for name in names},
+        tags={name: _column([tags.get(name) for tags in sets])[of_row] for name in names},
     )
+
+
+def _column(values: Sequence[Any]) -> npt.NDArray[np.object_]:
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
 
 
 def _encode_tags(rows: Rows) -> list[str]:

@@ -24,6 +24,7 @@ from goalscope.runs.entries import (
     WorldEntry,
 )
 from goalscope.runs.expand import expand
+from goalscope.runs.inside import Decoders, Full, Inside, Probes
 from goalscope.runs.part import MOST_COUNT, Part, distinct, filled, sequence
 from goalscope.runs.reading import explain, read_yaml, shorten
 from goalscope.runs.record import EpisodeSpec, World
@@ -101,6 +102,10 @@ class Study(Part):
                     f"the kind of an agent {fitting} in a study of {'task worlds' if self.of_tasks else 'grids'}, "
                     f"got {agent.kind!r} at {self._place(index)}"
                 )
+        if self.of_tasks and self.analysis is not None and self.analysis.inside is not None:
+            raise ValueError(
+                "a study of task worlds must declare no analysis.inside, since probes read maps of grids: leave it out"
+            )
         if self.of_tasks and "horizon" in self.model_fields_set:
             raise ValueError(
                 "a study of task worlds must have no horizon, since the budget of a map is alpha times its cells: "
@@ -264,7 +269,7 @@ _KEYS: dict[str, Sequence[str]] = {
     "further_agents": list(AgentEntry.model_fields),
     "horizon": list(Horizon.model_fields),
     "failure": list(FailurePolicy.model_fields),
-    "analysis": [*Analysis.model_fields, *Invariance.model_fields],
+    "analysis": [name for part in (Analysis, Invariance, Inside, Full, Probes, Decoders) for name in part.model_fields],
 }
 
 

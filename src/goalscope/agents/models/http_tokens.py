@@ -1,6 +1,5 @@
 """The tokens of a model that runs elsewhere: its chat template, its ids, its channels, without its weights."""
 
-import json
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +8,7 @@ from goalscope.agents.models.base import Sampling
 from goalscope.agents.models.harmony import Parts, split, text_segments, token_segments
 from goalscope.agents.models.http_answers import Answer
 from goalscope.agents.models.identity import tokenizer_identity
+from goalscope.agents.models.loading import load_tokenizer, read_json
 from goalscope.agents.models.local import DATE, LocalModel
 
 
@@ -105,7 +105,7 @@ class Dialect(LocalModel):
         return self._load().style == "think" and prompt.rfind("<think>") > prompt.rfind("</think>")
 
     def _read(self) -> tuple[Any, Any]:
-        from transformers import AutoTokenizer, GenerationConfig
+        from transformers import GenerationConfig
 
         where: dict[str, Any] = {"trust_remote_code": False}
         source, settings = self._source, SimpleNamespace(eos_token_id=None)
@@ -113,7 +113,7 @@ class Dialect(LocalModel):
             source, where["local_files_only"] = str(self._folder), True
             for name in ("generation_config.json", "config.json"):
                 if (self._folder / name).is_file():
-                    held = json.loads((self._folder / name).read_text(encoding="utf-8"))
+                    held = read_json(self._folder / name)
                     settings = SimpleNamespace(eos_token_id=held.get("eos_token_id"))
                     break
         else:
@@ -123,5 +123,5 @@ class Dialect(LocalModel):
                 settings.eos_token_id = GenerationConfig.from_pretrained(source, **options).eos_token_id
             except OSError:
                 settings.eos_token_id = None  # the tokenizer names its own
-        tokenizer = AutoTokenizer.from_pretrained(source, **where)
+        tokenizer = load_tokenizer(source, where, folder=self._folder)
         return SimpleNamespace(generation_config=settings), tokenizer

@@ -1,13 +1,13 @@
 """What a model is, by content: hashes of its files, never their path."""
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from goalscope.agents.models.loading import read_json
 from goalscope.ident import content_id
 
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
@@ -65,7 +65,7 @@ def read_training(folder: Path) -> dict[str, str]:
     Raises:
         ValueError: the entry is there and is not made of these two short texts.
     """
-    told = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("goalscope")
+    told = read_json(folder / "config.json").get("goalscope")
     if told is None:
         return {}
     entries = told if isinstance(told, dict) else {}

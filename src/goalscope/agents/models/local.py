@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Final, Self
 from weakref import WeakValueDictionary
 
-from goalscope.agents.models.attention import use_grouped_attention
 from goalscope.agents.models.base import Completion, Message, Request, Sampling
 from goalscope.agents.models.decode import Decoded, Lockstep, Settings
 from goalscope.agents.models.harmony import MARKERS, Style, choose_style, split, text_segments, token_segments
 from goalscope.agents.models.identity import folder_identity, parts_identity, read_training
+from goalscope.agents.models.loading import check_folder, draw_weights, explained, load_tokenizer, load_weights
 from goalscope.agents.models.places import check_device, check_device_name, checked_options, model_folder
 from goalscope.agents.models.threads import fitting_threads
 from goalscope.extras import lacking
@@ -188,13 +188,14 @@ class LocalModel:
         variables: dict[str, Any] = dict(self._options)
         if sampling.reasoning_effort is not None and "reasoning_effort" in loaded.chat_template:
             variables["reasoning_effort"] = sampling.reasoning_effort
-        text = loaded.tokenizer.apply_chat_template(
-            [{"role": message.role, "content": message.content} for message in messages],
-            chat_template=loaded.chat_template,
-            tokenize=False,
-            add_generation_prompt=True,
-            **variables,
-        )
+        with explained(self._folder, "a chat template that writes these messages"):
+            text = loaded.tokenizer.apply_chat_template(
+                [{"role": message.role, "content": message.content} for message in messages],
+                chat_template=loaded.chat_template,
+                tokenize=False,
+                add_generation_prompt=True,
+                **variables,
+            )
         return str(text)
 
     def encode(self, text: str) -> list[int]:
@@ -285,7 +286,7 @@ class LocalModel:
 
     def _read(self) -> tuple[Any, Any]:
         """Read model and tokenizer from disk or hub."""
-        torch, transformers = _libraries()
+        torch, _ = _libraries()
         where: dict[str, Any] = {"trust_remote_code": False}
         source = self._source
         if self._folder is not None:
@@ -300,21 +301,18 @@ class LocalModel:
         dtype: Any = self._dtype if self._dtype == "auto" else getattr(torch, self._dtype)
         if dtype == "auto" and device == "cpu" and self._device_map is None:
             dtype = torch.float32
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source, **where)
+        if self._folder is not None:
+            check_folder(self._folder)
+        tokenizer = load_tokenizer(source, where, folder=self._folder)
         if self._untrained is not None:
-            config = transformers.AutoConfig.from_pretrained(source, **where)
             chosen = torch.float32 if dtype == "auto" else dtype
-            with torch.random.fork_rng(devices=[]):  # weights are drawn on the processor: one seed, one model
-                torch.manual_seed(self._untrained)
-                model = transformers.AutoModelForCausalLM.from_config(config, dtype=chosen, trust_remote_code=False)
-            use_grouped_attention(model)
+            model = draw_weights(source, where, folder=self._folder, dtype=chosen, seed=self._untrained)
             return model.to(device).eval(), tokenizer
         if self._device_map is not None:
             where["device_map"] = self._device_map
-        model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True, **where)
+        model = load_weights(source, where, folder=self._folder, dtype=dtype)
         if self._device_map is None:
             model = model.to(device)
-        use_grouped_attention(model)
         return model.eval(), tokenizer
 
     def _prepare(self, model: Any, tokenizer: Any) -> _Loaded:

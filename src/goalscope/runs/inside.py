@@ -1,0 +1,149 @@
+"""What a study declares about reading an agent's activations; it decides no episode and enters no id."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, Self, get_args
+
+from pydantic import Field, ValidationError, field_validator
+
+from goalscope.runs.part import Part, distinct, filled, sequence
+from goalscope.runs.reading import explain, near_miss, shorten
+
+Read = Literal["cognitive-map", "beliefs", "plans", "distance"]
+"""What is read out of activations; also the source of its rows in the store."""
+READS: Final[tuple[Read, ...]] = get_args(Read)
+ProbeSite = Literal["pre", "post", "action"]
+PROBE_SITES: Final[tuple[ProbeSite, ...]] = get_args(ProbeSite)
+"""Sites whose vectors are as many at every step, so that one probe reads them all."""
+Layers = Literal["thirds", "all"] | tuple[int, ...]
+TableSize = Literal["middle", "complete"]
+"""Where all heads and controls are fitted: at the middle layer of each site, or everywhere."""
+
+
+class Probes(Part):
+    """How probes are trained; the paper: hidden width 1024, 50 epochs, batches of 32 (authors' scripts: rate 3e-4)."""
+
+    hidden: int = Field(default=128, ge=1, le=65_536)
+    epochs: int = Field(default=20, ge=1, le=100_000)
+    rate: float = Field(default=5e-3, gt=0)
+    batch: int = Field(default=32, ge=1, le=65_536)
+
+
+class Decoders(Part):
+    """How decoders of plans are trained; the paper: 1, 2 and 4 layers of width 1024 with 8 heads, rate 1e-4."""
+
+    layers: tuple[int, ...] = sequence(default=(1, 2, 4))
+    width: int = Field(default=64, ge=8, le=65_536, multiple_of=8)
+    feedforward: int = Field(default=128, ge=1, le=65_536)
+    epochs: int = Field(default=20, ge=1, le=100_000)
+    rate: float = Field(default=3e-3, gt=0)
+    batch: int = Field(default=32, ge=1, le=65_536)
+
+    @field_validator("layers")
+    @classmethod
+    def _layers(cls, layers: tuple[int, ...]) -> tuple[int, ...]:
+        for count in filled(distinct(layers)):
+            if not 1 <= count <= 64:
+                raise ValueError(f"a decoder must have 1 to 64 layers, got {count}")
+        return layers
+
+
+class Full(Part):
+    """What the complete table changes; a key that is left out stays as it is by default."""
+
+    sites: tuple[ProbeSite, ...] | None = sequence(default=None)
+    layers: Layers | None = None
+    table: TableSize | None = "complete"
+    by_size: bool | None = None
+    probes: Probes | None = None
+    decoders: Decoders | None = None
+
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _layers(cls, given: Any) -> Any:
+        return given if given is None else check_layers(given)
+
+    @field_validator("sites")
+    @classmethod
+    def _sites(cls, sites: Any) -> Any:
+        return sites if sites is None else filled(distinct(sites))
+
+
+class Inside(Part):
+    """What is read out of an agent's activations, where, with which controls, and how probes are trained.
+
+    `agent` may be left out where one agent alone has token ids. `untrained` is the seed of the control with random
+    weights, null for none. `test` is the share of the grids of each size and density that probes are tested on. `steps`
+    is the most steps of one grid that are read, drawn at random; null for all.
+    `table: middle` fits all heads and controls at the middle layer, elsewhere the MLP and its untrained control;
+    `complete` fits all of them everywhere. `by_size` adds probes of one grid size each. `full` says what the complete
+    table changes (`--full`).
+    """
+
+    agent: str | None = Field(default=None, min_length=1, max_length=200)
+    reads: tuple[Read, ...] = sequence(default=READS)
+    sites: tuple[ProbeSite, ...] = sequence(default=("pre", "post"))
+    layers: Layers = "thirds"
+    untrained: int | None = Field(default=0, ge=0, le=2**63 - 1)
+    test: float = Field(default=0.25, gt=0, lt=1)
+    seed: int = Field(default=0, ge=0, le=2**63 - 1)
+    steps: int | None = Field(default=None, ge=1)
+    table: TableSize = "middle"
+    by_size: bool = True
+    probes: Probes = Probes()
+    decoders: Decoders = Decoders()
+    full: Full = Full()
+
+    @field_validator("reads", "sites")
+    @classmethod
+    def _some(cls, given: Any) -> Any:
+        return filled(distinct(given))
+
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _layers(cls, given: Any) -> Any:
+        return check_layers(given)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any], name: str = "analysis.inside") -> Self:
+        """Read a declaration from plain values.
+
+        Raises:
+            ValueError: what is wrong, one line for each thing.
+        """
+        keys: dict[str, Sequence[str]] = {
+            "": list(cls.model_fields),
+            **{part: list(kind.model_fields) for part, kind in _PARTS.items()},
+        }
+        try:
+            return cls.model_validate(dict(given))
+        except ValidationError as error:
+            raise ValueError(explain(error, keys, name, "declaration")) from None
+
+    def complete(self) -> Self:
+        """Return what is read where the complete table is wanted."""
+        changed = {name: value for name in Full.model_fields if (value := getattr(self.full, name)) is not None}
+        return self.model_copy(update=changed)
+
+
+_PARTS: Final[Mapping[str, type[Part]]] = {"probes": Probes, "decoders": Decoders, "full": Full}
+
+
+def check_layers(given: Any) -> Layers:
+    """Return which layers are meant: "thirds", "all", or numbers of decoder blocks.
+
+    Raises:
+        ValueError: something else.
+    """
+    if isinstance(given, str):
+        if given not in ("thirds", "all"):
+            raise ValueError(
+                f"must be thirds (the last block of each third), all, or numbers of blocks such as [7, 15, 23], got "
+                f"{shorten(given)}{near_miss(given, ('thirds', 'all'))}"
+            )
+        return given  # type: ignore[return-value]
+    numbers = isinstance(given, list | tuple) and all(type(one) is int and one >= 0 for one in given)
+    if not numbers or not given or len(set(given)) != len(given):
+        raise ValueError(
+            f"must be thirds, all, or different numbers of blocks >= 0 such as [7, 15, 23], got {shorten(given)}"
+        )
+    return tuple(given)
