@@ -25,9 +25,9 @@ from goalscope.rng import uniform
 ACTIONS_SAID = tuple(f'{{"action": "{action}"}}' for action in ("UP", "DOWN", "LEFT", "RIGHT"))
 
 
-def speaker(seed: int = 2) -> LocalModel:
+def speaker(seed: int = 2, positions: int = 512) -> LocalModel:
     """A random model that says actions: one token each, so that its answers are mostly valid and vary with the grid."""
-    model, words = llama(seed=seed), tokenizer(PLAIN_TEMPLATE, added=())
+    model, words = llama(seed=seed, positions=positions), tokenizer(PLAIN_TEMPLATE, added=())
     words.add_tokens(list(ACTIONS_SAID))
     up, down, left, right = words.convert_tokens_to_ids(list(ACTIONS_SAID))
     with torch.no_grad():

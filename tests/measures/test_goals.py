@@ -11,7 +11,6 @@ from goalscope.agents import KeyLured, Optimal, Uniform, WrongGoal
 from goalscope.agents.agent import Agent
 from goalscope.measures import StepTable
 from goalscope.measures.goals import (
-    CONDITIONS,
     GoalEstimate,
     GoalFindings,
     GoalSettings,
@@ -20,7 +19,6 @@ from goalscope.measures.goals import (
 )
 from goalscope.measures.goals.resample import interval, p_value, weigh
 from goalscope.measures.sample import roll_out
-from goalscope.report.ledger import CONDITIONS as LEDGER_CONDITIONS
 from goalscope.rng import stream
 from goalscope.runs import Episode, World
 from goalscope.stats import estimate_mean
@@ -132,7 +130,6 @@ def test_the_same_episodes_in_any_order_give_the_same_bytes() -> None:
 
 
 def test_cells_are_split_by_conditions_and_by_what_is_asked() -> None:
-    assert CONDITIONS == LEDGER_CONDITIONS
     episodes = rooms(3, Optimal(), trajectories=2) + rooms(3, Optimal(), size=9, trajectories=2)
     found = measure_goals(episodes, GoalSettings(hypotheses=("goal",), by=("size",)))
     assert [dict(entry.cell) for entry in found.estimates] == [{}, {"size": 7}, {"size": 9}]

@@ -1,17 +1,32 @@
-"""What docs/exploration.md shows is true as it stands there."""
+"""What docs/exploration.md and docs/task-runs.md show is true as it stands there."""
 
 import contextlib
 import io
 import re
+import shlex
+from itertools import pairwise
 from pathlib import Path
+
+import yaml
+from typer.testing import CliRunner
 
 from goalscope.adapters.problems import Ledger
 from goalscope.adapters.task_log import score_task_log
+from goalscope.agents.task_chat import STRATEGIES
 from goalscope.agents.task_scripted import TASK_SCRIPTED
-from goalscope.worlds.tasks import PRESETS
+from goalscope.cli.app import app
+from goalscope.cli.changes import Changes
+from goalscope.cli.work import load_study
+from goalscope.measures.exploration import FOGGED, score_episode
+from goalscope.measures.exploration.rows import episode_values
+from goalscope.runs import Study
+from goalscope.worlds.tasks import PRESETS, generate_task_map
 
-TEXT = (Path(__file__).parents[2] / "docs" / "exploration.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "exploration.md").read_text(encoding="utf-8")
+RUNS = (DOCS / "task-runs.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, re.DOTALL)
+NOTHING = score_episode(generate_task_map("8x8"), []).summary
 
 
 def test_the_worked_example_gives_the_numbers_in_the_text() -> None:
@@ -38,3 +53,31 @@ def test_every_agent_and_preset_is_named() -> None:
         assert f"| {kind}" in TEXT
     for name in PRESETS:
         assert name in TEXT or "{low,medium,high}-{small,medium,large}" in TEXT
+
+
+def test_the_study_of_the_page_on_runs_is_a_study_and_its_arms_are_known() -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", RUNS, re.DOTALL)
+    study = Study.parse(yaml.safe_load(text))
+    assert study.size().worlds == 2 * 3 + 2 * 5 and study.of_tasks
+    assert set(STRATEGIES) <= set(re.findall(r"`(\w+)`", RUNS))
+    kinds = [f"task-{kind}" for kind in TASK_SCRIPTED]
+    assert all(f"`{kind}`" in RUNS for kind in [*kinds, "task-chat"])
+
+
+def test_the_commands_of_both_pages_name_agents_options_and_measures_that_exist() -> None:
+    commands = [
+        shlex.split(line, comments=True)
+        for text in (TEXT, RUNS)
+        for line in re.findall(r"^goalscope .*$", text, re.MULTILINE)
+    ]
+    assert len(commands) >= 7
+    names = {*(measure.name for measure in FOGGED), *(name for name, _, _ in episode_values(NOTHING))}
+    for _, command, *words in commands:
+        said = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"})
+        options = [word for word in words if word.startswith("--")]
+        assert said.exit_code == 0 and all(option in said.output for option in options), command
+        given = dict(pairwise(words))
+        if "--agents" in given:
+            load_study(words[0], Changes(agents=given["--agents"]))
+        if "--measures" in given:
+            assert set(given["--measures"].split(";")) <= names

@@ -1,5 +1,6 @@
 """The variant for mazes under fog: a literal scorer, the common laws of measures, and what is refused."""
 
+import math
 from collections import deque
 from itertools import pairwise
 
@@ -8,7 +9,7 @@ import pytest
 from literal_tasks import stale
 
 from goalscope.agents import EpsilonGreedy, Optimal, Uniform
-from goalscope.measures import StepTable, check_measure
+from goalscope.measures import StepTable, check_measure, measure_episodes
 from goalscope.measures.exploration import FOGGED, FoggedError, score_fogged_episode
 from goalscope.measures.sample import roll_out
 from goalscope.rng import stream
@@ -56,7 +57,8 @@ def literal(episode: Episode) -> list[Step]:
             for cell in known
             if any((cell[0] + a.delta[0], cell[1] + a.delta[1]) in whole - revealed for a in ACTIONS)
         }
-        case, targets = (2, {grid.goal}) if grid.goal in revealed else (1, border)
+        walked = set(reach(known, here))  # what no known way leads to is no target yet
+        case, targets = (2, {grid.goal}) if grid.goal in walked else (1, border & walked)
 
         def judge(
             to: Position,
@@ -118,6 +120,79 @@ def test_the_measures_obey_the_common_laws() -> None:
     ]
     for measure in FOGGED:
         check_measure(measure, episodes)
+
+
+# Left and down leads to a dead end from which the goal is seen between two walls; the way there is on the right.
+CORNER = Grid.parse(
+    [
+        "############",
+        "##____A____#",
+        "##_######_##",
+        "##_######_##",
+        "##__#####_##",
+        "#G#######_##",
+        "#_________##",
+        "############",
+    ]
+)
+
+
+def test_a_goal_seen_around_a_corner_is_pending_once_a_way_is_known() -> None:
+    """Turning back from a dead end is exploration: seeing the goal from there makes no step back an error."""
+    episodes = [roll_out(Optimal(), World(grid=CORNER, fog_radius=2), seed=seed, trajectories=1, horizon=60)[0]
+                for seed in range(4)]  # fmt: skip
+    lengths = {len(episode.steps) for episode in episodes}
+    assert lengths == {17, 31}, "both ways should be tried first"
+    for episode in episodes:
+        score = score_fogged_episode(episode)
+        seen = [visible(CORNER.walls, step.state.position, 2)[5, 1] for step in episode.steps]
+        first = seen.index(True)
+        assert score.summary.exploration_errors == score.summary.exploitation_errors == 0 and score.summary.success
+        if len(episode.steps) == 31:
+            assert score.steps[first].case == 1 and not any(step.progress for step in score.steps[first : first + 7])
+        assert score.steps[-1].case == 2
+
+
+@pytest.mark.parametrize("radius", [1, 2, 3, 5])
+def test_an_explorer_that_wastes_nothing_makes_no_error(radius: int) -> None:
+    """Mazes, and rooms with scattered walls, where cells are seen before any way to them is."""
+    solved = 0
+    for seed in range(25):
+        rng = stream(seed, "scattered", radius)
+        grid = generate(9, 0.7, rng=rng)
+        if seed % 2:
+            walls = rng.random((10, 10)) < 0.35
+            free = np.argwhere(~walls)
+            start, goal = (tuple(int(part) for part in cell) for cell in free[rng.choice(len(free), 2, replace=False)])
+            grid = Grid(walls=walls, start=(start[0], start[1]), goal=(goal[0], goal[1]))
+        (episode,) = roll_out(Optimal(), World(grid=grid, fog_radius=radius), seed=seed, trajectories=1, horizon=120)
+        summary = score_fogged_episode(episode).summary
+        if summary.success:  # without a way there is nothing left to explore in the end, and it walks at random
+            assert summary.exploration_errors == summary.exploitation_errors == 0
+            solved += 1
+    assert solved >= 17
+
+
+def test_what_a_run_is_measured_by_holds_both_errors_their_counts_and_those_of_valid_moves() -> None:
+    episodes = [
+        episode
+        for seed in range(2)
+        for agent in (Optimal(), Uniform())
+        for episode in roll_out(agent, world(seed), seed=seed, trajectories=2, invalid=0.2)
+    ]
+    rows = measure_episodes(episodes)
+    for episode in episodes:
+        summary = score_fogged_episode(episode).summary
+        mine = rows.where(rows.episode_id == episode.id)
+        for kind in ("exploration", "exploitation"):
+            for of, prefix in (("", ""), (" of valid moves", "valid_")):
+                for what in ("error", "errors", "steps"):
+                    (value,) = mine.select(measure=f"{kind} {what}{of} under fog").value.tolist()
+                    wanted = getattr(summary, f"{prefix}{kind}_{what}")
+                    assert math.isnan(value) if wanted is None else value == wanted
+        assert summary.valid_exploration_steps <= summary.exploration_steps
+    assert any(score_fogged_episode(episode).summary.unparsable for episode in episodes)
+    assert "exploration error" not in rows.measure.tolist(), "never under the name that task worlds use"
 
 
 def test_worlds_without_fog_or_with_a_door_are_left_out_and_refused() -> None:

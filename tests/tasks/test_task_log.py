@@ -50,7 +50,33 @@ BROKEN: list[tuple[Any, str]] = [
     ({"map": GOOD, "actions": [], "tags": {"a": []}}, "tags must be"),
     ({"map": GOOD, "actions": [], "agent": 3}, "agent must be a text"),
     ([1, 2], "a line must be an object"),
-    ("{", "valid JSON"),
+    (b"{\n", "valid JSON"),
+    ({"episode": "fine 0", "map": "good", "agent": "a", "actions": ["left"]}, "as on line 4"),
+    (broken(cells=[[0, 0], [1, 0], [2, 0], [10**12, 0]]), "below 10**9"),
+    (broken(cells=[[x, 0] for x in range(3000)] + [[0, y] for y in range(1, 3000)]), "at most 4000000 cells"),
+    (broken(cells=[[0, 0], [True, 0], [2, 0], [3, 0]]), "whole numbers"),
+    (broken(cells=[[0, 0], [1, 0], [2.0, 0], [3, 0]]), "whole numbers"),
+    (broken(cells=[[0, 0]]), "2 to 250000 cells"),
+    (broken(start=[3, 0]), "must hold no node; got node 'G'"),
+    (broken(nodes={"A": {"cell": [0, 5], "options": []}, "G": G}), "node 'A' must stand on a cell of the map"),
+    (
+        broken(
+            cells=[[0, 0], [1, 0], [2, 0], [3, 0], [9, 9]], nodes={"A": A, "G": {"cell": [9, 9], "options": [["A"]]}}
+        ),
+        "connected",
+    ),
+    *((broken(alpha=alpha), "alpha must be a number above 0") for alpha in (0, -1, 1e9, True, "3", None)),
+    (broken(alpha=1e-9), "at least one action"),
+    (json.dumps(broken()).replace("[2, 0]", "[NaN, 0]").encode() + b"\n", "numbers must be finite"),
+    (json.dumps(broken()).replace("[2, 0]", f"[{'9' * 30}, 0]").encode() + b"\n", "64 bits"),
+    (json.dumps(broken()).replace('"start"', '"start": [0, 0], "start"').encode() + b"\n", "'start' twice"),
+    (json.dumps(broken()).replace('"G": {', '"A": {').encode() + b"\n", "'A' twice"),
+    (b'{"map": "\xff", "actions": []}\n', "text must be UTF-8"),
+    (b'{"map": "a\x00", "actions": []}\n', "binary data: a zero byte"),
+    (b'{"map": ' + b"[" * 10_000 + b"]" * 10_000 + b"}\n", "at most 64 deep"),
+    (b'{"map": "x", "actions": ["' + b"a" * 10_000_000 + b'"]}\n', "the name of one on an earlier line"),
+    (b'"' + b"a" * 17_000_000 + b'"\n', "a line must be shorter"),
+    ({"map": GOOD, "actions": [True]}, "actions[0]"),
 ]
 
 
@@ -58,9 +84,14 @@ BROKEN: list[tuple[Any, str]] = [
 def log(tmp_path: Path) -> Path:
     path = tmp_path / "log.jsonl"
     lines: list[Any] = [{"name": "good", "map": GOOD}, {"name": "bad", "map": {**GOOD, "start": [0, 0]}}]
-    for line, _ in BROKEN:
-        lines += [line, {"episode": "fine", "map": "good", "agent": "a", "actions": ["left", "jump", "right"]}]
-    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines) + "\n")
+    for number, (line, _) in enumerate(BROKEN):
+        lines += [
+            line,
+            {"episode": f"fine {number}", "map": "good", "agent": "a", "actions": ["left", "jump", "right"]},
+        ]
+    path.write_bytes(
+        b"".join(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\r\n" for line in lines)
+    )
     return path
 
 
@@ -83,7 +114,7 @@ def test_the_command_prints_both_tables_and_every_problem(log: Path, tmp_path: P
     assert "exploration" in result.stdout and "exploitation" in result.stdout and "unparsable" in result.stdout
     assert result.stderr.count("problem: log.jsonl: line") == len(BROKEN) + 1
     lines = [json.loads(line) for line in out.read_text().splitlines()]
-    assert len(lines) == len(BROKEN) and lines[0]["episode"] == "fine" and lines[0]["agent"] == "a"
+    assert len(lines) == len(BROKEN) and lines[0]["episode"] == "fine 0" and lines[0]["agent"] == "a"
     steps = lines[0]["steps"]
     assert [step["action"] for step in steps] == ["left", None, "right"]
     assert [step["rejected"] for step in steps] == [None, "unparsable", None]
@@ -131,16 +162,31 @@ def test_wrong_options_are_refused(log: Path, arguments: list[str], words: str) 
     given = [str(log) if item == "SAME" else item for item in arguments]
     result = CliRunner().invoke(app, ["score", str(log), *given])
     assert result.exit_code == 2 and words in result.stderr
-    assert log.read_text()
+    assert log.stat().st_size > 10_000_000
 
 
 def test_files_that_hold_no_log(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["score", str(tmp_path / "none.jsonl")]).exit_code == 2
-    for name, content in (("empty", b""), ("binary", b"\x00\x01"), ("wide", b"\xff\xfe{\x00")):
+    broken_files = {
+        "empty": b"",
+        "blank": b"\r\n\n",
+        "mark": b"\xef\xbb\xbf",
+        "binary": b"\x00\x01",
+        "wide": b"\xff\xfe{\x00",
+    }
+    for name, content in broken_files.items():
         path = tmp_path / f"{name}.jsonl"
         path.write_bytes(content)
         result = CliRunner().invoke(app, ["score", str(path)])
         assert result.exit_code == 1 and "problem:" in result.stderr, name
+
+
+def test_a_byte_order_mark_and_a_missing_last_line_end_do_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps({"map": GOOD, "actions": ["left", "RIGHT "]}).encode())
+    ledger = Ledger()
+    (line,) = score_task_log(path, ledger)
+    assert not ledger.problems and line.episode == "line 1" and line.score.summary.unparsable == 0
 
 
 def test_rows_carry_both_errors_and_their_counts() -> None:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,9 +18,12 @@ from goalscope.agents.task_scripted import RandomWalk
 from goalscope.cli.work import load_study, measure_run
 from goalscope.cli.work import report as report_run
 from goalscope.measures.exploration import score_episode
-from goalscope.measures.exploration.recorded import PROGRESS_SHARE
+from goalscope.measures.exploration.recorded import PROGRESS_SHARE, score_recorded
 from goalscope.measures.exploration.relation import divergences, log_relation
+from goalscope.report.error_tables import error_tables
+from goalscope.report.ledger import build_ledger
 from goalscope.report.task_pictures import depths, moment_picture, moments
+from goalscope.report.task_relation import MOST_BANDS, progress_section
 from goalscope.rng import stream
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs import Store, run
@@ -97,6 +101,9 @@ def test_divergence_is_zero_for_equal_curves_and_found_where_it_was_planted() ->
     assert (same.maps, same.apart, same.begins) == (20, 0.0, None)
     assert late_one.begins == 7 and late_one.apart == pytest.approx(0.12, abs=0.02)
     assert late_one.tenths[9].value == pytest.approx(-0.3, abs=0.03)
+    for tenth, (first, second) in enumerate(zip(*late_one.curves, strict=True)):
+        assert first.value - second.value == pytest.approx(late_one.tenths[tenth].value)
+        assert first.clusters == second.clusters == 20 and first.has_interval
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -202,6 +209,75 @@ def test_prompts_are_tabled_by_their_sentence(tmp_path: Path) -> None:
     text = (tmp_path / "report.html").read_text()
     table = text[text.index("dice by strategy sentence") :]
     assert table.index(">base<") < table.index(">exploration<")
+
+
+def test_pooled_ratios_and_those_of_valid_moves_stand_with_their_counts(tmp_path: Path) -> None:
+    run(task_study(), tmp_path, agents=[TaskDice()])  # type: ignore[list-item]
+    rows = measure_run(tmp_path)
+    with Store(tmp_path) as store:
+        episodes = list(store.episodes())
+    pooled, valid = error_tables(rows, build_ledger(rows, agents=["dice"]), ["dice"], {}, "", suffix="", noun="map")
+    summaries = [score_recorded(episode).summary for episode in episodes]
+    for offset, kind in enumerate(("exploration", "exploitation")):
+        for shown, first, prefix in ((pooled, 2 * offset, ""), (valid, 3 * offset + 1, "valid_")):
+            errors = sum(getattr(summary, f"{prefix}{kind}_errors") for summary in summaries)
+            steps = sum(getattr(summary, f"{prefix}{kind}_steps") for summary in summaries)
+            cells = shown.rows[0].cells
+            assert cells[first].value == f"{errors / steps:.3f}" and cells[first + 1].value == f"{errors:,} / {steps:,}"
+            if kind == "exploration":  # the other kind was called for on one of the three maps only
+                assert cells[first].interval.startswith("[") and "3 maps, n = 6" in cells[first].hint
+    assert "pooled" in pooled.caption and "moves alone" in valid.caption and "mean over" in valid.caption
+    assert any(summary.invalid_actions for summary in summaries)
+    only = [row for row in rows if not row.measure.endswith("of valid moves")]
+    same = [replace(row, measure=f"{row.measure} of valid moves") for row in only]
+    clean = Rows.from_rows([*only, *same])
+    (alone,) = error_tables(clean, build_ledger(clean, agents=["dice"]), ["dice"], {}, "", suffix="", noun="map")
+    assert alone == pooled, "without an invalid action the second table would say the same"
+
+
+def test_steps_have_no_interval_below_zero(tmp_path: Path) -> None:
+    study = task_study(agents=[{"kind": "task-random-walk"}, {"kind": "task-greedy"}])
+    run(study, tmp_path)
+    ledger = build_ledger(measure_run(tmp_path), agents=["random-walk", "greedy"])
+    found = [grouped.estimate for grouped in ledger.tables["agent"] if grouped.estimate.unit == "steps"]
+    assert len(found) > 10 and all(not estimate.low < 0 for estimate in found)
+
+
+def test_strategies_with_and_without_the_summary_are_never_averaged(tmp_path: Path) -> None:
+    class Told(TaskDice):
+        @property
+        def tags(self) -> dict[str, Tag]:
+            return {"prompt": self.name.split()[0], "memory": self.name.endswith("memory")}
+
+        def describe(self) -> dict[str, object]:
+            return {"kind": "task-chat", "name": self.name, "model": {"model": "dice"}}
+
+    agents = [Told(name=f"{name}{after}") for name in ("base", "balance") for after in ("", " memory")]
+    run(task_study(), tmp_path, agents=agents)  # type: ignore[arg-type]
+    report_run(tmp_path, None, None)
+    text = (tmp_path / "report.html").read_text()
+    assert "dice by strategy sentence" in text and "dice with the memory summary by strategy sentence" in text
+    assert text.count('aria-label="Exploration error of dice by strategy sentence"') == 2
+
+
+@pytest.mark.parametrize("agents", [2, 7])
+def test_figures_of_many_agents_are_drawn_without_bands_and_tabled(agents: int) -> None:
+    rows = []
+    for number in range(agents):
+        for grid in ("a", "b", "c"):
+            tags: dict[str, Tag] = {"agent": f"agent {number}"}
+            one = {"unit": "share", "grid_id": grid, "episode_id": f"{number}{grid}"}
+            rows.append(Row(measure="success", value=1.0, tags=tags, **one))  # type: ignore[arg-type]
+            for tenth in range(1, 11):
+                of = {**tags, "progress": tenth / 10}
+                share = (number + len(grid) + ord(grid) % 3) / 20
+                rows.append(Row(measure=PROGRESS_SHARE, value=share, tags=of, **one))  # type: ignore[arg-type]
+    found = Rows.from_rows(rows)
+    (section,) = progress_section(found, build_ledger(found))
+    banded = "fill-opacity" in section.figures[0].svg
+    assert banded == (agents <= MOST_BANDS) and ("drawn without" in section.legend) == (not banded)
+    (table,) = section.folds[0].tables
+    assert len(table.rows) == agents and all(cell.interval for row in table.rows for cell in row.cells[:-1])
 
 
 @pytest.mark.parametrize("name", TASK_STUDIES)

@@ -93,7 +93,7 @@ def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
             yield number, None
         elif number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise UnreadableError("text must be UTF-8", "a UTF-16 byte order mark")
-        elif b"\x00" in line:
+        elif number == 1 and b"\x00" in line:
             raise UnreadableError("a file must hold text", "binary data: a zero byte", f"line {number}")
         elif line.strip():
             yield number, line
@@ -103,8 +103,8 @@ def decode(octets: bytes) -> Any:
     """Return the JSON value of UTF-8 bytes (a byte order mark is allowed).
 
     Raises:
-        UnreadableError: not UTF-8, not JSON, nested deeper than `MOST_DEPTH`, a number that is not finite or beyond 64
-            bits, a key twice in one object, or text with half a surrogate pair.
+        UnreadableError: not UTF-8, a zero byte, not JSON, nested deeper than `MOST_DEPTH`, a number that is not finite
+            or beyond 64 bits, a key twice in one object, or text with half a surrogate pair.
     """
     if octets.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise UnreadableError("text must be UTF-8", "a UTF-16 byte order mark")
@@ -113,6 +113,8 @@ def decode(octets: bytes) -> Any:
     except UnicodeDecodeError as error:
         given = f"byte 0x{octets[error.start]:02x} at offset {error.start}"
         raise UnreadableError("text must be UTF-8", given) from error
+    if "\x00" in text:
+        raise UnreadableError("a file must hold text", f"binary data: a zero byte at offset {octets.index(0)}")
     if not text.strip():
         raise UnreadableError("a file must hold a JSON value", "an empty file")
     try:

@@ -62,6 +62,7 @@ def score_task_log(
         OSError: the file cannot be read.
     """
     maps: dict[str, TaskMap | int] = {}
+    named: dict[tuple[str, str, str], int] = {}
     done = 0
     with path.open("rb") as stream:
         try:
@@ -71,7 +72,10 @@ def score_task_log(
                 try:
                     value = _object(decode_line(line))
                     if "actions" in value or "episode" in value:
-                        yield _scored(value, number, maps, distances)
+                        found = _scored(value, number, maps, distances)
+                        if "episode" in value:
+                            _check_once(found, named)
+                        yield found
                         ledger.counts["episodes"] += 1
                     else:
                         _declare(value, number, maps)
@@ -135,6 +139,14 @@ def _scored(value: dict[str, Any], number: int, maps: dict[str, TaskMap | int], 
     except ValueError as error:
         raise _unreadable(error, "actions") from error
     return ScoredLine(line=number, episode=name, agent=agent, tags=tags, task_map=task_map, score=score)
+
+
+def _check_once(found: ScoredLine, named: dict[tuple[str, str, str], int]) -> None:
+    """Refuse an episode that stands in the log already: counted twice it would weigh twice."""
+    first = named.setdefault((found.agent, found.task_map.id, found.episode), found.line)
+    if first != found.line:
+        given = f"{show(found.episode)} of the same agent on the same map again, as on line {first}"
+        raise UnreadableError("an episode must stand in a log once", given, "episode")
 
 
 def _map(value: Any) -> TaskMap:

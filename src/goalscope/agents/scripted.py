@@ -5,9 +5,9 @@ actions are drawn with the random number of the turn. They keep no state: an int
 Where nothing is left to do (no goal to be seen or reached) all four actions are equally likely.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, ClassVar, get_args
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.agents.agent import Observation, Turn
+from goalscope.agents.scripted_base import Scripted
 from goalscope.planning.shortest import distances_to, optimal_batch, solve
 from goalscope.rng import uniform
 from goalscope.shapes import freeze
@@ -28,24 +29,8 @@ _CORNERS = ("top-left", "top-right", "bottom-left", "bottom-right")
 
 
 @dataclass(frozen=True, slots=True)
-class ScriptedAgent(ABC):
-    """An agent with a known goal and an exact distribution over actions.
-
-    Attributes:
-        name: short name, as tables show it; made from the kind and its parameters where none is given.
-    """
-
-    kind: ClassVar[str]
-    version: ClassVar[int] = 1
-    """Number of the behaviour: raised whenever the same parameters come to mean other actions."""
-    journalled: ClassVar[bool] = False
-
-    name: str = field(default="", kw_only=True)
-
-    def __post_init__(self) -> None:
-        if not self.name:
-            given = ", ".join(str(value) for value in self._parameters().values())
-            object.__setattr__(self, "name", f"{self.kind}({given})" if given else self.kind)
+class ScriptedAgent(Scripted):
+    """An agent with a known goal and an exact distribution over actions."""
 
     @abstractmethod
     def probabilities(self, observation: Observation) -> Distribution:
@@ -55,10 +40,6 @@ class ScriptedAgent(ABC):
             ValueError: the observation's grid shows no agent.
         """
 
-    def describe(self) -> Mapping[str, Any]:
-        """Return kind, version and parameters; the name does not enter, since it changes no action."""
-        return {"kind": self.kind, "version": self.version, **self._parameters()}
-
     def act(self, observations: Sequence[Observation]) -> list[Turn]:
         """Draw one action for each observation from its distribution."""
         return [self._turn(observation) for observation in observations]
@@ -67,9 +48,6 @@ class ScriptedAgent(ABC):
         cumulative = list(accumulate(self.probabilities(observation).tolist()))
         drawn = observation.uniform() * cumulative[3]  # the sum may miss 1 by a rounding error
         return Turn(action=next(action for action in ACTIONS if drawn < cumulative[action]))
-
-    def _parameters(self) -> dict[str, Any]:
-        return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "name"}
 
 
 @dataclass(frozen=True, slots=True)

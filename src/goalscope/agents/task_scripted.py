@@ -4,14 +4,15 @@ Eight of them act on their `Memory` alone; `Oracle` knows the map. None keeps a 
 Ties go to what was seen first, then to the order of `Action`. An agent that has nothing left to do walks at random.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from goalscope.agents.agent import Turn
+from goalscope.agents.scripted_base import Scripted
 from goalscope.agents.task_agent import TaskObservation
 from goalscope.planning.tasks import plan_task
 from goalscope.worlds.grid import Action
@@ -21,32 +22,14 @@ from goalscope.worlds.tasks.taskmap import TaskMap
 
 
 @dataclass(frozen=True, slots=True)
-class ScriptedTaskAgent(ABC):
-    """An agent of task worlds that follows a rule.
+class ScriptedTaskAgent(Scripted):
+    """An agent of task worlds that follows a rule."""
 
-    Attributes:
-        name: short name, as tables show it; made from the kind and its parameters where none is given.
-    """
-
-    kind: ClassVar[str]
-    version: ClassVar[int] = 1
-    """Number of the behaviour: raised whenever the same parameters come to mean other actions."""
-    journalled: ClassVar[bool] = False
-
-    name: str = field(default="", kw_only=True)
-
-    def __post_init__(self) -> None:
-        if not self.name:
-            given = ", ".join(str(value) for value in self._parameters().values())
-            object.__setattr__(self, "name", f"{self.kind}({given})" if given else self.kind)
+    prefix: ClassVar[str] = "task-"
 
     @abstractmethod
     def choose(self, observation: TaskObservation) -> Action | None:
         """Return the move of the rule, None where the rule knows of nothing to do."""
-
-    def describe(self) -> Mapping[str, Any]:
-        """Return kind, version and parameters."""
-        return {"kind": f"task-{self.kind}", "version": self.version, **self._parameters()}
 
     def act(self, observations: Sequence[TaskObservation]) -> list[Turn]:
         """Return the rule's move for each observation, a random one where it knows of nothing to do."""
@@ -55,9 +38,6 @@ class ScriptedTaskAgent(ABC):
             action = self.choose(observation)
             turns.append(Turn(action=_random(observation) if action is None else action))
         return turns
-
-    def _parameters(self) -> dict[str, Any]:
-        return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "name"}
 
 
 @dataclass(frozen=True, slots=True)

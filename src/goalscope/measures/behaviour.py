@@ -1,8 +1,10 @@
 """All measures of behaviour, run over episodes at once."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from goalscope.measures.exploration.fogged import FOGGED
 from goalscope.measures.exploration.recorded import task_rows
+from goalscope.measures.exploration.rows import TASK_BOUNDS
 from goalscope.measures.fog import FOG
 from goalscope.measures.key import KEY
 from goalscope.measures.measure import Measure, StepTable
@@ -24,8 +26,12 @@ BEHAVIOUR: tuple[Measure, ...] = (
     *PATHS,
     ControlOverlap(),
     *FOG,
+    *FOGGED,
 )
 """Every measure of behaviour, in the order in which a report shows them."""
+
+BOUNDS: Mapping[str, tuple[float, float]] = {**{measure.name: measure.bounds for measure in BEHAVIOUR}, **TASK_BOUNDS}
+"""Least and greatest value of each measure of `measure_episodes`, those of task worlds among them."""
 
 
 def measure_table(table: StepTable, measures: Iterable[Measure] = BEHAVIOUR) -> Rows:

@@ -21,8 +21,9 @@ Source: behavioural and representational evaluation, Appendix A.1, where these b
 definition or number; the definitions are ours.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -48,16 +49,7 @@ class RedundantMoves:
 
     def rows(self, table: StepTable) -> Rows:
         """Return the share for each episode under fog, NaN for an episode without actions."""
-        flags = np.zeros(len(table.episode), dtype=bool)
-        for _, first, path, sight in _walks(table):
-            # What has been seen only grows, so that its size tells whether it is the same.
-            known = [(state.position, state.phase, seen) for state, seen in zip(path, sight.sizes(path), strict=True)]
-            been = {known[0]}
-            for step, action in enumerate(table.action[first : first + len(path) - 1].tolist()):
-                moved = action >= 0 and path[step + 1] != path[step]
-                flags[first + step] = moved and known[step + 1] in been
-                been.add(known[step + 1])
-        return _shares(table, self.name, self.unit, flags)
+        return _shares(table, self.name, self.unit, _moves(table, _redundant))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +62,7 @@ class DeadEndMoves:
 
     def rows(self, table: StepTable) -> Rows:
         """Return the share for each episode under fog, NaN for an episode without actions."""
-        flags = np.zeros(len(table.episode), dtype=bool)
-        for index, first, path, sight in _walks(table):
-            grid = table.episodes[index].world.grid
-            seen = sight.nothing()
-            for step, state in enumerate(path[:-1]):
-                seen = seen | sight.of(state)
-                following = path[step + 1].position
-                if table.action[first + step] >= 0 and following != state.position:
-                    flags[first + step] = leads_nowhere(grid, seen, state, following)
-        return _shares(table, self.name, self.unit, flags)
+        return _shares(table, self.name, self.unit, _moves(table, _into_dead_ends))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +118,7 @@ class _Sight:
     """What can be seen in the states of one world, each found out once."""
 
     def __init__(self, world: World) -> None:
-        self._grid = world.grid
+        self.grid = world.grid
         self._radius = world.fog_radius or 1
         self._found: dict[tuple[Position, bool], Mask] = {}
         self._useful = ~world.grid.walls
@@ -145,20 +128,20 @@ class _Sight:
             self._useful = self._useful | around[down : down + height, right : right + width]
 
     def nothing(self) -> Mask:
-        return np.zeros_like(self._grid.walls)
+        return np.zeros_like(self.grid.walls)
 
     def of(self, state: State) -> Mask:
         """Return ``[H, W]`` the cells that are seen from a state."""
         key = state.position, state.door_open
         if key not in self._found:
-            solid = self._grid.walls
-            if self._grid.door is not None and not state.door_open:
+            solid = self.grid.walls
+            if self.grid.door is not None and not state.door_open:
                 solid = solid.copy()
-                solid[self._grid.door] = True
+                solid[self.grid.door] = True
             self._found[key] = visible(solid, state.position, self._radius)
         return self._found[key]
 
-    def sizes(self, path: list[State]) -> Iterator[int]:
+    def sizes(self, path: Sequence[State]) -> Iterator[int]:
         """Yield, for each state of a path, how many of the cells that matter have been seen by then."""
         seen, last, size = self.nothing(), None, 0
         for state in path:
@@ -168,14 +151,37 @@ class _Sight:
             yield size
 
 
-def _walks(table: StepTable) -> Iterator[tuple[int, int, list[State], _Sight]]:
-    """Yield each episode under fog: its index, the index of its first step, its T + 1 states, its world's sight."""
+def _redundant(path: Sequence[State], sight: _Sight) -> Iterator[bool]:
+    """Yield, for each step, whether it leads into a state of knowledge of before."""
+    # What has been seen only grows, so that its size tells whether it is the same.
+    known = [(state.position, state.phase, seen) for state, seen in zip(path, sight.sizes(path), strict=True)]
+    been = {known[0]}
+    for before, after in pairwise(known):
+        yield before[:2] != after[:2] and after in been
+        been.add(after)
+
+
+def _into_dead_ends(path: Sequence[State], sight: _Sight) -> Iterator[bool]:
+    """Yield, for each step, whether it enters a part of the world that is known to lead nowhere."""
+    seen = sight.nothing()
+    for state, after in pairwise(path):
+        seen = seen | sight.of(state)
+        yield after.position != state.position and leads_nowhere(sight.grid, seen, state, after.position)
+
+
+def _moves(table: StepTable, wasted: Callable[[Sequence[State], _Sight], Iterator[bool]]) -> Mask:
+    """Return ``[N]`` which steps of the episodes under fog are actions that are wasted, given what was seen."""
+    flags = np.zeros(len(table.episode), dtype=bool)
     sights: dict[int, _Sight] = {}
     begin = (np.cumsum(table.length) - table.length).tolist()
     for index, episode in enumerate(table.episodes):
         if episode.world.fog_radius is not None and episode.steps:
             sight = sights.setdefault(int(table.world[index]), _Sight(episode.world))
-            yield index, begin[index], [*(step.state for step in episode.steps), episode.final], sight
+            path = [*(step.state for step in episode.steps), episode.final]
+            mine = slice(begin[index], begin[index] + len(episode.steps))
+            found = np.fromiter(wasted(path, sight), dtype=bool, count=len(episode.steps))
+            flags[mine] = found & (table.action[mine] >= 0)
+    return flags
 
 
 def _shares(table: StepTable, name: str, unit: str, flags: Mask) -> Rows:

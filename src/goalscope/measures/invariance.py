@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from goalscope.measures.behaviour import BEHAVIOUR
+from goalscope.measures.behaviour import BOUNDS
+from goalscope.measures.measure import CONDITIONS
 from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
 from goalscope.stats import (
@@ -31,7 +32,7 @@ from goalscope.stats import (
 from goalscope.worlds.transform import TRANSFORMS
 
 ORIGINAL = "identity"
-APART = ("kind", "control", "fog_radius")
+APART = tuple(name for name in CONDITIONS if name != "transform")
 """Tags of worlds that are never averaged: each of their combinations is compared with itself alone."""
 
 
@@ -69,16 +70,27 @@ class Contrast:
     @property
     def notes(self) -> tuple[str, ...]:
         """Everything that a reader must know beside the numbers."""
-        alone = len(self.paired.unpaired_a) + len(self.paired.unpaired_b)
-        parts = (
-            self.paired.test.note,
-            self.paired.difference.note,
-            f"{alone} grid{'' if alone == 1 else 's'} without a partner left out" if alone else "",
-            f"{self.paired.undefined} undefined values left out" if self.paired.undefined else "",
-            self.equivalence.note if self.equivalence else "",
-            self.test.note,
-        )
-        return tuple(dict.fromkeys(part for part in parts if part))
+        return notes_on(self.paired, self.equivalence, self.test)
+
+
+def notes_on(paired: PairedComparison, equal: Equivalence | None, test: Corrected) -> tuple[str, ...]:
+    """Return all that must be said beside the numbers of a comparison: what was left out, what cannot be told, why."""
+    alone = len(paired.unpaired_a) + len(paired.unpaired_b)
+    if paired.labels:
+        about = (paired.test.note, paired.difference.note, equal.note if equal else "")
+    else:
+        about = ("no common grid with a value on both sides", "", "")
+    parts = (
+        *about,
+        _left_out(alone, "grid", " without a partner"),
+        _left_out(paired.undefined, "undefined value"),
+        test.note,
+    )
+    return tuple(dict.fromkeys(part for part in parts if part))
+
+
+def _left_out(count: int, noun: str, words: str = "") -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}{words} left out" if count else ""
 
 
 def verdict(test: Corrected, shown: Corrected | None) -> str:
@@ -121,7 +133,7 @@ def compare_transforms(
     names = list(measures) or list(margin)
     check_family(names, margin)
     check_transformed(rows)
-    kept = rows.where(np.isin(rows.measure.astype(str), names))
+    kept = rows.where(rows.among("measure", names))
     kept = kept if len(kept) else rows.where(np.zeros(len(rows), dtype=bool))
     agents = sorted({str(name) for name in rows["agent"].tolist()})
     conditions = _conditions(rows)
@@ -247,7 +259,7 @@ def _compare(
 def bounds_of(rows: Rows) -> tuple[float, float]:
     """Return the bounds of the one measure that rows hold: its own, else [0, 1] for shares in it, else none."""
     names = set(rows.measure.tolist())
-    known = {measure.name: measure.bounds for measure in BEHAVIOUR if measure.name in names}
+    known = {name: BOUNDS[name] for name in names if name in BOUNDS}
     if len(known) == 1:
         return next(iter(known.values()))
     values = rows.value[~np.isnan(rows.value)]

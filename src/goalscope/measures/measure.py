@@ -18,6 +18,9 @@ from goalscope.worlds.dynamics import State
 NO_ACTION = -1
 """Action of a turn that held none."""
 
+CONDITIONS = ("kind", "control", "transform", "fog_radius", "names")
+"""Tags that split a run into worlds that must not be averaged; they group every table and cell where they vary."""
+
 PROVENANCE = frozenset({"file", "source", "seed", "trajectory"})
 """Tags that say where a single episode comes from, not under which condition it was made: they split no group."""
 

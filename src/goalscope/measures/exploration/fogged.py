@@ -3,15 +3,29 @@
 Observed is what was revealed; unobserved are the revealed open cells next to a cell that was not; the goal is pending
 once it is revealed; progress is a newly revealed cell or the goal reached. There are cases 1 and 2 only. A move is
 judged on the revealed open cells before it. Worlds with a locked door are refused: a door has no case.
+
+Sight reaches between two walls that meet at a corner, so that a cell can be revealed before any way to it is. Such a
+cell is no target until there is one: no move could lead nearer to it, and an agent that goes round to look for the way
+would be called wrong at every step. In task worlds the question does not arise: whatever was seen there was walked to.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.exploration.records import EpisodeScore, Outcome, RawStep, Steps, count_steps, summarise
+from goalscope.measures.exploration.records import (
+    EpisodeScore,
+    Outcome,
+    RawStep,
+    Steps,
+    Summary,
+    count_steps,
+    summarise,
+)
 from goalscope.measures.exploration.score import rising_moves
 from goalscope.measures.exploration.stale import StaleScore
 from goalscope.measures.exploration.view import View
@@ -19,12 +33,14 @@ from goalscope.measures.measure import StepTable, episode_rows
 from goalscope.rows import Rows
 from goalscope.runs.record import Episode
 from goalscope.worlds.fog import Fog
-from goalscope.worlds.grid import Grid, Position
+from goalscope.worlds.grid import Action, Grid, Position
 from goalscope.worlds.tasks.board import Board, bits
 from goalscope.worlds.tasks.coordinates import Frame
 from goalscope.worlds.tasks.knowledge import Rejection
 
 _OUTCOMES: dict[str, Outcome] = {"goal": "goal", "horizon": "budget"}
+_KINDS: tuple[Literal["exploration", "exploitation"], ...] = ("exploration", "exploitation")
+_QUANTITIES: tuple[Literal["error", "errors", "steps"], ...] = ("error", "errors", "steps")
 
 
 class FoggedView(View):
@@ -35,16 +51,18 @@ class FoggedView(View):
         frame: converts to rows and columns.
         fog: what was revealed.
         goal: cell of the goal, (row, col).
+        here: index of the agent's cell.
     """
 
     __slots__ = ("_fog", "_frame", "_goal")
 
-    def __init__(self, board: Board, frame: Frame, fog: Fog, goal: Position) -> None:
+    def __init__(self, board: Board, frame: Frame, fog: Fog, goal: Position, here: int) -> None:
         self._fog, self._frame, self._goal = fog, frame, goal
-        seen, unseen = _bits(fog.seen), _bits(~fog.seen)
-        known = board.cells & seen
-        place = board.index(frame.cell(goal)) if fog.seen[goal] else -1
-        super().__init__(board, known & board.grow(unseen), 1 << place if place >= 0 else 0, place, known, known)
+        known = _within(board, board.cells & _bits(fog.seen), here)
+        border = known & board.grow(_bits(~fog.seen))
+        place = board.index(frame.cell(goal))
+        pending = known & 1 << place
+        super().__init__(board, border, pending, place if pending else -1, known, known)
 
     def progress(self, there: int) -> bool:
         """Return whether going to a cell reveals another one, or reaches the goal."""
@@ -65,32 +83,50 @@ def score_fogged_episode(episode: Episode) -> EpisodeScore:
     Raises:
         ValueError: a world without fog or with a door.
     """
+    return _score(*_walked(episode))
+
+
+def _walked(episode: Episode) -> tuple[Grid, int, tuple[Position, ...], tuple[Action | None, ...], Outcome]:
+    """Return all of an episode that its score depends on: grid, radius, T + 1 cells, T actions, and how it ended."""
     world = episode.world
-    grid, radius = world.grid, world.fog_radius
-    if radius is None or grid.door is not None or grid.start is None or grid.goal is None:
-        given = "one without fog" if radius is None else "one with a locked door"
+    if world.fog_radius is None or world.grid.door is not None:
+        given = "one without fog" if world.fog_radius is None else "one with a locked door"
         raise ValueError(f"this variant must be given an episode of a maze under fog without a door, got {given}")
+    positions = (*(step.state.position for step in episode.steps), episode.final.position)
+    actions = tuple(step.action for step in episode.steps)
+    return world.grid, world.fog_radius, positions, actions, _OUTCOMES.get(episode.outcome, "stopped")
+
+
+def _score(
+    grid: Grid,
+    radius: int,
+    positions: tuple[Position, ...],
+    actions: tuple[Action | None, ...],
+    outcome: Outcome,
+) -> EpisodeScore:
     board, frame = fogged_board(grid)
+    goal = grid.goal
+    if goal is None:
+        raise ValueError("a maze must show its goal (G), got a grid without one")
     fog = Fog.start(grid, radius)
-    view = FoggedView(board, frame, fog, grid.goal)
+    view = FoggedView(board, frame, fog, goal, board.start)
     stale = StaleScore(board.start)
     raw: list[RawStep] = []
-    positions = [step.state.position for step in episode.steps] + [episode.final.position]
     cells = [board.index(frame.cell(position)) for position in positions]
-    for step, here, there, after in zip(episode.steps, cells, cells[1:], positions[1:], strict=False):
+    for action, after, (here, there) in zip(actions, positions[1:], pairwise(cells), strict=True):
         rising = rising_moves(board.open, board.offsets, stale, here)
         judged, revealed, reached = view, False, False
         rejected: Rejection | None = None
         if here == there:
             error = view.case > 0
-            rejected = "unparsable" if step.action is None else "blocked"
+            rejected = "unparsable" if action is None else "blocked"
         else:
             looked = fog.look(after)
-            revealed, reached = bool((looked.seen & ~fog.seen).any()), after == grid.goal
+            revealed, reached = bool((looked.seen & ~fog.seen).any()), after == goal
             if revealed or reached:
                 error = False
                 fog, stale = looked, StaleScore(there)
-                view = FoggedView(board, frame, fog, grid.goal)
+                view = FoggedView(board, frame, fog, goal, there)
             else:
                 rose = stale.move(here, there)
                 error = view.case > 0 and (not view.gain(here, there) or (view.count > 1 and rose))
@@ -98,7 +134,7 @@ def score_fogged_episode(episode: Episode) -> EpisodeScore:
             RawStep(
                 here,
                 there,
-                step.action,
+                action,
                 rejected,
                 judged,
                 revealed,
@@ -110,7 +146,6 @@ def score_fogged_episode(episode: Episode) -> EpisodeScore:
                 rising,
             )
         )
-    outcome = _OUTCOMES.get(episode.outcome, "stopped")
     summary = summarise(
         count_steps(raw),
         budget=None,
@@ -124,35 +159,68 @@ def score_fogged_episode(episode: Episode) -> EpisodeScore:
     return EpisodeScore(steps=Steps(raw), summary=summary)
 
 
+@lru_cache(maxsize=16384)
+def _summary(
+    grid: Grid,
+    radius: int,
+    positions: tuple[Position, ...],
+    actions: tuple[Action | None, ...],
+    outcome: Outcome,
+) -> Summary:
+    """Return the summary of a walk, kept because every measure below reads one number of it."""
+    return _score(grid, radius, positions, actions, outcome).summary
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoggedError:
-    """Exploration or exploitation error of each episode of a maze under fog; other worlds give no rows.
+    """One number of the score of each episode of a maze under fog; other worlds give no rows.
 
     Attributes:
-        kind: "exploration" (steps before the goal is revealed) or "exploitation" (steps after).
+        kind: "exploration" (steps before a way to the goal is revealed) or "exploitation" (steps after).
+        quantity: "error" (errors / steps), "errors" or "steps" (what it is made of).
+        valid: whether only the actions that were moves count.
     """
 
     kind: Literal["exploration", "exploitation"]
-    unit: str = "share"
-    bounds: tuple[float, float] = (0.0, 1.0)
+    quantity: Literal["error", "errors", "steps"] = "error"
+    valid: bool = False
 
     @property
     def name(self) -> str:
         """The measure of its rows."""
-        return f"{self.kind} error under fog"
+        return f"{self.kind} {self.quantity}{' of valid moves' if self.valid else ''}{UNDER_FOG}"
+
+    @property
+    def unit(self) -> str:
+        """The unit of its rows: a share, or steps."""
+        return "share" if self.quantity == "error" else "steps"
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Least and greatest value."""
+        return (0.0, 1.0 if self.quantity == "error" else float("inf"))
 
     def rows(self, table: StepTable) -> Rows:
         """Return one row an episode, NaN where no step called for the kind."""
         fits = np.array([scorable(episode) for episode in table.episodes], dtype=bool)
         values = np.full(len(fits), np.nan)
+        attribute = f"{'valid_' if self.valid else ''}{self.kind}_{self.quantity}"
         for index in np.flatnonzero(fits):
-            value = getattr(score_fogged_episode(table.episodes[index]).summary, f"{self.kind}_error")
+            value = getattr(_summary(*_walked(table.episodes[index])), attribute)
             values[index] = np.nan if value is None else value
         return episode_rows(table, self.name, self.unit, values).where(fits)
 
 
-FOGGED = (FoggedError(kind="exploration"), FoggedError(kind="exploitation"))
-"""The two measures of this variant."""
+UNDER_FOG = " under fog"
+"""With what the names of these measures end, so that no table pools them with those of task worlds."""
+
+FOGGED = tuple(
+    FoggedError(kind=kind, quantity=quantity, valid=valid)
+    for kind in _KINDS
+    for valid in (False, True)
+    for quantity in _QUANTITIES
+)
+"""The measures of this variant: both errors, what they are made of, and the same of valid moves alone."""
 
 
 def scorable(episode: Episode) -> bool:
@@ -171,6 +239,14 @@ def fogged_board(grid: Grid) -> tuple[Board, Frame]:
     frame = Frame(left=0, top=grid.height - 1, width=grid.width, height=grid.height)
     open_cells = [frame.cell((int(row), int(col))) for row, col in np.argwhere(~grid.walls)]
     return Board(frame, open_cells, frame.cell(grid.start)), frame
+
+
+def _within(board: Board, cells: int, here: int) -> int:
+    """Return the cells of a set that can be walked to from one of them."""
+    found = 1 << here
+    while (more := found | board.grow(found) & cells) != found:
+        found = more
+    return found
 
 
 def _bits(cells: npt.NDArray[np.bool_]) -> int:

@@ -115,6 +115,7 @@ class Divergence:
         apart: mean over the tenths of the absolute difference of their exploration shares.
         tenths: ``[10]`` difference of the shares, first minus second, each with an interval of 1 - 0.05 / 10 coverage.
         begins: number of the first tenth whose interval leaves out 0, None where none does.
+        curves: ``[2][10]`` the exploration share of either agent over these maps, with 95 % intervals.
     """
 
     first: str
@@ -123,6 +124,7 @@ class Divergence:
     apart: float
     tenths: tuple[Estimate, ...]
     begins: int | None
+    curves: tuple[tuple[Estimate, ...], tuple[Estimate, ...]]
 
 
 def divergences(rows: Rows, agents: Sequence[str]) -> list[Divergence]:
@@ -167,9 +169,19 @@ def divergences(rows: Rows, agents: Sequence[str]) -> list[Divergence]:
                 apart=apart,
                 tenths=tenths,
                 begins=outside[0] if outside else None,
+                curves=(_shares(one, shared), _shares(other, shared)),
             )
         )
     return found
+
+
+def _shares(curves: Mapping[str, npt.NDArray[np.float64]], maps: Sequence[str]) -> tuple[Estimate, ...]:
+    """Return the mean of each tenth over maps."""
+    stacked = np.array([curves[name] for name in maps])
+    return tuple(
+        estimate_mean(np.clip(stacked[:, tenth], 0.0, 1.0), maps, unit="share", bounds=(0.0, 1.0))
+        for tenth in range(TENTHS)
+    )
 
 
 def _curves(rows: Rows) -> dict[str, npt.NDArray[np.float64]]:

@@ -12,6 +12,15 @@ from goalscope.stats.estimate import Estimate, estimate_mean, estimate_pooled
 KINDS = ("exploration", "exploitation")
 
 _SHARES = (0.0, 1.0)
+_COUNTED = (
+    *(f"{kind} {what}{of}" for kind in KINDS for what in ("errors", "steps") for of in ("", " of valid moves")),
+    "steps",
+    "steps of successful episodes",
+    "invalid actions",
+    "detours with the goal pending",
+)
+TASK_BOUNDS: Mapping[str, tuple[float, float]] = dict.fromkeys(_COUNTED, (0.0, math.inf))
+"""Least and greatest value of the measures of task worlds that count steps; the others are shares."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +72,10 @@ def episode_values(summary: Summary) -> list[tuple[str, str, float | int | None]
     """Return (measure, unit, value) of all that is measured of one scored episode, None where undefined."""
     values: list[tuple[str, str, float | int | None]] = []
     for kind in KINDS:
-        values.append((f"{kind} error", "share", getattr(summary, f"{kind}_error")))
-        values.append((f"{kind} error of valid moves", "share", getattr(summary, f"valid_{kind}_error")))
-        values.append((f"{kind} errors", "steps", getattr(summary, f"{kind}_errors")))
-        values.append((f"{kind} steps", "steps", getattr(summary, f"{kind}_steps")))
+        for prefix, suffix in (("", ""), ("valid_", " of valid moves")):
+            values.append((f"{kind} error{suffix}", "share", getattr(summary, f"{prefix}{kind}_error")))
+            values.append((f"{kind} errors{suffix}", "steps", getattr(summary, f"{prefix}{kind}_errors")))
+            values.append((f"{kind} steps{suffix}", "steps", getattr(summary, f"{prefix}{kind}_steps")))
     values += [
         ("success", "share", int(summary.success)),
         ("steps", "steps", summary.steps),
