@@ -115,8 +115,17 @@ class Rows:
         """Return the rows whose columns and tags equal the given values, e.g. ``select(measure="success", size=7)``."""
         mask = np.ones(len(self), dtype=bool)
         for name, wanted in equal.items():
-            mask &= np.fromiter((item == wanted for item in self[name]), dtype=bool, count=len(self))
+            column = self[name]
+            if column.dtype == object and not isinstance(wanted, np.ndarray):
+                mask &= (column == wanted).astype(bool)
+            else:
+                mask &= np.fromiter((item == wanted for item in column), dtype=bool, count=len(self))
         return self.where(mask)
+
+    def among(self, name: str, wanted: Iterable[Tag]) -> npt.NDArray[np.bool_]:
+        """Return ``[N]`` whether a column or tag holds one of some values, e.g. ``among("measure", ["success"])``."""
+        listed = set(wanted)
+        return np.fromiter(map(listed.__contains__, self[name].tolist()), dtype=bool, count=len(self))
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Return a DataFrame with one column for each column and tag.

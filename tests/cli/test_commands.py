@@ -185,7 +185,7 @@ def test_ctrl_c_says_how_to_go_on(study: Path, tmp_path: Path, monkeypatch: pyte
     assert "Stopped" in output and "run the same study on the same directory" in output
 
 
-@pytest.mark.parametrize(("name", "agents", "count"), [("demo", 4, 90), ("scripted", 6, 300), ("theseus", 3, 900)])
+@pytest.mark.parametrize(("name", "agents", "count"), [("demo", 4, 90), ("scripted", 6, 300), ("baseline", 5, 300)])
 def test_shipped_studies_cover_the_sizes_and_densities_of_the_paper(name: str, agents: int, count: int) -> None:
     from goalscope.cli.work import load_study
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.report.maps import INFO, belief_sections, map_picture, split_inside
+from goalscope.report.beliefs import belief_sections
+from goalscope.report.maps import INFO, decoded_maps, map_picture, split_inside
 from goalscope.report.page import write_report
 from goalscope.represent.beliefs import DECODED, SHUFFLED, belief_rows, pooled_share, read_beliefs
 from goalscope.represent.cells import Cells, label_cells
@@ -68,14 +69,16 @@ def test_a_page_shows_tables_curves_and_maps(believed: Any, tmp_path: Path) -> N
             encoding="utf-8"
         )
         rows, inside = split_inside(store.rows())
-        (beliefs, maps) = belief_sections(store, inside)
+        (beliefs,), (maps,) = belief_sections(inside), decoded_maps(store)
     assert "Actions against decoded beliefs" in page
     assert "Decoded maps beside the true grid" in page
     assert len(maps.figures) == 2 * len(VERDICTS)
     first = beliefs.tables[0]
     assert [row.label for row in first.rows] == ["all", "n = 5", "n = 7", "d = 0", "d = 1"]
     assert first.rows[0].cells[0].interval
-    assert len(beliefs.figures) == 1
+    # By size, by density, and over the layers: on the map, recovery.
+    assert len(beliefs.figures) == 4
+    assert "less shuffled beliefs" in " ".join(name for name, _ in beliefs.facts)
     # The tables of behaviour know nothing of them.
     assert '"recovery"' not in (tmp_path / "page.json").read_text(encoding="utf-8")
     assert not set(rows.measure.tolist()) & set(inside.measure.tolist())
@@ -92,14 +95,13 @@ def test_a_run_without_beliefs_has_no_section(tmp_path: Path) -> None:
     with Store(measured(tmp_path / "run", small_study())) as store:
         rows, inside = split_inside(store.rows())
         assert len(rows) and not len(inside)
-        assert belief_sections(store, inside) == []
+        assert belief_sections(inside) == decoded_maps(store) == []
 
 
 def test_maps_that_cannot_be_ours_are_refused(believed: Any) -> None:
     path, _, _ = believed
     with Store(path, "w") as store:
         kept = store.info()[INFO]
-        inside = split_inside(store.rows())[1]
         bad: Any
         for bad in (
             {"maps": [{**kept["maps"][0], "lines": ["<script>"]}]},
@@ -112,10 +114,10 @@ def test_maps_that_cannot_be_ours_are_refused(believed: Any) -> None:
         ):
             store.put_info(INFO, bad)
             with pytest.raises(ValueError, match="sound maps of beliefs"):
-                belief_sections(store, inside)
+                decoded_maps(store)
         gone = {**kept["maps"][0], "episode_id": "episode-gone"}
         store.put_info(INFO, {"maps": [gone, *kept["maps"][1:]]})
-        assert "1 more are not shown" in belief_sections(store, inside)[1].paragraphs[1]
+        assert "1 more are not shown" in decoded_maps(store)[0].paragraphs[1]
         store.put_info(INFO, kept)
 
 

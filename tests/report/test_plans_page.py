@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from goalscope.report.distances import distance_sections
 from goalscope.report.figures import short
 from goalscope.report.maps import split_inside
 from goalscope.report.plans import plan_sections
@@ -50,36 +51,58 @@ def made() -> Rows:
 def test_a_run_without_such_rows_has_no_such_section() -> None:
     behaviour = rows("success", "share", np.ones(12))
     for found in split_inside(behaviour):
-        assert plan_sections(found) == []
+        assert plan_sections(found) == distance_sections(found) == []
 
 
 def test_curves_and_tables_hold_the_numbers_of_the_rows() -> None:
     given = made()
-    plans, distance = plan_sections(given)
+    (plans,), (distance,) = plan_sections(given), distance_sections(given)
     assert (plans.anchor, distance.anchor) == ("plans", "distance-inside")
     titles = [figure.svg for figure in plans.figures]
     assert len(titles) == 4 and "0.25^N" in titles[0]
-    assert "actions named in the text" not in titles[1] and "actions named in the text" in titles[3]
-    assert all(name in titles[1] for name in ("untrained model", "commonest plan", "planner on the decoded map"))
+    assert "named in the text" not in titles[1] and "named in the text" in titles[3]
+    assert all(name in titles[1] for name in ("untrained model", "commonest plan", "planner on decoded map"))
     table = plans.tables[0]
     line = next(row for row in table.rows if row.label == "pre, layer 4: decoder of 2 layers")
     wanted = given.select(head="decoder-2", control="none", site="pre", N=2, plans="all")
     estimate = estimate_mean(wanted.value, wanted.grid_id, unit="share", bounds=(0, 1))
     assert line.cells[1].value == short(estimate.value, "share")
-    assert line.cells[1].interval and line.label in [row.label for row in plans.tables[1].rows]
-    long = plans.folds[0].tables[0].rows
+    assert line.cells[1].interval and line.label in [row.label for row in plans.tables[2].rows]
+    long = plans.folds[1].tables[0].rows
     assert len(long) == len(table.rows) == 8
     kinds = {row.label: row for row in distance.tables[0].rows}
     assert set(kinds) == {
-        "pre, layer 4: linear probe",
+        "pre, layer 4: linear",
         "mean of the training grids",
         "line on the Manhattan distance, true map",
     }
     squares = [
         given.select(measure=f"squared distance {name}", head="linear").value.mean() for name in ("error", "deviation")
     ]
-    assert kinds["pre, layer 4: linear probe"].cells[1].value == short(1 - squares[0] / squares[1], "share")
+    assert kinds["pre, layer 4: linear"].cells[1].value == short(1 - squares[0] / squares[1], "share")
     assert len(distance.figures) == 1
+
+
+def test_differences_are_paired_by_grid_and_said_in_words() -> None:
+    given = made()
+    (plans,), (distance,) = plan_sections(given), distance_sections(given)
+    own, other = (
+        given.select(head="decoder-2", control=control, site="pre", N=1, plans="all")
+        for control in ("none", "untrained")
+    )
+    wanted = estimate_mean(own.value - other.value, own.grid_id, unit="share", bounds=(-1, 1))
+    line = next(row for row in plans.tables[1].rows if row.label == "pre, layer 4: less untrained model")
+    assert line.cells[0].value == short(wanted.value, "share")
+    said = dict(plans.facts)["pre, layer 4 less untrained model"]
+    assert ("no difference was shown for N = 1" in said) == (wanted.low <= 0 <= wanted.high)
+    assert "post, layer 4 less the same before the reasoning" in dict(plans.facts)
+    rows = given.where(np.array([value is None for value in given["distance"]]))
+    own, other = (rows.select(measure="distance error", head=head) for head in ("linear", "mean"))
+    wanted = estimate_mean(own.value - other.value, own.grid_id, unit="steps")
+    (line,) = distance.tables[1].rows
+    at = [heading.text for heading in distance.tables[1].headings].index("less the mean of the training grids")
+    assert line.cells[at - 1].value == short(wanted.value, "steps")
+    assert list(dict(distance.facts)) == ["pre, layer 4: linear"]
 
 
 def test_rows_without_an_agent_or_of_one_kind_alone_are_shown_too() -> None:
@@ -88,7 +111,7 @@ def test_rows_without_an_agent_or_of_one_kind_alone_are_shown_too() -> None:
         **{name: column for name, column in given.columns().items() if name not in given.tags},
         tags={name: column for name, column in given.tags.items() if name != "agent"},
     )
-    assert [one.anchor for one in plan_sections(bare)] == ["plans", "distance-inside"]
+    assert [one.anchor for one in (*plan_sections(bare), *distance_sections(bare))] == ["plans", "distance-inside"]
     only = given.where(given.measure == "prefix accuracy")
-    assert [one.anchor for one in plan_sections(only)] == ["plans"]
+    assert [one.anchor for one in plan_sections(only)] == ["plans"] and distance_sections(only) == []
     assert plan_sections(only)[0].tables[0].rows

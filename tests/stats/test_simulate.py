@@ -60,6 +60,28 @@ def test_simulated_margin_is_what_equivalence_itself_shows() -> None:
     assert found.at_margin == pytest.approx(np.mean(shown))
 
 
+def test_a_literal_simulation_sees_the_effect_and_shows_the_margin() -> None:
+    level = 0.05 / 8  # Holm's hardest step in a family of eight
+    found = simulate_power(SUCCESS, seed=2, level=level, repeats=400)
+    rng = np.random.default_rng(11)
+    weight = SUCCESS.mean * (1 - SUCCESS.mean) / SUCCESS.spread**2 - 1
+    seen, shown, studies = 0, 0, 300
+    for _ in range(studies):
+        for effect in (found.effect, 0.0):
+            base = rng.beta(SUCCESS.mean * weight, (1 - SUCCESS.mean) * weight, 60)
+            true = rng.normal(effect, SUCCESS.between, 60)
+            chances = np.clip([base + true / 2, base - true / 2], 0, 1)
+            first, second = (rng.random((2, 60, 10)) < chances[:, :, None]).mean(axis=2)  # single episodes
+            if effect:
+                seen += bool(scipy_stats.wilcoxon(first - second, method="approx").pvalue <= level)
+            else:
+                t = scipy_stats.ttest_1samp(first - second, 0).confidence_interval(1 - 2 * level)
+                shown += bool(max(-t.low, t.high) < found.margin)
+    # Chances of .8, each known to .023 here and to .02 there.
+    assert seen / studies == pytest.approx(0.8, abs=0.09)
+    assert shown / studies == pytest.approx(0.8, abs=0.09)
+
+
 def test_fast_p_values_are_those_of_the_test() -> None:
     rng = np.random.default_rng(4)
     tied = np.round(rng.normal(0.05, 0.2, (30, 40)), 1)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from goalscope import __version__
-from goalscope.cli import capture
+from goalscope.cli import capture, probe
 from goalscope.cli.guard import PROBLEMS, WRONG_INPUT, guarded
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="goalscope",
     help="Whether, how strongly and towards what a language-model agent is goal-directed.",
+    epilog="Example: goalscope demo --out runs/demo     What a command takes: goalscope run --help",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -67,13 +68,17 @@ def demo(out: OutFolder = Path("runs/demo")) -> None:
 
 @app.command(
     epilog="Examples: goalscope run study.yaml --out runs/first     "
-    "goalscope run baseline --count 3 --agents Theseus,optimal --out runs/small"
+    "goalscope run baseline --count 3 --agents Theseus,optimal --out runs/small     "
+    "goalscope run cognitive-map --out runs/inside"
 )
 @guarded
 def run(
     study: StudyName,
     out: OutFolder,
     workers: Annotated[int, typer.Option(min=1, help="Calls of an agent at the same time.")] = 1,
+    full: Annotated[
+        bool, typer.Option("--full", help="Studies of activations: the complete table, all heads and controls.")
+    ] = False,
     sizes: Sizes = "",
     densities: Densities = "",
     count: Count = "",
@@ -87,7 +92,7 @@ def run(
     """
     from goalscope.cli import work
 
-    work.run(study, out, workers, _changes(sizes, densities, count, trajectories, agents, settings))
+    work.run(study, out, workers, _changes(sizes, densities, count, trajectories, agents, settings), full=full)
 
 
 def _changes(
@@ -201,6 +206,10 @@ def compare(
         bool,
         typer.Option("--transforms", help="Compare each agent of one run with itself on the transformed grids."),
     ] = False,
+    other_horizons: Annotated[
+        bool,
+        typer.Option("--other-horizons", help="Also compare runs whose episodes may last differently long."),
+    ] = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the numbers as JSON there, too.")] = None,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the numbers as CSV there, too.")] = None,
 ) -> None:
@@ -211,10 +220,13 @@ def compare(
     does = comparing.compare_versions if transforms else comparing.compare
     does(
         runs,
-        None if measures is None else work.split(measures, separator=";"),
-        work.split(agents, separator=";"),
-        comparing.margins_of(margin),
-        comparing.Files(json=json, csv=csv),
+        comparing.Asked(
+            measures=None if measures is None else work.split(measures, separator=";"),
+            agents=work.split(agents, separator=";"),
+            margin=comparing.margins_of(margin),
+            horizons=other_horizons,
+            files=comparing.Files(json=json, csv=csv),
+        ),
     )
 
 
@@ -246,11 +258,13 @@ def export(
 
 
 app.command("capture", epilog=capture.EPILOG)(capture.command)
+app.command("probe", epilog=probe.EPILOG)(probe.command)
 
 
 @app.command(
     epilog="Examples: goalscope meg world.json     goalscope meg world.npz --unknown --json     "
-    "goalscope meg runs/demo --by size,density     goalscope meg runs/demo --hypotheses 'goal,wrong goal'"
+    "goalscope meg runs/demo --by size,density     goalscope meg runs/demo --hypotheses 'goal,wrong goal'     "
+    "goalscope meg runs/theseus --beliefs pre:3"
 )
 @guarded
 def meg(
@@ -275,6 +289,10 @@ def meg(
         str, typer.Option(help="Runs: a turn without an action is a no-op (the default) or an action of its own.")
     ] = "",
     ridge: Annotated[float | None, typer.Option(min=0, help="Runs: penalty of --unknown; 1 by default.")] = None,
+    beliefs: Annotated[
+        str,
+        typer.Option(metavar="SITE:LAYER", help="Runs: also towards the goal that captured activations speak of."),
+    ] = "",
 ) -> None:
     """Say how goal-directed agents are, in nats: in a decision process of your own, or in a run towards several goals.
 
@@ -284,11 +302,12 @@ def meg(
 
     if path.is_dir():
         settings = settings_of(by, hypotheses, utility, invalid, confidence)
-        meg_run(path, settings, unknown=unknown, ridge=1.0 if ridge is None else ridge, as_json=as_json)
+        penalty = 1.0 if ridge is None else ridge
+        meg_run(path, settings, unknown=unknown, ridge=penalty, as_json=as_json, beliefs=beliefs)
         return
     from goalscope.cli.meg import meg_file
 
-    check_options(path, by=by, hypotheses=hypotheses, utility=utility, invalid=invalid, ridge=ridge)
+    check_options(path, by=by, hypotheses=hypotheses, utility=utility, invalid=invalid, ridge=ridge, beliefs=beliefs)
     meg_file(path, unknown=unknown, confidence=confidence, as_json=as_json)
 
 
@@ -352,6 +371,6 @@ def doctor(
 @guarded
 def train_theseus(context: typer.Context) -> None:
     """Train the bundled model from scratch; resumable. Example: goalscope train-theseus runs/theseus --hours 6."""
-    from goalscope.theseus.train import main as train
+    from goalscope.theseus.command import main as train
 
     train(context.args)

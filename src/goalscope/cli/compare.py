@@ -2,22 +2,21 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from goalscope.cli.console import say, table
 from goalscope.measures.invariance import check_family, compare_transforms
+from goalscope.report.about import unfinished
 from goalscope.report.comparison import LEVEL, Side, compare_pairs, comparison_table
 from goalscope.report.definitions import COMPARED
 from goalscope.report.invariance import grids_table, in_order, means_table
-from goalscope.report.ledger import CONDITIONS
 from goalscope.report.page import check_measured
 from goalscope.report.parts import Plain, counted
 from goalscope.report.records import as_csv, as_json, comparison_records, contrast_records
+from goalscope.report.sides import World, shared_worlds, worlds_of
 from goalscope.report.tasks import PAIRED, on_tasks
 from goalscope.rows import Rows
 from goalscope.runs import Store
@@ -64,72 +63,88 @@ def margins_of(text: str) -> dict[str, float]:
     return found
 
 
-def compare(
-    paths: Sequence[Path],
-    measures: Sequence[str] | None,
-    agents: Sequence[str],
-    margin: Mapping[str, float] | None = None,
-    files: Files | None = None,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is to be compared.
+
+    Attributes:
+        measures: the family of tests; None for the measures of the margins, else for what fits the runs.
+        agents: the agents to compare, all where empty.
+        margin: equivalence margin of each measure that has one.
+        horizons: compare episodes that may last differently long, too.
+        files: where the numbers are written, too.
+    """
+
+    measures: Sequence[str] | None = None
+    agents: Sequence[str] = ()
+    margin: Mapping[str, float] = field(default_factory=dict)
+    horizons: bool = False
+    files: Files = Files()
+
+    def family(self, otherwise: Sequence[str]) -> list[str]:
+        """Return the measures of the family: those named, else those with margins, else others; checked.
+
+        Raises:
+            ValueError: no measure or one twice, or a margin of a measure outside of the family.
+        """
+        names = list(self.measures if self.measures is not None else self.margin or otherwise)
+        check_family(names, self.margin)
+        return names
+
+
+def compare(paths: Sequence[Path], asked: Asked) -> None:
     """Print the paired comparison of runs, or of the agents of one run.
+
+    Without measures the family is success and action accuracy; success, both errors and steps of successful episodes
+    for runs in task worlds.
 
     Args:
         paths: the runs.
-        measures: the family of tests, None for the measures of the margins, or success and action accuracy (success,
-            both errors and steps of successful episodes for runs in task worlds).
-        agents: the agents to compare, all where empty.
-        margin: equivalence margin of each measure that has one.
-        files: where the numbers are written, too.
+        asked: what is to be compared.
 
     Raises:
-        ValueError: a run twice, unknown measures or agents, runs without common worlds, nothing to compare.
+        ValueError: a run twice, unknown measures or agents, runs without common worlds or with other horizons there,
+            nothing to compare.
     """
     if len({path.resolve() for path in paths}) != len(paths):
         raise ValueError(f"runs that are compared must be different, got {', '.join(map(str, paths))}")
-    margin = dict(margin or {})
-    if measures is None and not margin:
-        measures = list(PAIRED if all(on_tasks(_rows(path)) for path in paths) else COMPARED)
-    elif measures is None:
-        measures = list(margin)
-    if not measures:
-        raise ValueError("a comparison needs at least one measure, got none: --measures 'success;action accuracy'")
-    check_family(measures, margin)
     runs = [(path, _rows(path)) for path in paths]
+    measures = asked.family(PAIRED if all(on_tasks(rows) for _, rows in runs) else COMPARED)
     for path, rows in runs:
         _check_known(path, rows, measures)
-    pairs = _pairs(_sides(runs, measures, agents))
+    pairs = _pairs(_sides(runs, measures, asked.agents))
     if not pairs:
-        raise ValueError("a comparison needs two sides, got one agent in one run: name a second run")
-    shared = [_shared(first, second) for first, second in pairs]
+        raise ValueError(
+            "a comparison needs two sides, got one agent in one run: name a second agent or a second run"
+            if len(runs) == 1
+            else "a comparison needs an agent on either side: see goalscope measure RUN for the names of the agents"
+        )
+    shared = [shared_worlds(first, second) for first, second in pairs]
     without = [f"{first.name} and {second.name}" for first, second in shared if not len(first.rows)]
     if len(without) == len(shared):
         raise ValueError(
             f"what is compared must share worlds, but {'; '.join(without[:5])} have none in common: run both on the "
             "same worlds (same seed, sizes, densities and count in their studies)"
         )
-    listed = compare_pairs(shared, measures, margin=margin)
+    if len(runs) > 1:
+        _check_horizons(paths, shared, allowed=asked.horizons)
+    listed = compare_pairs(shared, measures, margin=asked.margin)
     plain = comparison_table(listed)
     title = f"Paired by grid on common worlds; p (Holm) corrected for all {counted(len(listed), 'test')} of this table"
-    _show(plain, title, names=3)
+    _show(plain, title)
     if without:
         say(f"no worlds in common: {'; '.join(without)}")
-    (files or Files()).write(comparison_records(listed), level=LEVEL, family=f"{len(listed)} tests", measures=measures)
+    asked.files.write(comparison_records(listed), level=LEVEL, family=f"{len(listed)} tests", measures=measures)
 
 
-def compare_versions(
-    paths: Sequence[Path],
-    measures: Sequence[str] | None,
-    agents: Sequence[str],
-    margin: Mapping[str, float] | None = None,
-    files: Files | None = None,
-) -> None:
+def compare_versions(paths: Sequence[Path], asked: Asked) -> None:
     """Print each agent of one run under each transform against itself on the original grids.
+
+    The family and its margins are those that the study of the run declares, unless measures or margins are named.
 
     Args:
         paths: one run.
-        measures, margin: the family and its margins; None or empty for what the study of the run declares.
-        agents: the agents to compare, all where empty.
-        files: where the numbers are written, too.
+        asked: what is to be compared.
 
     Raises:
         ValueError: several runs, no declared family, unknown measures or agents, no transforms.
@@ -140,46 +155,34 @@ def compare_versions(
     with Store(path) as store:
         study = store.study()
     declared = study.analysis.invariance if study and study.analysis else None
-    margins = dict(margin or {})
-    if not margins and measures is None:
+    if not asked.margin and asked.measures is None:
         if declared is None:
             raise ValueError(
                 f"a family of tests must be declared, but the study of {path} declares no analysis: invariance, and "
                 "no measures are named: --measures 'success;action accuracy', or --margin 'success=0.1'"
             )
-        margins = dict(declared.margin)
-    elif declared is not None and (margins or measures is not None):
+        asked = replace(asked, margin=dict(declared.margin))
+    elif declared is not None:
         say("family and margins as given here, not as the study declared them before the data", error=True)
-    names = list(margins) if measures is None else list(measures)
-    check_family(names, margins)
+    names = asked.family(())
     _check_known(path, rows, names)
-    there = list(dict.fromkeys(map(str, rows["agent"].tolist())))
-    absent = [name for name in agents if name not in there]
-    if absent:
-        raise ValueError(f"--agents must name agents of {path} ({'; '.join(there)}), got {'; '.join(absent)}")
-    wanted = [name for name in there if not agents or name in agents]
-    kept = rows.where(np.isin(rows["agent"].astype(str), wanted))
+    wanted = _wanted(rows, asked.agents, str(path))
+    kept = rows.where(rows.among("agent", wanted))
     level = declared.level if declared is not None else LEVEL
-    found = in_order(compare_transforms(kept, margin=margins, measures=names, level=level), wanted)
+    found = in_order(compare_transforms(kept, margin=asked.margin, measures=names, level=level), wanted)
     size = counted(len(found) // len(wanted), "test")
     for agent in wanted:
         mine = [one for one in found if one.agent == agent]
-        _show(means_table(mine), f"{agent}: transformed − original, paired by grid, a family of {size}", names=2)
-        _show(grids_table(mine), f"{agent}: differences of single grids, a family of {size}", names=2)
-    (files or Files()).write(contrast_records(found), level=level, family=f"{size} an agent", measures=names)
+        _show(means_table(mine), f"{agent}: transformed − original, paired by grid, a family of {size}")
+        _show(grids_table(mine), f"{agent}: differences of single grids, a family of {size}")
+    asked.files.write(contrast_records(found), level=level, family=f"{size} an agent", measures=names)
 
 
-def _show(plain: Plain, title: str, *, names: int) -> None:
-    """Print a table; its last columns, method and note, become lines below it: they are long and mostly equal."""
-    table(plain.headings[:-2], [row[:-2] for row in plain.rows], title=title, numbers=plain.numbers)
-    for column, word in ((-2, "Method"), (-1, "Note")):
-        lines: dict[str, list[str]] = {}
-        for row in plain.rows:
-            if row[column]:
-                lines.setdefault(row[column], []).append(" ".join(row[:names]))
-        for text, where in lines.items():
-            shown = "all" if len(where) == len(plain.rows) else ", ".join(where)
-            say(f"{word} ({shown}): {text}")
+def _show(plain: Plain, title: str) -> None:
+    """Print a table and the notes below it."""
+    table(plain.headings, plain.rows, title=title, numbers=plain.numbers)
+    for line in plain.notes:
+        say(line)
 
 
 def _check_known(path: Path, rows: Rows, measures: Sequence[str]) -> None:
@@ -193,27 +196,37 @@ def _rows(path: Path) -> Rows:
     with Store(path) as store:
         rows = store.rows()
         check_measured(store, rows)
+        state = unfinished(store)
+    if state:
+        say(f"{path}: {state}", error=True)
     return rows
 
 
+def _wanted(rows: Rows, agents: Sequence[str], where: str) -> list[str]:
+    """Return the agents that are compared, in the order of the rows: all, or those that were named."""
+    there = list(dict.fromkeys(map(str, rows["agent"].tolist())))
+    absent = [name for name in agents if name not in there]
+    if absent:
+        raise ValueError(f"--agents must name agents of {where} ({'; '.join(there)}), got {'; '.join(absent)}")
+    return [name for name in there if not agents or name in agents]
+
+
 def _sides(runs: Sequence[tuple[Path, Rows]], measures: Sequence[str], agents: Sequence[str]) -> list[list[Side]]:
-    """Return the sides of each run: its agents, or those that were named."""
+    """Return the sides of each run: its agents, or those that were named; a name must be that of an agent somewhere."""
+    every = Rows.concatenate([rows for _, rows in runs]) if len(runs) > 1 else runs[0][1]
+    wanted = _wanted(every, agents, " or ".join(str(path) for path, _ in runs))
     found = []
     names = _run_names([path for path, _ in runs])
-    for (path, rows), run_name in zip(runs, names, strict=True):
-        kept = rows.where(np.isin(rows.measure.astype(str), list(measures)))
-        there = sorted(dict.fromkeys(kept["agent"].tolist()))
-        absent = [name for name in agents if name not in there]
-        if absent and len(runs) == 1:
-            raise ValueError(f"--agents must name agents of {path} ({'; '.join(there)}), got {'; '.join(absent)}")
-        wanted = [name for name in there if not agents or name in agents]
+    for (_, rows), run_name in zip(runs, names, strict=True):
+        kept = rows.where(rows.among("measure", measures))
+        there = sorted(set(kept["agent"].tolist()) & set(wanted))
         found.append(
             [
                 Side(
                     name=name if len(runs) == 1 else f"{run_name}: {name}",
-                    rows=kept.where(kept["agent"] == name),
+                    rows=kept.where(kept.among("agent", [name])),
                 )
-                for name in wanted
+                for name in there
             ]
         )
     return found
@@ -235,26 +248,35 @@ def _agent(side: Side) -> str:
     return str(side.rows["agent"][0])
 
 
-def _shared(first: Side, second: Side) -> tuple[Side, Side]:
-    """Return both sides with the worlds that they share: the same grid under the same conditions."""
-    ours, theirs = _worlds(first.rows), _worlds(second.rows)
-    common = set(ours) & set(theirs)
-    return (
-        Side(name=first.name, rows=first.rows.where(np.array([key in common for key in ours], dtype=bool))),
-        Side(name=second.name, rows=second.rows.where(np.array([key in common for key in theirs], dtype=bool))),
-    )
+def _check_horizons(paths: Sequence[Path], shared: Sequence[tuple[Side, Side]], *, allowed: bool) -> None:
+    """Check that the episodes that are paired may last equally long, or say where they may not.
+
+    Raises:
+        ValueError: they may not, and nobody asked for that.
+    """
+    horizons: dict[str, int] = {}
+    for path in paths:
+        with Store(path) as store:
+            horizons |= dict(store.query("SELECT id, horizon FROM episodes"))
+    for first, second in shared:
+        mine, theirs = ({key: horizons[name] for key, name in _episodes(side)} for side in (first, second))
+        other = [(mine[key], theirs[key]) for key in mine if key in theirs and mine[key] != theirs[key]]
+        if not other:
+            continue
+        text = (
+            f"{first.name} and {second.name} differ in horizon on {counted(len(other), 'common world')} (the first: "
+            f"at most {other[0][0]} steps against {other[0][1]})"
+        )
+        if not allowed:
+            raise ValueError(
+                f"what is compared must be given the same time, but {text}: give both studies the same horizon, or ask "
+                "for the difference that more time makes with --other-horizons"
+            )
+        say(f"note: {text}", error=True)
 
 
-def _worlds(rows: Rows) -> list[tuple[object, ...]]:
-    columns = [rows.tags[name].tolist() if name in rows.tags else [None] * len(rows) for name in CONDITIONS]
-    # A missing transform is the grid as it is; a missing control is the world itself.
-    plain = {"transform": "identity", "control": False}
-    filled = [
-        [plain.get(name) if value is None else value for value in column]
-        for name, column in zip(CONDITIONS, columns, strict=True)
-        if name != "kind"  # what the grid is called does not make it another world
-    ]
-    return list(zip(rows.grid_id.tolist(), *filled, strict=True))
+def _episodes(side: Side) -> list[tuple[World, str]]:
+    return list(zip(worlds_of(side.rows), side.rows.episode_id.tolist(), strict=True))
 
 
 def _run_names(paths: Sequence[Path]) -> list[str]:

@@ -67,7 +67,10 @@ def score(path: Path, *, out: Path | None, as_json: bool, steps: bool, distances
         title = f"Errors of {path.name} (distances: {distances})"
         rows = [_errors(agent, error) for agent, group in groups.items() for error in group[0]]
         table(_ERRORS, rows, title=title, numbers=range(2, 6))
-        say("95 % intervals over maps; - where no step called for the kind. docs/exploration.md defines every column.")
+        say(
+            "Mean: over the episodes of a map, then over maps; pooled: all errors over all steps of the kind. 95 % "
+            "intervals over maps; - where no step called for the kind. docs/exploration.md defines every column."
+        )
     for problem in ledger.problems:
         say(f"problem: {problem}", error=True)
     if ledger.problem_count > len(ledger.problems):

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,8 @@ from goalscope.stats import Grouped, estimate_rows
 
 SOURCE = "behaviour"
 """The source under which a store keeps the rows of `measure`."""
+
+_MEASURED = "SELECT episode_id FROM rows WHERE measure = 'success'"
 
 
 def split(text: str, separator: str = ",") -> list[str]:
@@ -52,9 +55,18 @@ def _load(name: str) -> Study:
     return Study.load(path)
 
 
-def run(name: str, out: Path, workers: int = 1, changes: Changes | None = None) -> None:
-    """Run a study, changed as asked, or go on with it."""
+def run(name: str, out: Path, workers: int = 1, changes: Changes | None = None, *, full: bool = False) -> None:
+    """Run a study, changed as asked, or go on with it; where it declares so, read activations and write the report."""
     study = load_study(name, changes)
+    inside = study.analysis.inside if study.analysis is not None else None
+    if full and inside is None:
+        raise ValueError(f"--full must come with a study that declares analysis: inside:, {study.name} does not")
+    names = [agent.name for agent in study.agents()]
+    if inside is not None and inside.agent is not None and inside.agent not in names:
+        raise ValueError(
+            f"the study reads the activations of {inside.agent}, which must be among the agents that are run "
+            f"({', '.join(names)}): add it, or change analysis.inside.agent"
+        )
     size = study.size()
     say(
         f"{study.name}: {counted(size.agents, 'agent')} on {counted(size.worlds, 'world')}, "
@@ -82,18 +94,36 @@ def run(name: str, out: Path, workers: int = 1, changes: Changes | None = None) 
     _tell_declared(study, out)
     if done.replayed or done.lost:
         say(f"{counted(done.replayed, 'answer')} taken from the journal, {counted(done.lost, 'call')} in flight lost")
+    if inside is not None:
+        from goalscope.cli.probe import read_inside
+
+        read_inside(out, inside, full=full)
+        if can_report():
+            report(out, None, None)
+        else:
+            say(f"next: goalscope report {out} (it needs the extra report: pip install 'goalscope[report]')")
 
 
 def _tell_declared(study: Study, out: Path) -> None:
     """Say so where the analysis was declared otherwise when the run was begun: that declaration stays."""
     with Store(out) as store:
         stored = store.study()
-    if stored is not None and stored.analysis != study.analysis:
+    if stored is not None and _tests(stored) != _tests(study):
         say(
             f"the analysis that {out} declared when it was begun stays, the one of the study given now differs; "
             "compare with other margins: goalscope compare RUN --transforms --margin ...",
             error=True,
         )
+
+
+def _tests(study: Study) -> object:
+    """Return what a study declares about tests; what it reads out of activations may change from time to time."""
+    return (None, ()) if study.analysis is None else (study.analysis.invariance, study.analysis.pairs)
+
+
+def can_report() -> bool:
+    """Return whether the libraries of the extra `report` are there."""
+    return all(find_spec(name) is not None for name in ("matplotlib", "jinja2"))
 
 
 def demo(out: Path) -> None:
@@ -172,8 +202,7 @@ def report(path: Path, out: Path | None, ledger: Path | None) -> None:
     """Write the report of a run, which is measured first where its rows do not cover its episodes."""
     page = out or path / "report.html"
     with Store(path) as store:
-        rows = store.rows()
-        measured = set(rows.episode_id[rows.measure == "success"].tolist()) == store.episode_ids()
+        measured = {name for (name,) in store.query(_MEASURED)} == store.episode_ids()
     if not measured:
         say("the rows of this run do not cover its episodes: measuring first", error=True)
         measure_run(path)
@@ -260,10 +289,10 @@ def _write_report(path: Path, page: Path, ledger: Path | None) -> None:
 
 
 def _bounds() -> dict[str, tuple[float, float]]:
-    from goalscope.measures import BEHAVIOUR
+    from goalscope.measures.behaviour import BOUNDS
 
-    return {measure.name: measure.bounds for measure in BEHAVIOUR}
+    return dict(BOUNDS)
 
 
 def _any_of(rows: Rows, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    return np.isin(rows.measure.astype(str), list(names))
+    return rows.among("measure", names)

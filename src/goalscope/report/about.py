@@ -46,6 +46,23 @@ def summary(rows: Rows, ledger: Ledger, digest: str) -> list[str]:
     return sentences
 
 
+def unfinished(store: Store) -> str:
+    """Return a sentence on what the study of a run still lacks, "" where it is whole or nothing is known of it."""
+    study = store.study()
+    if study is None:
+        return ""
+    ((worlds, agents, there),) = store.query(
+        "SELECT (SELECT count(*) FROM worlds), (SELECT count(*) FROM agents), (SELECT count(*) FROM episodes)"
+    )
+    wanted = worlds * agents * study.trajectories
+    if there >= wanted:
+        return ""
+    return (
+        f"the run is not finished: {there:,} of {counted(wanted, 'episode')} are there, and the rest is missing from "
+        "every number; goalscope run goes on with it"
+    )
+
+
 def run_description(store: Store, digest: str) -> Section:
     """Return settings, versions, commit, content hash and the commands that make the run again."""
     info, study = store.info(), store.study()

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from goalscope.report.ledger import CONDITIONS, Ledger
+from goalscope.measures.measure import CONDITIONS
+from goalscope.report.ledger import Ledger
 from goalscope.rows import Rows, Tag
 from goalscope.runs.store import Store
 

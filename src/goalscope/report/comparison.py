@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from goalscope.measures.invariance import bounds_of, check_family, verdict
+from goalscope.measures.invariance import bounds_of, check_family, notes_on, verdict
 from goalscope.report.definitions import COMPARED, title_of
 from goalscope.report.figures import short
 from goalscope.report.ledger import Ledger, describe_key
-from goalscope.report.parts import Plain, Section, counted, interval
+from goalscope.report.parts import Footnotes, Plain, Section, counted, interval
 from goalscope.rows import Rows, Tag
 from goalscope.stats import (
     Corrected,
@@ -141,42 +141,53 @@ def compare_pairs(
 
 
 def comparison_table(listed: Sequence[Compared], *, caption: str = "") -> Plain:
-    """Return comparisons as a table, one a line; n counts the values of both sides on common grids."""
+    """Return comparisons as a table, one a line; n counts the values of both sides on common grids.
+
+    Methods and notes stand below it, marked in its last column.
+    """
+    footnotes = Footnotes()
     margins = any(entry.equivalence for entry in listed)
     headings = (
         "measure",
         "first",
         "second",
+        *(("reading",) if margins else ()),
         "first − second",
         "95 % interval",
         "n",
         "grids",
         "signed effect",
-        "p",
-        "p (Holm)",
-        *(("margin", "p equivalence", "p equivalence (Holm)", "reading") if margins else ()),
-        "method",
-        "note",
+        "p / Holm",
+        *(("margin", "equivalence p (Holm)") if margins else ()),
+        "notes",
     )
     rows = tuple(
         (
             title_of(entry.measure),
             entry.first,
             entry.second,
+            *((verdict(entry.corrected, entry.shown),) if margins else ()),
             short(entry.paired.difference.value, entry.paired.difference.unit),
             interval(entry.paired.difference) or "undefined",
             str(sum(entry.paired.counts)),
             str(len(entry.paired.labels)),
             effect_text(entry.paired.test.effect),
-            p_text(entry.corrected.p_value),
-            p_text(entry.corrected.adjusted),
+            f"{p_text(entry.corrected.p_value)} / {p_text(entry.corrected.adjusted)}",
             *(_equivalence_cells(entry) if margins else ()),
-            f"{entry.paired.difference.method}; signed-rank {entry.paired.test.method}",
-            _note(entry),
+            footnotes.mark(method_of(entry.paired), *notes_of(entry)),
         )
         for entry in listed
     )
-    return Plain(caption=caption, headings=headings, rows=rows, numbers=tuple(range(3, 13 if margins else 10)))
+    numbers = tuple(range(3 + margins, len(headings)))
+    return Plain(caption=caption, headings=headings, rows=rows, numbers=numbers, notes=footnotes.lines)
+
+
+def method_of(paired: PairedComparison) -> str:
+    """Return how interval and test of a paired comparison were made, as a note."""
+    if not paired.labels:
+        return "method: no interval, no test"
+    interval_by = paired.difference.method if paired.difference.has_interval else "no interval"
+    return f"method: {interval_by}; signed-rank {paired.test.method}"
 
 
 def agents_compared(rows: Rows, ledger: Ledger) -> list[Section]:
@@ -265,13 +276,10 @@ def equivalence_p_text(value: float) -> str:
 
 def _equivalence_cells(entry: Compared) -> tuple[str, ...]:
     if entry.equivalence is None or entry.shown is None:
-        return "–", "–", "–", verdict(entry.corrected, None)
-    unit = entry.paired.difference.unit
+        return "–", "–"
     return (
-        f"{entry.equivalence.margin:g} {unit}".strip(),
-        equivalence_p_text(entry.equivalence.p_value),
-        p_text(entry.shown.adjusted),
-        verdict(entry.corrected, entry.shown),
+        f"{entry.equivalence.margin:g}",
+        equivalence_p_text(entry.shown.adjusted),
     )
 
 
@@ -296,11 +304,6 @@ def _paired(rows: Rows, others: Rows, confidence: float) -> PairedComparison:
     )
 
 
-def _note(entry: Compared) -> str:
-    paired = entry.paired
-    alone = len(paired.unpaired_a) + len(paired.unpaired_b)
-    parts = [paired.test.note, paired.difference.note, entry.corrected.note]
-    parts.append(entry.equivalence.note if entry.equivalence else "")
-    parts.append(f"{counted(alone, 'grid')} without a partner left out" if alone else "")
-    parts.append(f"{counted(paired.undefined, 'undefined value')} left out" if paired.undefined else "")
-    return "; ".join(dict.fromkeys(part for part in parts if part))
+def notes_of(entry: Compared) -> tuple[str, ...]:
+    """Return everything that a reader must know beside the numbers of a comparison."""
+    return notes_on(entry.paired, entry.equivalence, entry.corrected)

@@ -131,6 +131,21 @@ _BASE = {
         "share of an episode's actions that changed nothing where the same action changed nothing before", _FOG
     ),
 }
+_ERRORS_FOG = f"{_OURS}: the errors of task worlds in other words (docs/exploration.md)"
+for _kind, _calls in (("exploration", "before a way to the goal is revealed"), ("exploitation", "once it is")):
+    for _of, _words in (
+        ("", "turns"),
+        (" of valid moves", "moves (blocked ones and turns without an action left out)"),
+    ):
+        _BASE |= {
+            f"{_kind} error{_of} under fog": Definition(
+                f"share of an episode's {_words} {_calls} that lead nearer to no target or go in circles; undefined "
+                "without such a turn, never 0",
+                _ERRORS_FOG,
+            ),
+            f"{_kind} errors{_of} under fog": Definition(f"number of those errors among the {_words}", _ERRORS_FOG),
+            f"{_kind} steps{_of} under fog": Definition(f"number of {_words} {_calls}", _ERRORS_FOG),
+        }
 _MEG = "MEG towards the "
 _PARTS = {
     "optimal baseline": "; here what an agent that draws uniformly from the optimal actions would show with the same "

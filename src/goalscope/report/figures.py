@@ -3,10 +3,11 @@
 import math
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from io import StringIO
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from goalscope.extras import lacking
@@ -85,8 +86,9 @@ def lines(
     x_label: str,
     y_label: str,
     bounds: tuple[float, float] | None = None,
-    ticks: Sequence[float] | None = None,
+    ticks: Sequence[float] | Mapping[float, str] | None = None,
     counts: bool = False,
+    bands: bool = True,
 ) -> str:
     """Draw lines with interval bands.
 
@@ -95,8 +97,9 @@ def lines(
         title: heading of the figure.
         x_label, y_label: labels of the axes with their units.
         bounds: range of the vertical axis; from the data where None.
-        ticks: marks on the horizontal axis; chosen by the library where None.
+        ticks: marks on the horizontal axis, with their names where a mapping; chosen by the library where None.
         counts: draw the number of grids behind each point below the lines.
+        bands: draw the intervals; many lines are legible without only, their intervals must then stand in a table.
 
     Returns:
         SVG text without declaration or metadata.
@@ -105,13 +108,14 @@ def lines(
         ImportError: matplotlib is not installed (it comes with the extra ``report``).
     """
     with _style():
-        figure = _figure(5.2, 4.15 if counts else 3.6)
+        legend = -(-len(series) // _legend_columns([_fit(line.label) for line in series]))
+        figure = _figure(5.2, (4.15 if counts else 3.6) + 0.19 * max(0, legend - 3))
         if counts:
             upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
         else:
             upper, lower = figure.subplots(), None
         for line in series:
-            _draw(upper, line, markers=not counts)
+            _draw(upper, line, markers=not counts, band=bands)
             if lower is not None:
                 grids = [estimate.clusters for estimate in line.estimates]
                 lower.plot(line.x, grids, drawstyle="steps-mid", **_look(line.style, marker=None))
@@ -129,7 +133,8 @@ def lines(
         bottom = upper if lower is None else lower
         bottom.set_xlabel(x_label)
         if ticks is not None:
-            bottom.set_xticks(list(ticks), [f"{tick:g}" for tick in ticks])
+            names = ticks if isinstance(ticks, Mapping) else {tick: f"{tick:g}" for tick in ticks}
+            bottom.set_xticks(list(names), list(names.values()))
         handles, labels = upper.get_legend_handles_labels()
         if len(series) > 1:
             figure.legend(handles, labels, loc="outside lower center", ncols=_legend_columns(labels), handlelength=2.6)
@@ -259,14 +264,15 @@ def short(value: float, unit: str) -> str:
     return text.replace("-", "−")
 
 
-def _draw(axes: Any, line: Series, markers: bool) -> None:
+def _draw(axes: Any, line: Series, markers: bool, band: bool) -> None:
     values = [estimate.value for estimate in line.estimates]
     # A band has no thickness at a gap: NaN ends leave it out.
     ends = [(estimate.low, estimate.high) for estimate in line.estimates]
     finite = [(low, high) if math.isfinite(low) and math.isfinite(high) else (math.nan,) * 2 for low, high in ends]
     colour = COLOURS[line.style % len(COLOURS)]
     lows, highs = [low for low, _ in finite], [high for _, high in finite]
-    axes.fill_between(line.x, lows, highs, color=colour, alpha=0.16, linewidth=0)
+    if band:
+        axes.fill_between(line.x, lows, highs, color=colour, alpha=0.16, linewidth=0)
     if len(line.x) == 1 and not math.isnan(finite[0][0]):
         axes.vlines(line.x, lows, highs, color=colour, linewidth=1.4)
     axes.plot(line.x, values, label=_fit(line.label), **_look(line.style, MARKERS if markers else None))
@@ -282,9 +288,13 @@ def _legend_columns(labels: Sequence[str]) -> int:
     """Return as many columns (3 at most) as fit below a figure."""
     room, handle = 66, 7  # characters across a figure, and what a legend's line takes of them
     for columns in (3, 2):
-        rows = -(-len(labels) // columns)
-        widths = [max(map(len, labels[first : first + rows])) + handle for first in range(0, len(labels), rows)]
-        if len(labels) >= columns and sum(widths) <= room:
+        if len(labels) < columns:
+            continue
+        # As the library fills them: the first columns take one more where the labels do not divide.
+        least, longer = divmod(len(labels), columns)
+        ends = [least * column + min(column, longer) for column in range(columns + 1)]
+        widths = [max(map(len, labels[first:last])) + handle for first, last in pairwise(ends)]
+        if sum(widths) <= room:
             return columns
     return 1
 

@@ -4,12 +4,12 @@ import math
 from collections.abc import Sequence
 
 from goalscope.measures.invariance import Contrast, check_transformed, compare_transforms
-from goalscope.report.comparison import effect_text, equivalence_p_text, p_text
+from goalscope.report.comparison import effect_text, equivalence_p_text, method_of, p_text
 from goalscope.report.definitions import PAPER, in_sentence, title_of
 from goalscope.report.figures import embed, short
 from goalscope.report.forest import Difference, forest
 from goalscope.report.ledger import Ledger, describe_key
-from goalscope.report.parts import Figure, Plain, Section, counted
+from goalscope.report.parts import Figure, Footnotes, Plain, Section, counted
 from goalscope.rows import Rows
 from goalscope.runs.analysis import Invariance
 from goalscope.stats import Estimate
@@ -30,6 +30,10 @@ _HOW = (
     "one-sided tests (TOST); only they can show that a transform does not matter. Do single grids differ, also where "
     "their differences cancel in the mean: the root mean square over grids of the true difference, noise taken off, "
     "and a test that exchanges trajectories within each grid."
+)
+_ELSEWHERE = (
+    "Figures and maps by size, density and distance below show the original grids; those numbers of the transformed "
+    "ones are in the JSON of this page."
 )
 _LEGEND = (
     "Lines are 95 % intervals over grids, the band is the margin of the study. Filled: equivalent within the margin "
@@ -57,7 +61,7 @@ def invariance(rows: Rows, ledger: Ledger, declared: Invariance | None) -> list[
         Section(
             anchor="invariance",
             title=_TITLE,
-            paragraphs=(f"{_HOW} After {PAPER}, Table 3 and Fig. 14. Level {declared.level:g}.",),
+            paragraphs=(f"{_HOW} After {PAPER}, Table 3 and Fig. 14. Level {declared.level:g}.", _ELSEWHERE),
             plain=tuple(tables),
             figures=tuple(_figures(found, ledger)),
             legend=_LEGEND,
@@ -95,23 +99,21 @@ def means_table(found: Sequence[Contrast], *, caption: str = "", agents: bool = 
         *(("agent",) if agents else ()),
         "metric",
         "transformation",
+        "reading",
         "transformed − original",
         "95 % interval",
         "n",
         "grids",
         "effect size",
-        "p",
-        "p (Holm)",
+        "p / Holm",
         "margin",
-        "p equivalence",
-        "p equivalence (Holm)",
-        "reading",
-        "method",
-        "note",
+        "equivalence p (Holm)",
+        "notes",
     )
-    rows = tuple((*((one.agent,) if agents else ()), *_means(one)) for one in found)
-    first = 2 + agents
-    return Plain(caption=caption, headings=headings, rows=rows, numbers=tuple(range(first, first + 10)))
+    footnotes = Footnotes()
+    rows = tuple((*((one.agent,) if agents else ()), *_means(one, footnotes)) for one in found)
+    numbers = tuple(range(3 + agents, len(headings)))
+    return Plain(caption=caption, headings=headings, rows=rows, numbers=numbers, notes=footnotes.lines)
 
 
 def grids_table(found: Sequence[Contrast], *, caption: str = "", agents: bool = False) -> Plain:
@@ -124,14 +126,13 @@ def grids_table(found: Sequence[Contrast], *, caption: str = "", agents: bool = 
         "95 % interval",
         "n",
         "grids",
-        "p",
-        "p (Holm)",
-        "method",
-        "note",
+        "p / Holm",
+        "notes",
     )
-    rows = tuple((*((one.agent,) if agents else ()), *_grids(one)) for one in found)
-    first = 2 + agents
-    return Plain(caption=caption, headings=headings, rows=rows, numbers=tuple(range(first, first + 6)))
+    footnotes = Footnotes()
+    rows = tuple((*((one.agent,) if agents else ()), *_grids(one, footnotes)) for one in found)
+    numbers = tuple(range(2 + agents, len(headings)))
+    return Plain(caption=caption, headings=headings, rows=rows, numbers=numbers, notes=footnotes.lines)
 
 
 def _names(one: Contrast) -> tuple[str, str]:
@@ -140,28 +141,25 @@ def _names(one: Contrast) -> tuple[str, str]:
     return title_of(one.measure), f"{title}, {where}" if where else title
 
 
-def _means(one: Contrast) -> tuple[str, ...]:
+def _means(one: Contrast, footnotes: Footnotes) -> tuple[str, ...]:
     difference, test = one.paired.difference, one.paired.test
     equal, shown = one.equivalence, one.shown
     return (
         *_names(one),
+        one.verdict,
         short(difference.value, difference.unit),
         ends(difference),
         str(sum(one.paired.counts)),
         str(difference.clusters),
         effect_text(test.effect),
-        p_text(one.test.p_value),
-        p_text(one.test.adjusted),
-        "–" if equal is None else f"{equal.margin:g} {difference.unit}".strip(),
-        "–" if equal is None else equivalence_p_text(equal.p_value),
-        "–" if shown is None else p_text(shown.adjusted),
-        one.verdict,
-        f"{difference.method}; signed-rank {test.method}",
-        "; ".join(one.notes),
+        f"{p_text(one.test.p_value)} / {p_text(one.test.adjusted)}",
+        "–" if equal is None else f"{equal.margin:g}",
+        "–" if shown is None else equivalence_p_text(shown.adjusted),
+        footnotes.mark(method_of(one.paired), *one.notes),
     )
 
 
-def _grids(one: Contrast) -> tuple[str, ...]:
+def _grids(one: Contrast, footnotes: Footnotes) -> tuple[str, ...]:
     spread, unit = one.sensitivity, one.paired.difference.unit
     undefined = math.isnan(spread.low)
     return (
@@ -170,10 +168,12 @@ def _grids(one: Contrast) -> tuple[str, ...]:
         "undefined" if undefined else f"[{short(spread.low, unit)}, {short(spread.high, unit)}]",
         str(sum(one.paired.counts)),
         str(spread.square.clusters),
-        p_text(spread.p_value),
-        p_text(one.exchange.adjusted),
-        f"root of a mean over grids ({spread.square.method}); {spread.method}",
-        spread.note,
+        f"{p_text(spread.p_value)} / {p_text(one.exchange.adjusted)}",
+        footnotes.mark(
+            f"method: root of a mean over grids ({spread.square.method}); {spread.method}",
+            spread.note,
+            one.exchange.note,
+        ),
     )
 
 

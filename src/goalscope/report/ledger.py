@@ -3,12 +3,13 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from goalscope.measures.behaviour import BEHAVIOUR
+from goalscope.measures.behaviour import BOUNDS
+from goalscope.measures.measure import CONDITIONS
 from goalscope.report.definitions import HEADLINE, KEY_POOLED, KEY_STEPWISE, MAPS, POOLED
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows
@@ -21,9 +22,6 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "agent, distance": ("agent", "distance"),
 }
 """Table -> the tags that its estimates are grouped by, beside the conditions of the run."""
-
-CONDITIONS = ("kind", "control", "transform", "fog_radius", "names")
-"""Tags that split a run into worlds that must not be averaged; they group every table when they vary."""
 
 CURVE = "distance"
 """Tag of rows that speak of one distance to the goal; measures with such rows enter the tables by distance alone."""
@@ -68,6 +66,16 @@ class Ledger:
         for grouped in self.tables[table]:
             found[tuple(grouped.key[name] for name in self.conditions)] = None
         return [dict(zip(self.conditions, values, strict=True)) for values in found]
+
+    def only(self, condition: str, value: Tag) -> "Ledger":
+        """Return the ledger of the estimates under one value of a condition, all of them where it does not vary."""
+        if condition not in self.conditions:
+            return self
+        kept = {
+            name: tuple(grouped for grouped in table if grouped.key[condition] == value)
+            for name, table in self.tables.items()
+        }
+        return replace(self, tables=kept)
 
     def values(self, table: str, tag: str, **key: Tag) -> list[Tag]:
         """Return the values of a tag that occur in a table under a key, numbers by size, None left out."""
@@ -128,7 +136,7 @@ def build_ledger(rows: Rows, *, agents: Sequence[str] = (), confidence: float = 
     order += sorted(present - set(order))
     conditions = tuple(name for name in CONDITIONS if name in rows.tags and _varies(rows, name))
     curves = set(rows.measure[_has(rows, CURVE)].tolist())
-    curve = np.isin(rows.measure.astype(str), sorted(curves))
+    curve = rows.among("measure", curves)
     pooled = [
         grouped
         for measure, name in _RATIOS.items()
@@ -142,8 +150,8 @@ def build_ledger(rows: Rows, *, agents: Sequence[str] = (), confidence: float = 
         needed = {*tags, "density"} if "size" in tags else set(tags)
         known = np.logical_and.reduce([_has(side, tag) for tag in sorted(needed)])
         if {"size", "density"} <= set(tags):
-            known &= np.isin(side.measure.astype(str), (*HEADLINE, *MAPS))
-        listed = estimate_rows(side.where(known), by=(*tags, *conditions), bounds=_BOUNDS, confidence=confidence)
+            known &= side.among("measure", (*HEADLINE, *MAPS))
+        listed = estimate_rows(side.where(known), by=(*tags, *conditions), bounds=BOUNDS, confidence=confidence)
         tables[name] = tuple(listed + (pooled if name == "agent" else []))
     # One order for all tables: measure, then conditions, then agents as asked for, then the table's own tags.
     rank = {name: index for index, name in enumerate(order)}
@@ -160,9 +168,6 @@ def build_ledger(rows: Rows, *, agents: Sequence[str] = (), confidence: float = 
         measures={str(grouped.key["measure"]): grouped.estimate.unit for table in tables.values() for grouped in table},
         _index={_entry_key(name, grouped.key): grouped.estimate for name in tables for grouped in tables[name]},
     )
-
-
-_BOUNDS = {measure.name: measure.bounds for measure in BEHAVIOUR}
 
 
 def _pooled(rows: Rows, name: str, conditions: Sequence[str], confidence: float) -> list[Grouped]:

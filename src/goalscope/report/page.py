@@ -4,15 +4,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from goalscope.extras import lacking
+from goalscope.measures.invariance import ORIGINAL
 from goalscope.report import about, comparison, sections
 from goalscope.report.arms import arms_of
+from goalscope.report.beliefs import belief_sections
+from goalscope.report.distances import distance_sections
 from goalscope.report.examples import examples
+from goalscope.report.fog_errors import fog_errors
 from goalscope.report.invariance import invariance
 from goalscope.report.ledger import Ledger, build_ledger
-from goalscope.report.maps import belief_sections, split_inside
+from goalscope.report.maps import decoded_maps, split_inside
 from goalscope.report.meg import meg_sections
 from goalscope.report.parts import Section
 from goalscope.report.plans import plan_sections
+from goalscope.report.probes import map_sections
 from goalscope.report.tables_difficulty import difficulty_tables
 from goalscope.report.tables_fog import fog_tables
 from goalscope.report.tables_goals import goal_tables
@@ -48,6 +53,8 @@ def write_report(store: Store, path: str | Path, *, ledger_path: str | Path | No
     title = about.title(store)
     numbers = ledger.to_json(study=title, content_hash=digest)
     summary = task_summary(rows, ledger, digest) if on_tasks(rows) else about.summary(rows, ledger, digest)
+    if state := about.unfinished(store):
+        summary = [f"{state[:1].upper()}{state[1:]}.", *summary]
     text = _render(title, summary, _sections(store, rows, inside, ledger, digest), numbers)
     if ledger_path is not None:
         _write(Path(ledger_path), numbers + "\n")
@@ -85,25 +92,31 @@ def _sections(store: Store, rows: Rows, inside: Rows, ledger: Ledger, digest: st
     study = store.study()
     declared = study.analysis.invariance if study and study.analysis else None
     arms = arms_of(store, ledger)
+    # Where transforms are compared with the originals in a section of their own, figures show the originals alone.
+    plain = ledger.only("transform", ORIGINAL) if declared else ledger
     goals = goal_tables(rows, ledger, arms)
     elsewhere = [*(["transform"] if declared else []), *(["control"] if goals else [])]
     return [
         sections.headline(ledger),
+        *invariance(rows, ledger, declared),
+        *map_sections(inside),
+        *decoded_maps(store),
+        *belief_sections(inside),
+        *plan_sections(inside),
+        *distance_sections(inside),
         *goals,
         *fog_tables(rows, ledger, arms),
+        *fog_errors(rows, ledger, arms),
         *about.import_checks(store),
-        *sections.by_size_and_density(ledger),
-        *difficulty_tables(rows, ledger, arms),
-        *sections.by_distance(ledger),
-        *sections.uncertainty(ledger),
+        *sections.by_size_and_density(plain),
+        *difficulty_tables(rows, plain, arms),
+        *sections.by_distance(plain),
+        *sections.uncertainty(plain),
         *([] if goals else sections.key_worlds(ledger)),
         *meg_sections(store, rows, ledger),
         *comparison.agents_compared(rows, ledger),
-        *invariance(rows, ledger, declared),
         *comparison.conditions_compared(rows, ledger, without=elsewhere),
         *examples(store, rows, ledger.agents),
-        *belief_sections(store, inside),
-        *plan_sections(inside),
         sections.what_is_undefined(ledger),
         sections.definitions(ledger),
         sections.all_numbers(ledger),

@@ -67,12 +67,38 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plain:
-    """A table of texts; ``numbers`` names the columns that are set flush right."""
+    """A table of texts; ``numbers`` names the columns that are set flush right, ``notes`` are lines below it."""
 
     caption: str
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     numbers: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Footnotes:
+    """Methods and notes of a table, each written once below it and marked by a letter where it applies."""
+
+    def __init__(self) -> None:
+        self._marks: dict[str, str] = {}
+
+    def mark(self, *texts: str) -> str:
+        """Return the marks of some texts, e.g. ``a, c``; empty texts have none."""
+        for text in texts:
+            if text and text not in self._marks:
+                self._marks[text] = _letters(len(self._marks))
+        return ", ".join(sorted({self._marks[text] for text in texts if text}, key=lambda mark: (len(mark), mark)))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """All texts in the order of their marks, e.g. ``a: skewness-corrected score t``."""
+        return tuple(f"{mark}: {text}" for text, mark in self._marks.items())
+
+
+def _letters(index: int) -> str:
+    """Return a, b, ..., z, aa, ab, ..."""
+    rest, last = divmod(index, 26)
+    return (_letters(rest - 1) if rest else "") + chr(ord("a") + last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

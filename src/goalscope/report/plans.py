@@ -1,6 +1,6 @@
-"""Decoded plans and distances on a page: curves with controls and baselines, lengths, errors.
+"""Decoded plans on a page: curves with controls and baselines, differences, lengths.
 
-Source: behavioural and representational evaluation, Fig. 10, Tables 4 and 5.
+Source: behavioural and representational evaluation, Fig. 10, Table 5.
 """
 
 import math
@@ -9,27 +9,43 @@ from collections.abc import Sequence
 import numpy as np
 
 from goalscope.report.figures import Series, embed, lines
-from goalscope.report.parts import Cell, Figure, Fold, Heading, Row, Section, Table
-from goalscope.report.sections import numbers_table
-from goalscope.represent.distance import DEVIATION, ERROR, SQUARED, summarise_distance
-from goalscope.represent.paired import chosen
+from goalscope.report.inside import (
+    CONTROLS,
+    NOWHERE,
+    Found,
+    Index,
+    Place,
+    counts_and_methods,
+    keyed,
+    line,
+    main_place,
+    number_of,
+    numbered,
+    of_agents,
+    paired,
+    place_name,
+    places_of,
+    table_of,
+    what_is_undefined,
+)
+from goalscope.report.parts import Figure, Fold, Section, Table
+from goalscope.report.words import RULE, told
 from goalscope.represent.plan_baselines import guess
 from goalscope.represent.plan_scores import LENGTHS, PREFIX, summarise_plans
-from goalscope.represent.record import SITES
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, Grouped
 
-_BY = ("agent", "site", "layer", "head", "control")
+_KEY = ("site", "layer", "head", "control")
 _BESIDE = (
     ("shuffled", "plans of other grids"),
     ("untrained", "untrained model"),
-    ("repeat", "its first action repeated"),
-    ("continuation", "commonest continuation of its first action"),
+    ("repeat", "first action repeated"),
+    ("continuation", "first action continued"),
 )
 _BASELINES = (
-    ("commonest", "none", "commonest plan"),
-    ("planner", "none", "planner on the decoded map"),
-    ("text", "none", "actions named in the text"),
+    ("commonest", "commonest plan"),
+    ("planner", "planner on decoded map"),
+    ("text", "named in the text"),
 )
 _NAMES = {
     "commonest": "commonest plan of the training grids",
@@ -38,243 +54,261 @@ _NAMES = {
     "planner": "planner (ties at random)",
     "planner, best ties": "planner (ties at best)",
     "text": "actions named in the text",
-    "mean": "mean of the training grids",
-    "manhattan": "line on the Manhattan distance",
-    "linear": "linear probe",
-    "mlp": "MLP probe",
 }
-_PLAN_TEXT = (
+_OF_CONTROLS = {**CONTROLS, "shuffled": "plans of other grids", **dict(_BESIDE[2:])}
+_SHOWN = (1, 2, 3, 4, 5, 10)
+_SAID = (1, 3, 5)
+_WIDTH = 2  # layers of the decoder that stands beside its controls
+_TEXT = (
     "A decoder reads the next actions out of the activations of one moment, all places at once. Prefix accuracy at N: "
     "the first N tokens are all right; a plan that ends sooner goes on with the end token. What counts is the distance "
-    "to the other curves: an untrained model, the plans of other grids, what follows from the first action alone, a "
-    "planner on the map that is decoded at the same place, and for activations after the reasoning the actions that "
-    "the text names.",
+    "to what knows no plan: an untrained model, the plans of other grids, what follows from the first action alone, a "
+    "planner on the map that is decoded at the same place, and after the reasoning the actions that the text names.",
     "What a decoder finds is what can be computed from the activations, not yet what the model does with it.",
 )
-_DISTANCE_TEXT = (
-    "Length of the optimal path from the current state, read from the activations. R² is one less the mean squared "
-    "error over the mean squared deviation, each grid weighing alike. The Manhattan distance between agent and goal is "
-    "most of it: a probe says something of paths where it is better than the line on that distance."
-)
+_LONG = "plans with at least N actions (the authors' subset)"
 
 
 def plan_sections(rows: Rows) -> list[Section]:
-    """Return the sections on decoded plans and on the distance; nothing where there are no rows of them.
+    """Return the section on the decoded plans of each agent; nothing where there are no rows of them.
 
     Args:
         rows: rows about what is inside of a model, see `goalscope.report.maps.split_inside`.
     """
-    return [*_plans(rows), *_distances(rows)]
+    kept = rows.where(np.isin(rows.measure.astype(str), (PREFIX, *LENGTHS)))
+    return [_section(mine, agent, own) for own, agent, mine in of_agents(kept)] if len(kept) else []
 
 
-def _plans(rows: Rows) -> list[Section]:
-    rows = rows.where(np.isin(rows.measure.astype(str), (PREFIX, *LENGTHS)))
-    if not len(rows):
-        return []
-    horizon = max((int(str(one)) for one in _values(rows, "N")), default=1)
-    curves = summarise_plans(chosen(rows, measure=PREFIX), by=(*_BY, "plans", "N"), horizon=horizon)
-    prefixes = [one for one in curves if one.key["plans"] == "all"]
+def _section(rows: Index, agent: str, own: str) -> Section:
+    numbers = sorted(int(at) for value in rows.values("N") if (at := number_of(value)) is not None)
+    horizon = max(numbers, default=1)
+    prefixes = rows.where(measure=PREFIX)
+    listed = summarise_plans(prefixes.rows, by=(*_KEY, "plans", "N"), horizon=horizon)
+    found = {
+        plans: keyed((one for one in listed if one.key["plans"] == plans), *_KEY, "N") for plans in ("all", "long")
+    }
+    lengths = rows.where(measure=LENGTHS)
+    spans = summarise_plans(lengths.rows, by=_KEY, horizon=horizon) if len(lengths) else []
+    about = keyed(spans, *_KEY, "measure")
+    places, main = places_of(rows), main_place(rows)
+    near = [place for place in places if place[1] == main[1]]
+    # Another layer may have been read by one decoder: what is compared is the one of the main place.
+    head = _compared(prefixes, main)
+    differences = [one for place in near for one in _differences(prefixes.where(plans="all"), place, head, horizon)]
+    less = keyed(differences, "site", "layer", "measure", "N")
+    shown = [number for number in _SHOWN if number in numbers]
+    facts = _in_words(less, near)
+    every = [(f"Prefix accuracy, {label}", found[plans]) for plans, label in (("all", "all plans"), ("long", _LONG))]
+    spread = _length_table("Length of plans", about, places)
+    undefined = [
+        *((f"{PREFIX}, N = {key[4]}", _label(key), one) for key, one in found["all"].items()),
+        *((str(key[4]), _label(key), one) for key, one in about.items()),
+    ]
+    return Section(
+        anchor=f"plans{own}",
+        title=f"Decoded plans{f' of {agent}' if agent else ''}",
+        paragraphs=(
+            *_TEXT,
+            *([f"In words: differences in prefix accuracy of the {_layers(head)}. {RULE}"] if facts else []),
+        ),
+        facts=facts,
+        tables=(
+            *_prefix_table("Prefix accuracy, all plans", _front(found["all"], head), near, shown),
+            *_less_table(less, near, head, shown),
+            *_length_table("Length of plans (Table 5)", _front(about, head), near),
+        ),
+        figures=(*_figures(found["all"], near, head, horizon, own), *_by_layer(found["all"], places, head, shown, own)),
+        legend=f"Bands are 95 % intervals over grids. Beside controls: the {_layers(head)}. First action continued: as "
+        "the training plans with its first action most often go on.",
+        folds=(
+            *(
+                Fold(title=f"{name}: all layers and N", tables=tuple(tables))
+                for name, each in every
+                if (tables := _prefix_table(name, each, places, numbers))
+            ),
+            *([Fold(title="Length of plans: all decoders and controls", tables=tuple(spread))] if spread else []),
+            *what_is_undefined(undefined, _why),
+            *counts_and_methods([*listed, *spans, *differences]),
+        ),
+    )
+
+
+def _why(measure: str) -> str:
+    return "no grid has a plan that is known so far" if measure.startswith(PREFIX) else "no length is predicted"
+
+
+def _compared(rows: Index, place: Place) -> str:
+    """Return the decoder that stands beside its controls: that of two layers, or the only one."""
+    here = _decoders(rows.where(site=place[0], layer=place[1], control="none").values("head"))
+    return f"decoder-{_WIDTH}" if f"decoder-{_WIDTH}" in here or not here else here[0]
+
+
+def _differences(prefixes: Index, place: Place, head: str, horizon: int) -> list[Grouped]:
+    """Return how much more of the plans one decoder says than its controls and the baselines, grid by grid."""
+    here, nowhere = prefixes.where(site=place[0], layer=place[1]), prefixes.where(site=None, layer=None)
+    own = here.where(head=head, control="none")
+    others = [(control, here.where(head=head, control=control)) for control, _ in _BESIDE]
+    for name, _ in _BASELINES:
+        if (name, place[0]) != ("text", "pre"):  # what is written later is no baseline of what is read before
+            at = here.where(head=name, control="none")
+            others.append((name, at if len(at) else nowhere.where(head=name, control="none")))
+    if place[0] == "post":
+        before = prefixes.where(site="pre", layer=place[1], head=head, control="none")
+        parts = paired(own, before, "pre", ("plans", "N"))
+    else:
+        parts = []
+    for name, other in others:
+        parts += paired(own, other, name, ("site", "layer", "plans", "N"))
+    return summarise_plans(Rows.concatenate(parts), by=("site", "layer", "N"), horizon=horizon) if parts else []
+
+
+def _rivals() -> list[tuple[str, str]]:
+    return [*_BESIDE, *_BASELINES, ("pre", "the same before the reasoning")]
+
+
+def _in_words(less: Found, places: Sequence[Place]) -> tuple[tuple[str, str], ...]:
+    said = [
+        (
+            f"{place_name(place)} less {label}",
+            told([(f"N = {number}", less.get((*place, f"{PREFIX} less {name}", number))) for number in _SAID]),
+        )
+        for place in places
+        for name, label in _rivals()
+        if name in ("untrained", "shuffled", "continuation", "planner", "pre")
+    ]
+    return tuple((name, text) for name, text in said if text)
+
+
+def _front(found: Found, head: str) -> Found:
+    """Return decoders alone, of one of them its controls too, and the baselines."""
+    return {
+        key: one
+        for key, one in found.items()
+        if key[3] in (None, "none", "true map") or (key[2] == head and key[3] in ("untrained", "shuffled"))
+    }
+
+
+def _less_table(less: Found, places: Sequence[Place], head: str, numbers: Sequence[int]) -> list[Table]:
+    return table_of(
+        f"Prefix accuracy of the {_layers(head)} less that of controls and baselines, paired by grid: mean and 95 % "
+        "interval over grids",
+        "read from, less",
+        [(f"N = {number}", "share") for number in numbers],
+        [
+            (
+                f"{place_name(place)}: less {label}",
+                [less.get((*place, f"{PREFIX} less {name}", number)) for number in numbers],
+            )
+            for place in places
+            for name, label in _rivals()
+        ],
+        grids=True,
+    )
+
+
+def _prefix_table(caption: str, found: Found, places: Sequence[Place], numbers: Sequence[int]) -> list[Table]:
+    columns = [(f"N = {number}", "share") for number in numbers]
+    return _lines(caption, found, places, columns, list(numbers))
+
+
+def _length_table(caption: str, found: Found, places: Sequence[Place]) -> list[Table]:
+    units = {str(key[4]): one.unit for key, one in found.items()}
+    there = [name for name in LENGTHS if name in units]
+    columns = [(f"{name} (bias)" if name == "length error" else name, units[name]) for name in there]
+    return _lines(caption, found, places, columns, there)
+
+
+def _lines(
+    caption: str, found: Found, places: Sequence[Place], columns: Sequence[tuple[str, str]], last: Sequence[Tag]
+) -> list[Table]:
+    keys = [key[:4] for key in found if key[:2] == NOWHERE or key[:2] in places]
+    ordered = sorted(dict.fromkeys(keys), key=lambda key: _rank(key, places))
+    return table_of(
+        f"{caption}: mean and 95 % interval over grids",
+        "read from",
+        columns,
+        [(_label(key), [found.get((*key, name)) for name in last]) for key in ordered],
+        grids=True,
+    )
+
+
+def _figures(found: Found, places: Sequence[Place], head: str, horizon: int, own: str) -> list[Figure]:
     figures: list[Figure] = []
-    places = _places(prefixes)
-    several = len({agent for agent, _, _ in places}) > 1
-    for agent, site, layer in places:
-        here = f"{f'{agent}, ' if several else ''}site {site}, layer {layer}"
-        mine = [one for one in prefixes if one.key["agent"] == agent]
-        for kind, series in (("size", _sizes(mine, site, layer, horizon)), ("controls", _beside(mine, site, layer))):
-            if not series:
-                continue
-            title = f"Plans read from {here}" + ("" if kind == "size" else ", beside controls")
+    numbers = tuple(float(number) for number in range(1, horizon + 1))
+    for place in places:
+        heads = _decoders([key[2] for key in found if key[:2] == place and key[3] == "none"])
+        sizes = [
+            each
+            for style, one in enumerate(heads)
+            for each in line(_layers(one), style, numbered(found, *place, one, "none"))
+        ]
+        if sizes:
+            chance = tuple(_exact(guess(number)) for number in range(1, horizon + 1))
+            sizes.append(Series(label="guess, 0.25^N", style=6, x=numbers, estimates=chance))
+        for title, series in (
+            (f"Plans read at {place_name(place)}", sizes),
+            (f"Plans read at {place_name(place)}, beside controls", _beside(found, place, head)),
+        ):
+            if series:
+                svg = lines(
+                    series,
+                    title=title,
+                    x_label="N (first tokens)",
+                    y_label="prefix accuracy (share)",
+                    bounds=(0.0, 1.0),
+                    ticks=numbers,
+                )
+                figures.append(Figure(svg=embed(svg, f"plan{own}-{len(figures)}", title)))
+    return figures
+
+
+def _beside(found: Found, place: Place, head: str) -> list[Series]:
+    """Return the curve of one decoder with those of its controls and of the baselines."""
+    series = line(_layers(head), 0, numbered(found, *place, head, "none"))
+    if not series:
+        return []
+    for style, (control, label) in enumerate(_BESIDE, start=1):
+        series += line(label, style, numbered(found, *place, head, control))
+    for style, (name, label) in enumerate(_BASELINES, start=1 + len(_BESIDE)):
+        if (name, place[0]) == ("text", "pre"):
+            continue
+        mine = line(label, style, numbered(found, *place, name, "none"))
+        series += mine or line(label, style, numbered(found, *NOWHERE, name, "none"))
+    return series
+
+
+def _by_layer(found: Found, places: Sequence[Place], head: str, numbers: Sequence[int], own: str) -> list[Figure]:
+    """Return the accuracy of the first tokens over the layers of each site, beside an untrained model."""
+    layers = sorted({at for _, layer in places if (at := number_of(layer)) is not None})
+    sites = list(dict.fromkeys(site for site, _ in places))
+    if len(layers) < 2:
+        return []
+    figures: list[Figure] = []
+    for number in (number for number in _SAID[:2] if number in numbers):
+        moved: Found = {(key[0], *key[2:4], key[1]): one for key, one in found.items() if key[4] == number}
+        series: list[Series] = []
+        for style, (control, label) in enumerate((("none", _layers(head)), ("untrained", "untrained"))):
+            for at, site in enumerate(sites):
+                series += line(f"{label}, {site}", len(sites) * style + at, numbered(moved, site, head, control))
+        for at, site in enumerate(sites):
+            series += line(f"planner, {site}", 2 * len(sites) + at, numbered(moved, site, "planner", "none"))
+        if series:
+            title = f"First {number} tokens by layer" if number > 1 else "First token by layer"
             svg = lines(
                 series,
                 title=title,
-                x_label="N (first tokens)",
-                y_label="prefix accuracy (share)",
+                x_label="layer",
+                y_label=f"prefix accuracy, N = {number} (share)",
                 bounds=(0.0, 1.0),
-                ticks=tuple(range(1, horizon + 1)),
+                ticks=layers,
             )
-            prefix = f"plan{len(figures)}"
-            figures.append(Figure(svg=embed(svg, prefix, title)))
-    lengths = rows.where(np.isin(rows.measure.astype(str), LENGTHS))
-    found = summarise_plans(lengths, by=_BY, horizon=horizon) if len(lengths) else []
-    subset = [one for one in curves if one.key["plans"] == "long"]
-    counted = [part for part in ([*prefixes, *subset], found) if part]
-    return [
-        Section(
-            anchor="plans",
-            title="Decoded plans",
-            paragraphs=_PLAN_TEXT,
-            tables=tuple(
-                table
-                for table in (
-                    _prefix_table(prefixes, "Prefix accuracy, all plans", horizon),
-                    _table(found, LENGTHS, "Length of plans (Table 5)"),
-                )
-                if table.rows
-            ),
-            figures=tuple(figures),
-            legend="Bands are 95 % intervals over grids. Beside controls: the decoder of two layers, or the only one.",
-            folds=(
-                Fold(
-                    title="Plans with at least N actions (the authors' subset)",
-                    tables=(_prefix_table(subset, "Prefix accuracy, plans with at least N actions", horizon),),
-                ),
-                Fold(
-                    title=f"Counts and methods ({sum(map(len, counted))} estimates)",
-                    plain=tuple(map(numbers_table, counted)),
-                ),
-            ),
-        )
-    ]
+            figures.append(Figure(svg=embed(svg, f"planl{own}-{number}", title)))
+    return figures
 
 
-def _sizes(found: Sequence[Grouped], site: Tag, layer: Tag, horizon: int) -> list[Series]:
-    """Return the curves of Fig. 10: decoders by their number of layers, and guessing."""
-    series = []
-    for style, head in enumerate(_decoders(found)):
-        line = _series(found, f"{_layers(head)}", style, head=head, control="none", site=site, layer=layer)
-        series += [line] if line else []
-    if not series:
-        return []
-    numbers = tuple(float(number) for number in range(1, horizon + 1))
-    chance = tuple(_exact(guess(number)) for number in range(1, horizon + 1))
-    return [*series, Series(label="guess, 0.25^N", style=6, x=numbers, estimates=chance)]
-
-
-def _beside(found: Sequence[Grouped], site: Tag, layer: Tag) -> list[Series]:
-    """Return the curve of one decoder with those of its controls and of the baselines."""
-    heads = [
-        head
-        for head in _decoders(found)
-        if _series(found, "", 0, head=head, control="none", site=site, layer=layer) is not None
-    ]
-    if not heads:
-        return []
-    head = "decoder-2" if "decoder-2" in heads else heads[0]
-    listed = [_series(found, _layers(head), 0, head=head, control="none", site=site, layer=layer)]
-    for style, (control, label) in enumerate(_BESIDE, start=1):
-        listed.append(_series(found, label, style, head=head, control=control, site=site, layer=layer))
-    for style, (name, control, label) in enumerate(_BASELINES, start=1 + len(_BESIDE)):
-        if name == "text" and site == "pre":
-            continue  # what is written later is no baseline of what is read before
-        own = _series(found, label, style, head=name, control=control, site=site, layer=layer)
-        listed.append(own or _series(found, label, style, head=name, control=control, site=None, layer=None))
-    return [line for line in listed if line]
-
-
-def _series(found: Sequence[Grouped], label: str, style: int, **key: Tag) -> Series | None:
-    points = [
-        (float(str(one.key["N"])), one.estimate)
-        for one in found
-        if all(one.key[name] == wanted for name, wanted in key.items()) and not math.isnan(one.estimate.value)
-    ]
-    if not points:
-        return None
-    numbers, estimates = zip(*points, strict=True)
-    return Series(label=label, style=style, x=numbers, estimates=estimates)
-
-
-def _prefix_table(found: Sequence[Grouped], caption: str, horizon: int) -> Table:
-    names = tuple(f"N = {number}" for number in range(1, horizon + 1))
-    return _lines([(one, f"N = {one.key['N']}") for one in found], names, dict.fromkeys(names, "share"), caption)
-
-
-def _table(found: Sequence[Grouped], measures: Sequence[str], caption: str) -> Table:
-    units = {str(one.key["measure"]): one.estimate.unit for one in found}
-    there = [name for name in measures if name in units]
-    return _lines([(one, str(one.key["measure"])) for one in found], there, units, caption)
-
-
-def _lines(found: Sequence[tuple[Grouped, str]], names: Sequence[str], units: dict[str, str], caption: str) -> Table:
-    table: dict[tuple[Tag, ...], dict[str, Estimate]] = {}
-    for one, name in found:
-        table.setdefault(tuple(one.key[tag] for tag in _BY), {})[name] = one.estimate
-    several = len({key[0] for key in table}) > 1
-    rows = []
-    for key, cells in sorted(table.items(), key=lambda item: _rank(item[0])):
-        label = _label(key)
-        rows.append(
-            Row(
-                label=f"{key[0]}, {label}" if several else label,
-                cells=tuple(Cell.of(cells.get(name)) for name in names),
-            )
-        )
-    headings = (Heading(text="read from"), *(Heading(text=name, unit=units[name]) for name in names))
-    return Table(caption=f"{caption}: mean and 95 % interval over grids", headings=headings, rows=tuple(rows))
-
-
-def _distances(rows: Rows) -> list[Section]:
-    rows = rows.where(np.isin(rows.measure.astype(str), (ERROR, SQUARED, DEVIATION)))
-    if not len(rows):
-        return []
-    found = summarise_distance(_with_agent(rows), by=_BY)
-    curve = summarise_distance(_with_agent(rows), by=(*_BY, "distance"))
-    figures: list[Figure] = []
-    for agent, site, layer in _places(curve):
-        series = []
-        for style, (head, control, label) in enumerate(
-            (
-                ("linear", "none", "linear"),
-                ("mlp", "none", "MLP"),
-                ("mlp", "untrained", "MLP, untrained model"),
-                ("manhattan", "none", "Manhattan on the decoded map"),
-                ("manhattan", "true map", "Manhattan on the true map"),
-                ("mean", "none", "mean"),
-            )
-        ):
-            for place in ((site, layer), (None, None)):
-                points = [
-                    (float(str(one.key["distance"])), one.estimate)
-                    for one in curve
-                    if tuple(one.key[tag] for tag in _BY) == (agent, *place, head, control)
-                ]
-                if points:
-                    numbers, estimates = zip(*points, strict=True)
-                    series.append(Series(label=label, style=style, x=numbers, estimates=estimates))
-                    break
-        title = f"Error by distance, site {site}, layer {layer}"
-        svg = lines(
-            series, title=title, x_label="distance to the goal (steps)", y_label="absolute error (steps)", counts=True
-        )
-        figures.append(Figure(svg=embed(svg, f"distance{len(figures)}", title)))
-    return [
-        Section(
-            anchor="distance-inside",
-            title="Decoded distance to the goal",
-            paragraphs=(_DISTANCE_TEXT,),
-            tables=(_table(found, (ERROR, "R^2"), "Distance (Table 4)"),),
-            figures=tuple(figures),
-            legend="Bands are 95 % intervals over grids; the lower panel counts the grids behind each point.",
-            folds=(Fold(title=f"Counts and methods ({len(found)} estimates)", plain=(numbers_table(found),)),),
-        )
-    ]
-
-
-def _with_agent(rows: Rows) -> Rows:
-    """Return rows that all have the tags of `_BY`."""
-    missing = {name: np.full(len(rows), None, dtype=object) for name in _BY if name not in rows.tags}
-    if not missing:
-        return rows
-    fixed = {name: column for name, column in rows.columns().items() if name not in rows.tags}
-    return Rows(**fixed, tags={**rows.tags, **missing})
-
-
-def _values(rows: Rows, tag: str) -> list[Tag]:
-    return [value for value in dict.fromkeys(rows.tags[tag].tolist()) if value is not None] if tag in rows.tags else []
-
-
-def _decoders(found: Sequence[Grouped]) -> list[str]:
-    heads = {str(one.key["head"]) for one in found if str(one.key["head"]).startswith("decoder-")}
-    return sorted(heads, key=lambda head: (len(head), head))
-
-
-def _places(found: Sequence[Grouped]) -> list[tuple[Tag, Tag, Tag]]:
-    """Return agent, site and layer of what is read from activations, in the order of the sites."""
-    order: dict[str, int] = {name: at for at, name in enumerate(SITES)}
-    places = dict.fromkeys((one.key["agent"], one.key["site"], one.key["layer"]) for one in found)
-    return sorted(
-        (place for place in places if place[1] is not None),
-        key=lambda place: (str(place[0]), order.get(str(place[1]), len(order)), float(str(place[2] or 0))),
-    )
+def _decoders(heads: Sequence[Tag]) -> list[str]:
+    known = {str(head) for head in heads if str(head).startswith("decoder-")}
+    return sorted(known, key=lambda head: (len(head), head))
 
 
 def _layers(head: str) -> str:
@@ -283,15 +317,19 @@ def _layers(head: str) -> str:
 
 
 def _label(key: tuple[Tag, ...]) -> str:
-    _, site, layer, head, control = key
+    site, layer, head, control = key[:4]
     name = _layers(str(head)) if str(head).startswith("decoder-") else _NAMES.get(str(head), str(head))
-    place = "" if site is None else f"{site}, layer {layer}: "
-    return f"{place}{name}" + ("" if control == "none" else f", {control}")
+    place = "" if site is None else f"{place_name((site, layer))}: "
+    told_of = "" if control in (None, "none") else f", {_OF_CONTROLS.get(str(control), str(control))}"
+    return f"{place}{name}{told_of}"
 
 
-def _rank(key: tuple[Tag, ...]) -> tuple[str, bool, str, float, str, str, str]:
-    agent, site, layer, head, control = key
-    return str(agent), site is None, str(site), float(str(layer or 0)), str(head), f"{control != 'none'}", str(control)
+def _rank(key: tuple[Tag, ...], places: Sequence[Place]) -> tuple[int, bool, str, int, str]:
+    site, layer, head, control = key
+    controls = ["none", *_OF_CONTROLS]
+    at = places.index((site, layer)) if (site, layer) in places else len(places)
+    order = controls.index(str(control)) if control in controls else len(controls)
+    return at, not str(head).startswith("decoder-"), str(head), order, str(control)
 
 
 def _exact(value: float) -> Estimate:

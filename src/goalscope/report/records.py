@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from goalscope.measures.invariance import Contrast, verdict
-from goalscope.report.comparison import Compared
+from goalscope.report.comparison import Compared, notes_of
 from goalscope.stats import Corrected, Equivalence, PairedComparison
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -23,6 +23,7 @@ def comparison_records(listed: Sequence[Compared]) -> list[dict[str, Any]]:
             "first": entry.first,
             "second": entry.second,
             **_numbers(entry.paired, entry.corrected, entry.equivalence, entry.shown),
+            "note": "; ".join(notes_of(entry)),
         }
         for entry in listed
     ]
@@ -102,7 +103,6 @@ def _numbers(
         "reading": verdict(test, shown),
         "unpaired": len(paired.unpaired_a) + len(paired.unpaired_b),
         "undefined": paired.undefined,
-        "note": "; ".join(part for part in (paired.test.note, difference.note, test.note) if part),
     }
 
 

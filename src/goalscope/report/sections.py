@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from goalscope.measures.measure import CONDITIONS
 from goalscope.report.definitions import (
     CITED,
     CURVES,
@@ -17,7 +18,7 @@ from goalscope.report.definitions import (
     title_of,
 )
 from goalscope.report.figures import Series, embed, heat_map, lines, short
-from goalscope.report.ledger import CONDITIONS, Ledger, describe_key, undefined
+from goalscope.report.ledger import Ledger, describe_key, undefined
 from goalscope.report.parts import Cell, Figure, Fold, Heading, Plain, Row, Section, Table, interval, number
 from goalscope.rows import Tag
 from goalscope.stats import Estimate, Grouped

@@ -166,7 +166,7 @@ def _table(cells: Cells, caption: str, first: str, second: str) -> Table:
 
 
 def _measures(rows: Rows, names: Sequence[str]) -> Rows:
-    return rows.where(np.isin(rows.measure.astype(str), list(names)))
+    return rows.where(rows.among("measure", names))
 
 
 def _known(rows: Rows, tag: str) -> npt.NDArray[np.bool_]:

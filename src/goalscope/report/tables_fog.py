@@ -16,7 +16,7 @@ from goalscope.rows import Rows
 from goalscope.stats import Grouped
 
 WASTE = ("redundant backtracking", "moves into known dead ends", "repeated wall bumps")
-COLUMNS = ("success", "action accuracy", "path ratio", *WASTE[:2], "wall bumps", WASTE[2], "invalid turns")
+COLUMNS = ("success", "action accuracy", "path ratio", *WASTE[:2], "wall bumps", WASTE[2])
 COMPARED = ("success", *WASTE[:2], "wall bumps")
 _MOST_PAIRS = 45
 _SHOWN = {

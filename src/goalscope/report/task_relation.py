@@ -1,16 +1,21 @@
 """Success against the logarithm of both errors (Fig. 1), and exploration over the course of an episode (Fig. 4)."""
 
 import math
+from collections.abc import Mapping
 
 from goalscope.measures.exploration.recorded import PROGRESS_SHARE, TENTHS
 from goalscope.measures.exploration.relation import MOST_APART, Divergence, divergences, log_relation
+from goalscope.report.error_tables import line
 from goalscope.report.figures import Point, Series, embed, lines, points, short
 from goalscope.report.ledger import Ledger, describe_key
-from goalscope.report.parts import Figure, Plain, Section, interval
+from goalscope.report.parts import Figure, Fold, Heading, Plain, Section, Table, counted, interval
 from goalscope.rows import Rows
-from goalscope.stats import estimate_rows
+from goalscope.stats import Estimate, estimate_rows
 
 _ERRORS = ("exploration error", "exploitation error")
+_MOST_PAIRS = 3
+MOST_BANDS = 6
+"""Most lines of a figure that are drawn with their intervals."""
 
 
 def relation_section(rows: Rows, ledger: Ledger) -> list[Section]:
@@ -29,20 +34,23 @@ def relation_section(rows: Rows, ledger: Ledger) -> list[Section]:
                 y = ledger.find("agent", "success", agent=agent, **group)
                 if agent in found.agents and x is not None and y is not None:
                     listed.append(Point(label=agent, style=style, x=x, y=y))
-            title = f"Success against {error}{f', {where}' if where else ''}"
-            line = None if math.isnan(found.slope) else (found.slope, found.intercept)
-            svg = points(
-                listed, title=title, x_label=f"{error} (share, logarithmic)", y_label="success (share)", line=line
-            )
-            figures.append(Figure(svg=embed(svg, f"r{number}-{error[:8]}", title)))
             r = found.r_squared
+            fit = "undefined" if math.isnan(r.value) else f"{short(r.value, 'share')} {interval(r)}".rstrip()
+            title = f"Success against {error}{f', {where}' if where else ''}"
+            fitted = None if math.isnan(found.slope) else (found.slope, found.intercept)
+            svg = points(
+                listed, title=title, x_label=f"{error} (share, logarithmic)", y_label="success (share)", line=fitted
+            )
+            counts = f"{counted(len(found.agents), 'agent')}, {counted(r.clusters, 'map')}"
+            caption = f"R² {fit} ({counts}; {r.note or r.method})"
+            figures.append(Figure(svg=embed(svg, f"r{number}-{error[:8]}", title), caption=caption))
             table.append(
                 (
                     error,
                     where or "all maps",
                     short(r.value, "share") if not math.isnan(r.value) else "undefined",
                     interval(r) or r.note or "undefined",
-                    "–" if line is None else short(found.slope, "share"),
+                    "–" if fitted is None else short(found.slope, "share"),
                     str(len(found.agents)),
                     str(r.clusters),
                     r.method,
@@ -85,26 +93,30 @@ def progress_section(rows: Rows, ledger: Ledger) -> list[Section]:
         return []
     found = {(g.key["agent"], g.key["progress"]): g.estimate for g in estimate_rows(mine, by=("agent", "progress"))}
     ends = [tenth / TENTHS for tenth in range(1, TENTHS + 1)]
-    series = [
-        Series(label=agent, style=style, x=tuple(ends), estimates=tuple(found[agent, end] for end in ends))
-        for style, agent in enumerate(ledger.agents)
-        if (agent, ends[0]) in found
-    ]
-    title = "Exploration share over the course of an episode"
-    svg = lines(
-        series,
-        title=title,
-        x_label="progress of the episode (share of its steps, end of each tenth)",
-        y_label="new cells (share of steps)",
-        bounds=(0.0, 1.0),
-        ticks=[0.2, 0.4, 0.6, 0.8, 1.0],
-    )
+    shown = [agent for agent in ledger.agents if (agent, ends[0]) in found]
+    style = {agent: number for number, agent in enumerate(ledger.agents)}
+    curves = {agent: tuple(found[agent, end] for end in ends) for agent in shown}
+    figures = [_course("Exploration share over the course of an episode", curves, style, "progress")]
     parted = divergences(rows, ledger.agents)
+    for number, entry in enumerate(sorted((e for e in parted if e.begins), key=lambda e: -e.apart)[:_MOST_PAIRS]):
+        pair = dict(zip((entry.first, entry.second), entry.curves, strict=True))
+        title = f"Equal success, parting in tenth {entry.begins}"
+        figures.append(_course(title, pair, style, f"progress-{number}"))
     text = (
-        "Share of steps that enter an unobserved cell, by tenth of the episode; bands are 95 % intervals over maps. "
+        "Share of steps that enter an unobserved cell, by tenth of the episode, over all episodes. "
         f"The table compares agents whose success rates differ by at most {MOST_APART:g} and are at least 0.5, on maps "
         "where both have a successful episode, over successful episodes only. They part in the first tenth whose "
-        "interval, corrected for ten tenths, leaves out 0."
+        "interval, corrected for ten tenths, leaves out 0. Further figures show the pairs that part most, over the "
+        "same episodes as the table."
+    )
+    numbers = Table(
+        caption="Exploration share by tenth, all episodes: mean over the episodes of a map, then over maps",
+        headings=(
+            Heading(text="agent"),
+            *(Heading(text=str(tenth), unit="share") for tenth in range(1, TENTHS + 1)),
+            Heading(text="maps"),
+        ),
+        rows=tuple(line(agent, curves[agent], "map") for agent in shown),
     )
     plain = Plain(
         caption="Equal success, different exploration: first − second, paired by map",
@@ -117,10 +129,37 @@ def progress_section(rows: Rows, ledger: Ledger) -> list[Section]:
             anchor="progress",
             title="Exploration over time",
             paragraphs=(text,) if parted else (text, "No two agents of this run succeed equally often."),
-            figures=(Figure(svg=embed(svg, "progress", title)),),
+            figures=tuple(figures),
+            legend=bands_legend(len(shown)),
             plain=(plain,) if parted else (),
+            folds=(Fold(title="The exploration shares with their intervals", tables=(numbers,)),),
         )
     ]
+
+
+def bands_legend(agents: int) -> str:
+    """Return what a reader must know of the bands of a figure with so many lines."""
+    if agents <= MOST_BANDS:
+        return "Bands are 95 % intervals over maps."
+    return (
+        f"Bands are 95 % intervals over maps; figures of more than {MOST_BANDS} agents are drawn without, so that the "
+        "lines can be told apart: their intervals stand in the tables below."
+    )
+
+
+def _course(title: str, curves: Mapping[str, tuple[Estimate, ...]], style: Mapping[str, int], prefix: str) -> Figure:
+    """Draw exploration shares over the course of an episode."""
+    ends = tuple(tenth / TENTHS for tenth in range(1, TENTHS + 1))
+    svg = lines(
+        [Series(label=agent, style=style[agent], x=ends, estimates=curve) for agent, curve in curves.items()],
+        title=title,
+        x_label="progress of the episode (share of its steps, end of each tenth)",
+        y_label="new cells (share of steps)",
+        bounds=(0.0, 1.0),
+        ticks=[0.2, 0.4, 0.6, 0.8, 1.0],
+        bands=len(curves) <= MOST_BANDS,
+    )
+    return Figure(svg=embed(svg, prefix, f"{title}: {', '.join(curves)}"))
 
 
 def _divergence(entry: Divergence) -> tuple[str, ...]:

@@ -7,15 +7,17 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from goalscope.measures.behaviour import BOUNDS
 from goalscope.measures.exploration.recorded import PROGRESS_SHARE
 from goalscope.report.comparison import LEVEL, Compared, Side, compare_pairs, comparison_table
+from goalscope.report.error_tables import NO_INVALID, any_invalid, error_tables, line, table
 from goalscope.report.figures import Series, embed, lines, short
 from goalscope.report.ledger import Ledger, describe_key
-from goalscope.report.parts import Cell, Figure, Fold, Heading, Plain, Row, Section, Table, counted, interval, listed
-from goalscope.report.task_relation import progress_section, relation_section
+from goalscope.report.parts import Figure, Fold, Heading, Plain, Row, Section, Table, counted, interval, listed
+from goalscope.report.task_relation import MOST_BANDS, bands_legend, progress_section, relation_section
 from goalscope.rows import Rows, Tag
 from goalscope.runs.store import Store
-from goalscope.stats import Estimate, estimate_pooled, estimate_rows
+from goalscope.stats import Estimate, estimate_rows
 
 EXPLORATION, EXPLOITATION, ARRIVED = "exploration error", "exploitation error", "steps of successful episodes"
 MAIN = ("success", EXPLORATION, EXPLOITATION, ARRIVED, "coverage", "progress rate", "invalid actions")
@@ -31,8 +33,8 @@ _ABOUT = (
     "An error is an action that no reasonable strategy would take, judged on what the agent knew before it. The "
     "exploration error is the share of errors among the steps that called for exploration (cases 1 and 4), the "
     "exploitation error among those that called for exploitation (cases 2, 3 and 4); without such a step it is "
-    "undefined, never 0. Both are means over episodes within a map, then over maps; brackets are 95 % intervals over "
-    "maps."
+    "undefined, never 0. Brackets are 95 % intervals over maps; a number in brackets behind one counts its maps where "
+    "a value is defined on fewer than the last column says."
 )
 _DEFINITIONS = {
     "success": "share of episodes that achieve the goal within the budget",
@@ -44,6 +46,10 @@ _DEFINITIONS = {
     "exploitation errors": "number of errors that count as exploitation",
     "exploration steps": "steps in cases 1 and 4",
     "exploitation steps": "steps in cases 2, 3 and 4",
+    "exploration errors of valid moves": "number of errors that count as exploration among the moves",
+    "exploitation errors of valid moves": "number of errors that count as exploitation among the moves",
+    "exploration steps of valid moves": "moves in cases 1 and 4",
+    "exploitation steps of valid moves": "moves in cases 2, 3 and 4",
     "steps": "actions of an episode",
     ARRIVED: "actions of an episode that achieved the goal; undefined for one that did not",
     "invalid actions": "actions that did nothing: no way there, or no direction named",
@@ -96,46 +102,22 @@ def task_definitions(ledger: Ledger) -> Section:
 
 
 def _results(rows: Rows, ledger: Ledger) -> Section:
-    tables = []
+    tables: list[Table] = []
+    invalid = False
     for group in ledger.groups("agent"):
         where = describe_key(group)
-        after = f" – {where}" if where else ""
         measures = [name for name in MAIN if name in ledger.measures]
         lines = [
             _line(agent, [ledger.find("agent", name, agent=agent, **group) for name in measures])
             for agent in ledger.agents
         ]
         headings = [Heading(text=_title(name), unit=ledger.measures[name]) for name in measures]
-        caption = f"Success and errors{after}, mean over maps"
-        tables.append(_table(caption, "agent", headings, lines))
-        pooled = []
-        for agent in ledger.agents:
-            mine = rows.select(agent=agent, **group)
-            cells = []
-            for kind in ("exploration", "exploitation"):
-                cells += [
-                    _pooled(mine, kind),
-                    ledger.find("agent", f"{kind} error of valid moves", agent=agent, **group),
-                ]
-            pooled.append(_line(agent, cells))
-        headings = [
-            Heading(text=f"{kind} error{what}", unit="share")
-            for kind in ("Exploration", "Exploitation")
-            for what in (", pooled over steps", " of valid moves")
-        ]
-        caption = f"The same errors over all steps together, and over the actions that were moves alone{after}"
-        tables.append(_table(caption, "agent", headings, pooled))
-    return Section(anchor="results", title="Results", paragraphs=(_ABOUT,), tables=tuple(tables))
-
-
-def _pooled(rows: Rows, kind: str) -> Estimate | None:
-    """Return all errors of a kind over all steps that called for it: a ratio of sums."""
-    errors, steps = rows.select(measure=f"{kind} errors"), rows.select(measure=f"{kind} steps")
-    if not len(errors):
-        return None
-    of = dict(zip(steps.episode_id, steps.value, strict=True))
-    below = [of[episode] for episode in errors.episode_id]
-    return estimate_pooled(errors.value, below, errors.grid_id, unit="share", bounds=(0.0, 1.0))
+        caption = f"Success and errors{f' – {where}' if where else ''}: mean over the episodes of a map, then over maps"
+        tables.append(table(caption, headings, lines, "map"))
+        tables += error_tables(rows, ledger, ledger.agents, group, where, suffix="", noun="map")
+        invalid |= any_invalid(rows, group, "")
+    text = (_ABOUT,) if invalid else (_ABOUT, NO_INVALID)
+    return Section(anchor="results", title="Results", paragraphs=text, tables=tuple(tables))
 
 
 def _prompts(rows: Rows, store: Store, ledger: Ledger) -> list[Section]:
@@ -143,25 +125,56 @@ def _prompts(rows: Rows, store: Store, ledger: Ledger) -> list[Section]:
     if "prompt" not in rows.tags:
         return []
     models = {name: _model(about) for name, about in store.agents().values() if name in ledger.agents}
-    tables = []
+    tables, figures = list[Table](), list[Figure]()
     for model in dict.fromkeys(models.values()):
         names = [name for name, of in models.items() if of == model]
         mine = rows.where(np.isin(rows["agent"].astype(str), names) & np.isin(rows.measure.astype(str), PAIRED))
         mine = mine.where(np.not_equal(mine["prompt"], np.array(None, dtype=object)).astype(bool))
-        prompts = list(dict.fromkeys(mine["prompt"].tolist()))
-        if len(prompts) < 2:
-            continue
-        found = {(g.key["prompt"], g.key["measure"]): g.estimate for g in estimate_rows(mine, by=("prompt",))}
-        order = [name for name in PROMPTS if name in prompts] + [name for name in prompts if name not in PROMPTS]
-        lines = [_line(str(prompt), [found.get((prompt, name)) for name in PAIRED]) for prompt in order]
-        headings = [Heading(text=_title(name), unit=ledger.measures[name]) for name in PAIRED]
-        tables.append(
-            _table(f"{model} by strategy sentence, with and without reasoning together", "prompt", headings, lines)
-        )
+        for memory in dict.fromkeys(mine["memory"].tolist() if "memory" in mine.tags else [None]):
+            part = mine if memory is None else mine.select(memory=memory)
+            prompts = list(dict.fromkeys(part["prompt"].tolist()))
+            if len(prompts) < 2:
+                continue
+            estimates = estimate_rows(part, by=("prompt",), bounds=BOUNDS)
+            found = {(g.key["prompt"], g.key["measure"]): g.estimate for g in estimates}
+            order = [name for name in PROMPTS if name in prompts] + [name for name in prompts if name not in PROMPTS]
+            told = [_line(str(prompt), [found.get((prompt, name)) for name in PAIRED]) for prompt in order]
+            headings = [Heading(text=_title(name), unit=ledger.measures[name]) for name in PAIRED]
+            caption = (
+                f"{model}{' with the memory summary' if memory else ''} by strategy sentence, with and without "
+                "reasoning together: mean over the episodes of a map, then over maps"
+            )
+            tables.append(table(caption, headings, told, "map", "prompt"))
+            figures += [_by_prompt(model, name, order, found, f"p{len(tables)}") for name in PAIRED[:3]]
+    if not tables:
+        return []
     text = (
         "The four prompts differ in one sentence that says what to put first: nothing, exploration, exploitation, both."
     )
-    return [Section(anchor="prompts", title="By prompt", paragraphs=(text,), tables=tuple(tables))] if tables else []
+    return [
+        Section(
+            anchor="prompts",
+            title="By prompt",
+            paragraphs=(text,),
+            tables=tuple(tables),
+            figures=tuple(figures),
+            legend="Bars are 95 % intervals over maps.",
+        )
+    ]
+
+
+def _by_prompt(
+    model: str, measure: str, order: Sequence[Tag], found: Mapping[tuple[Tag, Tag], Estimate], prefix: str
+) -> Figure:
+    """Draw one measure of a model by strategy sentence (Fig. 5), a point with its interval each."""
+    series = [
+        Series(label=str(prompt), style=index, x=(float(index),), estimates=(found[prompt, measure],))
+        for index, prompt in enumerate(order)
+    ]
+    title = f"{_title(measure)} of {model}"
+    ticks = {float(index): str(prompt) for index, prompt in enumerate(order)}
+    svg = lines(series, title=title, x_label="strategy sentence", y_label=f"{measure} (share)", ticks=ticks)
+    return Figure(svg=embed(svg, f"{prefix}-{measure[:8]}", f"{title} by strategy sentence"))
 
 
 def _model(about: Mapping[str, object]) -> str:
@@ -263,23 +276,32 @@ def _demands(rows: Rows, ledger: Ledger) -> list[Section]:
             continue
         mine = rows.where(np.isin(rows[other].astype(str), kept) & np.isin(rows.measure.astype(str), PAIRED[:3]))
         found = {
-            (g.key["agent"], g.key[tag], g.key["measure"]): g.estimate for g in estimate_rows(mine, by=("agent", tag))
+            (g.key["agent"], g.key[tag], g.key["measure"]): g.estimate
+            for g in estimate_rows(mine, by=("agent", tag), bounds=BOUNDS)
         }
         over = f" (over {other} {', '.join(kept)})"
-        ticks = tuple(float(order.index(name) + 1) for name in values)
-        axis = f"{words} ({', '.join(f'{order.index(name) + 1} {name}' for name in values)})"
+        ticks = {float(order.index(name)): name for name in values}
         for measure in PAIRED[:3]:
             title = f"{_title(measure)} by {words}"
             lines_of = [_line(agent, [found.get((agent, name, measure)) for name in values]) for agent in ledger.agents]
             headings = [Heading(text=f"{name} {tag}", unit="share") for name in values]
-            tables.append(_table(f"{title}{over}", "agent", headings, lines_of))
+            tables.append(
+                table(f"{title}{over}: mean over the episodes of a map, then over maps", headings, lines_of, "map")
+            )
             series = [
-                Series(label=agent, style=style, x=ticks, estimates=tuple(curve))
+                Series(label=agent, style=style, x=tuple(ticks), estimates=tuple(curve))
                 for style, agent in enumerate(ledger.agents)
                 if len(curve := [e for name in values if (e := found.get((agent, name, measure)))]) == len(ticks)
             ]
             if measure != "success" and series:
-                svg = lines(series, title=title, x_label=axis, y_label=f"{measure} (share)", ticks=ticks)
+                svg = lines(
+                    series,
+                    title=title,
+                    x_label=words,
+                    y_label=f"{measure} (share)",
+                    ticks=ticks,
+                    bands=len(series) <= MOST_BANDS,
+                )
                 figures.append(Figure(svg=embed(svg, f"d-{tag}-{measure[:8]}", f"{title}{over}")))
     if not tables:
         return []
@@ -293,24 +315,14 @@ def _demands(rows: Rows, ledger: Ledger) -> list[Section]:
             title="By demand and task graph",
             paragraphs=(text,),
             figures=tuple(figures),
-            legend="Bands are 95 % intervals over maps.",
+            legend=bands_legend(len(ledger.agents)),
             folds=(Fold(title="The numbers, success among them", tables=tuple(tables)),),
         )
     ]
 
 
 def _line(label: str, found: Sequence[Estimate | None]) -> Row:
-    maps = max((estimate.clusters for estimate in found if estimate is not None), default=0)
-    return Row(label=label, cells=(*map(_cell, found), Cell(value=str(maps))))
-
-
-def _cell(estimate: Estimate | None) -> Cell:
-    cell = Cell.of(estimate)
-    return Cell(value=cell.value, interval=cell.interval, note=cell.note, hint=cell.hint.replace(" grids", " maps"))
-
-
-def _table(caption: str, first: str, headings: Sequence[Heading], lines: Sequence[Row]) -> Table:
-    return Table(caption=caption, headings=(Heading(text=first), *headings, Heading(text="maps")), rows=tuple(lines))
+    return line(label, found, "map")
 
 
 def _title(measure: Tag) -> str:

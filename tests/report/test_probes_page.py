@@ -1,0 +1,164 @@
+"""The sections on the cognitive map: numbers of the rows, controls that are missing, hostile names."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from goalscope.report import probe_curves, probes
+from goalscope.report.figures import short
+from goalscope.report.inside import Index, main_place, places_of
+from goalscope.report.page import _render
+from goalscope.report.parts import Section
+from goalscope.report.probes import map_sections
+from goalscope.represent.probe import CLASSES
+from goalscope.rng import stream
+from goalscope.rows import Rows
+from goalscope.stats import estimate_mean
+from measured_runs import HOSTILE
+
+GRIDS = [f"grid-{at}" for at in range(12)]
+SIZES = [7 if at % 2 else 9 for at in range(12)]
+ONCE = ("cell accuracy", "cell accuracy without padding", "cell accuracy without padding and border")
+BY_CLASS = ("recall", "precision", "average precision")
+
+
+def scored(head: str, control: str, site: str | None, layer: int | None, level: float, **tags: Any) -> list[Rows]:
+    """Rows as `score_cells` writes them, near a level, in both readings."""
+    rng = stream(0, "probes page", head, control, str(site), str(layer))
+    found = []
+    for reading in ("balanced", "natural"):
+        about: dict[str, Any] = {
+            "agent": "a",
+            "head": head,
+            "control": control,
+            "site": site,
+            "layer": layer,
+            "scope": "general",
+        }
+        about |= {"reading": reading, "size": SIZES, "density": [0.0, 0.5] * 6, **tags}
+        parts = [*((name, None) for name in ONCE), *((name, label) for name in BY_CLASS for label in CLASSES)]
+        for name, label in parts:
+            value = np.clip(level + 0.02 * rng.standard_normal(12), 0, 1)
+            found.append(
+                Rows.from_columns(
+                    measure=name, unit="share", value=value, grid_id=GRIDS, tags={**about, "class": label}
+                )
+            )
+    return found
+
+
+def made(**tags: Any) -> Rows:
+    """The whole matrix at pre, layer 4; the MLP and its untrained control elsewhere."""
+    parts = scored("majority", "none", None, None, 0.1, **tags) + scored("position", "none", None, None, 0.4, **tags)
+    for head, level in (("additive", 0.3), ("percell", 0.9), ("mlp", 0.8)):
+        parts += scored(head, "none", "pre", 4, level, **tags)
+        parts += scored(head, "shuffled", "pre", 4, 0.4, **tags)
+        parts += scored(head, "untrained", "pre", 4, 0.5, **tags)
+    for site, layer in (("pre", 2), ("pre", 7), ("post", 4)):
+        parts += scored("mlp", "none", site, layer, 0.6, **tags) + scored("mlp", "untrained", site, layer, 0.6, **tags)
+    return Rows.concatenate(parts)
+
+
+@pytest.fixture(scope="module")
+def sections() -> list[Section]:
+    return map_sections(made())
+
+
+@pytest.fixture
+def plain_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the drawing out where a test looks at texts and tables alone."""
+    for module, name in ((probe_curves, "lines"), (probes, "forest"), (probes, "heat_map")):
+        monkeypatch.setattr(module, name, lambda *_, **__: "<svg ></svg>")
+
+
+def cell(section: Section, table: int, label: str, heading: str) -> Any:
+    found = section.tables[table]
+    column = [each.text for each in found.headings].index(heading)
+    return next(row for row in found.rows if row.label == label).cells[column - 1]
+
+
+def test_the_place_with_most_controls_is_in_front() -> None:
+    rows = Index(made())
+    assert main_place(rows) == ("pre", 4)
+    assert places_of(rows) == [("pre", 2), ("pre", 4), ("pre", 7), ("post", 4)]
+
+
+def test_tables_hold_the_numbers_of_the_rows(sections: list[Section]) -> None:
+    first = sections[0]
+    rows = made().select(head="mlp", control="none", site="pre", layer=4, reading="natural")
+    mine = rows.where((rows.measure == "average precision") & (rows["class"] == "wall"))
+    wanted = estimate_mean(mine.value, mine.grid_id, unit="share", bounds=(0, 1))
+    assert cell(first, 0, "MLP", "average precision: wall").value == short(wanted.value, "share")
+    assert "12 grids" in cell(first, 0, "MLP", "average precision: wall").hint
+    other = made().select(head="mlp", control="untrained", site="pre", layer=4, reading="natural")
+    less = other.where((other.measure == "average precision") & (other["class"] == "wall"))
+    difference = estimate_mean(mine.value - less.value, mine.grid_id, unit="share", bounds=(-1, 1))
+    shown = cell(first, 1, "MLP less untrained model", "average precision: wall")
+    assert shown.value == short(difference.value, "share")
+    assert shown.interval == f"[{short(difference.low, 'share')}, {short(difference.high, 'share')}]"
+    facts = dict(first.facts)
+    assert f"walls (+{shown.value} {shown.interval})" in facts["MLP less untrained model"]
+    assert facts["MLP less per-cell linear"].startswith("lower for walls")
+    assert facts["MLP, layer 4: pre less post"].startswith("higher for walls")
+    assert facts["MLP less shuffled labels (selectivity)"].startswith("higher for walls")
+
+
+def test_the_caveats_stand_beside_the_comparison(sections: list[Section], plain_figures: None) -> None:
+    text = " ".join(sections[0].paragraphs)
+    assert "cannot draw scattered walls whatever the activations hold" in text
+    assert "Recall under rebalanced training is no evidence by itself" in text
+    assert "Not in this run: “prompt's cells” for additive linear, per-cell linear and MLP" in text
+    without = made().where(made()["head"] != "additive")
+    (first, *_) = map_sections(without)
+    assert "scattered walls" not in " ".join(first.paragraphs)
+    assert "the head “additive linear”" in " ".join(first.paragraphs)
+
+
+def test_curves_are_drawn_over_layers_sizes_and_densities(sections: list[Section]) -> None:
+    assert [one.anchor for one in sections] == ["cognitive-map", "cognitive-map-layers", "cognitive-map-sizes"]
+    layers, sizes = sections[1:]
+    assert any("Average precision of wall by layer" in figure.svg for figure in layers.figures)
+    assert any("Recall by class and size" in figure.svg for figure in sizes.figures)
+    assert any("by density" in figure.svg for figure in sizes.figures)
+    prefixes = [figure.svg.split(' id="', 1)[1].split("-m", 1)[0] for one in sections for figure in one.figures]
+    assert len(set(prefixes)) == len(prefixes)
+
+
+def test_parts_without_rows_are_left_out(plain_figures: None) -> None:
+    assert map_sections(made().where(np.zeros(len(made()), dtype=bool))) == []
+    only = made().select(head="majority")
+    (section,) = [one for one in map_sections(only) if one.anchor == "cognitive-map"]
+    assert not section.facts and not section.figures
+    assert "of what is inside nothing can be said" in " ".join(section.paragraphs)
+    place = made().select(head="mlp", site="pre", layer=4)
+    found = map_sections(Rows(**columns(place), tags={k: v for k, v in place.tags.items() if k != "agent"}))
+    assert [one.anchor for one in found] == ["cognitive-map", "cognitive-map-sizes"]
+
+
+def columns(rows: Rows) -> dict[str, Any]:
+    return {name: column for name, column in rows.columns().items() if name not in rows.tags}
+
+
+def test_what_could_not_be_computed_is_said(plain_figures: None) -> None:
+    rows = made()
+    gone = (rows.measure == "precision") & (rows["class"] == "agent") & (rows["head"] == "mlp")
+    empty = Rows(**{**columns(rows), "value": np.where(gone, math.nan, rows.value)}, tags=rows.tags)
+    (first, *_) = map_sections(empty)
+    fold = next(one for one in first.folds if one.title.startswith("What is undefined"))
+    assert ("precision, agent", "MLP", "no cell is called so on any grid") in fold.plain[0].rows
+
+
+def test_several_agents_and_hostile_names_stay_text(plain_figures: None) -> None:
+    found = map_sections(Rows.concatenate([made(), made(agent=HOSTILE)]))
+    assert len({one.anchor for one in found}) == len(found) == 6
+    page = _render("page", [], found, "{}")
+    assert "<script>alert" not in page and "&lt;script&gt;alert" in page
+
+
+def test_hostile_tags_stay_text_in_figures_and_tables() -> None:
+    parts = [*scored("mlp", "none", "pre", 4, 0.8), *scored(HOSTILE, "none", "pre", 4, 0.8)]
+    parts += [*scored("mlp", HOSTILE, "pre", 4, 0.8), *scored("mlp", "none", HOSTILE, 4, 0.8)]
+    page = _render("page", [], map_sections(Rows.concatenate(parts)), "{}")
+    assert "<script>alert" not in page and "&lt;script&gt;alert" in page
