@@ -140,10 +140,10 @@ def compare_pairs(
     ]
 
 
-def comparison_table(listed: Sequence[Compared], *, caption: str = "") -> Plain:
+def comparison_table(listed: Sequence[Compared], *, caption: str = "", clusters: str = "grids") -> Plain:
     """Return comparisons as a table, one a line; n counts the values of both sides on common grids.
 
-    Methods and notes stand below it, marked in its last column.
+    Methods and notes stand below it, marked in its last column; ``clusters`` is what grids are called.
     """
     footnotes = Footnotes()
     margins = any(entry.equivalence for entry in listed)
@@ -155,7 +155,7 @@ def comparison_table(listed: Sequence[Compared], *, caption: str = "") -> Plain:
         "first − second",
         "95 % interval",
         "n",
-        "grids",
+        clusters,
         "signed effect",
         "p / Holm",
         *(("margin", "equivalence p (Holm)") if margins else ()),
@@ -174,7 +174,7 @@ def comparison_table(listed: Sequence[Compared], *, caption: str = "") -> Plain:
             effect_text(entry.paired.test.effect),
             f"{p_text(entry.corrected.p_value)} / {p_text(entry.corrected.adjusted)}",
             *(_equivalence_cells(entry) if margins else ()),
-            footnotes.mark(method_of(entry.paired), *notes_of(entry)),
+            footnotes.mark(method_of(entry.paired), *(note.replace("grids", clusters) for note in notes_of(entry))),
         )
         for entry in listed
     )

@@ -203,7 +203,7 @@ def _declared(store: Store, rows: Rows, ledger: Ledger) -> list[Section]:
         _sentence(first, second, [t for t in tests if (t.first, t.second) == (second, first)])
         for first, second in there
     ]
-    plain = (comparison_table(tests, caption=caption),)
+    plain = (comparison_table(tests, caption=caption, clusters="maps"),)
     return [Section(anchor="pairs", title="Declared comparisons", paragraphs=tuple(text), plain=plain)]
 
 
@@ -231,7 +231,7 @@ def _named(rows: Rows, ledger: Ledger) -> list[Section]:
             anchor="names",
             title="Names with and without meaning",
             paragraphs=tuple(words),
-            plain=(comparison_table(tests, caption=caption),),
+            plain=(comparison_table(tests, caption=caption, clusters="maps"),),
         )
     ]
 
@@ -249,13 +249,11 @@ def _sentence(baseline: str, changed: str, tests: Sequence[Compared]) -> str:
             parts.append(f"{_title(test.measure).lower()}: not comparable")
             continue
         size = f"{short(difference.value, difference.unit)} {interval(difference)}"
-        claim = (
-            "no difference shown after correction"
-            if not test.corrected.rejected
-            else "higher"
-            if difference.value > 0
-            else "lower"
-        )
+        # Each interval stands for its own difference; the tests are corrected for all of the family.
+        without = difference.low > 0 or difference.high < 0
+        alone = "no difference shown after correction, though its own interval leaves out 0"
+        unshown = alone if without else "no difference shown"
+        claim = unshown if not test.corrected.rejected else "higher" if difference.value > 0 else "lower"
         parts.append(f"{_title(test.measure).lower()}: {claim} ({size})")
     return f"{changed} against {baseline}: {'; '.join(parts)}."
 
@@ -326,5 +324,5 @@ def _line(label: str, found: Sequence[Estimate | None]) -> Row:
 
 
 def _title(measure: Tag) -> str:
-    text = {ARRIVED: "Steps to the goal", "invalid actions": "Invalid actions"}.get(str(measure), str(measure))
+    text = {ARRIVED: "Steps of successes", "invalid actions": "Invalid actions"}.get(str(measure), str(measure))
     return text[:1].upper() + text[1:]
