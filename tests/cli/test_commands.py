@@ -185,7 +185,15 @@ def test_ctrl_c_says_how_to_go_on(study: Path, tmp_path: Path, monkeypatch: pyte
     assert "Stopped" in output and "run the same study on the same directory" in output
 
 
-@pytest.mark.parametrize(("name", "agents", "count"), [("demo", 4, 90), ("scripted", 6, 300), ("baseline", 5, 300)])
+def test_a_folder_of_its_name_does_not_hide_a_shipped_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from goalscope.cli.work import load_study
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plans").mkdir()
+    assert load_study("plans").name == "Plans"
+
+
+@pytest.mark.parametrize(("name", "agents", "count"), [("demo", 4, 150), ("scripted", 6, 300), ("baseline", 5, 300)])
 def test_shipped_studies_cover_the_sizes_and_densities_of_the_paper(name: str, agents: int, count: int) -> None:
     from goalscope.cli.work import load_study
 

@@ -45,7 +45,7 @@ def _load(name: str) -> Study:
     from goalscope import studies
 
     path = Path(name)
-    if not path.exists() and name in studies.names():
+    if not path.is_file() and name in studies.names():  # a folder of that name is no study
         import yaml
 
         return Study.parse(yaml.safe_load(studies.text(name)))
