@@ -43,6 +43,18 @@ DIFFERENCES: dict[str, Draw] = {
 }
 MARGIN = 0.1
 
+PAIRED: dict[str, tuple[float, float, float]] = {
+    "both succeed in .8": (0.8, 0.0, 0.0),
+    "both succeed in .9": (0.9, 0.0, 0.0),
+    "both succeed in .95": (0.95, 0.0, 0.0),
+    "one fails on a twentieth of all grids, else both succeed": (1.0, 0.05, 1.0),
+    "one fails on a tenth of all grids, else both succeed": (1.0, 0.1, 1.0),
+    "both .95, one half as often on a tenth of all grids": (0.95, 0.1, 0.475),
+    "both .95, one half as often on a third of all grids": (0.95, 1 / 3, 0.475),
+}
+"""Chance of success of both conditions, share of grids on which one of them is worse, and by how much."""
+PAIRED_GRIDS = (5, 10, 20, 30, 40, 100, 300)
+
 
 def shares(rng: np.random.Generator, grids: int, mean: float, spread: float) -> Points:
     """Draw ``[G]`` success rates of ten trajectories whose chance differs between grids as a beta variable."""
@@ -87,6 +99,29 @@ def share_coverage(mean: float, spread: float, grids: int, repeats: int) -> floa
     return coverage(
         lambda rng, count: shares(rng, count, mean, spread), mean, (0, 1), grids, repeats, f"share {mean} {spread}"
     )
+
+
+def pairs(rng: np.random.Generator, grids: int, trajectories: int, name: str) -> Points:
+    """Draw ``[G]`` differences of two success rates on the same grids."""
+    base, worse, drop = PAIRED[name]
+    chance = base - drop * (rng.random(grids) < worse)
+    return (rng.binomial(trajectories, chance) - rng.binomial(trajectories, base, grids)) / trajectories
+
+
+def paired_coverage(name: str, trajectories: int, grids: int, repeats: int) -> tuple[float, float, float]:
+    """Return the coverage of the interval of a paired difference, of that of one mean, and of plain t."""
+    from scipy.special import stdtrit
+
+    rng, truth = stream(0, "paired", name, trajectories, grids), -PAIRED[name][1] * PAIRED[name][2]
+    held = np.zeros(3)
+    for _ in range(repeats):
+        points = pairs(rng, grids, trajectories, name)
+        found = [mean_interval(points, bounds=(-1, 1), confidence=0.95, differences=kind) for kind in (True, False)]
+        held[:2] += [covers(one.low, one.high, truth) for one in found]
+        reach = stdtrit(grids - 1, 0.975) * points.std(ddof=1) / np.sqrt(grids)
+        held[2] += abs(points.mean() - truth) <= reach + _ROUNDING
+    new, one, plain = (held / repeats).tolist()
+    return new, one, plain
 
 
 def percentile_coverage(mean: float, spread: float, grids: int, repeats: int, resamples: int = 500) -> float:
@@ -134,7 +169,7 @@ def error_rates(name: str, grids: int, repeats: int) -> tuple[float, float, floa
     for _ in range(repeats):
         differences = DIFFERENCES[name](rng, grids)
         ranked += signed_rank(differences).p_value <= 0.05
-        found = mean_interval(differences, bounds=(-1, 1), confidence=0.95)
+        found = mean_interval(differences, bounds=(-1, 1), confidence=0.95, differences=True)
         missed += not covers(found.low, found.high, 0.0)
         shifted = paired_difference(
             differences + MARGIN, range(grids), zeros, range(grids), unit="share", bounds=(-2, 2)
@@ -190,6 +225,14 @@ def main() -> None:
                 cell += "/ " + mark(coverage(draw, truth, (0, np.inf), grids, repeats, name))
             cells.append(cell)
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+    print(f"\n### Paired differences of shares ({few} studies a cell): as printed / interval of one mean / plain t\n")
+    print("| successes | trajectories | " + " | ".join(f"G = {grids}" for grids in PAIRED_GRIDS) + " |")
+    print("| --- | --- |" + " --- |" * len(PAIRED_GRIDS))
+    for name in PAIRED:
+        for trajectories in (1, TRAJECTORIES):
+            rates = [paired_coverage(name, trajectories, grids, few) for grids in PAIRED_GRIDS]
+            cells = [f"{mark(new)}/ {one:.3f} / {plain:.3f}" for new, one, plain in rates]
+            print(f"| {name} | {trajectories} | " + " | ".join(cells) + " |", flush=True)
     studies = max(50, repeats // 5)
     print(f"\n### Rejections of true hypotheses at level .05 ({studies} studies a cell)\n")
     print("Signed-rank test / interval without 0 / equivalence test at a difference that equals the margin.\n")

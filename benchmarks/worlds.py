@@ -54,7 +54,7 @@ def maze_dataset() -> float | None:
     python = PEERS / "bin" / "python"
     if not python.exists():
         return None
-    worker = HERE / "peer_maze_dataset.py"
+    worker = HERE / "peers" / "maze_dataset_rate.py"
     done = subprocess.run([str(python), str(worker)], capture_output=True, text=True, check=True)
     return float(done.stdout)
 

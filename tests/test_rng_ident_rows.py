@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from goalscope.ident import canonical_json, content_id
 from goalscope.rng import stream, uniform, words
 from goalscope.rows import Row, Rows
-from goalscope.shapes import check_distributions, check_finite, check_shape, freeze
+from goalscope.shapes import check_distributions, check_finite, check_probability, check_shape, check_whole, freeze
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -130,6 +130,17 @@ def test_checks_name_what_must_hold_and_what_was_given() -> None:
     check_distributions("p", np.full((3, 3), 1 / 3))
 
 
+def test_numbers_are_checked_and_become_plain_ones() -> None:
+    whole, share = check_whole("n", np.int32(3), 1), check_probability("p", np.float32(0.5))
+    assert (type(whole), whole, type(share), share) == (int, 3, float, 0.5)
+    for wrong in (True, 0, 2.0, "2", None):
+        with pytest.raises(ValueError, match=r"n must be a whole number of steps >= 1, got "):
+            check_whole("n", wrong, 1, "steps")
+    for wrong in (True, -0.1, 1.1, math.nan, "0.5", None):
+        with pytest.raises(ValueError, match=r"p must be a probability in \[0, 1\], got "):
+            check_probability("p", wrong)
+
+
 def test_rows_keep_what_they_are_built_from() -> None:
     listed = [
         Row(measure="success", unit="share", value=1.0, grid_id="g1", episode_id="e1", tags={"size": 7}),
@@ -140,6 +151,7 @@ def test_rows_keep_what_they_are_built_from() -> None:
     assert list(rows) == listed
     assert [row.grid_id for row in rows.select(measure="success", size=7)] == ["g1"]
     assert rows.where(rows["value"] > 0.5)["value"].tolist() == [1.0, 4.0]
+    assert [rows.known(tag).tolist() for tag in ("size", "none")] == [[True, False, False], [False] * 3]
     joined = Rows.concatenate([rows.select(measure="length"), rows.select(measure="success")])
     assert sorted(map(str, joined)) == sorted(map(str, rows))
     assert rows.to_pandas()["unit"].tolist() == ["share", "share", "steps"]

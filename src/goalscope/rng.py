@@ -72,6 +72,10 @@ def words(
 
     Returns:
         ``[count, each]`` uint64. Row ``j`` depends on ``first + j`` only, not on ``first`` or ``count``.
+
+    Raises:
+        TypeError: the root seed is not an integer.
+        ValueError: no name is given, or a number out of its range.
     """
     if first < 0 or count < 0 or each < 1 or attempt < 0:
         raise ValueError(

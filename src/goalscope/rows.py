@@ -116,7 +116,7 @@ class Rows:
         mask = np.ones(len(self), dtype=bool)
         for name, wanted in equal.items():
             column = self[name]
-            if column.dtype == object and not isinstance(wanted, np.ndarray):
+            if column.dtype == object:
                 mask &= (column == wanted).astype(bool)
             else:
                 mask &= np.fromiter((item == wanted for item in column), dtype=bool, count=len(self))
@@ -126,6 +126,14 @@ class Rows:
         """Return ``[N]`` whether a column or tag holds one of some values, e.g. ``among("measure", ["success"])``."""
         listed = set(wanted)
         return np.fromiter(map(listed.__contains__, self[name].tolist()), dtype=bool, count=len(self))
+
+    def known(self, name: str) -> npt.NDArray[np.bool_]:
+        """Return ``[N]`` whether a row has a tag; False everywhere for a tag that no row has."""
+        column = self.tags.get(name)
+        if column is None:
+            return np.zeros(len(self), dtype=bool)
+        there: npt.NDArray[np.bool_] = np.not_equal(column, np.array(None, dtype=object)).astype(bool)
+        return there
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Return a DataFrame with one column for each column and tag.
@@ -155,7 +163,17 @@ class Rows:
         step: int | npt.NDArray[np.int64] = WHOLE_EPISODE,
         tags: Mapping[str, Any] | None = None,
     ) -> "Rows":
-        """Build rows from columns; a single text, number or tag value is repeated for every row."""
+        """Build rows from columns; a single text, number or tag value is repeated for every row.
+
+        Args:
+            measure, unit, grid_id, episode_id: ``[N]`` texts each, or one text for all rows.
+            value: ``[N]`` values, NaN where undefined; it says how many rows there are.
+            step: ``[N]`` steps, or one for all rows.
+            tags: name -> ``[N]`` values, or one for all rows.
+
+        Raises:
+            ValueError: columns of different lengths, or a tag with the name of a column.
+        """
         values = np.atleast_1d(np.asarray(value, dtype=np.float64))
         count = len(values)
 

@@ -1,4 +1,4 @@
-"""Checks at the border: arrays of the right shape, dtype and range, frozen once they are accepted."""
+"""Checks at the border: numbers and arrays of the right shape, dtype and range, frozen once they are accepted."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +12,40 @@ def freeze(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     frozen = array.copy() if array.flags.writeable else array
     frozen.flags.writeable = False
     return frozen
+
+
+def check_whole(name: str, value: Any, least: int, unit: str = "") -> int:
+    """Return a whole number as a plain integer.
+
+    Args:
+        name: the argument's name, for the error.
+        value: what was given; a boolean is no number.
+        least: least value that is allowed.
+        unit: what it counts, e.g. "steps", for the error.
+
+    Raises:
+        ValueError: not a whole number, or a smaller one.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        of = f" of {unit}" if unit else ""
+        raise ValueError(f"{name} must be a whole number{of} >= {least}, got {value!r}")
+    return int(value)
+
+
+def check_probability(name: str, value: Any) -> float:
+    """Return a probability as a plain float.
+
+    Args:
+        name: the argument's name, for the error.
+        value: what was given; a boolean is no number.
+
+    Raises:
+        ValueError: not a number in [0, 1].
+    """
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not number or not 0 <= value <= 1:
+        raise ValueError(f"{name} must be a probability in [0, 1], got {value!r}")
+    return float(value)
 
 
 def check_shape(

@@ -15,8 +15,10 @@ from goalscope.adapters import ImportResult, import_into, import_path, read_json
 from goalscope.adapters import jsonl as reading
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
 from goalscope.runs.store import Store
+from goalscope.runs.taskworld import TaskWorld
 from goalscope.worlds import ACTIONS, Grid, generate
 from goalscope.worlds.dynamics import step as move
+from goalscope.worlds.tasks import cooking_map
 
 ROOM = "#####\n#A__#\n#___#\n#__G#\n#####"
 KEYS = "#######\n#K_A__#\n###D###\n#___G_#\n#######"
@@ -323,4 +325,13 @@ def test_one_world_with_two_clusters_cannot_be_written(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="one cluster"):
         write_jsonl(twice(), tmp_path / "log.jsonl")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_task_world_cannot_be_written_for_its_grid_alone_would_be_another_world(tmp_path: Path) -> None:
+    world = TaskWorld(task_map=cooking_map("lentil-soup"))
+    spec = EpisodeSpec(world_id=world.id, agent_id="x", trajectory=0, seed=0, horizon=3)
+    episode = Episode(spec=spec, world=world, agent="x", steps=(), final=begin(world), outcome="stopped")
+    with pytest.raises(ValueError, match="must hold episodes on grids, got the task world"):
+        write_jsonl([episode], tmp_path / "log.jsonl")
     assert list(tmp_path.iterdir()) == []

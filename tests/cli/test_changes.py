@@ -3,21 +3,14 @@
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from command_line import call
 from goalscope import studies
-from goalscope.cli import app
 from goalscope.cli.changes import Changes, split_names
 from goalscope.cli.work import load_study
 from goalscope.runs import Store
 
 SHIPPED = ("baseline", "key-door", "two-path", "fog")
-
-
-def call(*words: object, status: int = 0) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == status, result.output
-    return str(result.output)
 
 
 def test_a_changed_study_is_another_one_and_says_what_is_changed() -> None:
@@ -46,6 +39,9 @@ def test_what_the_same_change_gives_is_the_same_study() -> None:
         (Changes(count="many"), "worlds[0].count: must be a valid integer"),
         (Changes(agents="Thesus"), "--agents must name agents of the study, got 'Thesus'; did you mean Theseus?"),
         (Changes(agents=","), "at least one agent"),
+        (Changes(agents=""), "--agents must be given a value, got an empty one"),
+        (Changes(sizes="", count="3"), "--sizes must be given a value"),
+        (Changes(sizes="1000001"), "worlds[0].sizes: size must be at most 501, got 1000001"),
         (Changes(settings=("worlds.0.cuont=3",)), "worlds[0].cuont: unknown key; did you mean count?"),
         (Changes(settings=("worlds.4.count=3",)), "worlds is a list of 1, numbered from 0, got '4'"),
         (Changes(settings=("horizn.factor=3",)), "the study has no key horizn; did you mean horizon?"),

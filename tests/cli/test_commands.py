@@ -2,9 +2,9 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from goalscope.cli import app
+from command_line import call
+from goalscope.measures.behaviour import BOUNDS
 from goalscope.runs import Store, content_hash
 from goalscope.stats import estimate_rows
 from measured_runs import Talker, measured, small_study
@@ -16,12 +16,6 @@ worlds: [{kind: grid, sizes: [5, 7], densities: [0.0, 1.0], count: 3}]
 agents: [{kind: optimal}, {kind: random}]
 trajectories: 3
 """
-
-
-def call(*words: object, status: int = 0) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == status, result.output
-    return str(result.output)
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +35,7 @@ def done(study: Path) -> Path:
 def test_a_run_is_made_and_called_again_repeats_nothing(study: Path, tmp_path: Path) -> None:
     first = call("run", study, "--out", tmp_path / "run")
     assert "2 agents on 12 worlds, 72 episodes" in first and "72 episodes run" in first
+    assert f"next: goalscope measure {tmp_path / 'run'}, goalscope report" in " ".join(first.split())
     with Store(tmp_path / "run") as store:
         before = content_hash(store)
         assert len(store.episode_ids()) == 72
@@ -62,6 +57,17 @@ def test_measure_prints_estimates_and_measured_twice_gives_the_same(done: Path) 
     assert ["optimal", "5", "0", "success", "1.000", "[0.292,", "1.000]", "share", "9", "3"] in [
         line[:10] for line in lines
     ]
+
+
+def test_measure_says_below_its_table_where_intervals_may_miss_and_letters_name_the_lines(done: Path) -> None:
+    shown = call("measure", done)
+    with Store(done) as store:
+        estimates = [found.estimate for found in estimate_rows(store.rows(), by=("agent",), bounds=dict(BOUNDS))]
+    for note in {one.note for one in estimates if one.has_interval and "cover" in one.note}:
+        letter = next(line[0] for line in shown.splitlines() if line[1:].strip() == f": {note}")
+        lines = sum(line.rstrip().endswith(f"({letter})") for line in shown.splitlines())
+        assert lines == sum(one.note == note for one in estimates if one.has_interval) > 0
+    assert "a: " in shown
 
 
 def test_report_measures_first_where_it_must_and_writes_page_and_ledger(study: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What `goalscope compare` refuses or says: other horizons, absent agents, unfinished runs, too little to compare."""
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,8 @@ def test_runs_with_other_horizons_are_refused_unless_the_difference_is_asked_for
     with Store(first) as store:
         horizons = {episode.world.grid_id: episode.spec.horizon for episode in store.episodes()}
     if len(set(horizons.values())) == 1:
-        fixed = measured(tmp_path / "fixed", tiny(horizon={"steps": next(iter(horizons.values()))}))
+        steps = {"steps": next(iter(horizons.values()))}
+        fixed = measured(tmp_path / "fixed", tiny(horizon=steps, trajectories=3))
         assert "differ in horizon" not in call("compare", first, fixed)
 
 
@@ -57,6 +59,34 @@ def test_agents_that_are_nowhere_are_refused_and_those_in_one_run_only_are_compa
     crossed = call("compare", first, other, "--agents", "optimal;epsilon-greedy(0.5)")
     assert "first: optimal" in crossed and "other: epsilon-greedy(0.5)" in crossed and "random" not in crossed
     assert "needs an agent on either side" in call("compare", first, other, "--agents", "optimal", status=2)
+
+
+def test_the_same_episodes_are_never_said_to_be_equal_to_themselves(first: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(first, copy)
+    said = call("compare", first, copy, "--margin", "success=0.9", status=2)
+    assert "must be different episodes" in said and "hold the same ones of optimal, random" in said
+    assert "one is a copy of the other" in said
+    # Two of four trajectories of the other run are those of the first: that bends no test, but equality it would.
+    more = measured(tmp_path / "more", tiny(trajectories=4))
+    files = ("--json", tmp_path / "found.json")
+    for measure in ("success", "policy entropy"):  # a value of each episode, and one of all episodes of a grid
+        said = call("compare", first, more, "--agents", "random", "--margin", f"{measure}=0.9", *files)
+        assert "16 of 24 episodes are the same on both sides: no test can show equality" in said
+        (one,) = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))["comparisons"]
+        assert one["p"] is not None and one["p_equivalence"] is None and one["reading"] == "undecided"
+
+
+def test_what_is_left_out_of_a_comparison_of_runs_is_said(first: Path, tmp_path: Path) -> None:
+    agents = [{"kind": "optimal"}, {"kind": "random"}, {"kind": "epsilon-greedy", "epsilon": 0.5}]
+    wider = measured(tmp_path / "wider", tiny(agents=agents, worlds=[{**ONE, "count": 7}], trajectories=3))
+    said = call("compare", first, wider)
+    assert "3 worlds of wider: random without a partner left out" in said and "of first: random without" not in said
+    assert "not compared, since no other run has an agent of that name: wider: epsilon-greedy(0.5)" in said
+    # Where only the agents that both runs share are the same, the refusal names the others.
+    other = measured(tmp_path / "other", tiny(agents=[*agents[:1], agents[2]]))
+    said = call("compare", first, other, status=2)
+    assert "hold the same ones of optimal" in said and "--agents 'random;epsilon-greedy(0.5)'" in said
 
 
 class Stopping:

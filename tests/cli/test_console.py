@@ -44,14 +44,20 @@ def test_tables_and_errors_show_markup_as_it_is(capsys: pytest.CaptureFixture[st
 def test_progress_without_a_terminal_is_plain_lines_with_the_time_left(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = iter([0.0, 0.0, 10.0, 11.0, 20.0])
+    clock = iter([0.0, 0.0, 10.0, 11.0, 20.0, 30.0, 40.0, 65.0])
     monkeypatch.setattr("goalscope.cli.console.time.monotonic", lambda: next(clock))
     with progress("work") as show:
         for done in (0, 25, 30, 50):
             show(done, 100)
+        show(60, 100, 90.0)  # the caller knows that the rest is slower
+        show(60, 100, None)
+        show(100, 100)
     assert capsys.readouterr().err.splitlines() == [
         "work: 25 of 100 (25 %), time left 30 s",
         "work: 50 of 100 (50 %), time left 20 s",
+        "work: 60 of 100 (60 %), time left 1 min 30 s",
+        "work: 60 of 100 (60 %), time left 27 s",
+        "work: 100 of 100 (100 %), in 1 min 05 s",
     ]
 
 
@@ -71,6 +77,15 @@ def test_doctor_finds_what_the_project_declares(tmp_path: Path) -> None:
     assert findings["numpy (core)"].state == "installed" and not any(found.fatal for found in findings.values())
     assert "write-ahead log" in findings[f"run directory in {tmp_path}"].detail
     assert not list(tmp_path.iterdir())
+
+
+def test_doctor_and_runs_agree_on_where_a_write_ahead_log_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("goalscope.runs.schema._file_system", lambda directory: "nfs4")
+    (found,) = (finding for finding in examine(tmp_path) if finding.what == f"run directory in {tmp_path}")
+    assert found.state == "ok" and not found.fatal
+    assert "no write-ahead log (the file system is shared over a network (nfs4))" in found.detail
 
 
 def test_doctor_says_which_extra_brings_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

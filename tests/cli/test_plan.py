@@ -3,9 +3,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from goalscope.cli import app
+from command_line import call
 from goalscope.cli.plan import costs
 from goalscope.runs import Study
 
@@ -23,12 +22,6 @@ trajectories: 4
 horizon: {steps: 5}
 failure: {policy: retry, retries: 2}
 """
-
-
-def call(*words: object, status: int = 0) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
-    assert result.exit_code == status, result.output
-    return str(result.output)
 
 
 def parse(text: str) -> Study:

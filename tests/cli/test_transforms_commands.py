@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from goalscope import studies
 from goalscope.cli import app
-from goalscope.cli.compare import margins_of
+from goalscope.cli.compare import agents_of, margins_of
 from goalscope.cli.power import layout
 from goalscope.report.records import as_csv
 from goalscope.runs import Store, Study
@@ -166,7 +166,44 @@ def test_a_plan_without_two_conditions_or_with_a_wrong_pilot_is_refused(tmp_path
     declared = {"invariance": {"margin": {"path ratio": 0.5}}}
     path.write_text(yaml.safe_dump(biased_study(analysis=declared).dump()), encoding="utf-8")
     assert "variances can be assumed for success and action accuracy only" in call("plan", path, "--power", status=2)
+    # Five grids with one trajectory show no difference at all; a closed form beyond 1 is no difference of shares.
+    few = ("--power", "--count", "5", "--agents", "optimal;random")
+    (line,) = [
+        line.split()
+        for line in call("plan", "key-door", *few).splitlines()
+        if line.split()[:1] == ["success"] and "5" in line.split()
+    ]
+    assert line[6:8] == ["–", "–"]
     assert "--assume-mean must lie between 0 and 1" in call("plan", path, "--power", "--assume-mean", "2", status=2)
+
+
+@pytest.mark.parametrize(
+    ("margin", "words"),
+    [
+        ("{sucess: 0.1}", "one for 'sucess'; did you mean success?"),
+        ("{success: 1}", "must be below the greatest difference there can be (1), got 1"),
+    ],
+)
+def test_a_declared_margin_that_cannot_be_tested_is_refused_before_anything_is_run(
+    margin: str, words: str, tmp_path: Path
+) -> None:
+    small = ("--sizes", "7", "--count", "1", "--agents", "optimal", "--set", f"analysis.invariance.margin={margin}")
+    for command in (("plan", "iso-difficulty"), ("run", "iso-difficulty", "--out", tmp_path / "run")):
+        assert words in " ".join(call(*command, *small, status=2).split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_grid_with_one_trajectory_says_undefined_in_every_cell(tmp_path: Path) -> None:
+    one = biased_study(trajectories=1, agents=[{"kind": "optimal"}]).dump()
+    one["worlds"][0]["count"] = 1
+    output = call("compare", measured(tmp_path / "run", Study.parse(one)), "--transforms")
+    lines = [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in output.splitlines()]
+    means = [line for line in lines if line[:3] == ["Success", "Reflection", "undecided"]]
+    numbers = ["0.000", "undefined", "2", "1", "undefined", "1.00 / 1.00", "0.1", "undefined", "a, b, c"]
+    assert means == [["Success", "Reflection", "undecided", *numbers]]
+    grids = [line for line in lines if line[:2] == ["Success", "Reflection"] and "undecided" not in line]
+    assert grids == [["Success", "Reflection", "undefined", "undefined", "0", "0", "undefined / 1.00", "a, b, c"]]
+    assert "a: method: no interval, no test" in output and "(none)" not in output
 
 
 def test_the_shipped_study_is_the_design_of_the_paper() -> None:
@@ -179,7 +216,13 @@ def test_the_shipped_study_is_the_design_of_the_paper() -> None:
 
 def test_margins_are_read_and_formulas_are_none() -> None:
     assert margins_of(" success = 0.1 ; a=b=2;") == {"success": 0.1, "a=b": 2.0}
-    assert margins_of("") == {}
+    assert margins_of(None) == {} and agents_of(None) == []
+    for empty in ("", ";", " "):
+        with pytest.raises(ValueError, match="--margin must name at least one margin"):
+            margins_of(empty)
+        with pytest.raises(ValueError, match="--agents must name at least one agent"):
+            agents_of(empty)
+    assert agents_of("optimal,side-biased(0.3, left)") == agents_of("optimal; side-biased(0.3, left)")
     assert as_csv([{"agent": "=1+1", "low": -0.5}, {"agent": "x", "high": None}]) == (
         "agent,low,high\n'=1+1,-0.5,\nx,,\n"
     )

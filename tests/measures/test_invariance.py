@@ -229,6 +229,8 @@ def test_nothing_disappears() -> None:
     assert any("6 undefined values left out" in note for note in found["undefined"].notes)
     assert any("3 grids without a partner" in note for note in found["originals only"].notes)
     assert any("only 1 non-zero difference: the smallest possible p is 1" in note for note in found["few"].notes)
+    assert all(len(set(one.notes)) == len(one.notes) for one in found.values())
+    assert all("; " not in note for one in found.values() for note in one.notes)
 
 
 def test_wrong_use_is_refused() -> None:

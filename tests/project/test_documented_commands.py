@@ -10,6 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from goalscope.cli.app import app
+from goalscope.cli.shown import EXAMPLES, SUMMARY
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -117,6 +118,15 @@ def test_the_help_of_every_command_shows_an_example_that_it_takes(name: str) -> 
     assert examples and not [said for line in examples if (said := problem(line)) is not None]
 
 
-def test_the_help_of_the_program_shows_an_example() -> None:
+def test_the_help_of_the_program_shows_an_example_and_a_whole_sentence_on_each_command() -> None:
     shown = CliRunner().invoke(app, ["--help"])
-    assert "Example: goalscope demo" in " ".join(shown.output.split())
+    words = " ".join(shown.output.split())
+    assert "Examples: goalscope demo" in words and "..." not in words.replace("[ARGS]...", "")
+    assert set(SUMMARY) == set(PROGRAM.commands) == {*EXAMPLES, "train-theseus"}
+    assert not [sentence for sentence in SUMMARY.values() if sentence not in words]
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_each_example_of_a_help_stands_on_a_line_of_its_own(name: str) -> None:
+    lines = CliRunner().invoke(app, [name, "--help"]).output.splitlines()
+    assert all(f"    {line}" in lines for line in EXAMPLES[name])

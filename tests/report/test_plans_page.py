@@ -73,7 +73,7 @@ def test_curves_and_tables_hold_the_numbers_of_the_rows() -> None:
     kinds = {row.label: row for row in distance.tables[0].rows}
     assert set(kinds) == {
         "pre, layer 4: linear",
-        "mean of the training grids",
+        "mean of the training steps",
         "line on the Manhattan distance, true map",
     }
     squares = [
@@ -100,7 +100,7 @@ def test_differences_are_paired_by_grid_and_said_in_words() -> None:
     own, other = (rows.select(measure="distance error", head=head) for head in ("linear", "mean"))
     wanted = estimate_mean(own.value - other.value, own.grid_id, unit="steps")
     (line,) = distance.tables[1].rows
-    at = [heading.text for heading in distance.tables[1].headings].index("less the mean of the training grids")
+    at = [heading.text for heading in distance.tables[1].headings].index("less the mean of the training steps")
     assert line.cells[at - 1].value == short(wanted.value, "steps")
     assert list(dict(distance.facts)) == ["pre, layer 4: linear"]
 

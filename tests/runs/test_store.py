@@ -289,6 +289,22 @@ def test_a_file_that_is_no_run_is_refused_and_not_touched(tmp_path: Path, mode: 
     assert path.read_bytes() == before
 
 
+def test_a_file_that_is_no_run_is_closed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(small_study(), tmp_path)
+    sql("PRAGMA application_id = 7")(tmp_path / "run.db")
+    opened: list[sqlite3.Connection] = []
+
+    def connect(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        opened.append(sqlite3.Connection(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr("goalscope.runs.schema.sqlite3.connect", connect)
+    with pytest.raises(ValueError, match="got another SQLite database"):
+        Store(tmp_path)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        opened[0].execute("SELECT 1")
+
+
 HOSTILE = [
     "UPDATE steps SET action = 9",
     "UPDATE steps SET action = 'UP'",

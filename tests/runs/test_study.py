@@ -168,6 +168,9 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({**STUDY, "failure": {"policy": "end", "retries": 2}}, ["failure: retries and then belong to policy retry"]),
     ({**STUDY, "trajectories": 1.5}, ["trajectories: must be a valid integer, got 1.5"]),
     ({**STUDY, "seed": 2**63}, ["seed: must be less than or equal to"]),
+    ({**STUDY, "agents": {"kind": "optimal"}}, ["agents: must be a list, got {'kind': 'optimal'}"]),
+    ({**STUDY, "agents": ["optimal"]}, ["agents[0]: must be a mapping of keys to values, got 'optimal'"]),
+    ({**STUDY, "horizon": 5}, ["horizon: must be a mapping of keys to values, got 5"]),
     ({**STUDY, "durability": "proces"}, ["durability: must be 'process' or 'power'", "did you mean process?"]),
 ]
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from goalscope.cli import app
+from command_line import call
 from goalscope.runs import Store
 from goalscope.runs.digest import content_hash
 
@@ -35,12 +34,6 @@ WORDS = {  # headings of tables that hold no estimates
     ("agent", "description"),
 }
 COUNTS = {"grids", "Grids", "Trajectories"}
-
-
-def call(*words: object) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
-    assert result.exit_code == 0, result.output
-    return str(result.output)
 
 
 @dataclass

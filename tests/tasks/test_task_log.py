@@ -167,6 +167,8 @@ def test_wrong_options_are_refused(log: Path, arguments: list[str], words: str) 
 
 def test_files_that_hold_no_log(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["score", str(tmp_path / "none.jsonl")]).exit_code == 2
+    folder = CliRunner().invoke(app, ["score", str(tmp_path)])
+    assert folder.exit_code == 2 and "goalscope measure reads runs" in " ".join(folder.stderr.split())
     broken_files = {
         "empty": b"",
         "blank": b"\r\n\n",

@@ -17,6 +17,7 @@ from goalscope.agents.task_agent import play
 from goalscope.agents.task_scripted import RandomWalk
 from goalscope.cli.work import load_study, measure_run
 from goalscope.cli.work import report as report_run
+from goalscope.measures.exploration import score as scoring
 from goalscope.measures.exploration import score_episode
 from goalscope.measures.exploration.recorded import PROGRESS_SHARE, score_recorded
 from goalscope.measures.exploration.relation import divergences, log_relation
@@ -27,7 +28,7 @@ from goalscope.report.task_relation import MOST_BANDS, progress_section
 from goalscope.rng import stream
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs import Store, run
-from goalscope.worlds.tasks import cooking_map, generate_task_map
+from goalscope.worlds.tasks import Knowledge, TaskMap, cooking_map, generate_task_map
 
 TASK_STUDIES = ("demand", "explore-exploit", "harness", "semantic")
 
@@ -104,6 +105,23 @@ def test_divergence_is_zero_for_equal_curves_and_found_where_it_was_planted() ->
     for tenth, (first, second) in enumerate(zip(*late_one.curves, strict=True)):
         assert first.value - second.value == pytest.approx(late_one.tenths[tenth].value)
         assert first.clusters == second.clusters == 20 and first.has_interval
+
+
+def test_moments_of_a_large_map_score_its_steps_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    task_map = generate_task_map("medium-medium", seed=1)
+    actions = play(task_map, RandomWalk()).actions
+    kept = score_episode(task_map, actions)
+    monkeypatch.setattr(scoring, "MOST_KEPT_CELLS", 0)
+    replayed = score_episode(task_map, actions)
+    begun: list[TaskMap] = []
+
+    def begin(world: TaskMap) -> Knowledge:
+        begun.append(world)
+        return Knowledge(world)
+
+    monkeypatch.setattr(scoring, "Knowledge", begin)
+    assert moments(task_map, replayed, [0, 3, len(actions)]) == moments(task_map, kept, [0, 3, len(actions)])
+    assert len(begun) == 1
 
 
 @pytest.mark.parametrize("seed", range(3))

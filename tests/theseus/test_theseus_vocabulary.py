@@ -16,12 +16,11 @@ from goalscope.theseus.tokens import SPECIAL
 from goalscope.theseus.vocabulary import (
     SYMBOLS,
     VOCABULARY_SIZE,
-    build_tokenizer,
     cell_piece,
     cell_width,
     encode,
     pieces,
-    save_tokenizer,
+    vocabulary,
 )
 from goalscope.worlds.generate import generate
 from goalscope.worlds.grid import Grid
@@ -30,7 +29,7 @@ from goalscope.worlds.text import symbols
 
 @cache
 def tokenizer() -> Any:
-    return build_tokenizer()
+    return vocabulary().tokenizer()
 
 
 def encoded(text: str) -> list[int]:
@@ -140,7 +139,7 @@ def test_a_conversation_is_rendered_turn_by_turn() -> None:
 def test_a_saved_tokenizer_is_loaded_like_any_other(tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
-    save_tokenizer(tmp_path)
+    vocabulary().save(tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
     text = prompt(generate(7, 1.0, rng=stream(3, "test"))) + " é\u0000 <0x41>"
     assert loaded.encode(text, add_special_tokens=False) == encoded(text)

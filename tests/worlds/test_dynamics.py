@@ -18,6 +18,7 @@ from goalscope.worlds import (
     phases,
     settle,
     shown,
+    state_number,
     step,
     step_batch,
     transitions,
@@ -56,6 +57,7 @@ def test_the_table_is_the_step_function_written_out(grid: Grid) -> None:
             for action in ACTIONS:
                 after = step(grid, state, action)
                 index = after.phase * cells + after.position[0] * grid.width + after.position[1]
+                assert state_number(grid, after) == index
                 assert table[phase * cells + row * grid.width + col, action] == index
 
 

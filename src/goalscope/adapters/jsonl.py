@@ -206,6 +206,10 @@ class _Reader:
 def make_world(grid: str, fog_radius: int | None, cluster: str = "", tags: Any = None) -> World:
     """Return a world from its text.
 
+    Args:
+        grid: the text form of the whole grid.
+        fog_radius, cluster, tags: as in `World`.
+
     Raises:
         UnreadableError: the text is no whole grid with agent and goal.
     """

@@ -141,6 +141,35 @@ class OpenEpisode:
         world, state, index = self.world, self.state, len(self.steps)
         if world is None or state is None:  # _set_world has seen to it
             return
+        self._check_step(record, world, state)
+        if record.optimal_actions is not None:
+            optimal = solve(world.grid).optimal_in(state)
+            right = {each.name for each in Action if optimal[each]}
+            if not self.ledger.check("optimal-action labels", set(record.optimal_actions) == right):
+                must = f"the optimal actions at {state.position} are {sorted(right)}"
+                self.ledger.report(self.source, f"{place} optimal_actions", must, show(record.optimal_actions))
+        if index:
+            self.ledger.check("transitions", True)
+        action = None if record.action is None else Action[record.action]
+        self.steps.append(
+            Step(
+                index=index,
+                state=state,
+                action=action,
+                failure=record.failure,
+                text=record.text,
+                reasoning=record.reasoning,
+                prompt_tokens=None if record.prompt_tokens is None else tuple(record.prompt_tokens),
+                output_tokens=None if record.output_tokens is None else tuple(record.output_tokens),
+                reward=record.reward,
+                extra=dict(record.extra or {}),
+            )
+        )
+        self.state = state if action is None else step(world.grid, state, action)
+
+    def _check_step(self, record: StepLine, world: World, state: State) -> None:
+        """Require that a step is the next one, and that it begins where the rules say that the agent is."""
+        index = len(self.steps)
         if record.step != index:
             twice = record.step < index
             must = "a step must occur once" if twice else f"steps must be numbered in order: {index} comes next"
@@ -165,30 +194,6 @@ class OpenEpisode:
             raise UnreadableError(
                 f"an episode must end at its horizon of {self.said['horizon']} steps", "a further step"
             )
-        if record.optimal_actions is not None:
-            right = optimal_actions_here(world, state)
-            if not self.ledger.check("optimal-action labels", set(record.optimal_actions) == right):
-                must = f"the optimal actions at {state.position} are {sorted(right)}"
-                self.ledger.report(self.source, f"{place} optimal_actions", must, show(record.optimal_actions))
-        if index:
-            self.ledger.check("transitions", True)
-        action = None if record.action is None else Action[record.action]
-        extra = dict(record.extra or {})
-        self.steps.append(
-            Step(
-                index=index,
-                state=state,
-                action=action,
-                failure=record.failure,
-                text=record.text,
-                reasoning=record.reasoning,
-                prompt_tokens=None if record.prompt_tokens is None else tuple(record.prompt_tokens),
-                output_tokens=None if record.output_tokens is None else tuple(record.output_tokens),
-                reward=record.reward,
-                extra=extra,
-            )
-        )
-        self.state = state if action is None else step(world.grid, state, action)
 
     def _episode(self, numbering: Numbering) -> Episode:
         said, world, state = self.said, self.world, self.state
@@ -232,10 +237,3 @@ class OpenEpisode:
             outcome=outcome,
             tags=said.get("tags", {}),
         )
-
-
-def optimal_actions_here(world: World, state: State) -> set[str]:
-    """Return the names of the optimal actions in a state."""
-    optimal = solve(world.grid).optimal
-    row = optimal[(min(state.phase, len(optimal) - 1), *state.position)]
-    return {action.name for action in Action if row[action]}

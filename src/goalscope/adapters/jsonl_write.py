@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from goalscope.runs.record import Episode, Step, World
+from goalscope.runs.taskworld import TaskWorld
 
 
 def write_jsonl(episodes: Iterable[Episode], path: str | Path) -> int:
@@ -24,7 +25,7 @@ def write_jsonl(episodes: Iterable[Episode], path: str | Path) -> int:
         Number of episodes written.
 
     Raises:
-        ValueError: a number that is not finite; one world with two clusters or sets of tags.
+        ValueError: a number that is not finite; one world with two clusters or sets of tags; a task world.
         TypeError: an ``extra`` value that JSON cannot hold.
     """
     path = Path(path)
@@ -60,6 +61,8 @@ def _line(value: dict[str, Any]) -> str:
 
 
 def _world(world: World) -> dict[str, Any]:
+    if isinstance(world, TaskWorld):  # its grid alone would read back as another world
+        raise ValueError(f"a log of this format must hold episodes on grids, got the task world {world.id}")
     return {
         "type": "world",
         "id": world.id,

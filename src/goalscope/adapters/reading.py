@@ -4,6 +4,7 @@ import json
 import re
 import stat
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -83,7 +84,11 @@ def read_json(path: Path) -> Any:
 
 
 def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (line number, bytes) of each line that is not blank, None in place of one above `MOST_LINE_BYTES`."""
+    """Yield (line number, bytes) of each line that is not blank, None in place of one above `MOST_LINE_BYTES`.
+
+    Raises:
+        UnreadableError: UTF-16, or binary data.
+    """
     number = 0
     while line := stream.readline(MOST_LINE_BYTES + 1):
         number += 1
@@ -174,8 +179,6 @@ def report_validation(ledger: Ledger, source: str, place: str, error: Validation
         error: what was raised.
         keys: keys that the record may have, for "did you mean".
     """
-    from difflib import get_close_matches
-
     found = error.errors(include_url=False, include_context=False)
     for item in found[:MOST_ERRORS_A_RECORD]:
         path = json_path(item["loc"])

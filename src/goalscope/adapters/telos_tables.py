@@ -137,11 +137,10 @@ def _check_state(record: StateRecord, source: str, place: str, ledger: Ledger) -
         right = sorted(action.name for action in optimal_actions(grid, grid.start, record.carrying_key))
     except ValueError as error:
         raise UnreadableError("the state must be allowed by the rules", str(error), "grid_text") from error
-    distance = solve(grid).distance
-    remaining = int(distance[(min(here.phase, len(distance) - 1), *here.position)])
+    paths = solve(grid)
     compared: list[tuple[str, str, object, object]] = [
         ("optimal-action labels of states", "optimal_actions", right, sorted(record.optimal_actions)),
-        ("distances of states", "current_optimal_distance", remaining, record.current_optimal_distance),
+        ("distances of states", "current_optimal_distance", paths.steps_from(here), record.current_optimal_distance),
     ]
     if record.observed_action is not None:
         try:
@@ -150,7 +149,7 @@ def _check_state(record: StateRecord, source: str, place: str, ledger: Ledger) -
             must = "an action must be UP, DOWN, LEFT or RIGHT"
             raise UnreadableError(must, show(record.observed_action), "observed_action") from error
         after = step(grid, here, action)
-        left = int(distance[(min(after.phase, len(distance) - 1), *after.position)])
+        left = paths.steps_from(after)
         compared += [
             ("next positions of states", "next_position", _xy(after.position), record.next_position),
             ("next distances of states", "next_optimal_distance", left, record.next_optimal_distance),

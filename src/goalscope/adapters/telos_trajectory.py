@@ -272,11 +272,11 @@ def _check_labels(record: TrajectoryRecord, episode: Episode, source: str, ledge
     stored = record.grid_params.astar_distance
     if stored is not None and not ledger.check("shortest path lengths", stored == length):
         ledger.report(source, "grid_params.astar_distance", f"the shortest path has {length} steps", stored)
-    optimal = solve(grid).optimal
+    paths = solve(grid)
     for index, (ours, given) in enumerate(zip(episode.steps, record.steps, strict=True)):
         after = episode.steps[index + 1].state if index + 1 < len(episode.steps) else episode.final
-        phase = min(ours.state.phase, len(optimal) - 1)
-        right = {action.name for action in Action if optimal[(phase, *ours.state.position, action)]}
+        optimal = paths.optimal_in(ours.state)
+        right = {action.name for action in Action if optimal[action]}
         labels = given.recorded_optimal_actions
         place = f"steps[{index}]"
         if labels is not None and not ledger.check(
@@ -307,13 +307,17 @@ def _check_metrics(record: TrajectoryRecord, episode: Episode, source: str, cont
 def compare_metrics(
     recorded: Mapping[str, Scalar], episode: Episode, source: str, place: str, name: str, ledger: Ledger
 ) -> None:
-    """Compare the recorded metrics of a trajectory with ours, value by value."""
-    optimal = solve(episode.world.grid).optimal
-    good = sum(
-        step.action is not None
-        and bool(optimal[(min(step.state.phase, len(optimal) - 1), *step.state.position, step.action)])
-        for step in episode.steps
-    )
+    """Compare the recorded metrics of a trajectory with ours, value by value.
+
+    Args:
+        recorded: metric -> recorded value.
+        episode: the trajectory.
+        source, place: file and place in it that the metrics stand in, for problems.
+        name: what the comparisons are counted as.
+        ledger: where counts and problems go.
+    """
+    paths = solve(episode.world.grid)
+    good = sum(step.action is not None and bool(paths.optimal_in(step.state)[step.action]) for step in episode.steps)
     length, taken = shortest_length(episode.world.grid), len(episode.steps)
     # A cap that the record names is believed as long as the goal was not reached: the layout states no cap of its own.
     limit = truth(recorded.get("step_limit_reached"))

@@ -1,7 +1,6 @@
 """Chat agents: a prompt template, a language model and the parser of its answers."""
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -13,7 +12,7 @@ from goalscope.agents.model_agent import ModelAgent
 from goalscope.agents.models.base import Message, Model, Sampling
 from goalscope.agents.models.http_settings import DECISIVE, MOST_NUMBER, Caps, Prices, Server, read
 from goalscope.agents.parse import PARSER_VERSION
-from goalscope.agents.prompts import fill, template
+from goalscope.agents.prompts import fill, placeholders, template
 from goalscope.worlds.grid import Grid
 
 TASKS: Final = {"grid": "grid", "key-door": "key_door", "fog": "fog"}
@@ -21,8 +20,6 @@ TASKS: Final = {"grid": "grid", "key-door": "key_door", "fog": "fog"}
 
 PLACEHOLDERS: Final = ("grid", "carrying_key", "history")
 """What a template may hold, written ``{{grid}}``; it must hold the grid."""
-
-_BRACES = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
 
 def read_template(task: str | Path) -> str:
@@ -51,13 +48,13 @@ def read_template(task: str | Path) -> str:
                 f"a template must be a UTF-8 text, {path} is none ({error.reason} at byte {error.start})"
             ) from None
     known = ", ".join(f"{{{{{name}}}}}" for name in PLACEHOLDERS)
-    for inner in _BRACES.findall(text):
+    for inner in placeholders(text):
         if inner not in PLACEHOLDERS:
             raise ValueError(
                 f"a placeholder of a template must be one of {known}, written without blanks; {task} holds "
                 f"{{{{{inner}}}}}"
             )
-    if "grid" not in _BRACES.findall(text):
+    if "grid" not in placeholders(text):
         raise ValueError(f"a template must show the grid: put {{{{grid}}}} where it belongs in {task}")
     return text
 
@@ -110,7 +107,7 @@ class ChatAgent(ModelAgent[Observation]):
                 text = self._text(past.grid, past.carrying_key, observation.history[:index])
                 chat.append(Message(role="user", content=text))
                 chat.append(Message(role="assistant", content=render_answer(past)))
-        elif observation.history and "history" not in _BRACES.findall(self.template):
+        elif observation.history and "history" not in placeholders(self.template):
             raise ValueError(
                 f"this study hands over the history, for which the template {self.task} has no {{{{history}}}}: set "
                 "the agent's task to fog, or its history to none or conversation"
@@ -120,7 +117,7 @@ class ChatAgent(ModelAgent[Observation]):
 
     def _text(self, grid: Grid, carrying_key: bool, history: Sequence[Past]) -> str:
         """Return the prompt of one step."""
-        wanted = set(_BRACES.findall(self.template))
+        wanted = set(placeholders(self.template))
         if (carrying_key or grid.key is not None or grid.door is not None) and "carrying_key" not in wanted:
             raise ValueError(
                 f"worlds with a key or a door need a template with {{{{carrying_key}}}}, {self.task} has none: set "

@@ -3,13 +3,13 @@
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from goalscope.worlds.grid import Action
 
 Failure = Literal["empty", "no JSON", "truncated", "unknown action", "two different actions"]
 
-FAILURES: Final[tuple[Failure, ...]] = ("empty", "no JSON", "truncated", "unknown action", "two different actions")
+FAILURES: Final[tuple[Failure, ...]] = get_args(Failure)
 """The names of all failures, as they stand in stored steps."""
 
 PARSER_VERSION: Final = 2

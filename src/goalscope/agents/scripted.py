@@ -19,7 +19,7 @@ from goalscope.agents.agent import Observation, Turn
 from goalscope.agents.scripted_base import Scripted
 from goalscope.planning.shortest import distances_to, optimal_batch, solve
 from goalscope.rng import uniform
-from goalscope.shapes import freeze
+from goalscope.shapes import check_probability, check_whole, freeze
 from goalscope.worlds.grid import ACTIONS, Grid, Position, Side
 
 Distribution = npt.NDArray[np.float64]
@@ -78,7 +78,7 @@ class EpsilonGreedy(ScriptedAgent):
     epsilon: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _probability("epsilon", self.epsilon))
+        object.__setattr__(self, "epsilon", check_probability("epsilon", self.epsilon))
         ScriptedAgent.__post_init__(self)
 
     def probabilities(self, observation: Observation) -> Distribution:
@@ -161,10 +161,8 @@ class Forgetful(ScriptedAgent):
     span: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "probability", _probability("probability", self.probability))
-        if isinstance(self.span, bool) or not isinstance(self.span, int | np.integer) or self.span < 1:
-            raise ValueError(f"span must be a whole number of steps >= 1, got {self.span!r}")
-        object.__setattr__(self, "span", int(self.span))
+        object.__setattr__(self, "probability", check_probability("probability", self.probability))
+        object.__setattr__(self, "span", check_whole("span", self.span, 1, "steps"))
         ScriptedAgent.__post_init__(self)
 
     def probabilities(self, observation: Observation) -> Distribution:
@@ -195,7 +193,7 @@ class SideBiased(ScriptedAgent):
     side: Side = "left"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _probability("epsilon", self.epsilon))
+        object.__setattr__(self, "epsilon", check_probability("epsilon", self.epsilon))
         if self.side not in get_args(Side):
             raise ValueError(f"side must be one of {', '.join(get_args(Side))}, got {self.side!r}")
         ScriptedAgent.__post_init__(self)
@@ -211,13 +209,6 @@ SCRIPTED: dict[str, type[ScriptedAgent]] = {
     agent.kind: agent for agent in (Optimal, EpsilonGreedy, Uniform, KeyLured, WrongGoal, Forgetful, SideBiased)
 }
 """The scripted agents by the kind that a study names."""
-
-
-def _probability(name: str, value: Any) -> float:
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not number or not 0 <= value <= 1:
-        raise ValueError(f"{name} must be a probability from 0 to 1, got {value!r}")
-    return float(value)
 
 
 def _target(target: Any) -> str | Position:

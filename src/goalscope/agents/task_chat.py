@@ -15,7 +15,7 @@ from goalscope.agents.chat import chat_agent
 from goalscope.agents.model_agent import ModelAgent
 from goalscope.agents.models.base import Message
 from goalscope.agents.parse import PARSER_VERSION
-from goalscope.agents.prompts import fill
+from goalscope.agents.prompts import fill, placeholders
 from goalscope.agents.prompts.tasks import passage
 from goalscope.agents.task_agent import TaskObservation
 from goalscope.rows import Tag
@@ -28,7 +28,6 @@ STRATEGIES: Final = ("base", "exploration", "exploitation", "balance")
 PLACEHOLDERS: Final = ("rules", "summary", "strategy", "answer")
 """What a system prompt may hold, written ``{{rules}}``; it must hold the rules."""
 
-_BRACES = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _OWN: Final[Mapping[str, tuple[type, ...]]] = {
     "strategy": (str,),
     "reasoned": (bool,),
@@ -138,9 +137,17 @@ def task_chat_agent(parameters: Mapping[str, Any]) -> TaskChatAgent:
 
 
 def system_prompt(template: str, strategy: str, reasoned: bool, memory: bool) -> str:
-    """Return the system prompt; a paragraph that says nothing in this arm leaves no gap."""
+    """Return the system prompt; a paragraph that says nothing in this arm leaves no gap.
+
+    Args:
+        template, strategy, reasoned, memory: see `TaskChatAgent`.
+
+    Raises:
+        FileNotFoundError: a template or a strategy that is not there.
+        ValueError: a template with an unknown placeholder, or without a place for what it must say.
+    """
     text = _file(template, "a template of task worlds must be") if template else passage("system")
-    wanted = set(_BRACES.findall(text))
+    wanted = set(placeholders(text))
     for inner in sorted(wanted - set(PLACEHOLDERS)):
         known = ", ".join(f"{{{{{name}}}}}" for name in PLACEHOLDERS)
         raise ValueError(f"a placeholder must be one of {known}, written without blanks; {template} holds {inner!r}")

@@ -9,12 +9,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from goalscope.agents.agent import Turn
 from goalscope.agents.scripted_base import Scripted
 from goalscope.agents.task_agent import TaskObservation
 from goalscope.planning.tasks import plan_task
+from goalscope.shapes import check_probability, check_whole
 from goalscope.worlds.grid import Action
 from goalscope.worlds.tasks.coordinates import Cell
 from goalscope.worlds.tasks.memory import Memory
@@ -136,10 +135,7 @@ class NoisyGreedy(ScriptedTaskAgent):
     epsilon: float
 
     def __post_init__(self) -> None:
-        number = isinstance(self.epsilon, int | float | np.floating) and not isinstance(self.epsilon, bool)
-        if not number or not 0 <= self.epsilon <= 1:
-            raise ValueError(f"epsilon must be a probability from 0 to 1, got {self.epsilon!r}")
-        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "epsilon", check_probability("epsilon", self.epsilon))
         ScriptedTaskAgent.__post_init__(self)
 
     def choose(self, observation: TaskObservation) -> Action | None:
@@ -170,9 +166,7 @@ class ShortMemory(ScriptedTaskAgent):
     span: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.span, bool) or not isinstance(self.span, int | np.integer) or self.span < 1:
-            raise ValueError(f"span must be a whole number of reports >= 1, got {self.span!r}")
-        object.__setattr__(self, "span", int(self.span))
+        object.__setattr__(self, "span", check_whole("span", self.span, 1, "reports"))
         ScriptedTaskAgent.__post_init__(self)
 
     def choose(self, observation: TaskObservation) -> Action | None:

@@ -8,6 +8,7 @@ import typer
 from goalscope import __version__
 from goalscope.cli import capture, probe
 from goalscope.cli.guard import PROBLEMS, WRONG_INPUT, guarded
+from goalscope.cli.shown import SUMMARY, as_lines, examples
 
 if TYPE_CHECKING:
     from goalscope.cli.changes import Changes
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="goalscope",
     help="Whether, how strongly and towards what a language-model agent is goal-directed.",
-    epilog="Example: goalscope demo --out runs/demo     What a command takes: goalscope run --help",
+    epilog=as_lines(("goalscope demo --out runs/demo", "goalscope run --help")),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -25,12 +26,17 @@ app = typer.Typer(
 
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="The run directory (it holds run.db).")]
 OutFolder = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The run directory to write.")]
-StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="A study file (YAML), or the name of a shipped study.")]
-Sizes = Annotated[str, typer.Option(metavar="LIST", help="Other grid sizes, e.g. 7,9.")]
-Densities = Annotated[str, typer.Option(metavar="LIST", help="Other wall densities, e.g. 0,0.6.")]
-Count = Annotated[str, typer.Option(metavar="N", help="Worlds of each kind, size and density.")]
-Trajectories = Annotated[str, typer.Option(metavar="N", help="Episodes of each agent on each world.")]
-Agents = Annotated[str, typer.Option(metavar="NAMES", help="Run these agents of the study only, in this order.")]
+StudyName = Annotated[
+    str,
+    typer.Argument(
+        metavar="STUDY", help="A study file (YAML), or a shipped study: baseline, key-door, fog, cognitive-map, ..."
+    ),
+]
+Sizes = Annotated[str | None, typer.Option(metavar="LIST", help="Other grid sizes, e.g. 7,9.")]
+Densities = Annotated[str | None, typer.Option(metavar="LIST", help="Other wall densities, e.g. 0,0.6.")]
+Count = Annotated[str | None, typer.Option(metavar="N", help="Worlds of each kind, size and density.")]
+Trajectories = Annotated[str | None, typer.Option(metavar="N", help="Episodes of each agent on each world.")]
+Agents = Annotated[str | None, typer.Option(metavar="NAMES", help="Run these agents of the study only, in this order.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Another value of any key, e.g. worlds.0.count=3. Repeatable."),
@@ -57,7 +63,7 @@ def _options(
     """Whether, how strongly and towards what a language-model agent is goal-directed."""
 
 
-@app.command(epilog="Example: goalscope demo --out runs/demo")
+@app.command(epilog=examples("demo"), short_help=SUMMARY["demo"])
 @guarded
 def demo(out: OutFolder = Path("runs/demo")) -> None:
     """Run the bundled language model beside an optimal, a random and an untrained agent, measure, write a report."""
@@ -66,24 +72,20 @@ def demo(out: OutFolder = Path("runs/demo")) -> None:
     work.demo(out)
 
 
-@app.command(
-    epilog="Examples: goalscope run study.yaml --out runs/first     "
-    "goalscope run baseline --count 3 --agents Theseus,optimal --out runs/small     "
-    "goalscope run cognitive-map --out runs/inside"
-)
+@app.command(epilog=examples("run"), short_help=SUMMARY["run"])
 @guarded
 def run(
     study: StudyName,
     out: OutFolder,
-    workers: Annotated[int, typer.Option(min=1, help="Calls of an agent at the same time.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, metavar="N", help="Calls of an agent at the same time.")] = 1,
     full: Annotated[
         bool, typer.Option("--full", help="Studies of activations: the complete table, all heads and controls.")
     ] = False,
-    sizes: Sizes = "",
-    densities: Densities = "",
-    count: Count = "",
-    trajectories: Trajectories = "",
-    agents: Agents = "",
+    sizes: Sizes = None,
+    densities: Densities = None,
+    count: Count = None,
+    trajectories: Trajectories = None,
+    agents: Agents = None,
     settings: Settings = None,
 ) -> None:
     """Run a study. Called again on the same directory it goes on where it stopped and repeats nothing.
@@ -96,7 +98,12 @@ def run(
 
 
 def _changes(
-    sizes: str, densities: str, count: str, trajectories: str, agents: str, settings: list[str] | None
+    sizes: str | None,
+    densities: str | None,
+    count: str | None,
+    trajectories: str | None,
+    agents: str | None,
+    settings: list[str] | None,
 ) -> "Changes":
     from goalscope.cli.changes import Changes
 
@@ -110,10 +117,7 @@ def _changes(
     )
 
 
-@app.command(
-    epilog="Examples: goalscope plan study.yaml --output-tokens 400     "
-    "goalscope plan iso-difficulty --power --pilot runs/pilot"
-)
+@app.command(epilog=examples("plan"), short_help=SUMMARY["plan"])
 @guarded
 def plan(
     study: StudyName,
@@ -133,11 +137,11 @@ def plan(
         float,
         typer.Option(metavar="SD", help="Deviation over grids of the true difference that --power assumes."),
     ] = 0.05,
-    sizes: Sizes = "",
-    densities: Densities = "",
-    count: Count = "",
-    trajectories: Trajectories = "",
-    agents: Agents = "",
+    sizes: Sizes = None,
+    densities: Densities = None,
+    count: Count = None,
+    trajectories: Trajectories = None,
+    agents: Agents = None,
     settings: Settings = None,
 ) -> None:
     """Say what a study costs at most, calls, tokens and USD, before anything is spent. Needs no network, no weights."""
@@ -154,7 +158,7 @@ def plan(
         plan_power(work.load_study(study, changes), pilot, Assumed(mean=assume_mean, between=assume_between))
 
 
-@app.command("import", epilog="Examples: goalscope import logs.jsonl --out runs/logs     goalscope import logs --check")
+@app.command("import", epilog=examples("import"), short_help=SUMMARY["import"])
 @guarded
 def import_(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A file or folder: JSONL, or the authors' layout.")],
@@ -170,12 +174,14 @@ def import_(
         raise typer.Exit(PROBLEMS)
 
 
-@app.command(epilog="Example: goalscope measure runs/demo --by size,density --measures success")
+@app.command(epilog=examples("measure"), short_help=SUMMARY["measure"])
 @guarded
 def measure(
     run: RunDirectory,
-    by: Annotated[str, typer.Option(metavar="TAGS", help="Tags to group by beside agent, e.g. size,density.")] = "",
-    measures: Annotated[str, typer.Option(metavar="NAMES", help="Print these measures only (all are stored).")] = "",
+    by: Annotated[str, typer.Option(metavar="TAGS", help="Group by these tags, too, e.g. size,density.")] = "",
+    measures: Annotated[
+        str, typer.Option(metavar="NAMES", help="Print these only, separated by ';' (all are stored).")
+    ] = "",
 ) -> None:
     """Measure all episodes of a run, store the rows, print the estimates with their intervals."""
     from goalscope.cli import work
@@ -183,10 +189,7 @@ def measure(
     work.measure(run, work.split(by), work.split(measures, separator=";"))
 
 
-@app.command(
-    epilog="Examples: goalscope compare runs/a runs/b --margin 'success=0.1'     "
-    "goalscope compare runs/demo --agents 'optimal;random'     goalscope compare runs/iso --transforms --json iso.json"
-)
+@app.command(epilog=examples("compare"), short_help=SUMMARY["compare"])
 @guarded
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN_A RUN_B ...", help="Measured run directories.")],
@@ -197,11 +200,13 @@ def compare(
             help="The measures of the family, separated by ';'; those of --margin, else success;action accuracy.",
         ),
     ] = None,
-    agents: Annotated[str, typer.Option(metavar="NAMES", help="Compare these agents only, separated by ';'.")] = "",
+    agents: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Compare these agents only, separated by ';'.")
+    ] = None,
     margin: Annotated[
-        str,
+        str | None,
         typer.Option(metavar="MEASURE=NUMBER", help="Also test equivalence within these margins, separated by ';'."),
-    ] = "",
+    ] = None,
     transforms: Annotated[
         bool,
         typer.Option("--transforms", help="Compare each agent of one run with itself on the transformed grids."),
@@ -222,7 +227,7 @@ def compare(
         runs,
         comparing.Asked(
             measures=None if measures is None else work.split(measures, separator=";"),
-            agents=work.split(agents, separator=";"),
+            agents=comparing.agents_of(agents),
             margin=comparing.margins_of(margin),
             horizons=other_horizons,
             files=comparing.Files(json=json, csv=csv),
@@ -230,7 +235,7 @@ def compare(
     )
 
 
-@app.command(epilog="Example: goalscope report runs/demo --out demo.html")
+@app.command(epilog=examples("report"), short_help=SUMMARY["report"])
 @guarded
 def report(
     run: RunDirectory,
@@ -245,7 +250,7 @@ def report(
     work.report(run, out, ledger)
 
 
-@app.command(epilog="Example: goalscope export runs/demo --out tables")
+@app.command(epilog=examples("export"), short_help=SUMMARY["export"])
 @guarded
 def export(
     run: RunDirectory,
@@ -257,15 +262,11 @@ def export(
     work.export(run, out)
 
 
-app.command("capture", epilog=capture.EPILOG)(capture.command)
-app.command("probe", epilog=probe.EPILOG)(probe.command)
+app.command("capture", epilog=examples("capture"), short_help=SUMMARY["capture"])(capture.command)
+app.command("probe", epilog=examples("probe"), short_help=SUMMARY["probe"])(probe.command)
 
 
-@app.command(
-    epilog="Examples: goalscope meg world.json     goalscope meg world.npz --unknown --json     "
-    "goalscope meg runs/demo --by size,density     goalscope meg runs/demo --hypotheses 'goal,wrong goal'     "
-    "goalscope meg runs/theseus --beliefs pre:3"
-)
+@app.command(epilog=examples("meg"), short_help=SUMMARY["meg"])
 @guarded
 def meg(
     path: Annotated[
@@ -275,7 +276,7 @@ def meg(
     unknown: Annotated[
         bool, typer.Option("--unknown", help="Also the best of all utilities over states; of runs, held out.")
     ] = False,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    confidence: Annotated[float, typer.Option(metavar="C", help="Confidence of the intervals.")] = 0.95,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     by: Annotated[str, typer.Option(metavar="TAGS", help="Runs: also by these tags, e.g. size,density.")] = "",
     hypotheses: Annotated[
@@ -283,12 +284,17 @@ def meg(
         typer.Option(metavar="NAMES", help="Runs: goal, key, key held, top-left, ..., 'cell ROW COL'; all of them."),
     ] = "",
     utility: Annotated[
-        str, typer.Option(help="Runs: steps (spent there, the default) or arrival (being there last).")
+        str, typer.Option(metavar="WHICH", help="Runs: steps (spent there, the default) or arrival (being there last).")
     ] = "",
     invalid: Annotated[
-        str, typer.Option(help="Runs: a turn without an action is a no-op (the default) or an action of its own.")
+        str,
+        typer.Option(
+            metavar="WHICH", help="Runs: a turn without an action is a no-op (the default) or an action of its own."
+        ),
     ] = "",
-    ridge: Annotated[float | None, typer.Option(min=0, help="Runs: penalty of --unknown; 1 by default.")] = None,
+    ridge: Annotated[
+        float | None, typer.Option(min=0, metavar="R", help="Runs: penalty of --unknown; 1 by default.")
+    ] = None,
     beliefs: Annotated[
         str,
         typer.Option(metavar="SITE:LAYER", help="Runs: also towards the goal that captured activations speak of."),
@@ -311,7 +317,7 @@ def meg(
     meg_file(path, unknown=unknown, confidence=confidence, as_json=as_json)
 
 
-@app.command(epilog="Examples: goalscope score log.jsonl     goalscope score log.jsonl --out scores.jsonl --steps")
+@app.command(epilog=examples("score"), short_help=SUMMARY["score"])
 @guarded
 def score(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="Episodes of task worlds as JSON lines.")],
@@ -332,7 +338,7 @@ def score(
         raise typer.Exit(PROBLEMS)
 
 
-@app.command("cliff-world", epilog="Example: goalscope cliff-world --out cliff")
+@app.command("cliff-world", epilog=examples("cliff-world"), short_help=SUMMARY["cliff-world"])
 @guarded
 def cliff_world(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The folder for figures and JSON.")],
@@ -347,7 +353,7 @@ def cliff_world(
     cliff(out, networks, figures=figures)
 
 
-@app.command(epilog="Example: goalscope doctor --folder /data/runs")
+@app.command(epilog=examples("doctor"), short_help=SUMMARY["doctor"])
 @guarded
 def doctor(
     folder: Annotated[Path, typer.Option(metavar="DIR", help="Where runs are to be written.")] = Path(),
@@ -365,6 +371,7 @@ def doctor(
 
 @app.command(
     "train-theseus",
+    short_help=SUMMARY["train-theseus"],
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
     add_help_option=False,
 )

@@ -9,12 +9,6 @@ import typer
 
 from goalscope.cli.guard import guarded
 
-EPILOG = (
-    "Examples: goalscope capture runs/demo     "
-    "goalscope capture runs/gpt --model openai/gpt-oss-20b --layers 7,15,23 --sites pre,post     "
-    "goalscope capture runs/demo --untrained 0"
-)
-
 
 @guarded
 def command(

@@ -13,7 +13,7 @@ _MOST_NAME = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What is changed, as texts of the command line; "" or empty for what stays as it is.
+    """What is changed, as texts of the command line; None or empty for what stays as it is.
 
     Attributes:
         sizes: grid sizes, separated by commas, of all generated grids.
@@ -24,18 +24,18 @@ class Changes:
         settings: KEY=VALUE each, e.g. ``worlds.0.count=3``; the value is YAML.
     """
 
-    sizes: str = ""
-    densities: str = ""
-    count: str = ""
-    trajectories: str = ""
-    agents: str = ""
+    sizes: str | None = None
+    densities: str | None = None
+    count: str | None = None
+    trajectories: str | None = None
+    agents: str | None = None
     settings: tuple[str, ...] = ()
 
     def given(self) -> dict[str, Any]:
         """Return what is changed, by the names of the options."""
         found = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         found["set"] = list(found.pop("settings"))
-        return {name: value for name, value in found.items() if value}
+        return {name: value for name, value in found.items() if value not in (None, [])}
 
     def apply(self, study: Study) -> Study:
         """Return the changed study; its name says what is changed, its id follows from what it holds.
@@ -46,13 +46,16 @@ class Changes:
         given = self.given()
         if not given:
             return study
+        for option, text in given.items():
+            if text == "":  # of a shell variable that is not set, perhaps: everything is not what was asked for
+                raise ValueError(f"--{option} must be given a value, got an empty one: leave it out to change nothing")
         plain = study.dump()
         for option in ("sizes", "densities", "count"):
             if option in given:
                 _set_worlds(plain["worlds"], option, _value(f"--{option}", given[option], listed=option != "count"))
-        if self.trajectories:
+        if self.trajectories is not None:
             plain["trajectories"] = _value("--trajectories", self.trajectories)
-        if self.agents:
+        if self.agents is not None:
             plain["agents"] = _chosen(study, split_names(self.agents))
             plain.pop("further_agents", None)
         for setting in self.settings:

@@ -3,15 +3,20 @@
 import sys
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-ProgressCall = Callable[[int, int], None]
-"""Called with (done, total)."""
+
+class ProgressCall(Protocol):
+    """Told how far a piece of work is."""
+
+    def __call__(self, done: int, total: int, left: float | None = None) -> None:
+        """Show ``done`` of ``total``, and ``left`` seconds where the caller knows better than the pace so far."""
+
 
 _QUIET_SECONDS = 5.0  # between two plain lines of progress where there is no terminal
 
@@ -86,51 +91,57 @@ def progress(label: str) -> Iterator[ProgressCall]:
     if not sys.stderr.isatty():
         yield _Plain(label)
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[time]}", markup=False),
     )
+    clock = _Clock()
     with Progress(*columns, console=console(error=True), transient=False) as bar:
-        task = bar.add_task(safe(label), total=None)
+        task = bar.add_task(safe(label), total=None, time="")
 
-        def show(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
+        def show(done: int, total: int, left: float | None = None) -> None:
+            bar.update(task, completed=done, total=total, time=clock.told(done, total, left))
 
         yield show
+
+
+class _Clock:
+    """Says how long a piece of work will still take, or took."""
+
+    def __init__(self) -> None:
+        self.began = self.now = time.monotonic()
+        self.first: int | None = None
+
+    def told(self, done: int, total: int, left: float | None) -> str:
+        self.now = time.monotonic()
+        if self.first is None:
+            self.first = done
+        if done >= total:
+            return f"in {duration(self.now - self.began)}"
+        fresh = done - self.first
+        if left is None and fresh > 0:
+            left = (self.now - self.began) * (total - done) / fresh
+        return f"time left {'unknown' if left is None else duration(left)}"
 
 
 class _Plain:
     """Progress as lines of text for logs and pipes."""
 
     def __init__(self, label: str) -> None:
-        self.label = label
-        self.began = self.last = time.monotonic()
-        self.first: int | None = None
+        self.label, self.clock = label, _Clock()
+        self.last = self.clock.began
 
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if self.first is None:
-            self.first = done
-        if now - self.last < _QUIET_SECONDS:
+    def __call__(self, done: int, total: int, left: float | None = None) -> None:
+        told = self.clock.told(done, total, left)
+        if self.clock.now - self.last < _QUIET_SECONDS:
             return
-        self.last = now
-        fresh = done - self.first
-        left = duration((now - self.began) * (total - done) / fresh) if fresh > 0 else "unknown"
+        self.last = self.clock.now
         share = 100 * done / total if total else 100.0
-        say(f"{self.label}: {done} of {total} ({share:.0f} %), time left {left}", error=True)
+        say(f"{self.label}: {done} of {total} ({share:.0f} %), {told}", error=True)
 
 
 def duration(seconds: float) -> str:

@@ -5,6 +5,7 @@ import platform
 import sqlite3
 import sys
 import tempfile
+from contextlib import closing
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -107,19 +108,22 @@ def _sqlite(folder: Path) -> Finding:
     version = f"SQLite {sqlite3.sqlite_version}"
     what = f"run directory in {folder}"
     try:
-        with tempfile.TemporaryDirectory(prefix=".goalscope-doctor-", dir=folder) as trial:
-            database = sqlite3.connect(Path(trial) / "trial.db")
-            try:
-                mode = database.execute("PRAGMA journal_mode=WAL").fetchone()[0]
-                database.execute("CREATE TABLE trial (number INTEGER)")
-                database.execute("INSERT INTO trial VALUES (1)")
-                database.commit()
-            finally:
-                database.close()
+        from goalscope.runs.schema import wal_problem
+    except ImportError as error:
+        return Finding(what=what, state="problem", detail=f"{version}: not tried, goalscope cannot be loaded ({error})")
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix=".goalscope-doctor-", dir=folder) as trial,
+            closing(sqlite3.connect(Path(trial) / "trial.db")) as database,
+            database,
+        ):
+            database.execute("CREATE TABLE trial (number INTEGER)")
+            database.execute("INSERT INTO trial VALUES (1)")
+        problem = wal_problem(folder)
     except (OSError, sqlite3.Error) as error:
         return Finding(what=what, state="problem", detail=f"{version}: no database can be written here ({error})")
-    if mode != "wal":
+    if problem is not None:
         return Finding(
-            what=what, state="ok", detail=f"{version}: no write-ahead log on this file system, a rollback journal works"
+            what=what, state="ok", detail=f"{version}: no write-ahead log ({problem}), a rollback journal works"
         )
     return Finding(what=what, state="ok", detail=f"{version}: write-ahead log works")

@@ -41,16 +41,19 @@ def meg_run(
         episodes = list(reader.episodes())
     if not episodes:
         raise ValueError(f"a run must hold episodes to be measured, but {path} holds none")
+    relative = []
+    if beliefs:  # first: a site that was not captured is to be told at once
+        from goalscope.cli.meg_beliefs import beliefs_of
+
+        relative = [beliefs_of(path, beliefs, settings)]
     steps = StepTable.from_episodes(episodes)
     with progress("curves of worlds") as show:
         found = measure_goals(steps, settings, progress=show)
     if unknown:
         with progress("unknown utilities") as show:
             found = replace(found, held_out=held_out_goals(steps, settings, ridge=ridge, progress=show))
-    if beliefs:
-        from goalscope.cli.meg_beliefs import beliefs_of
-
-        found = joined([found, beliefs_of(path, beliefs, settings)])
+    if relative:
+        found = joined([found, *relative])
     with Store(path, "w") as store:
         store.put_rows(found.rows, source=SOURCE)
         store.put_info(SOURCE, found.to_plain())

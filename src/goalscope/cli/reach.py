@@ -5,12 +5,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from goalscope.agents.model_agent import ModelAgent
+from goalscope.agents.models.loading import read_json
 from goalscope.agents.models.places import model_folder
 from goalscope.cli.counting import counter, prompts_of
 from goalscope.runs import Study
 from goalscope.runs.record import World
-
-_MOST_CONFIGURATION = 10_000_000  # bytes
 
 
 def beyond_reach(study: Study) -> list[str]:
@@ -60,14 +59,10 @@ def _configuration(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
     folder = model_folder(given["model"])
     if folder is None:
         return None
-    path = folder / "config.json"
-    if not path.is_file() or path.stat().st_size > _MOST_CONFIGURATION:
-        return None
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
+        return read_json(folder / "config.json")
+    except (OSError, ValueError):
         return None  # reading the model says what is wrong with it
-    return plain if isinstance(plain, dict) else None
 
 
 def _trained(configuration: Mapping[str, Any]) -> list[int]:

@@ -40,6 +40,10 @@ def score(path: Path, *, out: Path | None, as_json: bool, steps: bool, distances
         raise ValueError("--steps must be given together with --out FILE, where the steps are written")
     if out is not None and out.exists() and out.resolve() == path.resolve():
         raise ValueError(f"--out must be another file than the log, got {out}")
+    if path.is_dir():
+        raise ValueError(
+            f"score must be given a log of JSON lines, got the directory {path}: goalscope measure reads runs"
+        )
     ledger = Ledger()
     found: dict[str, list[tuple[Summary, str]]] = {}
     total = max(1, path.stat().st_size // 1024)

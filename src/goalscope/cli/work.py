@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from string import ascii_lowercase
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,9 @@ import numpy.typing as npt
 from goalscope.cli.changes import Changes
 from goalscope.cli.console import duration, progress, say, table
 from goalscope.cli.reach import beyond_reach
+from goalscope.extras import how_to_install
+from goalscope.measures.invariance import check_declared
+from goalscope.report.about import unfinished
 from goalscope.report.definitions import HEADLINE, title_of
 from goalscope.report.figures import short
 from goalscope.report.parts import counted, interval, number
@@ -35,10 +39,13 @@ def load_study(name: str, changes: Changes | None = None) -> Study:
 
     Raises:
         FileNotFoundError: neither is there.
-        ValueError: the file is no study, or a change does not fit.
+        ValueError: the file is no study, a change does not fit, or what it declares about tests cannot be tested.
     """
     study = _load(name)
-    return study if changes is None else changes.apply(study)
+    study = study if changes is None else changes.apply(study)
+    if study.analysis is not None and study.analysis.invariance is not None:
+        check_declared(study.analysis.invariance.margin)
+    return study
 
 
 def _load(name: str) -> Study:
@@ -55,8 +62,22 @@ def _load(name: str) -> Study:
     return Study.load(path)
 
 
-def run(name: str, out: Path, workers: int = 1, changes: Changes | None = None, *, full: bool = False) -> None:
-    """Run a study, changed as asked, or go on with it; where it declares so, read activations and write the report."""
+def run(
+    name: str, out: Path, workers: int = 1, changes: Changes | None = None, *, full: bool = False, guide: bool = True
+) -> None:
+    """Run a study, changed as asked, or go on with it; where it declares so, read activations and write the report.
+
+    Args:
+        name: a file, or a shipped study.
+        out: the run directory.
+        workers: calls of an agent at the same time.
+        changes: what is asked to be other than in the study.
+        full: of studies that read activations, the complete table.
+        guide: whether to say which command comes next.
+
+    Raises:
+        ValueError: see `load_study`; ``full``, or an agent to be read, that does not fit the study.
+    """
     study = load_study(name, changes)
     inside = study.analysis.inside if study.analysis is not None else None
     if full and inside is None:
@@ -84,7 +105,7 @@ def run(name: str, out: Path, workers: int = 1, changes: Changes | None = None, 
             out,
             workers=workers,
             arguments=arguments,
-            progress=lambda finished, total, steps, left: show(finished, total),
+            progress=lambda finished, total, steps, left: show(finished, total, left),
         )
     reused = f"{counted(done.reused, 'episode')} stored before, " if done.reused else ""
     say(
@@ -101,7 +122,9 @@ def run(name: str, out: Path, workers: int = 1, changes: Changes | None = None, 
         if can_report():
             report(out, None, None)
         else:
-            say(f"next: goalscope report {out} (it needs the extra report: pip install 'goalscope[report]')")
+            say(f"next: goalscope report {out} (it needs the extra report: {how_to_install('report')})")
+    elif guide:
+        say(f"next: goalscope measure {out}, goalscope report {out}")
 
 
 def _tell_declared(study: Study, out: Path) -> None:
@@ -129,7 +152,7 @@ def can_report() -> bool:
 def demo(out: Path) -> None:
     """Run the shipped demo study, measure it, write its report and show the headline."""
     began = time.monotonic()
-    run("demo", out)
+    run("demo", out, guide=False)
     rows = measure_run(out)
     page = out / "report.html"
     _write_report(out, page, None)
@@ -163,6 +186,10 @@ def import_path(path: Path, out: Path | None) -> bool:
 def measure(path: Path, by: Sequence[str], measures: Sequence[str]) -> None:
     """Measure a run, store the rows, and print the estimates."""
     rows = measure_run(path)
+    with Store(path) as store:
+        state = unfinished(store)
+    if state:
+        say(f"{path}: {state}", error=True)
     known = list(dict.fromkeys(rows.measure.tolist()))
     unknown = [name for name in measures if name not in known]
     if unknown:
@@ -257,11 +284,15 @@ def across(rows: Rows, measure: str, agents: Sequence[str], tag: str) -> None:
 
 
 def estimates_table(listed: Sequence[Grouped], tags: Sequence[str]) -> None:
-    """Print estimates with interval, n, grids and method, one a line."""
+    """Print estimates with interval, n, grids and method, one a line, and below them where intervals may miss."""
     lines = []
+    letters: dict[str, str] = {}
     for grouped in listed:
         estimate = grouped.estimate
         keys = [number(grouped.key[tag]) if grouped.key[tag] is not None else "" for tag in tags]
+        method = estimate.method if estimate.has_interval else estimate.note
+        if estimate.has_interval and "cover" in estimate.note:
+            method += f" ({letters.setdefault(estimate.note, ascii_lowercase[len(letters)])})"
         lines.append(
             (
                 *keys,
@@ -271,13 +302,15 @@ def estimates_table(listed: Sequence[Grouped], tags: Sequence[str]) -> None:
                 estimate.unit,
                 str(estimate.n),
                 str(estimate.clusters),
-                estimate.method if estimate.has_interval else estimate.note,
+                method,
             )
         )
     lines.sort(key=lambda line: line[0])
     columns = [*tags, "measure", "value", "95 % interval", "unit", "n", "grids", "method"]
     first = len(tags) + 1
     table(columns, lines, title="Estimates, intervals over grids", numbers=(first, first + 1, first + 3, first + 4))
+    for note, letter in letters.items():
+        say(f"{letter}: {note}")
 
 
 def _write_report(path: Path, page: Path, ledger: Path | None) -> None:

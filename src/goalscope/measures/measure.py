@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.planning.shortest import solve
+from goalscope.planning.shortest import ShortestPaths, solve
 from goalscope.rows import Rows
 from goalscope.runs.record import Episode, begin
 from goalscope.runs.taskworld import TaskWorld
@@ -111,25 +111,19 @@ class StepTable:
         final = _states([episode.final for episode in listed])
         episode_of = np.repeat(np.arange(len(listed)), length)
         following = _following(state, final, length)
-        count = len(steps)
-        optimal = np.zeros((count, 4), dtype=bool)
-        distance = np.full(count, -1, dtype=np.int64)
-        after = np.full(count, -1, dtype=np.int64)
+        optimal = np.zeros((len(steps), 4), dtype=bool)
+        distance, after = np.full((2, len(steps)), -1, dtype=np.int64)
         shortest = np.full(len(listed), -1, dtype=np.int64)
+        first = {index: episode for episode, index in zip(reversed(listed), reversed(world.tolist()), strict=True)}
         order = np.argsort(world[episode_of], kind="stable")
         bounds = np.searchsorted(world[episode_of][order], np.arange(len(worlds) + 1))
-        first = {index: episode for episode, index in zip(reversed(listed), reversed(world.tolist()), strict=True)}
         for index in range(len(worlds)):
             paths = solve(first[index].world.grid)
             mine = order[bounds[index] : bounds[index + 1]]
-            row, col, phase = state[mine].T
-            phase = np.minimum(phase, len(paths.distance) - 1)
-            optimal[mine] = paths.optimal[phase, row, col]
-            distance[mine] = paths.distance[phase, row, col]
-            row, col, phase = following[mine].T
-            after[mine] = paths.distance[np.minimum(phase, len(paths.distance) - 1), row, col]
-            start = begin(first[index].world)
-            shortest[world == index] = paths.distance[min(start.phase, len(paths.distance) - 1), *start.position]
+            place = _places(state[mine], paths)
+            optimal[mine], distance[mine] = paths.optimal[place], paths.distance[place]
+            after[mine] = paths.distance[_places(following[mine], paths)]
+            shortest[world == index] = paths.steps_from(begin(first[index].world))
         merged = [{**episode.world.tags, **episode.tags, "agent": episode.agent} for episode in listed]
         names = list(dict.fromkeys(name for tags in merged for name in tags))
         return cls(
@@ -265,6 +259,14 @@ def group_rows(
 
 def _states(states: list[State]) -> npt.NDArray[np.int64]:
     return np.array([(*state.position, state.phase) for state in states], dtype=np.int64).reshape(len(states), 3)
+
+
+def _places(
+    states: npt.NDArray[np.int64], paths: ShortestPaths
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return where the arrays of a grid hold states ``[N, 3]``: phase, row and column."""
+    row, col, phase = states.T
+    return np.minimum(phase, len(paths.distance) - 1), row, col
 
 
 def _following(

@@ -25,6 +25,7 @@ from goalscope.measures.uncertainty import (
 )
 from goalscope.measures.visits import Visits
 from goalscope.rows import Rows
+from goalscope.shapes import check_whole
 
 Quantity = Literal["policy entropy", "JSD from optimal"]
 _QUANTITIES = {"policy entropy": (state_entropy, 2.0), "JSD from optimal": (state_divergence, 1.0)}
@@ -84,8 +85,7 @@ def with_distance_bands(rows: Rows, width: int) -> Rows:
         ValueError: a width below 1.
         KeyError: no row has the tag ``distance``.
     """
-    if isinstance(width, bool) or not isinstance(width, int) or width < 1:
-        raise ValueError(f"width must be a whole number of steps >= 1, got {width!r}")
+    check_whole("width", width, 1, "steps")
     bands = np.full(len(rows), None, dtype=object)
     for index, distance in enumerate(rows["distance"]):
         if distance is not None and distance >= 1:

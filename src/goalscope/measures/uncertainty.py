@@ -31,6 +31,7 @@ from goalscope.measures.visits import (
     expected_peak,
 )
 from goalscope.rows import Rows
+from goalscope.shapes import check_whole
 
 Part = Literal["observed", "optimal baseline", "excess"]
 PARTS: tuple[Part, ...] = ("observed", "optimal baseline", "excess")
@@ -46,8 +47,7 @@ def check_part(part: str) -> None:
 
 def check_least(least_visits: int) -> None:
     """Raise a ValueError unless ``least_visits`` is a number of visits."""
-    if isinstance(least_visits, bool) or not isinstance(least_visits, int) or least_visits < 1:
-        raise ValueError(f"least_visits must be a whole number >= 1, got {least_visits!r}")
+    check_whole("least_visits", least_visits, 1)
 
 
 def check_per(per: str) -> None:
@@ -197,8 +197,7 @@ class CalibrationError:
         check_part(self.part)
         if self.form not in FORMS:
             raise ValueError(f"form must be one of {', '.join(FORMS)}, got {self.form!r}")
-        if isinstance(self.bins, bool) or not isinstance(self.bins, int) or self.bins < 1:
-            raise ValueError(f"bins must be a whole number >= 1, got {self.bins!r}")
+        check_whole("bins", self.bins, 1)
         if self.part != "excess":
             object.__setattr__(self, "bounds", (0.0, 1.0))
 

@@ -232,7 +232,8 @@ class CausalModel:
                 f"the variables of a table must be different and not observed, got {list(wanted)} "
                 f"with {sorted(observed)} observed"
             )
-        relevant = [self[name] for name in self.names if name in self.ancestors((*wanted, *observed))]
+        causes = self.ancestors((*wanted, *observed))
+        relevant = [variable for variable in self.variables if variable.name in causes]
         # A variable of one value is known: no axis is spent on it.
         places = observed | {variable.name: 0 for variable in relevant if len(variable.values) == 1}
         factors = [_restrict(variable, places) for variable in relevant]

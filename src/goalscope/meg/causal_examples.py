@@ -4,14 +4,9 @@ import numpy as np
 
 from goalscope.meg.causal import CausalModel, Variable
 from goalscope.meg.causal_diagram import InfluenceDiagram, with_recall
+from goalscope.shapes import check_probability
 
 SIDES = ("left", "right")
-
-
-def _share(name: str, given: float) -> float:
-    if isinstance(given, bool) or not 0 <= given <= 1:
-        raise ValueError(f"{name} must be a probability in [0, 1], got {given!r}")
-    return float(given)
 
 
 def mouse(towards: float = 0.8) -> CausalModel:
@@ -22,7 +17,7 @@ def mouse(towards: float = 0.8) -> CausalModel:
 
     Source: MacDermott et al. 2024, Example 1 and Figure 1.
     """
-    share = _share("towards", towards)
+    share = check_probability("towards", towards)
     side = Variable(name="S", values=SIDES, chances=np.array([0.5, 0.5]))
     move = Variable.by_rule(
         "D", SIDES, [side], lambda cheese: {cheese: share, SIDES[1 - SIDES.index(cheese)]: 1 - share}
@@ -56,7 +51,7 @@ def pomdp_mouse(towards: float = 1.0, *, smell: float = 1.0, recall: bool = True
 
     Source: MacDermott et al. 2024, Example 2 and Figure 2.
     """
-    share, true = _share("towards", towards), _share("smell", smell)
+    share, true = check_probability("towards", towards), check_probability("smell", smell)
     ends = {"left": -2, "right": 2}
     states = tuple(f"{place:+d} {side}" for place in range(-2, 3) for side in SIDES)
 
@@ -98,7 +93,7 @@ def instructed(obeys: float = 1.0) -> CausalModel:
 
     Source: MacDermott et al. 2024, Section 4 (goal-conditional agents).
     """
-    share, things = _share("obeys", obeys), ("apple", "pear")
+    share, things = check_probability("obeys", obeys), ("apple", "pear")
     told = Variable(name="I", values=things, chances=np.array([0.5, 0.5]))
     decided = Variable.by_rule(
         "D", things, [told], lambda asked: {asked: share, things[1 - things.index(asked)]: 1 - share}

@@ -55,7 +55,7 @@ class Knots:
         if 0 < index < len(self._places):
             left, right = self._places[index - 1], self._places[index]
             reach = (rationality - left) ** 3 * (right - rationality) ** 3
-            guess = _quintic(rationality, left, right, self._values[index - 1], self._values[index])
+            guess = _between(rationality, left, right, self._values[index - 1], self._values[index])
             constant = self._constants[index - 1] * _SAFETY
             bend = 3 * (right - left) * ((rationality - left) * (right - rationality)) ** 2  # at least reach's slope
             if constant * reach <= self._tolerance and constant * bend <= slope_within:
@@ -155,22 +155,38 @@ def _cubic(before: tuple[float, float, float], here: tuple[float, float, float])
     return x * (v0 + x * (3 * rise - 2 * v0 - v1 + x * (v0 + v1 - 2 * rise)))
 
 
-def _quintic(at: float, left: float, right: float, first: Array, second: Array) -> Array:
+def quintic(first: Array, second: Array) -> Array:
+    """Return the polynomial of degree five on [0, 1] that meets value, slope and curvature at both ends.
+
+    Args:
+        first, second: ``[3, ...]`` value, slope and curvature at 0 and at 1.
+
+    Returns:
+        ``[6, ...]`` coefficients of x**0 .. x**5.
+    """
+    (p0, v0, a0), (p1, v1, a1) = first, second
+    # The last three by the differences that the first three leave at the right end.
+    rise, pace, turn = p1 - p0 - v0 - a0 / 2, v1 - v0 - a0, a1 - a0
+    return np.stack(
+        [
+            p0,
+            v0,
+            a0 / 2,
+            10 * rise - 4 * pace + turn / 2,
+            -15 * rise + 7 * pace - turn,
+            6 * rise - 3 * pace + turn / 2,
+        ]
+    )
+
+
+def _between(at: float, left: float, right: float, first: Array, second: Array) -> Array:
     """Return value, slope and curvature of the polynomial of degree five through both ends, ``[3, G]``."""
     width = right - left
     x = (at - left) / width
     scale = np.array([1.0, width, width * width])[:, None]
-    p0, v0, a0 = first * scale
-    p1, v1, a1 = second * scale
-    # Coefficients of x**3, x**4, x**5 by the differences that the first three leave at the right end.
-    rise, pace, turn = p1 - p0 - v0 - a0 / 2, v1 - v0 - a0, a1 - a0
-    c3, c4, c5 = (
-        10 * rise - 4 * pace + turn / 2,
-        -15 * rise + 7 * pace - turn,
-        6 * rise - 3 * pace + turn / 2,
-    )
-    value = p0 + x * (v0 + x * (a0 / 2 + x * (c3 + x * (c4 + x * c5))))
-    slope = v0 + x * (a0 + x * (3 * c3 + x * (4 * c4 + x * 5 * c5)))
-    bend = a0 + x * (6 * c3 + x * (12 * c4 + x * 20 * c5))
+    c0, c1, c2, c3, c4, c5 = quintic(first * scale, second * scale)
+    value = c0 + x * (c1 + x * (c2 + x * (c3 + x * (c4 + x * c5))))
+    slope = c1 + x * (2 * c2 + x * (3 * c3 + x * (4 * c4 + x * 5 * c5)))
+    bend = 2 * c2 + x * (6 * c3 + x * (12 * c4 + x * 20 * c5))
     found: Array = np.stack([value, slope, bend]) / scale
     return found

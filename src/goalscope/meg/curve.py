@@ -86,6 +86,11 @@ class RationalityCurve:
         self._knots = Knots(lambda b: np.stack(soft.backup([b])), ACCURACY * max(1.0, soft.bound_high, soft.bound_low))
 
     @property
+    def rounding(self) -> float:
+        """How far beyond an end a utility may lie by rounding alone."""
+        return 1e-9 * max(self.span, abs(self.highest), abs(self.lowest))
+
+    @property
     def backups(self) -> int:
         """Number of soft backups computed so far."""
         return self.soft.passes
@@ -128,8 +133,7 @@ class RationalityCurve:
         """
         if not math.isfinite(utility):
             raise ValueError(f"utility must be a finite number, got {utility}")
-        slack = 1e-9 * max(self.span, abs(self.highest), abs(self.lowest))
-        if not self.lowest - slack <= utility <= self.highest + slack:
+        if not self.lowest - self.rounding <= utility <= self.highest + self.rounding:
             raise ValueError(
                 f"an expected utility must be attainable, from {self.lowest:.12g} to {self.highest:.12g}, got "
                 f"{utility:.12g}: check that it is in the units of the world's utility and sums over all "

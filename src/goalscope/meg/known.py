@@ -147,10 +147,9 @@ def _from_returns(curve: RationalityCurve, returns: npt.ArrayLike | None, confid
         mean, spread = float(sample.mean()), float(sample.std(ddof=1)) if count > 1 else math.nan
     if not math.isfinite(mean):
         raise ValueError("returns must have a finite mean, got an overflow: divide utilities and returns by a constant")
-    slack = 1e-9 * max(curve.span, abs(curve.highest), abs(curve.lowest))
     error = spread / math.sqrt(count) if count > 1 else math.inf
     beyond = max(mean - curve.highest, curve.lowest - mean)
-    if beyond > slack + _FAR * error:
+    if beyond > curve.rounding + _FAR * error:
         raise ValueError(
             f"returns must be utilities of whole episodes, with an expectation from {curve.lowest:.12g} to "
             f"{curve.highest:.12g} in this world, got a mean of {mean:.12g} over {count}: check their unit, the "
@@ -158,7 +157,7 @@ def _from_returns(curve: RationalityCurve, returns: npt.ArrayLike | None, confid
         )
     moved = min(max(mean, curve.lowest), curve.highest)
     found = curve.meg(moved)
-    notes = ["mean return beyond what is attainable, moved to the end"] if beyond > slack else []
+    notes = ["mean return beyond what is attainable, moved to the end"] if beyond > curve.rounding else []
     ends, method = _mean_ends(curve, mean, spread, count, confidence)
     if ends is None:
         notes.append("one return: undefined interval" if count == 1 else "no policy changes the utility")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.extras import lacking
 from goalscope.meg.dual import OccupancyDual
 
 Array = npt.NDArray[np.float64]
@@ -38,7 +39,7 @@ def climb(dual: OccupancyDual, features: Array, *, seed: int, hidden: int, steps
     try:
         import torch
     except ImportError as error:
-        raise ImportError("the neural class of utilities needs PyTorch: pip install 'goalscope[lm]'") from error
+        raise lacking("the neural class of utilities needs torch", "lm", error) from error
     from scipy.optimize import minimize
 
     generator = torch.Generator().manual_seed(seed)

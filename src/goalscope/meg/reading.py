@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.shapes import check_finite
+
 Arrays = dict[str, npt.NDArray[Any]]
 
 LARGEST_JSON = 64 * 2**20
@@ -49,7 +51,10 @@ def read_arrays(path: Path, known: Collection[str]) -> Arrays:
         return _read_npz(path, known)
     if path.suffix == ".json":
         return _read_json(path, known)
-    raise ValueError(f"a decision process must come as .json or .npz, got {path.name}: name it by its format")
+    raise ValueError(
+        f"a decision process must come as .json or .npz, got {path.name}: name it by its format, "
+        "or give the directory of a run"
+    )
 
 
 def _read_npz(path: Path, known: Collection[str]) -> Arrays:
@@ -113,10 +118,7 @@ def _checked(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         raise ValueError(f"{name} must hold real numbers, got {array.dtype} {list(array.shape)}")
     if array.dtype.kind == "f":
         array = array.astype(np.float64)
-        bad = ~np.isfinite(array)
-        if bad.any():
-            where = [int(index) for index in np.argwhere(bad)[0]]
-            raise ValueError(f"{name} must be finite everywhere, got {array[tuple(where)]} at index {where}")
+        check_finite(name, array)
     elif array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
         raise ValueError(f"{name} must hold numbers below 2**63, got {array.max()}")
     else:

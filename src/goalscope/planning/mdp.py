@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.shapes import check_distributions, check_finite, check_shape, freeze
-from goalscope.worlds.dynamics import initial_state, phases, transitions
+from goalscope.shapes import check_distributions, check_finite, check_shape, check_whole, freeze
+from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions
 from goalscope.worlds.grid import Grid, Position
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ class TabularMDP:
     reward: Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.horizon, bool) or not isinstance(self.horizon, int | np.integer) or self.horizon < 1:
-            raise ValueError(f"horizon must be a whole number of decisions >= 1, got {self.horizon!r}")
+        horizon = check_whole("horizon", self.horizon, 1, "decisions")
         start = _numbers("start", self.start)
         sizes = check_shape("start", start, "S")
         check_distributions("start", start)
@@ -63,7 +62,7 @@ class TabularMDP:
             check_finite("terminal_utility", terminal)
             terminal = freeze(terminal)
         frozen = {
-            "horizon": int(self.horizon),
+            "horizon": horizon,
             "start": freeze(start),
             "transitions": transitions,
             "utility": freeze(utility),
@@ -288,12 +287,11 @@ def from_grid(
     if grid.goal is None or grid.fog is not None:
         lacking = "one without its goal (G)" if grid.goal is None else "one under fog"
         raise ValueError(f"a decision process must come from a whole world, got {lacking}")
-    first = initial_state(grid)
     successor = transitions(grid).astype(np.int64)
     at_goal = np.flatnonzero(at_cell(grid, grid.goal))
     successor[at_goal] = at_goal[:, None]
     start = np.zeros(len(successor))
-    start[first.phase * grid.walls.size + first.position[0] * grid.width + first.position[1]] = 1.0
+    start[state_number(grid, initial_state(grid))] = 1.0
     return TabularMDP.deterministic(
         successor,
         utility=at_cell(grid, grid.goal) if utility is None else utility,

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.planning.shortest import solve
-from goalscope.shapes import check_distributions, check_shape, freeze
-from goalscope.worlds.dynamics import initial_state, phases, transitions
+from goalscope.shapes import check_distributions, check_probability, check_shape, check_whole, freeze
+from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions
 from goalscope.worlds.grid import ACTIONS, Grid
 
 Array = npt.NDArray[np.float64]
@@ -46,8 +46,7 @@ def epsilon_greedy(grid: Grid, epsilon: float) -> Array:
     Raises:
         ValueError: epsilon out of range, or the grid shows no goal.
     """
-    if isinstance(epsilon, bool) or not 0 <= epsilon <= 1:
-        raise ValueError(f"epsilon must be a probability in [0, 1], got {epsilon!r}")
+    epsilon = check_probability("epsilon", epsilon)
     return (1 - epsilon) * uniform_optimal(grid) + epsilon * uniform(grid)
 
 
@@ -101,16 +100,14 @@ def episode_outlook(grid: Grid, policy: npt.NDArray[np.floating], horizon: int) 
         ValueError: the policy has another shape or is no distribution, the horizon is below 1, or the grid lacks its
             agent or goal.
     """
-    if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or horizon < 1:
-        raise ValueError(f"horizon must be a whole number of actions >= 1, got {horizon!r}")
+    horizon = check_whole("horizon", horizon, 1, "actions")
     paths = solve(grid)
     table = transitions(grid)
     chances = _check(grid, policy).reshape(len(table), -1)
     optimal = paths.optimal.reshape(len(table), -1)
     goal = paths.distance.reshape(-1) == 0
-    first = initial_state(grid)
     mass = np.zeros((len(table), horizon + 1))  # [S, number of optimal actions so far]
-    mass[first.phase * grid.walls.size + first.position[0] * grid.width + first.position[1], 0] = 1.0
+    mass[state_number(grid, initial_state(grid)), 0] = 1.0
     arrival, visits = np.zeros(horizon + 1), np.zeros(len(table))
     accuracy = optimal_steps = 0.0
     hits = np.arange(horizon + 1)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.shapes import freeze
-from goalscope.worlds.dynamics import phases, settle, transitions
+from goalscope.worlds.dynamics import State, neighbours, phases, settle, transitions
 from goalscope.worlds.grid import ACTIONS, DELTAS, Action, Grid, Position
 
 UNREACHABLE = -1
@@ -32,6 +32,19 @@ class ShortestPaths:
 
     distance: npt.NDArray[np.int64]
     optimal: npt.NDArray[np.bool_]
+
+    def steps_from(self, state: State) -> int:
+        """Return the steps from a state to the goal, -1 where it cannot be reached."""
+        return int(self.distance[self._place(state)])
+
+    def optimal_in(self, state: State) -> npt.NDArray[np.bool_]:
+        """Return ``[4]`` bool, which actions are optimal in a state."""
+        chosen: npt.NDArray[np.bool_] = self.optimal[self._place(state)]
+        return chosen
+
+    def _place(self, state: State) -> tuple[int, int, int]:
+        # A grid that shows no door any more, or no key, has fewer phases than the state may have gone through.
+        return min(state.phase, len(self.distance) - 1), *state.position
 
 
 @lru_cache(maxsize=4096)
@@ -91,10 +104,7 @@ def optimal_actions(grid: Grid, position: Position, carrying_key: bool = False) 
     Raises:
         ValueError: the position is outside of the grid or solid, or the grid shows no goal.
     """
-    state = settle(grid, position, carrying_key)
-    optimal = solve(grid).optimal
-    row, col = state.position
-    chosen = optimal[min(state.phase, len(optimal) - 1), row, col]
+    chosen = solve(grid).optimal_in(settle(grid, position, carrying_key))
     return frozenset(action for action in ACTIONS if chosen[action])
 
 
@@ -106,9 +116,7 @@ def shortest_length(grid: Grid) -> int:
     """
     if grid.start is None:
         raise ValueError("a path length needs a grid that shows its agent (A), got a grid without one")
-    state = settle(grid, grid.start)
-    found = solve(grid).distance
-    return int(found[min(state.phase, len(found) - 1), *state.position])
+    return solve(grid).steps_from(settle(grid, grid.start))
 
 
 def distances_to(walls: npt.NDArray[np.bool_], cells: Iterable[Position]) -> npt.NDArray[np.int64]:
@@ -158,11 +166,9 @@ def optimal_batch(distance: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
     """
     height, width = distance.shape[-2:]
     optimal = np.zeros((*distance.shape, 4), dtype=bool)
-    for action, (down, right) in enumerate(DELTAS):
-        rows = slice(max(0, -down), height - max(0, down)), slice(max(0, down), height + min(0, down))
-        cols = slice(max(0, -right), width - max(0, right)), slice(max(0, right), width + min(0, right))
-        here, there = distance[..., rows[0], cols[0]], distance[..., rows[1], cols[1]]
-        optimal[..., rows[0], cols[0], action] = (here > 0) & (there == here - 1)
+    for action, (inside, beyond) in enumerate(neighbours(height, width)):
+        here, there = distance[(..., *inside)], distance[(..., *beyond)]
+        optimal[(..., *inside, action)] = (here > 0) & (there == here - 1)
     return optimal
 
 

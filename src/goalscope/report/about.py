@@ -1,8 +1,11 @@
 """What was run, in words and in settings: the summary, the run description, how to reproduce it, import checks."""
 
+import json
 import shlex
 from collections.abc import Mapping
 from typing import Any
+
+import yaml
 
 from goalscope.report.ledger import Ledger
 from goalscope.report.parts import Fold, Plain, Section, counted, listed, number
@@ -178,13 +181,9 @@ def _text(value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    import json
-
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]} … ({len(text)} characters)"
 
 
 def _yaml(value: Mapping[str, Any]) -> str:
-    import yaml
-
     return yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True, width=100, default_flow_style=None)

@@ -138,9 +138,9 @@ def _measures(rows: Rows) -> list[str]:
 
 
 def _summary(rows: Index, by: Sequence[str]) -> list[Grouped]:
-    # A difference of two differences of shares reaches from -2 to 2.
-    twice = [str(name) for name in rows.values("measure") if str(name).endswith(names.UNTRAINED)]
-    return estimate_rows(rows.rows, by=by, bounds=dict.fromkeys(twice, (-2.0, 2.0)))
+    # A difference of shares reaches from -1 to 1 whatever these grids show, one of two differences from -2 to 2.
+    reach = {str(name): float(str(name).count(" less ")) for name in rows.values("measure")}
+    return estimate_rows(rows.rows, by=by, bounds={name: (-far, far) for name, far in reach.items() if far})
 
 
 def _headings(columns: Sequence[str]) -> list[tuple[str, str]]:

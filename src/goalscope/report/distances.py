@@ -43,7 +43,7 @@ _MANHATTAN = {
 _BESIDE = (
     ("untrained", "the same on an untrained model"),
     ("shuffled", "the same on shuffled labels"),
-    ("mean", "the mean of the training grids"),
+    ("mean", "the mean of the training steps"),
     ("true map", "the line on the Manhattan distance, true map"),
     ("decoded map", "the line on the Manhattan distance, decoded map"),
 )
@@ -52,7 +52,8 @@ _TEXT = (
     "Length of the optimal path from the current state, read from the activations of one moment. The Manhattan "
     "distance between agent and goal is most of it: a probe says something of paths where its error is smaller than "
     "that of a line on this distance. R² is one less the mean squared error over the mean squared deviation, each "
-    "grid weighing alike; it has no differences by grid."
+    "grid weighing alike; it has no differences by grid. Mean and lines are fitted as the probes are, every training "
+    "step alike: where few grids with long ways have most of the steps, the mean's own R² is below 0."
 )
 
 

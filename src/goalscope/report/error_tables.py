@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from goalscope.measures.exploration.rows import KINDS
 from goalscope.report.ledger import Ledger
-from goalscope.report.parts import Cell, Heading, Row, Table
+from goalscope.report.parts import Cell, Heading, Row, Table, counted
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, estimate_pooled
 
@@ -102,14 +102,14 @@ def line(label: str, found: Sequence[Estimate | Cell | None], noun: str) -> Row:
 
 def cell(estimate: Estimate | None, noun: str, most: int) -> Cell:
     """Return an estimate as a table shows it, with the number of its maps where these are fewer than ``most``."""
-    shown = Cell.of(estimate)
+    shown = Cell.of(estimate, noun)
     fewer = estimate is not None and 0 < estimate.clusters < most
     after = f" ({estimate.clusters})" if estimate is not None and fewer else ""
     return Cell(
         value=shown.value,
         interval=f"{shown.interval}{after}" if shown.interval else "",
         note=f"{shown.note}{after}" if shown.note else "",
-        hint=shown.hint.replace(" grids", f" {noun}s"),
+        hint=shown.hint,
     )
 
 
@@ -130,4 +130,4 @@ def _pooled_cells(rows: Rows, kind: str, valid: str, suffix: str, noun: str) -> 
     below = [of[episode] for episode in errors.episode_id]
     pooled = estimate_pooled(errors.value, below, errors.grid_id, unit="share", bounds=(0.0, 1.0))
     counts = f"{int(errors.value.sum()):,} / {int(steps.value.sum()):,}"
-    return [pooled, Cell(value=counts, hint=f"{len(errors)} episodes, {pooled.clusters} {noun}s")]
+    return [pooled, Cell(value=counts, hint=f"{counted(len(errors), 'episode')}, {counted(pooled.clusters, noun)}")]

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from html import escape
 from io import StringIO
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -107,9 +108,9 @@ def lines(
     Raises:
         ImportError: matplotlib is not installed (it comes with the extra ``report``).
     """
-    with _style():
-        legend = -(-len(series) // _legend_columns([_fit(line.label) for line in series]))
-        figure = _figure(5.2, (4.15 if counts else 3.6) + 0.19 * max(0, legend - 3))
+    with drawing_style():
+        legend = -(-len(series) // legend_columns([short_label(line.label) for line in series]))
+        figure = blank_figure(5.2, (4.15 if counts else 3.6) + 0.19 * max(0, legend - 3))
         if counts:
             upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
         else:
@@ -119,7 +120,7 @@ def lines(
             if lower is not None:
                 grids = [estimate.clusters for estimate in line.estimates]
                 lower.plot(line.x, grids, drawstyle="steps-mid", **_look(line.style, marker=None))
-        upper.set_title(_fit(title))
+        upper.set_title(short_label(title))
         upper.set_ylabel(y_label)
         upper.grid(axis="y", color="#e4e7eb", linewidth=0.8)
         if bounds is not None:
@@ -137,8 +138,8 @@ def lines(
             bottom.set_xticks(list(names), list(names.values()))
         handles, labels = upper.get_legend_handles_labels()
         if len(series) > 1:
-            figure.legend(handles, labels, loc="outside lower center", ncols=_legend_columns(labels), handlelength=2.6)
-        return _svg(figure)
+            figure.legend(handles, labels, loc="outside lower center", ncols=legend_columns(labels), handlelength=2.6)
+        return as_svg(figure)
 
 
 def heat_map(
@@ -166,8 +167,8 @@ def heat_map(
     Raises:
         ImportError: matplotlib is not installed (it comes with the extra ``report``).
     """
-    with _style():
-        figure = _figure(1.1 + 0.78 * len(columns), 0.95 + 0.52 * len(rows))
+    with drawing_style():
+        figure = blank_figure(1.1 + 0.78 * len(columns), 0.95 + 0.52 * len(rows))
         axes = figure.subplots()
         scale = _colour_scale()
         low, high = bounds
@@ -188,10 +189,10 @@ def heat_map(
         axes.tick_params(length=0)
         for side in ("left", "bottom"):
             axes.spines[side].set_visible(False)
-        axes.set_title(_fit(title))
+        axes.set_title(short_label(title))
         axes.set_xlabel(column_label)
         axes.set_ylabel(row_label)
-        return _svg(figure)
+        return as_svg(figure)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,8 +223,8 @@ def points(
         ImportError: matplotlib is not installed (it comes with the extra ``report``).
     """
     shown = [point for point in listed if point.x.value > 0 and not math.isnan(point.y.value)]
-    with _style():
-        figure = _figure(5.2, 4.1)
+    with drawing_style():
+        figure = blank_figure(5.2, 4.1)
         axes = figure.subplots()
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -235,20 +236,20 @@ def points(
             if point.x.has_interval and point.x.low > 0:
                 axes.hlines(point.y.value, point.x.low, point.x.high, color=colour, linewidth=0.8, alpha=0.6)
             look = _look(point.style, MARKERS) | {"linestyle": "none", "markersize": 7}
-            axes.plot([point.x.value], [point.y.value], label=_fit(point.label), **look)
+            axes.plot([point.x.value], [point.y.value], label=short_label(point.label), **look)
         if line is not None and len(shown) > 1:
             ends = [min(point.x.value for point in shown), max(point.x.value for point in shown)]
             heights = [line[0] * math.log10(end) + line[1] for end in ends]
             axes.plot(ends, heights, color=MUTED, linewidth=1.0, linestyle="--")
         axes.set_ylim(-0.04, 1.04)
-        axes.set_title(_fit(title))
+        axes.set_title(short_label(title))
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
         handles, labels = axes.get_legend_handles_labels()
         if shown:
-            figure.legend(handles, labels, loc="outside lower center", ncols=_legend_columns(labels), handlelength=1.4)
-        return _svg(figure)
+            figure.legend(handles, labels, loc="outside lower center", ncols=legend_columns(labels), handlelength=1.4)
+        return as_svg(figure)
 
 
 def short(value: float, unit: str) -> str:
@@ -275,16 +276,16 @@ def _draw(axes: Any, line: Series, markers: bool, band: bool) -> None:
         axes.fill_between(line.x, lows, highs, color=colour, alpha=0.16, linewidth=0)
     if len(line.x) == 1 and not math.isnan(finite[0][0]):
         axes.vlines(line.x, lows, highs, color=colour, linewidth=1.4)
-    axes.plot(line.x, values, label=_fit(line.label), **_look(line.style, MARKERS if markers else None))
+    axes.plot(line.x, values, label=short_label(line.label), **_look(line.style, MARKERS if markers else None))
 
 
-def _fit(text: str) -> str:
+def short_label(text: str) -> str:
     """Return a name that fits into a figure: cut where it is long, nothing unseen in it."""
     text = visible(text).replace("\n", " ")
     return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
 
 
-def _legend_columns(labels: Sequence[str]) -> int:
+def legend_columns(labels: Sequence[str]) -> int:
     """Return as many columns (3 at most) as fit below a figure."""
     room, handle = 66, 7  # characters across a figure, and what a legend's line takes of them
     for columns in (3, 2):
@@ -335,24 +336,25 @@ def _colour_scale() -> Callable[[float], tuple[float, float, float, float]]:
     return lambda share: tuple(float(part) for part in scale(0.08 + 0.8 * share))  # type: ignore[return-value]
 
 
-def _style() -> AbstractContextManager[None]:
+def drawing_style() -> AbstractContextManager[None]:
+    """Return a context in which figures look alike, whatever the user's own settings are (needs matplotlib)."""
     try:
         from matplotlib import rc_context, rcParamsDefault
     except ImportError as error:
         raise lacking("figures need matplotlib", "report", error) from error
-    # The user's own settings must not change a page: start from the library's defaults.
     settings: dict[Any, Any] = {name: rcParamsDefault[name] for name in rcParamsDefault if name != "backend"} | _STYLE
     context: AbstractContextManager[None] = rc_context(settings)
     return context
 
 
-def _figure(width: float, height: float) -> "Figure":
+def blank_figure(width: float, height: float) -> "Figure":
+    """Return a figure of a width and height in inches, with nothing in it."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _svg(figure: "Figure") -> str:
+def as_svg(figure: "Figure") -> str:
     """Return the figure as SVG: no declaration, no metadata, sizes from the view box, a font that others have."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
@@ -384,8 +386,6 @@ def embed(svg: str, prefix: str, label: str) -> str:
         prefix: short text that is unique in the page.
         label: what the figure shows, in a sentence.
     """
-    from html import escape
-
     # Ids of mere groups serve nobody; those that something refers to are made unique.
     used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', svg))
 

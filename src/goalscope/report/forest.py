@@ -9,11 +9,11 @@ from goalscope.report.figures import (
     INK,
     MARKERS,
     MUTED,
-    _figure,
-    _fit,
-    _legend_columns,
-    _style,
-    _svg,
+    as_svg,
+    blank_figure,
+    drawing_style,
+    legend_columns,
+    short_label,
 )
 from goalscope.stats import Estimate
 
@@ -58,10 +58,10 @@ def forest(differences: Sequence[Difference], *, title: str, x_label: str, margi
     names = list(dict.fromkeys(entry.line for entry in differences))
     series = list(dict.fromkeys((entry.series, entry.style) for entry in differences))
     each = max(1, len(series))
-    with _style():
+    with drawing_style():
         from matplotlib.lines import Line2D
 
-        figure = _figure(5.2, 1.5 + _LINE * (len(names) * (each + 0.6)))
+        figure = blank_figure(5.2, 1.5 + _LINE * (len(names) * (each + 0.6)))
         axes = figure.subplots()
         if margin is not None:
             axes.axvspan(-margin, margin, color="#e4e7eb", linewidth=0)
@@ -83,17 +83,17 @@ def forest(differences: Sequence[Difference], *, title: str, x_label: str, margi
                 markerfacecolor=colour if entry.filled else "white",
                 linestyle="none",
             )
-        axes.set_yticks(range(len(names)), [_fit(name) for name in names])
+        axes.set_yticks(range(len(names)), [short_label(name) for name in names])
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
-        axes.set_title(_fit(title))
+        axes.set_title(short_label(title))
         axes.set_xlabel(x_label, color=INK)
         if len(series) > 1:
-            labels = [_fit(name) for name, _ in series]
+            labels = [short_label(name) for name, _ in series]
             handles = [
                 Line2D([], [], color=COLOURS[style % len(COLOURS)], marker=MARKERS[style % len(MARKERS)])
                 for _, style in series
             ]
-            figure.legend(handles, labels, loc="outside lower center", ncols=_legend_columns(labels), handlelength=2.6)
-        return _svg(figure)
+            figure.legend(handles, labels, loc="outside lower center", ncols=legend_columns(labels), handlelength=2.6)
+        return as_svg(figure)

@@ -29,7 +29,7 @@ HEADS = {
     "percell": "per-cell linear",
     "mlp": "MLP",
     "linear": "linear",
-    "mean": "mean of the training grids",
+    "mean": "mean of the training steps",
     "manhattan": "line on the Manhattan distance",
 }
 CONTROLS = {

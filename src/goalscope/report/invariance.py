@@ -55,7 +55,7 @@ def invariance(rows: Rows, ledger: Ledger, declared: Invariance | None) -> list[
     for agent in ledger.agents:
         mine = [contrast for contrast in found if contrast.agent == agent]
         family = counted(len(mine), "test")
-        tables.append(means_table(mine, caption=f"{agent}: mean difference, a family of {family}"))
+        tables.append(means_table(mine, caption=f"{agent}: transformed − original, a family of {family}"))
         tables.append(grids_table(mine, caption=f"{agent}: differences of single grids, a family of {family}"))
     return [
         Section(
@@ -100,14 +100,14 @@ def means_table(found: Sequence[Contrast], *, caption: str = "", agents: bool = 
         "metric",
         "transformation",
         "reading",
-        "transformed − original",
+        "difference",
         "95 % interval",
         "n",
         "grids",
         "effect size",
         "p / Holm",
         "margin",
-        "equivalence p (Holm)",
+        "TOST p (Holm)",
         "notes",
     )
     footnotes = Footnotes()
@@ -154,7 +154,7 @@ def _means(one: Contrast, footnotes: Footnotes) -> tuple[str, ...]:
         effect_text(test.effect),
         f"{p_text(one.test.p_value)} / {p_text(one.test.adjusted)}",
         "–" if equal is None else f"{equal.margin:g}",
-        "–" if shown is None else equivalence_p_text(shown.adjusted),
+        "–" if shown is None else equivalence_p_text(shown),
         footnotes.mark(method_of(one.paired), *one.notes),
     )
 
@@ -166,11 +166,13 @@ def _grids(one: Contrast, footnotes: Footnotes) -> tuple[str, ...]:
         *_names(one),
         short(spread.value, unit),
         "undefined" if undefined else f"[{short(spread.low, unit)}, {short(spread.high, unit)}]",
-        str(sum(one.paired.counts)),
+        str(sum(spread.counts)),
         str(spread.square.clusters),
         f"{p_text(spread.p_value)} / {p_text(one.exchange.adjusted)}",
         footnotes.mark(
-            f"method: root of a mean over grids ({spread.square.method}); {spread.method}",
+            f"method: root of a mean over grids ({spread.square.method}); {spread.method}"
+            if spread.square.clusters
+            else "method: no interval, no test",
             spread.note,
             one.exchange.note,
         ),

@@ -135,7 +135,7 @@ def build_ledger(rows: Rows, *, agents: Sequence[str] = (), confidence: float = 
     order = [name for name in agents if name in present]
     order += sorted(present - set(order))
     conditions = tuple(name for name in CONDITIONS if name in rows.tags and _varies(rows, name))
-    curves = set(rows.measure[_has(rows, CURVE)].tolist())
+    curves = set(rows.measure[rows.known(CURVE)].tolist())
     curve = rows.among("measure", curves)
     pooled = [
         grouped
@@ -148,7 +148,7 @@ def build_ledger(rows: Rows, *, agents: Sequence[str] = (), confidence: float = 
         side = sides[CURVE in tags]
         # Sizes and densities are told of worlds that have both; the finest table is kept to the main measures.
         needed = {*tags, "density"} if "size" in tags else set(tags)
-        known = np.logical_and.reduce([_has(side, tag) for tag in sorted(needed)])
+        known = np.logical_and.reduce([side.known(tag) for tag in sorted(needed)])
         if {"size", "density"} <= set(tags):
             known &= side.among("measure", (*HEADLINE, *MAPS))
         listed = estimate_rows(side.where(known), by=(*tags, *conditions), bounds=BOUNDS, confidence=confidence)
@@ -213,24 +213,19 @@ def describe_key(key: Mapping[str, Tag]) -> str:
 
 def _plain(estimate: Estimate) -> list[Any]:
     """Return the values of `_FIELDS`."""
-    numbers = [_number(value) for value in (estimate.value, estimate.low, estimate.high)]
+    numbers = [json_number(value) for value in (estimate.value, estimate.low, estimate.high)]
     counts = [estimate.confidence, estimate.n, estimate.clusters, estimate.undefined]
     return [estimate.unit, *numbers, *counts, estimate.method, estimate.note]
 
 
-def _number(value: float) -> float | None:
+def json_number(value: float) -> float | None:
+    """Return a number as JSON holds it, None where it is undefined."""
     # Seven digits are more than any of these numbers has, and hide the last bits, which differ between machines.
     return float(f"{value:.7g}") if math.isfinite(value) else None
 
 
 def _entry_key(table: str, key: Mapping[str, Tag]) -> tuple[Any, ...]:
     return (table, *sorted((name, value) for name, value in key.items() if value is not None))
-
-
-def _has(rows: Rows, tag: str) -> Any:
-    if tag not in rows.tags:
-        return np.zeros(len(rows), dtype=bool)
-    return np.not_equal(rows.tags[tag], np.array(None, dtype=object)).astype(bool)
 
 
 def _varies(rows: Rows, tag: str) -> bool:

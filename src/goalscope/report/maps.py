@@ -6,8 +6,6 @@ Source: behavioural and representational evaluation, Figure 6.
 from collections.abc import Mapping, Sequence
 from html import escape
 
-import numpy as np
-
 from goalscope.report.figures import FONTS, INK
 from goalscope.report.inside import place_name, probe_name
 from goalscope.report.parts import Figure, Section, listed, number
@@ -42,8 +40,7 @@ _LEGEND = (
 
 def split_inside(rows: Rows) -> tuple[Rows, Rows]:
     """Return the rows about behaviour, and those about what is inside of a model."""
-    tag = rows.tags.get(INSIDE, np.full(len(rows), None, dtype=object))
-    inside = np.fromiter((value is not None for value in tag), dtype=bool, count=len(rows))
+    inside = rows.known(INSIDE)
     return rows.where(~inside), rows.where(inside)
 
 

@@ -13,6 +13,7 @@ from goalscope.report.examples import examples
 from goalscope.report.fog_errors import fog_errors
 from goalscope.report.invariance import invariance
 from goalscope.report.ledger import Ledger, build_ledger
+from goalscope.report.inside_facts import inside_facts
 from goalscope.report.maps import decoded_maps, split_inside
 from goalscope.report.meg import meg_sections
 from goalscope.report.parts import Section
@@ -99,6 +100,7 @@ def _sections(store: Store, rows: Rows, inside: Rows, ledger: Ledger, digest: st
     return [
         sections.headline(ledger),
         *invariance(rows, ledger, declared),
+        *(inside_facts(store) if len(inside) else []),
         *map_sections(inside),
         *decoded_maps(store),
         *belief_sections(inside),

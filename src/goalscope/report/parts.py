@@ -33,12 +33,12 @@ class Cell:
     hint: str = ""
 
     @classmethod
-    def of(cls, estimate: Estimate | None) -> "Cell":
-        """Write an estimate; None is a dash."""
+    def of(cls, estimate: Estimate | None, noun: str = "grid") -> "Cell":
+        """Write an estimate over grids, or what else ``noun`` names; None is a dash."""
         if estimate is None:
             return cls(value="–", hint="the run has no rows for this")
         unit = estimate.unit
-        hint = f"{estimate.clusters} grids, n = {estimate.n}, {estimate.method}"
+        hint = f"{counted(estimate.clusters, noun)}, n = {estimate.n}, {estimate.method}"
         if estimate.undefined:
             hint += f", {estimate.undefined} undefined values left out"
         if math.isnan(estimate.value):

@@ -53,12 +53,12 @@ def picture(
 
 def episode_picture(episode: Episode, label: str) -> str:
     """Draw an episode's world with its trajectory; steps outside of the optimal set have the other colour."""
-    optimal = solve(episode.world.grid).optimal
+    paths = solve(episode.world.grid)
     wrong, invalid = [], []
     for step in episode.steps:
         if step.action is None:
             invalid.append(step.index)
-        elif not optimal[min(step.state.phase, len(optimal) - 1), *step.state.position, step.action]:
+        elif not paths.optimal_in(step.state)[step.action]:
             wrong.append(step.index)
     path = [step.state.position for step in episode.steps] + [episode.final.position]
     return picture(episode.world.grid, path, label=label, wrong=wrong, invalid=invalid)

@@ -3,12 +3,12 @@
 import csv
 import io
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from goalscope.measures.invariance import Contrast, verdict
 from goalscope.report.comparison import Compared, notes_of
+from goalscope.report.ledger import json_number
 from goalscope.stats import Corrected, Equivalence, PairedComparison
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -38,12 +38,13 @@ def contrast_records(found: Sequence[Contrast]) -> list[dict[str, Any]]:
             "transform": one.transform,
             **one.condition,
             **_numbers(one.paired, one.test, one.equivalence, one.shown),
-            "root_mean_square": _number(one.sensitivity.value),
-            "root_mean_square_low": _number(one.sensitivity.low),
-            "root_mean_square_high": _number(one.sensitivity.high),
+            "root_mean_square": json_number(one.sensitivity.value),
+            "root_mean_square_low": json_number(one.sensitivity.low),
+            "root_mean_square_high": json_number(one.sensitivity.high),
+            "root_mean_square_n": sum(one.sensitivity.counts),
             "root_mean_square_grids": one.sensitivity.square.clusters,
-            "p_exchange": _number(one.sensitivity.p_value),
-            "p_exchange_holm": _number(one.exchange.adjusted),
+            "p_exchange": json_number(one.sensitivity.p_value),
+            "p_exchange_holm": json_number(one.exchange.adjusted),
             "exchange_method": one.sensitivity.method,
             "exchange_note": one.sensitivity.note,
             "note": "; ".join(one.notes),
@@ -85,27 +86,22 @@ def _numbers(
     difference = paired.difference
     return {
         "unit": difference.unit,
-        "difference": _number(difference.value),
-        "low": _number(difference.low),
-        "high": _number(difference.high),
+        "difference": json_number(difference.value),
+        "low": json_number(difference.low),
+        "high": json_number(difference.high),
         "confidence": difference.confidence,
         "n": sum(paired.counts),
         "grids": difference.clusters,
         "method": difference.method,
-        "effect": _number(paired.test.effect),
+        "effect": json_number(paired.test.effect),
         "nonzero": paired.test.nonzero,
-        "p": _number(test.p_value),
-        "p_holm": _number(test.adjusted),
+        "p": json_number(test.p_value),
+        "p_holm": json_number(test.adjusted),
         "test": f"Wilcoxon signed-rank, {paired.test.method}",
         "margin": None if equal is None else equal.margin,
-        "p_equivalence": None if equal is None else _number(equal.p_value),
-        "p_equivalence_holm": None if shown is None else _number(shown.adjusted),
+        "p_equivalence": None if equal is None else json_number(equal.p_value),
+        "p_equivalence_holm": None if shown is None else json_number(shown.adjusted),
         "reading": verdict(test, shown),
         "unpaired": len(paired.unpaired_a) + len(paired.unpaired_b),
         "undefined": paired.undefined,
     }
-
-
-def _number(value: float) -> float | None:
-    # Seven digits are more than any of these numbers has, and hide the last bits, which differ between machines.
-    return float(f"{value:.7g}") if math.isfinite(value) else None

@@ -1,5 +1,7 @@
 """The worlds that two sides of a comparison share."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from goalscope.measures.measure import CONDITIONS
@@ -34,4 +36,4 @@ def shared_worlds(first: Side, second: Side) -> tuple[Side, Side]:
 
 def _within(side: Side, worlds: list[World], common: set[World]) -> Side:
     mask = np.fromiter((world in common for world in worlds), dtype=bool, count=len(worlds))
-    return Side(name=side.name, rows=side.rows.where(mask))
+    return replace(side, rows=side.rows.where(mask), left_out=len(set(worlds) - common))

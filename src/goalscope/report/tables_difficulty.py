@@ -9,10 +9,7 @@ Source: behavioural and representational evaluation, Fig. 4 and Fig. 12.
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-import numpy.typing as npt
-
-from goalscope.measures.behaviour import BEHAVIOUR
+from goalscope.measures.behaviour import BOUNDS
 from goalscope.measures.profiles import with_distance_bands
 from goalscope.report.arms import Arms, settings
 from goalscope.report.definitions import title_of
@@ -24,11 +21,10 @@ from goalscope.stats import Estimate, estimate_rows
 
 FIGURE_12 = ("success", "policy entropy", "JSD from optimal", "calibration error")
 EXCESS = ("policy entropy, excess, per visit", "JSD from optimal, excess, per visit", "calibration error, excess")
-_BOUNDS = {measure.name: measure.bounds for measure in BEHAVIOUR}
 _BANDS = 11  # of distances, the most that a map shows
 _BIASED = (
-    "Entropy, divergence and calibration error are as the paper defines them, over all visited states. They fall "
-    "with the number of visits, whoever acts, and visits fall with difficulty: part of every trend in them is no "
+    "Entropy, divergence and calibration error are as the paper defines them, over all visited states. They "
+    "depend on the number of visits, whoever acts, and visits fall with difficulty: part of every trend in them is no "
     "behaviour at all. The tables hold the excess over an optimal agent with the same visits beside them."
 )
 _DISTANCE = (
@@ -51,16 +47,16 @@ def difficulty_tables(rows: Rows, ledger: Ledger, arms: Arms) -> list[Section]:
         if any(len(ledger.values("agent, size, density", tag, **group)) < 2 for tag in ("size", "density")):
             continue
         end, where = f"-{position}" if position else "", describe_key(group) if len(known) > 1 else ""
-        found.append(_by_distance(mine, ledger, arms, f"figure-4{end}", where))
+        found.append(_by_distance(mine, arms, f"figure-4{end}", where))
         found.append(_by_size_and_density(mine, ledger, arms, f"figure-12{end}", where))
     return [section for section in found if section]
 
 
 def _by_size_and_density(rows: Rows, ledger: Ledger, arms: Arms, anchor: str, where: str) -> Section:
     listed = [name for name in (*FIGURE_12, *EXCESS) if name in ledger.measures]
-    kept = _measures(rows, listed)
+    kept = rows.where(rows.among("measure", listed))
     found: dict[tuple[str, str], dict[tuple[Tag, Tag], Estimate]] = {}
-    for grouped in estimate_rows(kept, by=("agent", "size", "density"), bounds=_BOUNDS):
+    for grouped in estimate_rows(kept, by=("agent", "size", "density"), bounds=BOUNDS):
         key = str(grouped.key["agent"]), str(grouped.key["measure"])
         found.setdefault(key, {})[grouped.key["size"], grouped.key["density"]] = grouped.estimate
     figures: list[Figure] = []
@@ -84,9 +80,9 @@ def _by_size_and_density(rows: Rows, ledger: Ledger, arms: Arms, anchor: str, wh
     )
 
 
-def _by_distance(rows: Rows, ledger: Ledger, arms: Arms, anchor: str, where: str) -> Section | None:
+def _by_distance(rows: Rows, arms: Arms, anchor: str, where: str) -> Section | None:
     steps = rows.where(rows.measure == STEPWISE)
-    steps = steps.where(_known(steps, "distance"))
+    steps = steps.where(steps.known("distance"))
     if not len(steps):
         return None
     width = -(-max(int(distance) for distance in steps["distance"]) // _BANDS)
@@ -123,7 +119,7 @@ def _by_distance(rows: Rows, ledger: Ledger, arms: Arms, anchor: str, where: str
 def _cells(steps: Rows, tags: Sequence[str]) -> dict[tuple[Tag, ...], dict[tuple[Tag, Tag], Estimate]]:
     """Return estimates by the first tags, and in there by the last two."""
     found: dict[tuple[Tag, ...], dict[tuple[Tag, Tag], Estimate]] = {}
-    for grouped in estimate_rows(steps, by=tags, bounds=_BOUNDS):
+    for grouped in estimate_rows(steps, by=tags, bounds=BOUNDS):
         values = [grouped.key[tag] for tag in tags]
         found.setdefault(tuple(values[:-2]), {})[values[-2], values[-1]] = grouped.estimate
     return found
@@ -163,12 +159,3 @@ def _table(cells: Cells, caption: str, first: str, second: str) -> Table:
         Row(label=number(line), cells=tuple(Cell.of(cells.get((line, column))) for column in columns)) for line in lines
     ]
     return Table(caption=caption, headings=headings, rows=tuple(rows))
-
-
-def _measures(rows: Rows, names: Sequence[str]) -> Rows:
-    return rows.where(rows.among("measure", names))
-
-
-def _known(rows: Rows, tag: str) -> npt.NDArray[np.bool_]:
-    known: npt.NDArray[np.bool_] = np.not_equal(rows[tag], np.array(None, dtype=object)).astype(bool)
-    return known

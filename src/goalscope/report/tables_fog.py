@@ -3,6 +3,7 @@
 Source: behavioural and representational evaluation, Appendix A.1.
 """
 
+from collections.abc import Mapping
 from itertools import combinations, product
 
 from goalscope.report.arms import Arms, settings
@@ -12,7 +13,7 @@ from goalscope.report.ledger import Ledger, describe_key
 from goalscope.report.parts import Cell, Fold, Heading, Plain, Row, Section, Table, counted
 from goalscope.report.parts import listed as listed_names
 from goalscope.report.sections import curve, numbers_table
-from goalscope.rows import Rows
+from goalscope.rows import Rows, Tag
 from goalscope.stats import Grouped
 
 WASTE = ("redundant backtracking", "moves into known dead ends", "repeated wall bumps")
@@ -66,23 +67,7 @@ def fog_tables(rows: Rows, ledger: Ledger, arms: Arms) -> list[Section]:
             for name in COLUMNS
             if (estimate := ledger.find("agent", name, agent=agent, **group)) is not None
         ]
-        pairs = [*combinations(arms.subjects, 2), *product(arms.subjects, arms.others)]
-        sides = {agent: Side(name=agent, rows=rows.select(agent=agent, **group)) for agent in ledger.agents}
-        text = ""
-        plain: tuple[Plain, ...] = ()
-        if 0 < len(pairs) <= _MOST_PAIRS:
-            tests = compare_pairs([(sides[one], sides[other]) for one, other in pairs], COMPARED, name="arms under fog")
-            caption = (
-                f"{listed_names(arms.subjects)} against every other arm, paired by grid: first − second with its "
-                f"interval, and the signed-rank test, p corrected for all {counted(len(tests), 'test')} of this table "
-                f"(one family, level {LEVEL:g})"
-            )
-            plain = (comparison_table(tests, caption=caption),)
-        elif pairs:
-            text = (
-                f"{len(pairs)} pairs of arms are too many for one family of tests to say anything: name the ones that "
-                "matter, goalscope compare RUN --agents 'A;B'."
-            )
+        plain, text = _tests(rows, arms, group)
         found.append(
             Section(
                 anchor=f"fog{number}",
@@ -96,3 +81,24 @@ def fog_tables(rows: Rows, ledger: Ledger, arms: Arms) -> list[Section]:
             )
         )
     return found
+
+
+def _tests(rows: Rows, arms: Arms, group: Mapping[str, Tag]) -> tuple[tuple[Plain, ...], str]:
+    """Return the tests of the subjects against every other arm, or what is said in their place."""
+    pairs = [*combinations(arms.subjects, 2), *product(arms.subjects, arms.others)]
+    if not pairs:
+        return (), ""
+    if len(pairs) > _MOST_PAIRS:
+        return (), (
+            f"{len(pairs)} pairs of arms are too many for one family of tests to say anything: name the ones that "
+            "matter, goalscope compare RUN --agents 'A;B'."
+        )
+    agents = (*arms.subjects, *arms.others)
+    sides = {agent: Side(name=agent, rows=rows.select(agent=agent, **group)) for agent in agents}
+    tests = compare_pairs([(sides[one], sides[other]) for one, other in pairs], COMPARED, name="arms under fog")
+    caption = (
+        f"{listed_names(arms.subjects)} against every other arm, paired by grid: first − second with its interval, and "
+        f"the signed-rank test, p corrected for all {counted(len(tests), 'test')} of this table (one family, level "
+        f"{LEVEL:g})"
+    )
+    return (comparison_table(tests, caption=caption),), ""

@@ -30,6 +30,8 @@ PAIRED = (*COMMON, "key pickup", "errors towards the key", "key attraction bias"
 
 _KINDS = {"key-door": "KeyDoorEnv", "key-no-door": "KeyNoDoorEnv", "two-path": "2PathKeyEnv"}
 _NOT_IN = {"key-door": LURE, "key-no-door": STAGES}
+_EMPTY = Cell(value="–", hint="has no meaning here")
+_NO_ERRORS = Cell(value="undefined", note="no errors", hint="no non-optimal action before the key is reached")
 _CONTROL = (
     "The matched control is the same grid without the key. Its figures are taken at the cell where the key would "
     "lie, and say what chance and geometry alone bring about."
@@ -136,10 +138,6 @@ def _table(ledger: Ledger, columns: Columns, measures: Sequence[str], agent: str
     rows.append(Row(label="Grids", cells=tuple(Cell(value=str(one.clusters) if one else "–") for one in counts)))
     headings = (Heading(text="metric"), *(Heading(text=_column(key, columns), unit="share") for key in columns))
     return Table(caption=agent, headings=headings, rows=tuple(rows))
-
-
-_EMPTY = Cell(value="–", hint="has no meaning here")
-_NO_ERRORS = Cell(value="undefined", note="no errors", hint="no non-optimal action before the key is reached")
 
 
 def _column(key: tuple[str, bool], columns: Columns) -> str:

@@ -51,27 +51,26 @@ class Moment:
 
 def moments(task_map: TaskMap, score: EpisodeScore, wanted: Sequence[int]) -> list[Moment]:
     """Return the moments of an episode after some numbers of actions, in order."""
-    knowledge, found = Knowledge(task_map), list[Moment]()
-    walk = [task_map.start]
-    for step in range(len(score.steps) + 1):
-        if step:
-            taken = score.steps[step - 1]
-            knowledge.move(taken.action)
-            walk.append(taken.after)
-        if step in wanted:
-            pending = set(knowledge.pending_names)
-            found.append(
-                Moment(
-                    step=step,
-                    walk=tuple(walk),
-                    observed=frozenset(knowledge.board.listed(knowledge.observed)),
-                    unobserved=frozenset(knowledge.board.listed(knowledge.unobserved)),
-                    status={
-                        name: "pending" if name in pending else str(knowledge.status(name)) for name in task_map.nodes
-                    },
-                )
-            )
+    knowledge, walk = Knowledge(task_map), [task_map.start]
+    found = [_moment(knowledge, 0, walk)] if 0 in wanted else []
+    # One after the other: a single step of a large map is found by scoring all steps before it again.
+    for number, taken in enumerate(score.steps, start=1):
+        knowledge.move(taken.action)
+        walk.append(taken.after)
+        if number in wanted:
+            found.append(_moment(knowledge, number, walk))
     return found
+
+
+def _moment(knowledge: Knowledge, step: int, walk: Sequence[Cell]) -> Moment:
+    pending = set(knowledge.pending_names)
+    return Moment(
+        step=step,
+        walk=tuple(walk),
+        observed=frozenset(knowledge.board.listed(knowledge.observed)),
+        unobserved=frozenset(knowledge.board.listed(knowledge.unobserved)),
+        status={name: "pending" if name in pending else str(knowledge.status(name)) for name in knowledge.map.nodes},
+    )
 
 
 def moment_picture(task_map: TaskMap, score: EpisodeScore, moment: Moment, label: str) -> str:

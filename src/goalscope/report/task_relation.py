@@ -4,12 +4,12 @@ import math
 from collections.abc import Mapping
 
 from goalscope.measures.exploration.recorded import PROGRESS_SHARE, TENTHS
-from goalscope.measures.exploration.relation import MOST_APART, Divergence, divergences, log_relation
+from goalscope.measures.exploration.relation import MOST_APART, Divergence, Relation, divergences, log_relation
 from goalscope.report.error_tables import line
 from goalscope.report.figures import Point, Series, embed, lines, points, short
 from goalscope.report.ledger import Ledger, describe_key
 from goalscope.report.parts import Figure, Fold, Heading, Plain, Section, Table, counted, interval
-from goalscope.rows import Rows
+from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, estimate_rows
 
 _ERRORS = ("exploration error", "exploitation error")
@@ -22,41 +22,12 @@ def relation_section(rows: Rows, ledger: Ledger) -> list[Section]:
     """Return success against the logarithm of each error with its R squared; nothing for fewer than three agents."""
     figures, table = [], []
     for number, group in enumerate(ledger.groups("agent")):
-        mine = rows.select(**group)
-        where = describe_key(group)
+        mine, where = rows.select(**group), describe_key(group)
         for error in _ERRORS:
             found = log_relation(mine, error, ledger.agents)
-            if len(found.agents) < 2:
-                continue
-            listed = []
-            for style, agent in enumerate(ledger.agents):
-                x = ledger.find("agent", error, agent=agent, **group)
-                y = ledger.find("agent", "success", agent=agent, **group)
-                if agent in found.agents and x is not None and y is not None:
-                    listed.append(Point(label=agent, style=style, x=x, y=y))
-            r = found.r_squared
-            fit = "undefined" if math.isnan(r.value) else f"{short(r.value, 'share')} {interval(r)}".rstrip()
-            title = f"Success against {error}{f', {where}' if where else ''}"
-            fitted = None if math.isnan(found.slope) else (found.slope, found.intercept)
-            svg = points(
-                listed, title=title, x_label=f"{error} (share, logarithmic)", y_label="success (share)", line=fitted
-            )
-            counts = f"{counted(len(found.agents), 'agent')}, {counted(r.clusters, 'map')}"
-            caption = f"R² {fit} ({counts}; {r.note or r.method})"
-            figures.append(Figure(svg=embed(svg, f"r{number}-{error[:8]}", title), caption=caption))
-            table.append(
-                (
-                    error,
-                    where or "all maps",
-                    short(r.value, "share") if not math.isnan(r.value) else "undefined",
-                    interval(r) or r.note or "undefined",
-                    "–" if fitted is None else short(found.slope, "share"),
-                    str(len(found.agents)),
-                    str(r.clusters),
-                    r.method,
-                    "; ".join(f"{agent}: {why}" for agent, why in found.left_out.items()),
-                )
-            )
+            if len(found.agents) > 1:
+                figures.append(_scatter(found, ledger, group, f"r{number}-{error[:8]}"))
+                table.append(_relation_line(found, where or "all maps"))
     if not figures:
         return []
     plain = Plain(
@@ -84,6 +55,44 @@ def relation_section(rows: Rows, ledger: Ledger) -> list[Section]:
             anchor="relation", title="Success and errors", paragraphs=(text,), figures=tuple(figures), plain=(plain,)
         )
     ]
+
+
+def _scatter(found: Relation, ledger: Ledger, group: Mapping[str, Tag], prefix: str) -> Figure:
+    """Draw success against the error of each agent, with the line that fits them."""
+    listed = []
+    for style, agent in enumerate(ledger.agents):
+        x = ledger.find("agent", found.error, agent=agent, **group)
+        y = ledger.find("agent", "success", agent=agent, **group)
+        if agent in found.agents and x is not None and y is not None:
+            listed.append(Point(label=agent, style=style, x=x, y=y))
+    where = describe_key(group)
+    title = f"Success against {found.error}{f', {where}' if where else ''}"
+    svg = points(
+        listed,
+        title=title,
+        x_label=f"{found.error} (share, logarithmic)",
+        y_label="success (share)",
+        line=None if math.isnan(found.slope) else (found.slope, found.intercept),
+    )
+    r = found.r_squared
+    fit = f"{short(r.value, 'share')} {interval(r)}".rstrip()
+    counts = f"{counted(len(found.agents), 'agent')}, {counted(r.clusters, 'map')}"
+    return Figure(svg=embed(svg, prefix, title), caption=f"R² {fit} ({counts}; {r.note or r.method})")
+
+
+def _relation_line(found: Relation, where: str) -> tuple[str, ...]:
+    r = found.r_squared
+    return (
+        found.error,
+        where,
+        short(r.value, "share"),
+        interval(r) or r.note or "undefined",
+        "–" if math.isnan(found.slope) else short(found.slope, "share"),
+        str(len(found.agents)),
+        str(r.clusters),
+        r.method,
+        "; ".join(f"{agent}: {why}" for agent, why in found.left_out.items()),
+    )
 
 
 def progress_section(rows: Rows, ledger: Ledger) -> list[Section]:

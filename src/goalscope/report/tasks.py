@@ -129,7 +129,7 @@ def _prompts(rows: Rows, store: Store, ledger: Ledger) -> list[Section]:
     for model in dict.fromkeys(models.values()):
         names = [name for name, of in models.items() if of == model]
         mine = rows.where(np.isin(rows["agent"].astype(str), names) & np.isin(rows.measure.astype(str), PAIRED))
-        mine = mine.where(np.not_equal(mine["prompt"], np.array(None, dtype=object)).astype(bool))
+        mine = mine.where(mine.known("prompt"))
         for memory in dict.fromkeys(mine["memory"].tolist() if "memory" in mine.tags else [None]):
             part = mine if memory is None else mine.select(memory=memory)
             prompts = list(dict.fromkeys(part["prompt"].tolist()))

@@ -8,8 +8,7 @@ classes are equally frequent, and the factorised first layer can be kept. For a 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +18,7 @@ import numpy.typing as npt
 from goalscope.represent.heads import COUNTED, coordinates, initial_weights, normalised, scores, weight_shapes
 from goalscope.represent.keeping import Keeping
 from goalscope.represent.probe import CLASSES, Features, Probe, Task, check_task
+from goalscope.represent.training import Passed, Work, train_stacks
 from goalscope.rng import stream
 from goalscope.rows import Tag
 from goalscope.shapes import check_finite, check_shape, freeze
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _SMALL: Final = 1e-6  # an input that varies less than this, relative to all inputs, is rounding
 _FLOATS: Final = {"cpu": 1 << 24, "cuda": 1 << 30}  # numbers in the largest array of one step of a stack
 _PER_STACK: Final = 64
-_ONE_THREAD: Final = 4_000_000  # weights below which one thread trains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,16 +157,19 @@ def fit(
             weights = {"table": _frequencies(problem)} if problem.head == "position" else {}
             found[problem.name] = _probe(problem, norms[id(problem.features)], weights, used)
             told.keep(problem.name, found[problem.name])
-    work = list(stacks(problems, used))
-    total, done = sum(len(stack) * used.epochs for stack in work), 0
+    work = [
+        Work(
+            stack=stack,
+            weights=sum(map(math.prod, _shapes(stack[0], used).values())),
+            units=len(stack) * used.epochs,
+        )
+        for stack in stacks(problems, used)
+    ]
 
-    def passed(passes: int, stack: Sequence[Problem]) -> None:
-        told.progress(done + passes * len(stack), total)
+    def train(stack: Sequence[Problem], passed: Passed) -> dict[str, npt.NDArray[np.float32]]:
+        return _train(stack, [norms[id(problem.features)] for problem in stack], used, passed)
 
-    for stack in work:
-        with _threads(stack[0], used):
-            weights = _train(stack, [norms[id(problem.features)] for problem in stack], used, passed)
-        done += len(stack) * used.epochs
+    for stack, weights in train_stacks(work, train, device=used.device, progress=told.progress):
         for at, problem in enumerate(stack):
             own = {name: np.ascontiguousarray(array[at]) for name, array in weights.items()}
             if not all(np.isfinite(array).all() for array in own.values()):
@@ -177,23 +179,6 @@ def fit(
             found[problem.name] = _probe(problem, norms[id(problem.features)], own, used)
             told.keep(problem.name, found[problem.name])
     return [found[problem.name] for problem in problems]
-
-
-@contextmanager
-def _threads(problem: Problem, settings: FitSettings) -> Iterator[None]:
-    """Compute small probes on a processor with one thread: operations of microseconds only wait for a second one."""
-    import torch
-
-    if settings.device.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(f"device {settings.device!r} must be there, PyTorch sees no GPU: fit with device='cpu'")
-    before = torch.get_num_threads()
-    inner = settings.hidden if problem.head == "mlp" else problem.frame**2 * problem.outputs
-    if settings.device == "cpu" and problem.features.source.width * inner < _ONE_THREAD:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def stacks(problems: Sequence[Problem], settings: FitSettings) -> Iterator[list[Problem]]:
@@ -297,18 +282,22 @@ def _scale(problem: Problem) -> tuple[float, float]:
     return float(problem.target.mean()), float(problem.target.std()) or 1.0
 
 
+def _shapes(problem: Problem, settings: FitSettings) -> dict[str, tuple[int, ...]]:
+    return weight_shapes(problem.head, problem.task, problem.features.source.width, problem.frame, settings.hidden)
+
+
 def _train(
     stack: Sequence[Problem],
     norms: Sequence[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]],
     settings: FitSettings,
-    passed: Callable[[int, Sequence[Problem]], None],
+    passed: Passed,
 ) -> dict[str, npt.NDArray[np.float32]]:
     """Train one stack of Q problems; return name -> ``[Q, ...]``."""
     import torch
 
     first = stack[0]
     count, device = len(first.features), torch.device(settings.device)
-    shapes = weight_shapes(first.head, first.task, first.features.source.width, first.frame, settings.hidden)
+    shapes = _shapes(first, settings)
     drawn = initial_weights(shapes, settings.seed)
     weights = {name: torch.tensor(np.stack([drawn[name]] * len(stack)), device=device) for name in shapes}
     # The coordinates of a number's one cell are 0: their weights stay what they are.
@@ -342,7 +331,7 @@ def _train(
         loss.sum().backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         if (at + 1) % each == 0:
-            passed((at + 1) // each, stack)
+            passed((at + 1) // each * len(stack))
     return {name: tensor.detach().cpu().numpy() for name, tensor in weights.items()}
 
 

@@ -10,7 +10,7 @@ learning rate 1e-4, batch 32, weights of the places).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,7 @@ from goalscope.represent.plan_network import ATTENTION_HEADS, initial_plan_weigh
 from goalscope.represent.plans import UNKNOWN, check_tokens
 from goalscope.represent.probe import Features
 from goalscope.represent.record import Activations
+from goalscope.represent.training import Passed, Work, train_stacks
 from goalscope.rng import stream
 from goalscope.rows import Tag
 from goalscope.shapes import check_shape, freeze
@@ -133,6 +134,10 @@ class PlanProblem:
             horizon=self.tokens.shape[1],
         )
 
+    def weights(self, settings: PlanSettings) -> int:
+        """Return how many numbers the weights are."""
+        return sum(map(math.prod, self.shapes(settings).values()))
+
 
 def fit_plans(
     problems: Sequence[PlanProblem],
@@ -163,16 +168,16 @@ def fit_plans(
         if id(problem.activations) not in norms:
             norms[id(problem.activations)] = normalisation(Features.of(problem.activations).vectors)
     found: dict[str, PlanDecoder] = {}
-    work = list(plan_stacks(problems, used))
-    # A pass of a decoder of four layers takes as long as four of one layer.
-    total, done = sum(len(stack) * stack[0].layers * used.epochs for stack in work), 0
+    work = [
+        # A pass of a decoder of four layers takes as long as four of one layer.
+        Work(stack=stack, weights=stack[0].weights(used), units=len(stack) * stack[0].layers * used.epochs)
+        for stack in plan_stacks(problems, used)
+    ]
 
-    def passed(passes: int, stack: Sequence[PlanProblem]) -> None:
-        told.progress(done + passes * len(stack) * stack[0].layers, total)
+    def train(stack: Sequence[PlanProblem], passed: Passed) -> tuple[dict[str, npt.NDArray[np.float32]], list[int]]:
+        return _train(stack, [norms[id(problem.activations)] for problem in stack], used, passed)
 
-    for stack in work:
-        weights, kept = _train(stack, [norms[id(problem.activations)] for problem in stack], used, passed)
-        done += len(stack) * stack[0].layers * used.epochs
+    for stack, (weights, kept) in train_stacks(work, train, device=used.device, progress=told.progress):
         for at, problem in enumerate(stack):
             own = {name: np.ascontiguousarray(array[at]) for name, array in weights.items()}
             if not all(np.isfinite(array).all() for array in own.values()):
@@ -193,9 +198,8 @@ def plan_stacks(problems: Sequence[PlanProblem], settings: PlanSettings) -> Iter
         groups.setdefault(key, []).append(problem)
     limit = _FLOATS["cpu" if settings.device == "cpu" else "cuda"]
     for group in groups.values():
-        weights = sum(math.prod(shape) for shape in group[0].shapes(settings).values())
         distinct = len({id(problem.activations) for problem in group}) > 1
-        own = _COPIES * weights + (group[0].activations.vectors.size if distinct else 0)
+        own = _COPIES * group[0].weights(settings) + (group[0].activations.vectors.size if distinct else 0)
         size = max(1, min(_PER_STACK, limit // own))
         for begin in range(0, len(group), size):
             yield group[begin : begin + size]
@@ -249,7 +253,7 @@ def _train(
     stack: Sequence[PlanProblem],
     norms: Sequence[Norm],
     settings: PlanSettings,
-    passed: Callable[[int, Sequence[PlanProblem]], None],
+    passed: Passed,
 ) -> tuple[dict[str, npt.NDArray[np.float32]], list[int]]:
     """Train one stack of Q problems; return name -> ``[Q, ...]`` and the pass that was kept of each."""
     import torch
@@ -264,6 +268,8 @@ def _train(
     tokens = torch.tensor(np.stack([problem.tokens for problem in stack]).astype(np.int64), device=device)
     held = validation_rows(first.activations.grid_id, settings)
     rows, checked = np.flatnonzero(~held), np.flatnonzero(held)
+    # Where no held-back plan is known there is nothing to choose a pass by: the last one is kept.
+    blind = (tokens[:, torch.tensor(checked, device=device)] == UNKNOWN).all(dim=2).all(dim=1)
     optimiser = torch.optim.AdamW(list(weights.values()), lr=settings.rate, weight_decay=settings.decay)
     steps = settings.epochs * -(-len(rows) // settings.batch)
     best, least = dict(weights), torch.full((len(stack),), math.inf, device=device)
@@ -282,13 +288,13 @@ def _train(
             at += 1
         if len(checked):
             loss = _validation_loss(weights, vectors, tokens, checked, first.layers, settings)
-            better = loss < least
+            better = (loss < least) | blind
             least, kept = torch.where(better, loss, least), torch.where(better, epoch, kept)
             with torch.no_grad():
                 best = {
                     name: torch.where(_wide(better, one), one, best[name]).detach() for name, one in weights.items()
                 }
-        passed(epoch + 1, stack)
+        passed((epoch + 1) * len(stack) * first.layers)
     if not len(checked):
         best, kept = weights, torch.full_like(kept, settings.epochs - 1)
     return {name: tensor.detach().cpu().numpy() for name, tensor in best.items()}, kept.tolist()

@@ -69,7 +69,11 @@ def encode_tags(tags: Mapping[str, Tag]) -> str:
 
 
 def decode_tags(cell: Cell, what: str) -> dict[str, Tag]:
-    """Return tags from JSON."""
+    """Return tags from JSON.
+
+    Raises:
+        ValueError: no JSON mapping, or a tag that is no plain value.
+    """
     tags = decode_json(cell, what)
     for name, tag in tags.items():
         if isinstance(tag, dict | list):
@@ -89,7 +93,11 @@ def encode_text(text: str | None) -> str | bytes | None:
 
 
 def decode_text(cell: Cell, what: str) -> str | None:
-    """Return text from a cell."""
+    """Return text from a cell.
+
+    Raises:
+        ValueError: another kind of value.
+    """
     if cell is None or isinstance(cell, str):
         return cell
     if isinstance(cell, bytes):
@@ -115,7 +123,11 @@ def encode_tokens(tokens: Sequence[int] | None) -> bytes | None:
 
 
 def decode_tokens(cell: Cell, what: str) -> tuple[int, ...] | None:
-    """Return token ids from a cell."""
+    """Return token ids from a cell.
+
+    Raises:
+        ValueError: no bytes, or not a whole number of 32-bit words.
+    """
     if cell is None:
         return None
     if not isinstance(cell, bytes) or len(cell) % 4:
@@ -149,7 +161,11 @@ def encode_step(step: Step, grid: Grid) -> tuple[Cell, ...]:
 
 
 def decode_step(cells: Sequence[Cell], state: State) -> Step:
-    """Return a step from its columns; ``state`` is what `decode_state` made of them."""
+    """Return a step from its columns; ``state`` is what `decode_state` made of them.
+
+    Raises:
+        ValueError: columns that are no step.
+    """
     index, _, _, _, action, failure, text, reasoning, prompt, output, reward, extra = cells
     if not isinstance(index, int):
         raise ValueError(f"a step's number must be stored as a whole number, got {index!r}")
@@ -170,7 +186,11 @@ def decode_step(cells: Sequence[Cell], state: State) -> Step:
 
 
 def decode_action(cell: Cell) -> Action | None:
-    """Return an action from its number."""
+    """Return an action from its number.
+
+    Raises:
+        ValueError: another value than None and 0 to 3.
+    """
     if cell is None:
         return None
     if not isinstance(cell, int) or not 0 <= cell < len(ACTIONS):
@@ -193,7 +213,11 @@ def encode_turn(turn: Turn) -> tuple[Cell, ...]:
 
 
 def decode_turn(cells: Sequence[Cell]) -> Turn:
-    """Return a turn from its columns."""
+    """Return a turn from its columns.
+
+    Raises:
+        ValueError: columns that are no turn.
+    """
     action, failure, text, reasoning, prompt, output, usage, extra = cells
     numbers = decode_json(usage, "usage")
     for name, number in numbers.items():
@@ -220,7 +244,11 @@ def encode_state(state: State, grid: Grid) -> tuple[int, int, int]:
 
 
 def decode_state(row: Cell, col: Cell, flags: Cell, grid: Grid) -> State:
-    """Return a state from its columns."""
+    """Return a state from its columns.
+
+    Raises:
+        ValueError: no row and column of the grid, or other flags.
+    """
     if not isinstance(row, int) or not isinstance(col, int) or flags not in (0, 1, 2, 3):
         raise ValueError(f"a state must be stored as row, col and flags 0..3, got {row!r}, {col!r}, {flags!r}")
     return State(grid.check_cell((row, col)), bool(int(flags) & 1), bool(int(flags) & 2))
@@ -262,7 +290,11 @@ def decode_world(cells: Sequence[Cell]) -> World:
 
 
 def encode_episode(episode: Episode) -> tuple[Cell, ...]:
-    """Return the columns `EPISODE_COLUMNS` of an episode."""
+    """Return the columns `EPISODE_COLUMNS` of an episode.
+
+    Raises:
+        ValueError: a number beyond 64 bits, an unknown outcome, or a final state outside of the grid.
+    """
     spec = episode.spec
     for name, number in (("seed", spec.seed), ("trajectory", spec.trajectory), ("horizon", spec.horizon)):
         if not -_MOST_INTEGER <= number <= _MOST_INTEGER:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     Field,
@@ -26,10 +26,12 @@ from goalscope.worlds.generate import check_density, check_size
 from goalscope.worlds.grid import Grid, Side
 from goalscope.worlds.transform import TRANSFORMS
 
+_MOST_SIZE = 501  # rows of a grid; far beyond, one grid alone fills the memory
+
 STORED: Mapping[str, Any] = {"stored": True}  # the context in which agents are read, but not built
 
 TransformName = Literal["identity", "reflect", "rotate", "transpose", "swap"]
-if set(TRANSFORMS) != set(TransformName.__args__):  # type: ignore[attr-defined]
+if set(TRANSFORMS) != set(get_args(TransformName)):
     raise ImportError("the transforms that a study may name must be those of goalscope.worlds.transform")
 
 
@@ -62,6 +64,8 @@ class GridWorlds(_Worlds):
     @field_validator("sizes")
     @classmethod
     def _sizes(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        if max(sizes, default=0) > _MOST_SIZE:
+            raise ValueError(f"size must be at most {_MOST_SIZE}, got {max(sizes)}")
         return tuple(check_size(size) for size in sizes)
 
     @field_validator("densities")

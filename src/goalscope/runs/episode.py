@@ -111,7 +111,11 @@ class LiveEpisode(ABC):
         """Return whether the goal is reached."""
 
     def apply(self, turn: Turn) -> None:
-        """Take the agent's turn."""
+        """Take the agent's turn.
+
+        Raises:
+            ValueError: usage that is no finite number.
+        """
         index, attempt = len(self.steps), len(self._attempts)
         for name, value in turn.usage.items():
             if not math.isfinite(value):
@@ -149,6 +153,9 @@ class LiveEpisode(ABC):
         Args:
             agent: the agent's short name.
             tags: what the agent says of itself.
+
+        Raises:
+            ValueError: the episode goes on.
         """
         if self.outcome is None:
             raise ValueError(f"an episode must have ended to be recorded, {self.spec.id} goes on")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import count
+from itertools import count, product
 from typing import TYPE_CHECKING
 
 from goalscope.rows import Tag
@@ -39,31 +39,41 @@ def expand(
     for position, entry in enumerate(entries):
         path = f"worlds[{position}]"
         if entry.kind == "task-map" or entry.kind == "cooking":
-            for world in entry.expand(seed, path):
-                if world.id in taken:
-                    raise ValueError(f"worlds must be different, but {path} repeats a task map: leave it out")
-                taken.add(world.id)
-                yield world
-        elif entry.kind == "grid":
-            for size in entry.sizes:
-                for density in entry.densities:
-                    tags: dict[str, Tag] = {"kind": "grid", "size": size, "density": density}
-                    yield from _series(entry, path, _generated(entry, size, density, seed), tags, taken)
+            yield from _tasks(entry, path, seed, taken)
         elif entry.kind == "text":
-            for index, text in enumerate(entry.grids):
-                grid = Grid.parse(text)
-                square: dict[str, Tag] = {"size": grid.height} if grid.height == grid.width else {}
-                worlds = _versions(entry, grid, grid, {"kind": "text", **square, "index": index})
-                if any(world.id in taken for world in worlds) or len({world.id for world in worlds}) < len(worlds):
-                    raise ValueError(
-                        f"worlds must be different, but grid {index} of {path}, or one of its transforms, is there "
-                        "already: leave it out"
-                    )
-                taken.update(world.id for world in worlds)
-                yield from worlds
+            yield from _written(entry, path, taken)
+        elif entry.kind == "grid":
+            for size, density in product(entry.sizes, entry.densities):
+                tags: dict[str, Tag] = {"kind": "grid", "size": size, "density": density}
+                yield from _series(entry, path, _generated(entry, size, density, seed), tags, taken)
         else:
             draw = partial(_layout, entry.kind, seed)
             yield from _series(entry, path, draw, {"kind": entry.kind}, taken)
+
+
+def _tasks(entry: "TaskMapWorlds | CookingWorlds", path: str, seed: int, taken: set[str]) -> Iterator[World]:
+    """Yield the task worlds of one entry."""
+    for world in entry.expand(seed, path):
+        if world.id in taken:
+            raise ValueError(f"worlds must be different, but {path} repeats a task map: leave it out")
+        taken.add(world.id)
+        yield world
+
+
+def _written(entry: "TextWorlds", path: str, taken: set[str]) -> Iterator[World]:
+    """Yield the worlds of grids written out, with their versions."""
+    for index, text in enumerate(entry.grids):
+        grid = Grid.parse(text)
+        square: dict[str, Tag] = {"size": grid.height} if grid.height == grid.width else {}
+        worlds = _versions(entry, grid, grid, {"kind": "text", **square, "index": index})
+        ids = {world.id for world in worlds}
+        if ids & taken or len(ids) < len(worlds):
+            raise ValueError(
+                f"worlds must be different, but grid {index} of {path}, or one of its transforms, is there already: "
+                "leave it out"
+            )
+        taken |= ids
+        yield from worlds
 
 
 def _series(

@@ -39,11 +39,12 @@ def export_parquet(store: Store, directory: str | Path) -> dict[str, Path]:
         raise lacking("export_parquet needs pyarrow", "export", error) from error
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
+    listed_worlds = list(store.worlds())
     worlds = [
         {"world_id": world.id, "grid_id": world.grid_id, "grid": world_text(world), "fog_radius": world.fog_radius}
-        for world in store.worlds()
+        for world in listed_worlds
     ]
-    world_tags = _tag_columns([world.tags for world in store.worlds()])
+    world_tags = _tag_columns([world.tags for world in listed_worlds])
     episodes: list[dict[str, Any]] = []
     episode_tags: list[Mapping[str, Tag]] = []
     paths = {}

@@ -12,7 +12,6 @@ Read = Literal["cognitive-map", "beliefs", "plans", "distance"]
 """What is read out of activations; also the source of its rows in the store."""
 READS: Final[tuple[Read, ...]] = get_args(Read)
 ProbeSite = Literal["pre", "post", "action"]
-PROBE_SITES: Final[tuple[ProbeSite, ...]] = get_args(ProbeSite)
 """Sites whose vectors are as many at every step, so that one probe reads them all."""
 Layers = Literal["thirds", "all"] | tuple[int, ...]
 TableSize = Literal["middle", "complete"]

@@ -1,5 +1,6 @@
 """From a YAML file to plain values, and from a wrong value to a message that says where it is and what would do."""
 
+import re
 from collections.abc import Hashable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -61,7 +62,11 @@ def read_yaml(path: Path) -> Any:
 
 
 def read_yaml_text(text: str, name: str) -> Any:
-    """Return the plain values of a YAML text; ``name`` stands for it in messages."""
+    """Return the plain values of a YAML text; ``name`` stands for it in messages.
+
+    Raises:
+        ValueError: not YAML, a repeated key, or references; says where.
+    """
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
     except yaml.MarkedYAMLError as error:
@@ -121,7 +126,8 @@ def _line(detail: ErrorDetails, keys: dict[str, Sequence[str]]) -> str:
     message = detail["msg"].removeprefix("Value error, ")
     if kind == "value_error":
         return f"{path}: {message}"
-    message = message.replace("Input should be", "must be")
+    message = message.replace("Input should be", "must be").replace("a valid tuple", "a list")
+    message = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping of keys to values", message)
     valid = [word.strip(" '") for word in str(context.get("expected", "")).replace(" or ", ",").split(",") if word]
     hint = near_miss(detail["input"], valid) if kind == "literal_error" else ""
     return f"{path}: {message}, got {given}" + (hint if "did you mean" in hint else "")

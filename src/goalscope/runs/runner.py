@@ -27,6 +27,7 @@ Progress = Callable[[int, int, int, float | None], None]
 """Told every tenth of a second: episodes done, episodes in all, steps taken now, seconds left (None at first)."""
 
 _PROGRESS_SECONDS = 0.1
+_SCRIPTED = 0.01  # a hundredth: only the time that is said to be left depends on it
 
 
 class Spending(Protocol):
@@ -128,7 +129,8 @@ class _Runner:
         self._finished: list[tuple[Episode, Usage]] = []
         self._episodes = self._reused = self._total = self._steps = 0
         self._calls = self._replayed = 0
-        self._work = self._work_total = 0  # in steps; an episode that ends early counts as its whole horizon
+        # In steps of a model; an episode that ends early counts as its whole horizon.
+        self._work = self._work_total = 0.0
         self._began = self._group_began = self._told = time.monotonic()
         self._round_seconds = 0.0
 
@@ -141,16 +143,16 @@ class _Runner:
             else:
                 todo.append(item)
         self._total = self._reused + len(todo)
-        self._work_total = sum(spec.horizon for spec, _, _ in todo)
+        self._work_total = sum(spec.horizon * _effort(agent) for spec, _, agent in todo)
         try:
-            with interruptible() as self._check_interrupt:
+            with interruptible() as check_interrupt:
                 for _, items in groupby(todo, key=lambda item: id(item[2])):
                     part = list(items)
                     with Caller(part[0][2], self._workers) as caller:
                         budget = caller.agent.budget if isinstance(caller.agent, Budgeted) else None
                         if budget is not None:
                             budget.begin(self._journal.spent(caller.identity))
-                        self._run_agent(caller, deque((spec, world) for spec, world, _ in part))
+                        self._run_agent(caller, deque((spec, world) for spec, world, _ in part), check_interrupt)
         except KeyboardInterrupt:
             self._flush()
             raise KeyboardInterrupt(
@@ -173,10 +175,13 @@ class _Runner:
             seconds=time.monotonic() - self._began,
         )
 
-    def _run_agent(self, caller: "Caller", waiting: deque[tuple[EpisodeSpec, World]]) -> None:
+    def _run_agent(
+        self, caller: Caller, waiting: deque[tuple[EpisodeSpec, World]], check_interrupt: Callable[[], None]
+    ) -> None:
         live: list[LiveEpisode] = []
+        effort = _effort(caller.agent)
         while waiting or live:
-            self._check_interrupt()
+            check_interrupt()
             while waiting and len(live) < self._batch:
                 live.append(self._live(caller.agent, *waiting.popleft()))
             # What is finished is never left uncommitted for long while an agent thinks.
@@ -187,9 +192,9 @@ class _Runner:
             for episode, turn in zip(live, turns, strict=True):
                 before = len(episode.steps)
                 episode.apply(turn)
-                self._work += len(episode.steps) - before
+                self._work += (len(episode.steps) - before) * effort
                 if episode.outcome is not None:
-                    self._work += episode.spec.horizon - len(episode.steps)
+                    self._work += (episode.spec.horizon - len(episode.steps)) * effort
                     if not self._finished:
                         self._group_began = time.monotonic()
                     self._finished.append(
@@ -209,7 +214,7 @@ class _Runner:
             return TaskLive(spec, world, self._study, history, knows_map=told)
         return Live(spec, self._places.of(world), self._study, history)
 
-    def _answers(self, caller: "Caller", observations: Sequence[AnyObservation]) -> list[Turn]:
+    def _answers(self, caller: Caller, observations: Sequence[AnyObservation]) -> list[Turn]:
         """Return a turn for each observation; journalled ones are committed before they are returned."""
         turns: list[Turn | None] = [None] * len(observations)
 
@@ -259,6 +264,11 @@ class _Runner:
         unwritten = len(self._finished)
         steps = self._steps + sum(len(episode.steps) for episode, _ in self._finished)
         self._progress(self._reused + self._episodes + unwritten, self._total, steps, 0.0 if last else left)
+
+
+def _effort(agent: Agent) -> float:
+    """Return about how long an agent takes for a step beside one whose answers come from a model."""
+    return 1.0 if agent.journalled else _SCRIPTED
 
 
 def _check_agents(agents: Sequence[Agent]) -> None:

@@ -186,14 +186,14 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         OSError: it was left in the middle of a write on media that cannot be written.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"a run directory must hold {DATABASE}, found none at {path}")
+        raise FileNotFoundError(
+            f"a run directory must hold {DATABASE}, found none at {path}: check the path (run and import write one)"
+        )
     address = path.resolve().as_uri()
     with explained(path):
-        connection = sqlite3.connect(f"{address}?mode=ro", uri=True, timeout=30, isolation_level=None)
         try:
-            _check(connection, path)
+            connection = _opened_checked(f"{address}?mode=ro", path)
         except sqlite3.OperationalError as error:
-            connection.close()
             if not any(word in str(error) for word in ("readonly", "unable to open")):
                 raise
             # Read-only media have no room for the shared memory of a log. Without a log to read, none is needed.
@@ -204,11 +204,21 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
                         f"{path} must be closed or lie where it can be recovered, but {rest.name} holds unfinished "
                         "writes and this place is read-only: copy the run directory to one that can be written"
                     ) from error
-            connection = sqlite3.connect(f"{address}?mode=ro&immutable=1", uri=True, isolation_level=None)
-            _check(connection, path)
+            connection = _opened_checked(f"{address}?mode=ro&immutable=1", path)
         connection.execute("PRAGMA query_only = ON")
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA cell_size_check = ON")
+    return connection
+
+
+def _opened_checked(address: str, path: Path) -> sqlite3.Connection:
+    """Open an address, and close it again where it is no run.db of ours."""
+    connection = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None)
+    try:
+        _check(connection, path)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -105,7 +105,11 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Commit everything that is done inside, or nothing of it."""
+        """Commit everything that is done inside, or nothing of it.
+
+        Raises:
+            OSError: the store is open for reading only, or the file cannot be written.
+        """
         if self.mode != "w":
             raise OSError("a store must be open for writing to be changed, got mode 'r': open it with mode 'w'")
         with explained(self._file):
@@ -138,7 +142,11 @@ class Store:
             )
 
     def study(self) -> Study | None:
-        """Return the study of this run, None where there is none (an import)."""
+        """Return the study of this run, None where there is none (an import).
+
+        Raises:
+            ValueError: what is stored is no study, or more than one.
+        """
         found = self.query("SELECT document FROM study")
         if len(found) > 1:
             raise ValueError(f"{self._file} must hold one study, got {len(found)}: the file is damaged")
@@ -146,9 +154,8 @@ class Store:
 
     def info(self) -> dict[str, Any]:
         """Return what is known about how the run was made: versions, commit, settings, and one entry a session."""
-        with explained(self._file):
-            cells = self.database.execute("SELECT name, value FROM info").fetchall()
-            sessions = self.database.execute("SELECT document FROM sessions ORDER BY number").fetchall()
+        cells = self.query("SELECT name, value FROM info")
+        sessions = self.query("SELECT document FROM sessions ORDER BY number")
         settings = {str(name): codec.decode_json(value, f"info {name!r}").get("value") for name, value in cells}
         documents = [codec.decode_json(document, "a session") for (document,) in sessions]
         return {"schema": VERSION, **(documents[0] if documents else {}), **settings, "sessions": documents}

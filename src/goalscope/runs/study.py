@@ -246,14 +246,14 @@ class Study(Part):
         )
 
     def difference(self, other: "Study") -> str:
-        """Return one line for each key whose value differs, this study's first; name and durability are left out."""
-        mine, theirs = _flat(self.dump()), _flat(other.dump())
+        """Return one line for each key whose value differs, this study's first; only keys that change a result."""
+        mine, theirs = (
+            _flat({key: part for key, part in study.dump().items() if key not in _NO_RESULT}) for study in (self, other)
+        )
         lines = [
             f"  {key}: {shorten(mine.get(key, 'nothing'))} stored, {shorten(theirs.get(key, 'nothing'))} given"
             for key in dict.fromkeys([*mine, *theirs])
-            if not key.replace("[", ".").startswith(tuple(f"{name}." for name in _NO_RESULT))
-            and key not in _NO_RESULT
-            and mine.get(key, _flat) != theirs.get(key, _flat)
+            if key not in mine or key not in theirs or mine[key] != theirs[key]
         ]
         return "\n".join(lines[:8] + ([f"  and {len(lines) - 8} more"] if len(lines) > 8 else []))
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from goalscope import __version__
+from goalscope.extras import lacking
 from goalscope.studies.cliff_world import (
     HEIGHT,
     HORIZON,
@@ -62,7 +63,7 @@ def write_figures(study: CliffStudy, folder: Path) -> list[Path]:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("the figures need matplotlib: pip install 'goalscope[report]'") from error
+        raise lacking("the figures need matplotlib", "report", error) from error
     written = []
     drawings: tuple[tuple[str, tuple[float, float], Callable[[CliffStudy, Any], None]], ...] = (
         ("meg", (9.6, 3.9), _draw_values),

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from goalscope.meg import RationalityCurve, meg_known, meg_unknown
 from goalscope.planning import TabularMDP, occupancy, value_iteration
-from goalscope.shapes import freeze
+from goalscope.shapes import check_probability, freeze
 
 Array = npt.NDArray[np.float64]
 
@@ -78,8 +78,7 @@ def cliff_world(
             f"the goal region must fit into the grid beside the start (1 to {min(height, width - 1)} squares), got "
             f"{goal_length} in {height} rows and {width} columns"
         )
-    if isinstance(wind, bool) or not 0 <= wind <= 1:
-        raise ValueError(f"wind must be a probability in [0, 1], got {wind!r}")
+    check_probability("wind", wind)
     moves = np.zeros((height * width, len(MOVES), height * width))
     for row, col in np.ndindex(height, width):
         for action, (down, right) in enumerate(MOVES):
@@ -107,8 +106,7 @@ def greedy(mdp: TabularMDP, epsilon: float = 0.0, *, ties: Literal["computed", "
     Raises:
         ValueError: epsilon is no probability, or another word for ties.
     """
-    if isinstance(epsilon, bool) or not 0 <= epsilon <= 1:
-        raise ValueError(f"epsilon must be a probability in [0, 1], got {epsilon!r}")
+    check_probability("epsilon", epsilon)
     if ties not in ("computed", "true"):
         raise ValueError(f"ties must be 'computed' or 'true', got {ties!r}")
     solved = value_iteration(mdp)

@@ -13,10 +13,7 @@ ALWAYS = 10**9
 """More steps than any training has."""
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Read the command line and train."""
-    import torch
-
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="goalscope train-theseus",
         description=__doc__,
@@ -46,7 +43,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--export", type=Path, help="write the model here at the end, as transformers loads it")
     parser.add_argument("--only-export", action="store_true", help="export the last checkpoint and do nothing else")
-    given = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Read the command line and train."""
+    import torch
+
+    given = _parser().parse_args(arguments)
     torch.set_num_threads(given.threads)
     if given.device != "cpu":
         torch.set_float32_matmul_precision("high")
@@ -55,9 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
         mixture=_mixture(given),
         matrix_rate=given.matrix_rate,
         rate=given.rate,
-        small_steps=(300 if given.tasks else Settings().small_steps)
-        if given.small_steps is None
-        else given.small_steps,
+        small_steps=_small_steps(given),
         auxiliary_steps=ALWAYS if given.tasks else Settings().auxiliary_steps,
     )
     if given.only_export:

@@ -82,6 +82,9 @@ def draw_worlds(
             goal; or to the goal, which is always in the top right corner (so that symbol and place cannot be told
             apart).
         name: name of the series; the held-out worlds have another one than those of the training.
+
+    Raises:
+        ValueError: an unknown goal; whatever `generate_batch` refuses.
     """
     if goal not in GOALS:
         raise ValueError(f"goal must be one of {', '.join(GOALS)}, got {goal!r}")
@@ -158,33 +161,47 @@ def plan(
 
 def sequences(plans: Plans, branch_moves: int) -> Batch:
     """Turn plans into token sequences: the first cell's as completion, the others' as branches."""
+    where, tokens = _prompts(plans, branch_moves)
+    shape = len(tokens), len(where.wanted)
+    labels, weights = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.float32)
+    moves = np.zeros((*shape, 4), dtype=np.float32)
+    made = Batch(layout=where, tokens=tokens, labels=labels, weights=weights, moves=moves)
+    _write_completion(made, plans)
+    if len(where.branches):
+        _write_branches(made, plans, branch_moves)
+    return made
+
+
+def _prompts(plans: Plans, branch_moves: int) -> tuple[Layout, Ints]:
+    """Return the layout of sequences, and their tokens ``[B, S]`` with the prompts written."""
     batch, size, _ = plans.symbols.shape
-    count = plans.origin.shape[1] - 1
-    row, col, move, action = _tables()
-    name = "grid"
-    extra: tuple[str, ...] = ()
-    lead: tuple[str, ...] = ()
+    name, extra, lead = "grid", tuple[str, ...](), tuple[str, ...]()
     if plans.carrying is not None:
         name, extra = "key_door", (passages(template("key_door"))[1], "no")
     elif plans.history is not None:
         name, lead = "fog", history_lead(plans.history.shape[1])
-    where = layout(size, count, branch_moves, name, extra, lead)
+    where = layout(size, plans.origin.shape[1] - 1, branch_moves, name, extra, lead)
     tokens = np.tile(where.template, (batch, 1))
     if plans.carrying is not None:
         # The answer stands behind the last cell and the question.
         tokens[plans.carrying, where.cells[-1] + 2] = encode(["yes"])[0]
     elif plans.history is not None:
-        steps = [table[plans.history[:, :, part]] for part, table in enumerate((row, col, move))]
+        steps = [table[plans.history[:, :, part]] for part, table in enumerate(_tables()[:3])]
         varying = np.flatnonzero(where.template[: where.cells[0]] == encode([PAD])[0])
         tokens[:, varying] = np.stack(steps, axis=-1).reshape(batch, -1)
     cells = np.array(encode([cell_piece(symbol, cell_width(size)) for symbol in SYMBOLS]))
     tokens[:, where.cells] = cells[plans.symbols].reshape(batch, -1)
+    return where, tokens
+
+
+def _write_completion(made: Batch, plans: Plans) -> None:
+    """Write what follows the prompt: target, agent, its plan, and the answer; and what of it is trained how much."""
+    where, tokens, labels, weights = made.layout, made.tokens, made.labels, made.weights
+    row, col, move, action = _tables()
+    batch = len(tokens)
     begin = where.prompt + len(HEAD)
     tokens[:, begin], tokens[:, begin + 1] = row[plans.target[:, 0]], col[plans.target[:, 1]]
     tokens[:, where.fork + 1], tokens[:, where.fork + 2] = row[plans.origin[:, 0, 0]], col[plans.origin[:, 0, 1]]
-    labels = np.zeros((batch, len(where.wanted)), dtype=np.int64)
-    weights = np.zeros(labels.shape, dtype=np.float32)
-    spread = np.zeros((*labels.shape, 4), dtype=np.float32)
     offset = where.prompt - 1  # place of the first wanted token
     lengths = (plans.moves[:, 0] >= 0).sum(axis=1)
     first = where.fork + 4  # place of the first move
@@ -196,30 +213,32 @@ def sequences(plans: Plans, branch_moves: int) -> Batch:
     for number in range(full.shape[1]):
         tokens[rows, first + lengths + number] = full[:, number]
     stop = first + lengths + full.shape[1]
-    places = np.arange(where.prompt, where.prompt + labels.shape[1] - count * where.branches.shape[-1])
+    places = np.arange(where.prompt, where.prompt + labels.shape[1] - where.branches.size)
     inside = places < stop[:, None] if len(places) else np.zeros((batch, 0), dtype=bool)
     main = slice(0, len(places) - 1)
     labels[:, main] = tokens[:, places[:-1]]
     weights[:, main] = 0.25 * inside[:, :-1]
     weights[:, [begin - 1 - offset, begin - offset, where.fork - offset, where.fork + 1 - offset]] = 1.0
-    spread[:, first - 1 - offset : first - 1 - offset + MOST_MOVES] = plans.optimal[:, 0]
-    there = np.arange(MOST_MOVES) < lengths[:, None]
-    weights[:, first - 1 - offset : first - 1 - offset + MOST_MOVES][there] = 0.5
+    planned = slice(first - 1 - offset, first - 1 - offset + MOST_MOVES)
+    made.moves[:, planned] = plans.optimal[:, 0]
+    weights[:, planned][np.arange(MOST_MOVES) < lengths[:, None]] = 0.5
     weights[:, first - 1 - offset] = 2.0
-    for number in range(branch_moves if count else 0):
+
+
+def _write_branches(made: Batch, plans: Plans, branch_moves: int) -> None:
+    """Write the other cells and their first moves, and how much these are trained."""
+    where, tokens = made.layout, made.tokens
+    row, col, move, _ = _tables()
+    offset = where.prompt - 1
+    tokens[:, where.branches[:, 0]] = row[plans.origin[:, 1:, 0]]
+    tokens[:, where.branches[:, 1]] = col[plans.origin[:, 1:, 1]]
+    for number in range(branch_moves):
         spots = where.branches[:, 2 + number]
-        tokens[:, where.branches[:, 0]], tokens[:, where.branches[:, 1]] = (
-            row[plans.origin[:, 1:, 0]],
-            col[plans.origin[:, 1:, 1]],
-        )
-        exists = plans.moves[:, 1:, number] >= 0
         if number:
-            tokens[:, spots] = np.where(
-                plans.moves[:, 1:, number - 1] >= 0, move[plans.moves[:, 1:, number - 1]], tokens[:, spots]
-            )
-        spread[:, spots - offset] = plans.optimal[:, 1:, number]
-        weights[:, spots - offset] = exists * (1.0 if number == 0 else 0.5)
-    return Batch(layout=where, tokens=tokens, labels=labels, weights=weights, moves=spread)
+            before = plans.moves[:, 1:, number - 1]
+            tokens[:, spots] = np.where(before >= 0, move[before], tokens[:, spots])
+        made.moves[:, spots - offset] = plans.optimal[:, 1:, number]
+        made.weights[:, spots - offset] = (plans.moves[:, 1:, number] >= 0) * (1.0 if number == 0 else 0.5)
 
 
 def _tables() -> tuple[Ints, Ints, Ints, Ints]:
@@ -236,7 +255,7 @@ class Mixture:
         seed: root seed.
         tokens: tokens of a batch, about.
         sizes: grid sizes.
-        size_powers: a size n is drawn with weight n ** -power.
+        size_power: a size n is drawn with weight n ** -power.
         hardness: a density d is drawn with weight 1 + hardness * d.
         branch_density: branches for each row of the grid.
         branch_moves: moves that each branch is asked for.

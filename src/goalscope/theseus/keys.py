@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from goalscope.planning.shortest import solve
 from goalscope.theseus.vocabulary import SYMBOLS
-from goalscope.worlds.dynamics import State, initial_state, shown, transitions
+from goalscope.worlds.dynamics import State, initial_state, shown, state_number, transitions
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.layouts import TWO_PATH_SIZES, control, key_door, key_no_door, two_path
 from goalscope.worlds.text import symbols
@@ -105,9 +105,8 @@ def key_plan(grid: Grid, count: int, moves: int, rng: np.random.Generator) -> Ke
 
 def _reachable(grid: Grid, table: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
     """Return which states ``[P * H * W]`` an episode on this grid can come to."""
-    begin = initial_state(grid)
     found = np.zeros(len(table), dtype=bool)
-    found[begin.phase * grid.walls.size + begin.position[0] * grid.width + begin.position[1]] = True
+    found[state_number(grid, initial_state(grid))] = True
     while True:
         wider = found.copy()
         wider[table[found]] = True

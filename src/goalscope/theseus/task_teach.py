@@ -43,6 +43,9 @@ def teacher_of(strategy: str, rng: np.random.Generator) -> Teacher:
 
     Exploration asks for explore-first, exploitation for greedy, balance for the nearer target of both. No sentence
     leaves it open: one of the two is drawn.
+
+    Raises:
+        ValueError: an unknown strategy.
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"a strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}")

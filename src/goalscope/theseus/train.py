@@ -232,7 +232,14 @@ class Run:
 
 
 def rate_scale(step: int, warmup: int, decay_from: int | None, decay_steps: int) -> float:
-    """Return what the learning rates are multiplied by at a step: warm-up, constant, linear decay to `FLOOR`."""
+    """Return what the learning rates are multiplied by at a step: warm-up, constant, linear decay to `FLOOR`.
+
+    Args:
+        step: steps made before this one.
+        warmup: steps over which the rates rise.
+        decay_from: step at which the decay begins, None for none.
+        decay_steps: length of the decay.
+    """
     rising = min(1.0, (step + 1) / warmup)
     if decay_from is None or step < decay_from:
         return rising

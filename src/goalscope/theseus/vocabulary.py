@@ -8,8 +8,6 @@ it (and so is another token than a column label), and a fixed passage of a promp
 import re
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 from goalscope.agents.prompts import TEMPLATES, passages, template
 from goalscope.theseus.tokens import END, MESSAGE, ROLES, SPECIAL, START, Vocabulary
@@ -103,13 +101,3 @@ def prompt_parts(name: str) -> tuple[list[str], list[str]]:
     first, *_, last = passages(template(name))
     opening = [START, "system", MESSAGE, SYSTEM_TEXT, END, START, "user", MESSAGE, first]
     return opening, [*lines(last), END, START, "assistant"]
-
-
-def build_tokenizer() -> Any:
-    """Return the tokenizer of Theseus; see `Vocabulary.tokenizer`."""
-    return vocabulary().tokenizer()
-
-
-def save_tokenizer(folder: Path) -> None:
-    """Write the tokenizer's files into a folder; see `Vocabulary.save`."""
-    vocabulary().save(folder)

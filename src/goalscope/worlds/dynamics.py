@@ -5,12 +5,16 @@ Grids without a door have phases 0 and 1, plain grids phase 0 alone. The key is 
 opens as soon as the agent stands next to it with the key; a locked door is a wall.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.worlds.grid import DELTAS, Action, Grid, Position
+
+Box = tuple[slice, slice]
+"""Rows and columns of a rectangle of cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +42,19 @@ def phases(grid: Grid) -> int:
     return 3 if grid.door is not None else 2 if grid.key is not None else 1
 
 
+def state_number(grid: Grid, state: State) -> int:
+    """Return the number of a state in `transitions`: ``phase * H * W + row * W + col``."""
+    return state.phase * grid.walls.size + state.position[0] * grid.width + state.position[1]
+
+
 def settle(grid: Grid, position: Position, carrying_key: bool = False, door_open: bool = False) -> State:
-    """Return the state of an agent that stands at ``position``: the key picked up and the door opened where due.
+    """Return the state of an agent that stands at a cell: the key picked up and the door opened where due.
+
+    Args:
+        grid: the world; a door that it shows is locked at first.
+        position: cell of the agent, (row, col).
+        carrying_key: whether it came there with the key.
+        door_open: whether it came there with the door open.
 
     Raises:
         ValueError: the position is outside the grid, a wall, or the locked door.
@@ -93,7 +108,7 @@ def transitions(grid: Grid) -> npt.NDArray[np.int32]:
     """Return where every action leads from every state.
 
     Returns:
-        ``[P * H * W, 4]`` int32 over states ``phase * H * W + row * W + col``. Walls lead to themselves.
+        ``[P * H * W, 4]`` int32 over states as `state_number` counts them. Walls lead to themselves.
     """
     count, height, width = phases(grid), grid.height, grid.width
     cells = height * width
@@ -127,6 +142,14 @@ def transitions_batch(walls: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
     return _moves(walls)
 
 
+def neighbours(height: int, width: int) -> Iterator[tuple[Box, Box]]:
+    """Yield for each action, in order, the cells that have a neighbour in its direction, and those neighbours."""
+    for down, right in DELTAS.tolist():
+        inside = slice(max(0, -down), height - max(0, down)), slice(max(0, -right), width - max(0, right))
+        beyond = slice(max(0, down), height + min(0, down)), slice(max(0, right), width + min(0, right))
+        yield inside, beyond
+
+
 def step_batch(
     tables: npt.NDArray[np.int32],
     world: npt.NDArray[np.integer],
@@ -154,13 +177,9 @@ def _moves(solid: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
     *batch, height, width = solid.shape
     here = np.arange(height * width, dtype=np.int32).reshape(height, width)
     target = np.broadcast_to(here[..., None], (*batch, height, width, 4)).copy()
-    for action, (down, right) in enumerate(DELTAS):
-        rows = slice(max(0, -down), height - max(0, down)), slice(max(0, down), height + min(0, down))
-        cols = slice(max(0, -right), width - max(0, right)), slice(max(0, right), width + min(0, right))
-        source = (..., rows[0], cols[0])
-        beyond = (rows[1], cols[1])
-        free = ~solid[(..., *beyond)] & ~solid[source]
-        target[(*source, action)] = np.where(free, here[beyond], here[rows[0], cols[0]])
+    for action, (inside, beyond) in enumerate(neighbours(height, width)):
+        free = ~solid[(..., *beyond)] & ~solid[(..., *inside)]
+        target[(..., *inside, action)] = np.where(free, here[beyond], here[inside])
     return target.reshape(*batch, height * width, 4)
 
 

@@ -17,8 +17,10 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.shapes import check_shape, freeze
+from goalscope.shapes import check_shape, check_whole, freeze
 from goalscope.worlds.grid import Grid, Position
+
+_RADIUS = "a radius of sight"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,7 +43,7 @@ class Fog:
     seen: npt.NDArray[np.bool_]
 
     def __post_init__(self) -> None:
-        _check_radius(self.radius)
+        check_whole(_RADIUS, self.radius, 1, "steps")
         if self.walls.ndim != 2 or self.seen.shape != self.walls.shape:
             check_shape("seen", self.seen, "H W", check_shape("walls", self.walls, "H W"))
         if self.walls.flags.writeable:
@@ -118,7 +120,7 @@ def visible(walls: npt.NDArray[np.bool_], position: Position, radius: int = 3) -
     row, col = position
     if not (0 <= row < height and 0 <= col < width):
         raise ValueError(f"a position must lie in the {height}x{width} grid, got (row, col) = {(row, col)}")
-    stride = width + 2 * _check_radius(radius)
+    stride = width + 2 * check_whole(_RADIUS, radius, 1, "steps")
     padded = np.zeros((height + 2 * radius, stride), dtype=bool)
     padded[radius:-radius, radius:-radius] = walls
     _trace(padded, (row + radius) * stride + col + radius, radius)
@@ -139,7 +141,7 @@ def visible_batch(
         ``[N, H, W]`` bool.
     """
     count, height, width = walls.shape
-    stride = width + 2 * _check_radius(radius)
+    stride = width + 2 * check_whole(_RADIUS, radius, 1, "steps")
     padded = np.zeros((count, height + 2 * radius, stride), dtype=bool)
     padded[:, radius:-radius, radius:-radius] = walls
     first = np.arange(count) * (height + 2 * radius) * stride
@@ -163,12 +165,6 @@ def _trace(padded: npt.NDArray[np.bool_], cell: int | npt.NDArray[np.int64], rad
         blocked |= flat[before + cell]
     padded[...] = False
     flat[offsets + cell] = ~blocked
-
-
-def _check_radius(radius: int) -> int:
-    if isinstance(radius, bool) or not isinstance(radius, int | np.integer) or radius < 1:
-        raise ValueError(f"a radius of sight must be a whole number of steps >= 1, got {radius!r}")
-    return int(radius)
 
 
 @cache

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.rng import words
-from goalscope.shapes import freeze
-from goalscope.worlds.grid import Grid
+from goalscope.shapes import check_whole, freeze
+from goalscope.worlds.grid import DELTAS, Grid
 
 _MOST_ATTEMPTS = 1000
 _CHUNK = 1024  # worlds that are carved together: their state fits into the processor's caches
@@ -76,9 +76,14 @@ def interior_walls(size: int, density: float) -> int:
     A perfect maze of ``k = (size - 1) / 2`` lattice cells a side keeps ``W = (size - 2)^2 - (2 k^2 - 1)`` of them;
     ``int((1 - density) W)`` are deleted, with the truncation of floating point numbers and all.
     """
-    lattice = (check_size(size) - 1) // 2
-    maze = (size - 2) ** 2 - (2 * lattice**2 - 1)
+    maze = _maze_walls(check_size(size))
     return maze - int((1 - check_density(density)) * maze)
+
+
+def _maze_walls(size: int) -> int:
+    """Return how many walls stand inside the border of a perfect maze."""
+    lattice = (size - 1) // 2
+    return (size - 2) ** 2 - (2 * lattice**2 - 1)
 
 
 def generate(size: int = 11, density: float = 0.6, *, rng: np.random.Generator, minimum_distance: int = 1) -> Grid:
@@ -131,9 +136,8 @@ def generate_batch(
     each = _words_needed(check_size(size))
     density = check_density(density)
     wanted = _check_distance(size, minimum_distance)
-    for label, value in (("count", count), ("first", first)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-            raise ValueError(f"{label} must be a whole number >= 0, got {value!r}")
+    check_whole("count", count, 0)
+    check_whole("first", first, 0)
     names = (name, int(size), density, wanted)
     parts = []
     for begin in range(first, first + count, _CHUNK):
@@ -241,11 +245,11 @@ def _carve(size: int, halves: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
     flat_visited, flat_open = visited.reshape(-1), open_cells.reshape(-1)
     each = np.arange(count)
     # The first step's random half word also places the root; 12 = lcm(1, 2, 3, 4) makes each later choice exact.
-    current = (halves[:, 0].astype(np.uint64) * np.uint64(cells) >> np.uint64(32)).astype(np.int64)
-    rolls = np.ascontiguousarray((halves.astype(np.uint64) * np.uint64(12) >> np.uint64(32)).astype(np.int64).T)
-    rolls[0] = (halves[:, 0].astype(np.uint64) * np.uint64(cells) & np.uint64(0xFFFFFFFF)) * np.uint64(12) >> np.uint64(
-        32
-    )
+    half = np.uint64(32)
+    placed = halves[:, 0].astype(np.uint64) * np.uint64(cells)
+    current = (placed >> half).astype(np.int64)
+    rolls = np.ascontiguousarray((halves.astype(np.uint64) * np.uint64(12) >> half).astype(np.int64).T)
+    rolls[0] = (placed & np.uint64(0xFFFFFFFF)) * np.uint64(12) >> half
     depth = np.zeros(count, dtype=np.int64)
     flat_visited[base + current] = True
     stack[0] = current
@@ -274,7 +278,7 @@ def _lattice_tables(size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.in
     for index in range(cells):
         row, col = divmod(index, lattice)
         cell[index] = (2 * row + 1) * size + 2 * col + 1
-        for action, (down, right) in enumerate(((-1, 0), (1, 0), (0, -1), (0, 1))):
+        for action, (down, right) in enumerate(DELTAS.tolist()):
             doorway[index, action] = cell[index] + down * size + right
             if 0 <= row + down < lattice and 0 <= col + right < lattice:
                 neighbours[index, action] = (row + down) * lattice + col + right
@@ -293,8 +297,7 @@ def _choice_table() -> npt.NDArray[np.int64]:
 
 def _open_walls(size: int, density: float, open_cells: npt.NDArray[np.bool_], halves: npt.NDArray[np.uint32]) -> None:
     """Open ``int((1 - density) W)`` interior walls of each grid, chosen uniformly, in place."""
-    lattice = (size - 1) // 2
-    maze = (size - 2) ** 2 - (2 * lattice**2 - 1)
+    maze = _maze_walls(size)
     delete = maze - interior_walls(size, density)
     if delete == 0:
         return

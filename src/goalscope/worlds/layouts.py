@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.rng import stream
+from goalscope.shapes import check_whole
 from goalscope.worlds.generate import GridBatch, generate, path_lengths
 from goalscope.worlds.grid import DELTAS, Grid, Position
 
@@ -105,11 +106,10 @@ def layout(kind: str, *, seed: int, index: int) -> Grid:
     """
     if kind not in LAYOUTS:
         raise ValueError(f"a layout must be one of {', '.join(LAYOUTS)}, got {kind!r}")
-    if isinstance(index, bool) or not isinstance(index, int | np.integer) or index < 0:
-        raise ValueError(f"a layout's index must be a whole number >= 0, got {index!r}")
+    number = check_whole("a layout's index", index, 0)
     if kind == "two-path":
-        return two_path(rng=stream(seed, "layout", "two-path", int(index)))
-    rng = stream(seed, "layout", "rooms", int(index))
+        return two_path(rng=stream(seed, "layout", "two-path", number))
+    rng = stream(seed, "layout", "rooms", number)
     return key_door(rng=rng) if kind == "key-door" else key_no_door(rng=rng)
 
 

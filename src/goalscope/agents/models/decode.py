@@ -5,6 +5,7 @@ and its cache copied. What a request yields depends on the request alone, up to 
 matrix products: see `goalscope.agents.models.determinism`.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,8 +85,6 @@ class Lockstep:
     """
 
     def __init__(self, model: Any, settings: Settings) -> None:
-        import inspect
-
         check_layers(model.config)
         accepted = inspect.signature(model.forward).parameters
         if "position_ids" not in accepted:

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 Style = Literal["harmony", "think", "none"]
-STYLES: Final = ("harmony", "think", "none")
+STYLES: Final[tuple[Style, ...]] = get_args(Style)
 
 HARMONY_MARKERS: Final = (
     "<|start|>",
@@ -176,7 +176,7 @@ def choose_style(requested: str, vocabulary: Mapping[str, int], chat_template: s
         ValueError: "auto" where neither harmony nor think tags are known to the tokenizer, or an unknown style.
     """
     if requested in STYLES:
-        return requested  # type: ignore[return-value]
+        return requested
     if requested != "auto":
         raise ValueError(f"reasoning must be one of auto, {', '.join(STYLES)}, got {requested!r}")
     if all(marker in vocabulary for marker in ("<|channel|>", "<|message|>", "<|start|>")):

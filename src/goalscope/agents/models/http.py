@@ -12,6 +12,7 @@ from goalscope.agents.models.http_budget import Budget, Reservation
 from goalscope.agents.models.http_client import Client, RejectedError
 from goalscope.agents.models.http_settings import Caps, Prices, Server
 from goalscope.agents.models.http_tokens import Dialect
+from goalscope.agents.models.places import model_folder
 from goalscope.rng import uniform
 
 _OVERHEAD: Final = 512  # tokens that a server's chat template may add to the bytes of a prompt
@@ -24,16 +25,13 @@ _RECORDED: Final = {
 }
 """Parameters that are recorded under another name than their own."""
 
-DETERMINISM: Final = (
-    "the server's: equal requests mostly give equal answers at temperature 0, but batching and changes of the served "
-    "model may change them; what arrived is stored and never asked for again"
-)
-
 
 class HttpModel:
     """A language model behind a server; safe to use from several threads.
 
     Nothing is sent before the first completion. URL, key, waiting times, prices and caps do not enter its identity.
+    Equal requests mostly give equal answers at temperature 0, but batching and changes of the served model may change
+    them; what arrived is stored and never asked for again.
 
     Args:
         model: the name that the server knows it by.
@@ -89,11 +87,13 @@ class HttpModel:
         self.dialect: Dialect | None = None
         if server.mode == "completions":
             source = server.tokenizer or model
-            self.dialect = Dialect(source, reasoning=reasoning, today=today, template_options=template_options)
-            if self.dialect.on_hub and revision is not None:
-                self.dialect = Dialect(
-                    source, revision=revision, reasoning=reasoning, today=today, template_options=template_options
-                )
+            self.dialect = Dialect(
+                source,
+                revision=revision if model_folder(source) is None else None,  # a folder has no revisions
+                reasoning=reasoning,
+                today=today,
+                template_options=template_options,
+            )
         elif reasoning not in ("auto", "think", "none"):
             raise ValueError(
                 f"in mode chat the server renders and reads channels, reasoning must be auto, think or none, got "

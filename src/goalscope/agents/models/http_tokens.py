@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from goalscope.agents.models.base import Sampling
-from goalscope.agents.models.harmony import Parts, split, text_segments, token_segments
 from goalscope.agents.models.http_answers import Answer
 from goalscope.agents.models.identity import tokenizer_identity
 from goalscope.agents.models.loading import load_tokenizer, read_json
@@ -66,26 +64,9 @@ class Dialect(LocalModel):
         """The tokens that end an output."""
         return self._load().stop
 
-    def tells(self, sampling: Sampling) -> bool:
-        """Whether the template has a place for the effort that is asked for."""
-        return sampling.reasoning_effort is None or "reasoning_effort" in self._load().chat_template
-
     def text(self, tokens: Sequence[int]) -> str:
         """Return the text of some ids, special tokens included."""
         return self._text(tokens)
-
-    def parts(self, prompt: str, tokens: Sequence[int]) -> Parts:
-        """Return reasoning and final answer of an output; a stop token at its end belongs to no text."""
-        loaded = self._load()
-        said = tokens[:-1] if tokens and tokens[-1] in loaded.stop else tokens
-        if not loaded.markers and loaded.style != "none":
-            return self.text_parts(prompt, self._text(said))
-        return split(token_segments(said, loaded.markers, self._text), loaded.style, thinking=self._thinking(prompt))
-
-    def text_parts(self, prompt: str, raw: str) -> Parts:
-        """Return reasoning and final answer of an output whose ids are not known."""
-        style = self._load().style
-        return split(text_segments(raw, style), style, thinking=self._thinking(prompt))
 
     def reconstruct(self, answer: Answer) -> tuple[int, ...] | None:
         """Return the ids of an output made again from its text, None where they are not as many as were reported.
@@ -100,9 +81,6 @@ class Dialect(LocalModel):
             return None
         (last,) = self.stop if len(self.stop) == 1 else (answer.stop_token,)
         return (*tokens, last) if last is not None and last in self.stop else tokens
-
-    def _thinking(self, prompt: str) -> bool:
-        return self._load().style == "think" and prompt.rfind("<think>") > prompt.rfind("</think>")
 
     def _read(self) -> tuple[Any, Any]:
         from transformers import GenerationConfig

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from goalscope.agents.models.base import Completion, Message, Request, Sampling
 from goalscope.agents.models.decode import Decoded, Lockstep, Settings
-from goalscope.agents.models.harmony import MARKERS, Style, choose_style, split, text_segments, token_segments
+from goalscope.agents.models.harmony import MARKERS, Parts, Style, choose_style, split, text_segments, token_segments
 from goalscope.agents.models.identity import folder_identity, parts_identity, read_training
 from goalscope.agents.models.loading import check_folder, draw_weights, explained, load_tokenizer, load_weights
 from goalscope.agents.models.places import check_device, check_device_name, checked_options, model_folder
@@ -27,12 +27,6 @@ _SMALL: Final = 1 << 30  # bytes
 DATE: Final = "2025-08-05"
 _NOW = re.compile(r"""strftime_now\(\s*(?P<quote>['"])(?P<form>[^'"]*)(?P=quote)\s*\)""")
 _HARMONY_STOPS = ("<|return|>", "<|call|>")
-
-DETERMINISM: Final = (
-    "bit-equal for the same batch shape, device and number of threads; token-equal across batch shapes in float32 "
-    "wherever the margin of a draw exceeds 1e-4"
-)
-"""The determinism class of local models; `goalscope.agents.models.determinism` measures it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
@@ -56,6 +50,8 @@ class LocalModel:
     """A causal language model that runs in this process.
 
     Nothing is loaded before the model is first needed; describing a model that lies in a folder needs its files alone.
+    Outputs are bit-equal for the same batch shape, device and number of threads; across batch shapes they have the same
+    tokens in float32 wherever the margin of a draw exceeds 1e-4 (`goalscope.agents.models.determinism` measures it).
 
     Args:
         path_or_name: a folder as ``save_pretrained`` writes it, "theseus" for the bundled model, or a name on the
@@ -224,7 +220,13 @@ class LocalModel:
         share_prefix: bool = True,
         margins: bool = False,
     ) -> tuple[list[list[int]], list[Decoded]]:
-        """Return the prompt ids and the raw outputs of some chats; `complete` is what most callers want."""
+        """Return the prompt ids and the raw outputs of some chats; `complete` is what most callers want.
+
+        Args:
+            requests, sampling: as in `complete`.
+            texts: the rendered prompts where they are at hand.
+            slots, share_prefix, margins: see `goalscope.agents.models.decode.Settings`.
+        """
         loaded = self._load()
         rendered = texts if texts is not None else [self.render(request.messages, sampling) for request in requests]
         prompts = [self.encode(text) for text in rendered]
@@ -242,19 +244,31 @@ class LocalModel:
             outputs = Lockstep(loaded.model, settings).decode(prompts, [request.rng() for request in requests])
         return prompts, outputs
 
+    def tells(self, sampling: Sampling) -> bool:
+        """Whether the chat template has a place for the effort that is asked for."""
+        return sampling.reasoning_effort is None or "reasoning_effort" in self._load().chat_template
+
+    def parts(self, prompt: str, tokens: Sequence[int]) -> Parts:
+        """Return reasoning and final answer of an output; a stop token at its end belongs to no text."""
+        loaded = self._load()
+        said = tokens[:-1] if tokens and tokens[-1] in loaded.stop else tokens
+        if not loaded.markers and loaded.style != "none":
+            return self.text_parts(prompt, self._text(said))
+        return split(token_segments(said, loaded.markers, self._text), loaded.style, thinking=self._thinking(prompt))
+
+    def text_parts(self, prompt: str, raw: str) -> Parts:
+        """Return reasoning and final answer of an output whose ids are not known."""
+        style = self._load().style
+        return split(text_segments(raw, style), style, thinking=self._thinking(prompt))
+
+    def _thinking(self, prompt: str) -> bool:
+        """Return whether a prompt ends inside a reasoning block."""
+        return self._load().style == "think" and prompt.rfind("<think>") > prompt.rfind("</think>")
+
     def _completion(
         self, text: str, prompt: list[int], output: Decoded, sampling: Sampling, seconds: float
     ) -> Completion:
-        loaded = self._load()
-        # The stop token ends the output and belongs to no text.
-        said = output.tokens[:-1] if output.finish == "stop" else output.tokens
-        if loaded.markers or loaded.style == "none":
-            segments = token_segments(said, loaded.markers, self._text)
-        else:
-            segments = text_segments(self._text(said), loaded.style)
-        thinking = loaded.style == "think" and text.rfind("<think>") > text.rfind("</think>")
-        parts = split(segments, loaded.style, thinking=thinking)
-        told = sampling.reasoning_effort is None or "reasoning_effort" in loaded.chat_template
+        parts = self.parts(text, output.tokens)
         return Completion(
             text=parts.text,
             reasoning=parts.reasoning,
@@ -263,7 +277,7 @@ class LocalModel:
             finish=output.finish,
             usage={"prompt_tokens": len(prompt), "output_tokens": len(output.tokens), "seconds": seconds},
             logprobs=tuple(output.logprobs) if sampling.top_logprobs else None,
-            unsupported=() if told else ("reasoning_effort",),
+            unsupported=() if self.tells(sampling) else ("reasoning_effort",),
             raw=self._text(output.tokens),
         )
 

@@ -9,6 +9,7 @@ TEMPLATES = ("grid", "key_door", "fog")
 """Names of the templates that come with the package."""
 
 _PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}")
+_BRACES = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
 
 @cache
@@ -27,6 +28,11 @@ def template(name: str) -> str:
 def passages(text: str) -> list[str]:
     """Return the fixed passages of a template: what stands before, between and after its placeholders."""
     return _PLACEHOLDER.split(text)[::2]
+
+
+def placeholders(text: str) -> list[str]:
+    """Return what stands between double braces in a template, in order, whatever it is."""
+    return _BRACES.findall(text)
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:

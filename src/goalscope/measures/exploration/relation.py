@@ -136,9 +136,8 @@ def divergences(rows: Rows, agents: Sequence[str]) -> list[Divergence]:
     """
     success = rows.where(rows.measure == "success")
     arrived = set(success.episode_id[success.value == 1].tolist())
-    rate = {
-        agent: float(success.select(agent=agent).value.mean()) for agent in agents if agent in set(success["agent"])
-    }
+    there = set(success["agent"].tolist())
+    rate = {agent: float(success.select(agent=agent).value.mean()) for agent in agents if agent in there}
     curves = rows.where(rows.measure == PROGRESS_SHARE)
     curves = curves.where(np.array([name in arrived for name in curves.episode_id], dtype=bool))
     by_agent = {agent: curves.select(agent=agent) for agent in rate}

@@ -131,7 +131,14 @@ def _raw_steps(knowledge: Knowledge, actions: Iterable[Action | str | None], dis
 
 
 def rising_moves(open_cells: bytearray, offsets: tuple[int, ...], stale: StaleScore, here: int) -> int:
-    """Return the moves that would raise the stale score, one bit each."""
+    """Return the moves that would raise the stale score, one bit each.
+
+    Args:
+        open_cells: 1 where a cell can be walked on, by its index.
+        offsets: change of an index that each move makes.
+        stale: the score so far.
+        here: index of the agent's cell.
+    """
     rising = 0
     for action in ACTIONS:
         there = here + offsets[action]

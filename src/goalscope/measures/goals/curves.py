@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.meg import RationalityCurve
+from goalscope.meg.conjugate import quintic
 from goalscope.shapes import freeze
 
 Array = npt.NDArray[np.float64]
@@ -180,12 +181,9 @@ class Mixture:
         """Return the coefficients ``[6, B]`` of the polynomials right of a knot, and the intervals' widths ``[B]``."""
         rows = np.arange(len(index))
         width = self.knots[index + 1] - self.knots[index]
-        p0, v0, a0 = self.values[rows, :, index].T
-        p1, v1, a1 = self.values[rows, :, index + 1].T
-        v0, v1, a0, a1 = v0 * width, v1 * width, a0 * width**2, a1 * width**2
-        rise, pace, turn = p1 - p0 - v0 - a0 / 2, v1 - v0 - a0, a1 - a0
-        cubic = 10 * rise - 4 * pace + turn / 2
-        return np.stack([p0, v0, a0 / 2, cubic, -15 * rise + 7 * pace - turn, 6 * rise - 3 * pace + turn / 2]), width
+        scale = np.stack([np.ones_like(width), width, width**2])
+        ends = (self.values[rows, :, knot].T * scale for knot in (index, index + 1))
+        return quintic(*ends), width
 
 
 def _value(shape: tuple[Array, Array], share: Array) -> Array:

@@ -75,8 +75,8 @@ def held_out_goals(
         mdp = process(
             unit.grid, np.zeros_like(unit.masks["goal"]), unit.horizon, utility="steps", invalid=asked.invalid
         )
-        here = here[np.argsort(table.episode_id[here].astype(str), kind="stable")]
-        own = _score(mdp, _visits(table, unit, here), ridge, asked.seed)
+        ordered = here[np.argsort(table.episode_id[here].astype(str), kind="stable")]
+        own = _score(mdp, _visits(table, unit, ordered), ridge, asked.seed)
         if (number, len(here)) not in known:
             known[number, len(here)] = _score(mdp, _random_visits(unit, len(here), asked), ridge, asked.seed)
         entry = (unit.grid_id, own, known[number, len(here)], len(here))

@@ -64,6 +64,9 @@ def place(name: str, grid: Grid, key: Position | None) -> Mask | None:
 
     Returns:
         None where the hypothesis has no meaning: no key, a cell outside of the grid or inside of a wall.
+
+    Raises:
+        ValueError: an unknown hypothesis, or a corner of a grid that shows no agent.
     """
     if name == "goal":
         return None if grid.goal is None else at_cell(grid, grid.goal)
@@ -78,7 +81,8 @@ def place(name: str, grid: Grid, key: Position | None) -> Mask | None:
     if name in CORNERS:
         return at_cell(grid, _near_corner(name, grid))
     cell = _CELL.fullmatch(name)
-    assert cell is not None, name
+    if cell is None:
+        raise ValueError(f"a hypothesis must be one of {', '.join(HYPOTHESES)} or 'cell ROW COL', got {name!r}")
     row, col = int(cell[1]), int(cell[2])
     inside = row < grid.height and col < grid.width and not grid.walls[row, col]
     return at_cell(grid, (row, col)) if inside else None
@@ -125,7 +129,8 @@ def process(grid: Grid, mask: Mask, horizon: int, *, utility: Utility, invalid: 
 
 def _near_corner(name: str, grid: Grid) -> Position:
     """Return the cell that `WrongGoal` of the scripted agents goes to."""
-    assert grid.start is not None
+    if grid.start is None:
+        raise ValueError("a corner stands for a cell that the agent can come to, got a grid without its agent (A)")
     vertical, horizontal = name.split("-")
     aim = (0 if vertical == "top" else grid.height - 1, 0 if horizontal == "left" else grid.width - 1)
     solid = grid.walls.copy()

@@ -11,7 +11,7 @@ from goalscope.measures.key import key_cells
 from goalscope.measures.measure import StepTable
 from goalscope.planning.mdp import at_cell
 from goalscope.rng import stream
-from goalscope.worlds.dynamics import initial_state, phases, transitions
+from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions
 from goalscope.worlds.grid import Grid, Position
 
 Array = npt.NDArray[np.float64]
@@ -125,10 +125,16 @@ def random_returns(
 
 
 def random_walks(unit: Unit, walks: int, *, seed: int, invalid: Invalid) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield ``[walks]`` the states of uniformly random agents, before each of the n decisions and after the last."""
+    """Yield ``[walks]`` the states of uniformly random agents, before each of the n decisions and after the last.
+
+    Args:
+        unit: the world.
+        walks: number of agents.
+        seed, invalid: as in `random_returns`.
+    """
     rng = stream(seed, "random agents", unit.world_id, unit.horizon, walks, invalid)
     table = absorbing(unit.grid)
-    state = np.full(walks, _start(unit.grid))
+    state = np.full(walks, state_number(unit.grid, initial_state(unit.grid)))
     drawn = rng.integers(0, 4 if invalid == "no-op" else 5, size=(unit.horizon, walks), dtype=np.int8)
     yield state
     for actions in drawn:
@@ -137,9 +143,14 @@ def random_walks(unit: Unit, walks: int, *, seed: int, invalid: Invalid) -> Iter
 
 
 def absorbing(grid: Grid) -> npt.NDArray[np.int64]:
-    """Return the transition table ``[S, 4]`` of a world whose goal ends the episode."""
+    """Return the transition table ``[S, 4]`` of a world whose goal ends the episode.
+
+    Raises:
+        ValueError: the grid shows no goal.
+    """
+    if grid.goal is None:
+        raise ValueError("an episode can end on a grid that shows its goal (G) only, got a grid without one")
     table = transitions(grid).astype(np.int64)
-    assert grid.goal is not None
     there = np.flatnonzero(at_cell(grid, grid.goal))
     table[there] = there[:, None]
     return table
@@ -183,11 +194,6 @@ def _check_believed(world_id: str, believed: Grid, true: Grid) -> Grid:
             f"and a goal, got {list(believed.walls.shape)}:\n{believed}"
         )
     return believed
-
-
-def _start(grid: Grid) -> int:
-    first = initial_state(grid)
-    return first.phase * grid.walls.size + first.position[0] * grid.width + first.position[1]
 
 
 def state_index(grid: Grid, states: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -59,8 +59,8 @@ class Report:
 class Knowledge:
     """The state of one episode, kept up to date move by move.
 
-    Sets of cells are bits of a `Board`; `cells`, `status` and `pending_names` give them in words. The agent sees none
-    of this, only each step's `report`.
+    Sets of cells are bits of a `Board`, which lists them; `status` and `pending_names` tell of nodes in words. The
+    agent sees none of this, only each step's `report`.
 
     Attributes:
         map: the task map.

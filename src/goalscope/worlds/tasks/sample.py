@@ -4,13 +4,14 @@ Source: measuring exploration and exploitation errors, Appendix C.1.
 """
 
 import math
+from string import ascii_uppercase
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.worlds.tasks.spec import Shares, TaskSpec
 
-LETTERS, DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "23456789"
+LETTERS, DIGITS = ascii_uppercase, "23456789"  # no 0 and 1, which look like O and I
 TOKEN_LENGTH = 4
 
 Graph = tuple[tuple[tuple[int, ...], ...], ...]
@@ -54,9 +55,10 @@ def tokens(count: int, rng: np.random.Generator) -> list[str]:
 
     They are drawn independently of one another and of everything else, so their order tells nothing.
     """
+    signs = LETTERS + DIGITS
     found: list[str] = []
     while len(found) < count:
-        name = "".join((LETTERS + DIGITS)[index] for index in rng.integers(0, 34, size=TOKEN_LENGTH))
+        name = "".join(signs[index] for index in rng.integers(0, len(signs), size=TOKEN_LENGTH))
         if name not in found and any(sign in LETTERS for sign in name) and any(sign in DIGITS for sign in name):
             found.append(name)
     return found

@@ -1,0 +1,74 @@
+"""What `goalscope --help` says of each command in one line, and the examples that its own help ends with."""
+
+from collections.abc import Mapping
+from typing import Final
+
+SUMMARY: Final[Mapping[str, str]] = {
+    "demo": "Run the bundled model beside agents with known goals, write a report.",
+    "run": "Run a study, a file or a shipped one, or go on with it.",
+    "plan": "Say beforehand what a study costs, with --power what it can show.",
+    "import": "Check recorded trajectories and store them as a run.",
+    "measure": "Measure a run, print estimates with intervals.",
+    "compare": "Compare agents and runs on common worlds, with tests.",
+    "report": "Write the report of a run as one HTML page.",
+    "export": "Write the tables of a run as Parquet files.",
+    "capture": "Store the activations of a run by replaying its token ids.",
+    "probe": "Fit probes on activations beside their controls.",
+    "meg": "Say how goal-directed agents are, in nats, and towards what.",
+    "score": "Score exploration and exploitation errors of a log.",
+    "cliff-world": "Compute both experiments of the MEG paper exactly.",
+    "doctor": "Say what is installed, what is missing, how to get it.",
+    "train-theseus": "Train a bundled model, Theseus or Ariadne, from scratch.",
+}
+
+EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "demo": ("goalscope demo --out runs/demo",),
+    "run": (
+        "goalscope run study.yaml --out runs/first",
+        "goalscope run baseline --count 3 --agents Theseus,optimal --out runs/small",
+        "goalscope run cognitive-map --out runs/inside",
+    ),
+    "plan": (
+        "goalscope plan study.yaml --output-tokens 400",
+        "goalscope plan iso-difficulty --power --pilot runs/pilot",
+    ),
+    "import": ("goalscope import logs.jsonl --out runs/logs", "goalscope import logs --check"),
+    "measure": ("goalscope measure runs/demo --by size,density --measures 'success;action accuracy'",),
+    "compare": (
+        "goalscope compare runs/a runs/b --margin 'success=0.1'",
+        "goalscope compare runs/demo --agents 'optimal;random'",
+        "goalscope compare runs/iso --transforms --json iso.json",
+    ),
+    "report": ("goalscope report runs/demo --out demo.html",),
+    "export": ("goalscope export runs/demo --out tables",),
+    "capture": (
+        "goalscope capture runs/baseline",
+        "goalscope capture runs/baseline --untrained 0",
+        "goalscope capture runs/gpt --model openai/gpt-oss-20b --layers 7,15,23 --sites pre,post",
+    ),
+    "probe": (
+        "goalscope probe runs/gpt --reads cognitive-map,beliefs --sites pre,post --layers 7,15,23",
+        "goalscope probe runs/inside --full",
+        "goalscope probe runs/gpt --model openai/gpt-oss-20b --set probes.hidden=1024 --set probes.epochs=50",
+    ),
+    "meg": (
+        "goalscope meg world.json",
+        "goalscope meg world.npz --unknown --json",
+        "goalscope meg runs/demo --by size,density",
+        "goalscope meg runs/demo --hypotheses 'goal,wrong goal'",
+        "goalscope meg runs/baseline --beliefs pre:4",
+    ),
+    "score": ("goalscope score log.jsonl", "goalscope score log.jsonl --out scores.jsonl --steps"),
+    "cliff-world": ("goalscope cliff-world --out cliff",),
+    "doctor": ("goalscope doctor --folder /data/runs",),
+}
+
+
+def examples(name: str) -> str:
+    """Return the examples of a command, each on a line that is never wrapped, so that it can be copied whole."""
+    return as_lines(EXAMPLES[name])
+
+
+def as_lines(lines: tuple[str, ...]) -> str:
+    """Return example lines as the help shows them."""
+    return "\b\n" + "\n".join(("Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)))

@@ -1,0 +1,71 @@
+"""Links of the documentation lead somewhere, its pages are found from the README, and its short examples run."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "benchmarks/README.md")] + sorted(ROOT.glob("docs/*.md"))
+FENCED = re.compile(r"^[ ]*```.*?^[ ]*```", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+EXAMPLES = ["start.md", "statistics.md", "worlds.md", "meg.md"]
+
+
+def prose(page: Path) -> str:
+    """Return a page without its fenced blocks."""
+    return FENCED.sub("", page.read_text(encoding="utf-8"))
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the names that links to the headings of a page have: small letters, blanks as hyphens, no punctuation."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def links(page: Path) -> list[tuple[Path, str]]:
+    """Return the files and headings that a page links to; addresses on the web are left out."""
+    found = (target.partition("#") for target in LINK.findall(prose(page)) if not target.startswith("http"))
+    return [((page.parent / file).resolve() if file else page, heading) for file, _, heading in found]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_file_and_a_heading_that_are_there(page: Path) -> None:
+    assert not [target for target, _ in links(page) if not target.exists()]
+    assert not [f"{target.name}#{name}" for target, name in links(page) if name and name not in anchors(target)]
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached, ahead = set[Path](), [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop()
+        if page not in reached and page.suffix == ".md":
+            reached.add(page)
+            ahead += [target for target, _ in links(page)]
+    assert set(PAGES) == reached
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_short_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / name).read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert blocks
+    names: dict[str, object] = {}
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        for block in blocks:
+            exec(compile(block, name, "exec"), names)
+    assert shown.getvalue()
+
+
+def test_the_line_that_two_pages_explain_is_one_that_is_printed() -> None:
+    text = (ROOT / "docs" / "statistics.md").read_text(encoding="utf-8")
+    block = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        exec(compile(block, "statistics.md", "exec"), {})
+    stated = re.search(r"^# (0\.85 .*)$", block, re.MULTILINE)
+    assert stated and stated.group(1) == shown.getvalue().splitlines()[0]
+    assert f"`{stated.group(1)}`" in (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
