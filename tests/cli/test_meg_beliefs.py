@@ -231,3 +231,19 @@ def test_the_command_adds_lines_and_a_figure(tmp_path: Path, monkeypatch: pytest
     call("report", path, "--out", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "MEG by hypothesis, beliefs pre:3, held-out grids" in page
+
+
+def test_a_goal_that_is_believed_where_nobody_can_get_has_no_interval() -> None:
+    episodes = episodes_of(Optimal(), count=8, trajectories=1)
+    beliefs = {one.world.id: Belief(walls=one.world.grid.walls, goal=(0, 0)) for one in episodes}
+    found = measure_beliefs(episodes, beliefs, GoalSettings(), label="corner")
+    by_name = {one.hypothesis: one for one in found.estimates}
+    nowhere = by_name["believed goal"]
+    assert (nowhere.signed, nowhere.bound, nowhere.method, nowhere.null_p) == (0.0, 0.0, "none", 1.0)
+    assert math.isnan(nowhere.low) and math.isnan(nowhere.high)
+    assert nowhere.note == "no policy changes the utility: 0 by definition"
+    assert by_name["goal"].low > 0 and by_name["goal"].method != "none"
+    contrasts = {one.second: one for one in found.contrasts}
+    assert contrasts["goal"].high < 0
+    same = contrasts["believed goal, shuffled"]
+    assert same.difference == 0 and math.isnan(same.low) and same.adjusted == 1

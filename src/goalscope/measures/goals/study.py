@@ -217,7 +217,9 @@ class _Study:
             note = next((text for few, text in _FEW if weights.grids < few), "")
         if len(sample.units) == 1:
             signed, low, high, beta, method, note = self._one_world(name, sample)
-        wide = with_random((low, high), signed, null, asked.confidence) if weights.grids > 1 else (low, high)
+        if upper == lower == 0.0:  # e.g. a goal that is believed where nobody can get
+            low, high, method, note = math.nan, math.nan, "none", "no policy changes the utility: 0 by definition"
+        wide = (low, high) if math.isnan(low) else with_random((low, high), signed, null, asked.confidence)
         if wide != (low, high):
             low, high = wide
             note = "; ".join(part for part in (note, _RANDOM) if part)
@@ -301,7 +303,9 @@ class _Study:
             low, high = interval(difference, grids, self.asked.confidence)
             value = sides[0].estimate.signed - sides[1].estimate.signed
             null = sides[0].null - sides[1].null  # the same walks on both sides
-            if grids > 1:
+            if all(side.estimate.method == "none" for side in sides):
+                low = high = math.nan
+            if not math.isnan(low):
                 low, high = with_random((low, high), value, null, self.asked.confidence)
             yield GoalContrast(
                 agent=agent,
