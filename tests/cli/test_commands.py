@@ -83,7 +83,7 @@ def test_report_measures_first_where_it_must_and_writes_page_and_ledger(study: P
 def test_agents_of_one_run_and_the_same_agent_of_two_runs_are_compared(study: Path, done: Path, tmp_path: Path) -> None:
     call("measure", done, "--measures", "success")
     one = call("compare", done, "--measures", "action accuracy")
-    assert "corrected for all 1 test " in one and "optimal" in one and "random" in one
+    assert "a family of 1 test" in one and "optimal" in one and "random" in one
     other = measured(tmp_path / "other", small_study(trajectories=2))
     two = call("compare", done, other, "--measures", "success")
     pairs = [line for line in two.splitlines() if line.startswith(" Success") and "optimal" in line]

@@ -84,7 +84,7 @@ def test_other_margins_are_said_to_be_other_than_declared(done: Path) -> None:
 
 def test_agents_are_tested_for_equivalence_within_margins(done: Path, tmp_path: Path) -> None:
     output = call("compare", done, "--margin", "success=0.2", "--json", tmp_path / "a.json")
-    assert "corrected for all 1 test " in output and " 0.2 " in output and "equivalence" in output
+    assert "a family of 1 test" in output and " 0.2 " in output and "equivalence" in output
     (only,) = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))["comparisons"]
     assert only["p_equivalence"] is not None and only["first"] == "optimal"
     plain = call("compare", done, "--json", tmp_path / "b.json")
@@ -126,7 +126,8 @@ def test_the_report_has_the_table_the_single_grids_and_the_figures(done: Path, t
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
     section = page[page.index('id="invariance"') :]
     section = section[: section.index("</section>")]
-    assert section.count("<svg") == 2 and ">0.05</td>" in section and "mean difference, a family of 4 tests" in section
+    assert section.count("<svg") == 2 and ">0.05</td>" in section
+    assert "transformed − original, a family of 4 tests" in section
     for word in ("Reflection", "Start/goal swap", "root mean square difference", "differs", "skewness-corrected"):
         assert word in section, word
     # The same differences do not stand in another family, too.

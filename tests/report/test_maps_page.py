@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.report.beliefs import _summary, belief_sections
-from goalscope.report.inside import Index
+from goalscope.report.beliefs import belief_sections
 from goalscope.report.maps import INFO, decoded_maps, map_picture, split_inside
 from goalscope.report.page import write_report
 from goalscope.represent.beliefs import DECODED, SHUFFLED, belief_rows, pooled_share, read_beliefs
@@ -18,7 +17,6 @@ from goalscope.represent.decisions import Decisions, decisions_at
 from goalscope.represent.maps import one_hot
 from goalscope.represent.shown_maps import VERDICTS, ShownMap, choose_maps
 from goalscope.rng import stream
-from goalscope.rows import Rows
 from goalscope.runs import Store
 from measured_runs import measured, small_study
 
@@ -133,13 +131,3 @@ def test_a_picture_of_a_map_escapes_its_label() -> None:
 def test_shown_maps_go_there_and_back() -> None:
     one = ShownMap(episode_id="e", step=2, verdict=VERDICTS[1], lines=("#A", "G "), tags={"layer": 3})
     assert ShownMap.from_plain(one.to_plain()) == one
-
-
-def test_a_difference_reaches_below_0_where_no_grid_does() -> None:
-    rows = Index(
-        Rows.from_columns(
-            measure=f"{DECODED} less shuffled", unit="share", value=[0.5, 0.0, 0.0, 0.0], grid_id=list("abcd"), tags={}
-        )
-    )
-    ((_, estimate),) = [(one.key, one.estimate) for one in _summary(rows, ())]
-    assert estimate.value == 0.125 and estimate.low < 0 < estimate.high

@@ -10,7 +10,7 @@ from goalscope.report.maps import split_inside
 from goalscope.report.plans import plan_sections
 from goalscope.rng import stream
 from goalscope.rows import Rows
-from goalscope.stats import estimate_mean
+from goalscope.stats import estimate_mean, paired_difference
 
 GRIDS = [f"grid-{at}" for at in range(12)]
 
@@ -73,7 +73,7 @@ def test_curves_and_tables_hold_the_numbers_of_the_rows() -> None:
     kinds = {row.label: row for row in distance.tables[0].rows}
     assert set(kinds) == {
         "pre, layer 4: linear",
-        "mean of the training steps",
+        "mean of the training grids",
         "line on the Manhattan distance, true map",
     }
     squares = [
@@ -90,7 +90,9 @@ def test_differences_are_paired_by_grid_and_said_in_words() -> None:
         given.select(head="decoder-2", control=control, site="pre", N=1, plans="all")
         for control in ("none", "untrained")
     )
-    wanted = estimate_mean(own.value - other.value, own.grid_id, unit="share", bounds=(-1, 1))
+    wanted = paired_difference(
+        own.value, own.grid_id, other.value, other.grid_id, unit="share", bounds=(0, 1)
+    ).difference
     line = next(row for row in plans.tables[1].rows if row.label == "pre, layer 4: less untrained model")
     assert line.cells[0].value == short(wanted.value, "share")
     said = dict(plans.facts)["pre, layer 4 less untrained model"]
@@ -98,9 +100,9 @@ def test_differences_are_paired_by_grid_and_said_in_words() -> None:
     assert "post, layer 4 less the same before the reasoning" in dict(plans.facts)
     rows = given.where(np.array([value is None for value in given["distance"]]))
     own, other = (rows.select(measure="distance error", head=head) for head in ("linear", "mean"))
-    wanted = estimate_mean(own.value - other.value, own.grid_id, unit="steps")
+    wanted = paired_difference(own.value, own.grid_id, other.value, other.grid_id, unit="steps").difference
     (line,) = distance.tables[1].rows
-    at = [heading.text for heading in distance.tables[1].headings].index("less the mean of the training steps")
+    at = [heading.text for heading in distance.tables[1].headings].index("less the mean of the training grids")
     assert line.cells[at - 1].value == short(wanted.value, "steps")
     assert list(dict(distance.facts)) == ["pre, layer 4: linear"]
 

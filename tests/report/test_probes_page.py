@@ -15,7 +15,7 @@ from goalscope.report.probes import map_sections
 from goalscope.represent.probe import CLASSES
 from goalscope.rng import stream
 from goalscope.rows import Rows
-from goalscope.stats import estimate_mean
+from goalscope.stats import estimate_mean, paired_difference
 from measured_runs import HOSTILE
 
 GRIDS = [f"grid-{at}" for at in range(12)]
@@ -94,7 +94,9 @@ def test_tables_hold_the_numbers_of_the_rows(sections: list[Section]) -> None:
     assert "12 grids" in cell(first, 0, "MLP", "average precision: wall").hint
     other = made().select(head="mlp", control="untrained", site="pre", layer=4, reading="natural")
     less = other.where((other.measure == "average precision") & (other["class"] == "wall"))
-    difference = estimate_mean(mine.value - less.value, mine.grid_id, unit="share", bounds=(-1, 1))
+    difference = paired_difference(
+        mine.value, mine.grid_id, less.value, less.grid_id, unit="share", bounds=(0, 1)
+    ).difference
     shown = cell(first, 1, "MLP less untrained model", "average precision: wall")
     assert shown.value == short(difference.value, "share")
     assert shown.interval == f"[{short(difference.low, 'share')}, {short(difference.high, 'share')}]"

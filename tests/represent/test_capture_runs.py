@@ -121,6 +121,21 @@ def test_the_study_names_the_model_and_the_command_line_shows_what_was_captured(
         assert result.exit_code == 2 and message in " ".join(result.output.split()), result.output
 
 
+def test_the_study_names_the_model_of_task_worlds_too(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "worlds": [{"kind": "task-map", "presets": ["high-small"], "count": 1}],
+        "agents": [{"kind": "task-chat", "model": "ariadne", "temperature": 0.0, "max_tokens": 64}],
+        "trajectories": 1,
+    }
+    run(Study.parse(settings), tmp_path / "run")
+    done, control = (
+        capture(tmp_path / "run", sites=["pre", "action"], layers=[0], untrained=seed, scope="first")
+        for seed in (None, 1)
+    )
+    assert done.captured == done.steps == control.captured > 0
+    assert (done.untrained, control.untrained) == (None, 1) and done.model != control.model
+
+
 def test_all_layers_of_a_model_that_is_given_by_its_folder(tmp_path: Path) -> None:
     model = local("qwen3", "think")
     model.model.save_pretrained(str(tmp_path / "model"))

@@ -101,6 +101,21 @@ def test_errors_are_what_counting_by_hand_gives() -> None:
     assert r_squared([0.0, 0.0], [1.0, 2.0], ["a", "b"]).value == 1
 
 
+def test_no_interval_of_r_squared_passes_1() -> None:
+    rng = stream(0, "skewed errors")
+    passed = 0
+    for _ in range(20):
+        deviation = np.exp(2 * rng.standard_normal(12))
+        error = deviation * rng.uniform(0, 1, 12) * (np.arange(12) < 8)
+        found = r_squared(error, deviation, list(range(12)))
+        assert found.low <= found.value <= found.high <= 1
+        assert found.value == pytest.approx(1 - error.sum() / deviation.sum())
+        passed += found.high == 1
+    assert passed  # the linearised ratio alone would have
+    (alone,) = [r_squared([1.0], [2.0], ["a"])]
+    assert alone.value == 0.5 and np.isnan(alone.low) and np.isnan(alone.high)
+
+
 def test_a_planted_distance_is_found_and_its_controls_are_not() -> None:
     mean = found("mean", "none", "distance error").value
     for head in ("linear", "mlp"):
@@ -133,10 +148,34 @@ def test_a_line_is_that_of_least_squares() -> None:
     line = fit_line(x, y)
     np.testing.assert_allclose((line.slope, line.offset), np.polyfit(x, y, 1))
     np.testing.assert_allclose(fit_line([2, 2], [1, 3]).at([7]), [2])
+    weights = rng.uniform(0.1, 3, 50)
+    line = fit_line(x, y, weights)
+    np.testing.assert_allclose((line.slope, line.offset), np.polyfit(x, y, 1, w=np.sqrt(weights)))  # it squares them
+    repeated = fit_line([0, 1, 1, 1, 2], [5, 1, 1, 1, 0])
+    line = fit_line([0, 1, 2], [5, 1, 0], [1, 3, 1])
+    np.testing.assert_allclose((line.slope, line.offset), (repeated.slope, repeated.offset))
     with pytest.raises(ValueError, match="got none"):
         fit_line([], [])
     with pytest.raises(ValueError, match="finite"):
         fit_line([1.0], [np.nan])
+
+
+def test_every_grid_counts_alike_in_the_baselines() -> None:
+    """One grid in four has a long way and most of the steps; a mean of steps would lie far from that of the grids."""
+    counts = np.tile([12, 1, 1, 1], 10)
+    whole = worlds(40)
+    cells = whole.where(np.repeat(np.arange(40), counts))
+    distances = np.repeat(np.tile([30.0, 2.0, 4.0, 6.0], 10), counts)
+    split = split_by_grid(cells)
+    fitted = distance_matrix(
+        [nothing(cells)], distances, cells, split, heads=["linear"], controls=["none"], settings=FitSettings(epochs=1)
+    )
+    grids = {grid: distances[split.train & (cells.grid_id == grid)] for grid in cells.grid_id[split.train].tolist()}
+    mean = np.mean([own.mean() for own in grids.values()])
+    rows = chosen(fitted.rows, head="mean", measure="distance error", distance=None)
+    for grid, error in zip(rows.grid_id.tolist(), rows.value.tolist(), strict=True):
+        assert error == pytest.approx(np.abs(distances[cells.grid_id == grid] - mean).mean())
+    assert abs(mean - distances[split.train].mean()) > 5
 
 
 def test_a_matrix_is_refused_where_its_parts_do_not_fit() -> None:
@@ -148,6 +187,12 @@ def test_a_matrix_is_refused_where_its_parts_do_not_fit() -> None:
         distance_matrix([given], distances[:3], cells, split, controls=("none",))
     with pytest.raises(ValueError, match="controls must be"):
         distance_matrix([given], distances, cells, split, controls=("text",))
+    with pytest.raises(ValueError, match="the split must be one of the same steps as the distances"):
+        distance_matrix([given], distances, cells, split_by_grid(worlds(6)), controls=("none",))
+    with pytest.raises(ValueError, match="the test part of a split must have steps from which the goal can be reached"):
+        distance_matrix([given], np.where(split.test, np.nan, 1.0), cells, split, controls=("none",))
+    with pytest.raises(ValueError, match="distances must be finite"):
+        score_distance(distances, np.full(8, np.nan), cells, {})
     short = MapReading(walls=np.zeros((2, 3, 3), dtype=bool), agent=np.zeros((2, 2), int), goal=np.ones((2, 2), int))
     with pytest.raises(ValueError, match="manhattan must have shape"):
         distance_matrix([given], distances, cells, split, controls=("none",), maps={("pre", 1): short})

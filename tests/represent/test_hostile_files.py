@@ -320,7 +320,13 @@ def test_fitted_probes_are_neither_written_nor_read_through_a_link(captured: Pat
     probe = one()
     with Store(directory, "w") as store:
         shelf = Shelf(
-            store=store, kind=PROBE, load=Probe.load, decisive={}, models={"none": probe.source.model}, tags={}
+            store=store,
+            kind=PROBE,
+            load=Probe.load,
+            decisive={},
+            models={"none": probe.source.model},
+            first="",
+            tags={},
         )
         shelf.keep("percell/none/pre/1", probe)
         found = shelf.find("percell/none/pre/1")

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from goalscope.cli import work
 from goalscope.cli.app import app
+from goalscope.report.inside_facts import inside_facts
 from goalscope.represent import InsideSummary, stored_probes, study_inside
 from goalscope.represent.artifacts import artifacts, place
 from goalscope.represent.ground import ground_of
@@ -240,6 +241,9 @@ def test_the_report_of_what_is_stored_needs_no_torch(finished: Path, tmp_path: P
 def test_the_summary_says_what_was_read(copied: Path) -> None:
     done = study_inside(copied, Inside.parse({**DECLARED, "reads": ["distance"], "untrained": None, "sites": ["pre"]}))
     assert isinstance(done, InsideSummary)
+    with Store(copied) as store:
+        ((_, told),) = [fact for fact in inside_facts(store)[0].facts if fact[0] == "Decoded distance to the goal"]
+    assert f"tested on {done.steps['test grids']} grids ({done.steps['test steps']} steps)" in told
     assert (done.agent, done.layers, done.sites) == ("Theseus", (2, 5), ("pre",))
     assert set(done.rows) == {"distance"} and 0 <= done.known_walls <= 1
     assert set(done.rows["distance"]["control"].tolist()) == {"none", "shuffled", "true map"}

@@ -83,6 +83,14 @@ def test_a_given_model_needs_its_control_or_none(tmp_path: Path) -> None:
     path, model, _ = recorded(tmp_path / "run")
     with pytest.raises(ValueError, match=r"an untrained copy must be given too \(control=\), or untrained: null"):
         study_inside(path, small(), model=model)
+    for other, said in (
+        (local("gpt2", seed=1), "gpt2 of 3 blocks"),
+        (local(seed=1, num_hidden_layers=6), "llama of 6"),
+    ):
+        with pytest.raises(
+            ValueError, match=rf"must have the architecture of the agent's model \(llama of 3 .* got {said}"
+        ):
+            study_inside(path, small(), model=model, control=other)
     with pytest.raises(ValueError, match="does not say where the model of llama-0 lies"):
         study_inside(path, small())
     with pytest.raises(ValueError, match=r"layers must be whole numbers in 0\.\.\d"):

@@ -254,6 +254,16 @@ def test_the_kept_pass_is_the_one_with_the_least_validation_loss() -> None:
     assert fit_plans([problem()], few)[0].tags["kept"] == 0
 
 
+def test_without_a_known_plan_to_choose_by_the_last_pass_is_kept() -> None:
+    settings = PlanSettings(inner=16, feedforward=16, heads=4, epochs=3, rate=1e-2, validation=0.3)
+    one = problem()
+    tokens = one.tokens.copy()
+    tokens[validation_rows(one.activations.grid_id, settings)] = UNKNOWN
+    fitted = fit_plans([replace(one, tokens=tokens), replace(one, name="b")], settings)
+    assert fitted[0].tags["kept"] == 2
+    assert fitted[1].id == fit_plans([replace(one, name="b")], settings)[0].id
+
+
 def test_saving_and_loading_gives_the_same_bytes_and_predictions(tmp_path: Path) -> None:
     fitted, cells = decoder(), worlds(5)
     size = fitted.save(tmp_path / "a.safetensors")

@@ -148,6 +148,22 @@ def test_differences_are_paired_by_grid() -> None:
     assert estimate.value == pytest.approx((own - other).mean()) and estimate.low < estimate.value < estimate.high
     with pytest.raises(ValueError, match="must hold the control 'text'"):
         difference_rows(rows, "text")
+    with pytest.raises(ValueError, match="rows to compare with must differ in measure"):
+        difference_rows(type(rows).concatenate([rows, parts[1]]), "untrained")  # two controls: which one?
+
+
+def test_differences_of_several_agents_stay_with_their_agent() -> None:
+    cells = rooms(grids=8)
+    tags: dict[str, Tag] = {"head": "mlp", "site": "pre", "layer": 1, "scope": "general"}
+    alone = {}
+    for agent in ("a", "b"):
+        said = (("none", predicted(len(cells), 3)), ("untrained", predicted(len(cells), ord(agent))))
+        each = [score_cells(one, cells, tags | {"agent": agent, "control": control}) for control, one in said]
+        alone[agent] = type(each[0]).concatenate(each)
+    both = difference_rows(type(alone["a"]).concatenate(alone.values()), "untrained")
+    assert not np.array_equal(both.select(agent="a").value, both.select(agent="b").value, equal_nan=True)
+    for agent, rows in alone.items():
+        np.testing.assert_array_equal(both.select(agent=agent).value, difference_rows(rows, "untrained").value)
 
 
 def test_labels_are_those_of_the_drawn_grid() -> None:

@@ -107,12 +107,30 @@ def test_no_common_grid_is_undefined_not_missing() -> None:
     assert "no grid" in str(found)
 
 
-def test_interval_is_that_of_the_differences() -> None:
-    values = [0.2, -0.1, 0.4, 0.3, 0.0, 0.1]
-    bounds = (0.0, 1.0)
-    found = paired_difference(np.array(values) + 0.5, range(6), [0.5] * 6, range(6), unit="share", bounds=bounds)
-    oracle = estimate_mean(values, range(6), unit="share", bounds=(-1, 1))
-    assert [found.difference.low, found.difference.high] == pytest.approx([oracle.low, oracle.high])
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from([-0.2, -0.1, 0.0, 0.1, 0.3, 0.4]), min_size=6, max_size=30))
+def test_each_end_is_the_wider_of_t_and_of_the_interval_of_a_mean(values: list[float]) -> None:
+    if len(set(values)) == 1 or abs(scipy_stats.skew(values)) > math.sqrt(len(values)) / 6:
+        return  # there the cubic turns: the next test
+    grids = range(len(values))
+    halves = [0.5] * len(values)
+    found = paired_difference(np.array(values) + 0.5, grids, halves, grids, unit="share", bounds=SHARE).difference
+    score = estimate_mean(values, grids, unit="share", bounds=(-1, 1))
+    plain = scipy_stats.t.interval(0.95, len(values) - 1, np.mean(values), scipy_stats.sem(values))
+    assert found.low == pytest.approx(max(-1.0, min(score.low, plain[0])))
+    assert found.high == pytest.approx(min(1.0, max(score.high, plain[1])))
+    assert found.method.startswith("wider of t and skewness-corrected score t")
+
+
+def test_one_outlying_grid_does_not_blow_up_the_interval() -> None:
+    values = [-0.5] * 5 + [-0.25] * 5 + [0.0, 0.5]
+    found = _paired(values).difference
+    plain = scipy_stats.t.interval(0.95, 11, np.mean(values), scipy_stats.sem(values))
+    # Hall's cubic solved beyond its turn would end at .495, ten standard errors away.
+    assert estimate_mean(values, range(12), unit="bits", bounds=(-1, 1)).high > 0.49
+    assert plain[1] < found.high < 0.3
+    mirrored = _paired([-value for value in values]).difference
+    assert (mirrored.low, mirrored.high) == pytest.approx((-found.high, -found.low))
 
 
 def test_equivalence_agrees_with_two_t_tests_on_symmetric_data() -> None:
@@ -148,6 +166,13 @@ def test_thirty_equal_grids_show_equivalence_only_up_to_what_thirty_grids_can() 
 def test_a_margin_that_means_nothing_is_refused(margin: float) -> None:
     with pytest.raises(ValueError, match="greatest difference that does not matter"):
         equivalence(_paired([0.1, 0.2, 0.0]), margin)
+
+
+@pytest.mark.parametrize("margin", [1.0, 5])
+def test_a_margin_that_no_difference_can_exceed_is_refused(margin: float) -> None:
+    with pytest.raises(ValueError, match=r"below the greatest difference there can be \(1\)"):
+        equivalence(_paired([1.0, 0.9, 1.0], SHARE), margin)
+    assert equivalence(_paired([1.0, 0.9, 1.0], (-math.inf, math.inf)), margin).margin == margin
 
 
 def test_bad_input_is_named() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from goalscope.rows import Row, Rows
-from goalscope.stats import estimate_mean, estimate_rows
+from goalscope.stats import estimate_mean, estimate_rows, paired_difference
 
 
 def _rows(count: int = 400) -> Rows:
@@ -77,6 +77,28 @@ def test_bounds_given_or_by_unit() -> None:
     assert [bounded.low, bounded.high] == pytest.approx([2 * agreeing, 2.0])
     with pytest.raises(ValueError, match=r"lie in \[0, 1\]"):
         estimate_rows(rows, by=(), bounds={"entropy": (0.0, 1.0)})
+
+
+def test_a_measure_less_another_is_a_paired_difference() -> None:
+    rng = np.random.default_rng(1)
+    grids = [f"grid {index}" for index in range(30)]
+    own, other = rng.random(30), (rng.random(30) < 0.5).astype(float)
+    rows = Rows.from_columns(measure="success less shuffled", unit="share", value=own - other, grid_id=grids, tags={})
+    ((estimate,),) = [[one.estimate for one in estimate_rows(rows, by=())]]
+    assert estimate == paired_difference(own, grids, other, grids, unit="share", bounds=(0, 1)).difference
+    assert estimate.method.startswith("wider of t")
+
+
+def test_a_difference_reaches_as_far_as_it_can_whatever_the_grids_show() -> None:
+    def interval(measure: str, values: list[float]) -> tuple[float, float]:
+        rows = Rows.from_columns(measure=measure, unit="share", value=values, grid_id=list("abcd"), tags={})
+        (found,) = estimate_rows(rows, by=())
+        return found.estimate.low, found.estimate.high
+
+    low, high = interval("success less shuffled", [0.5, 0.0, 0.0, 0.0])
+    assert low < 0 < high <= 1
+    low, high = interval("success less shuffled less untrained", [1.0, 1.0, 1.0, 0.5])
+    assert low < 0.875 < 1 < high <= 2
 
 
 def test_mixed_units_and_repeated_names_are_refused() -> None:

@@ -106,6 +106,11 @@ def test_what_is_undefined_says_so() -> None:
     assert math.isnan(found([[math.nan, 1.0]], [[1.0, 1.0]]).value)
 
 
+def test_only_values_that_enter_are_counted() -> None:
+    assert found([[1.0, 0.0], [1.0]], [[0.0, 0.0, 1.0], [0.0]]).counts == (2, 3)
+    assert found([[1.0]], [[0.0]]).counts == (0, 0)
+
+
 def test_wrong_values_are_refused() -> None:
     with pytest.raises(ValueError, match="finite or NaN"):
         found([[math.inf, 1.0]], [[1.0, 1.0]])

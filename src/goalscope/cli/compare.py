@@ -1,12 +1,13 @@
 """`goalscope compare`: agents and runs on the worlds that they share."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
+from goalscope.cli.changes import split_names
 from goalscope.cli.console import say, table
 from goalscope.measures.invariance import check_family, compare_transforms
 from goalscope.report.about import unfinished
@@ -39,13 +40,30 @@ class Files:
                 say(f"written: {path}", error=True)
 
 
-def margins_of(text: str) -> dict[str, float]:
-    """Return equivalence margins by measure from ``success=0.1;action accuracy=0.05``.
+def agents_of(text: str | None) -> list[str]:
+    """Return the names of agents, separated as those of `goalscope run`; none, which stands for all, for None.
 
     Raises:
-        ValueError: a part that is no MEASURE=NUMBER, a measure twice, or a margin that is not above 0.
+        ValueError: a text without a name.
+    """
+    names = [] if text is None else split_names(text)
+    if text is not None and not names:
+        raise ValueError("--agents must name at least one agent, got none: leave it out for all")
+    return names
+
+
+def margins_of(text: str | None) -> dict[str, float]:
+    """Return equivalence margins by measure from ``success=0.1;action accuracy=0.05``; none for None.
+
+    Raises:
+        ValueError: a text without a margin, a part that is no MEASURE=NUMBER, a measure twice, or a margin that is not
+            above 0.
     """
     found: dict[str, float] = {}
+    if text is None:
+        return found
+    if not text.strip("; "):
+        raise ValueError("--margin must name at least one margin, got none: e.g. --margin 'success=0.1'")
     for part in (piece.strip() for piece in text.split(";")):
         if not part:
             continue
@@ -112,7 +130,8 @@ def compare(paths: Sequence[Path], asked: Asked) -> None:
     measures = asked.family(PAIRED if all(on_tasks(rows) for _, rows in runs) else COMPARED)
     for path, rows in runs:
         _check_known(path, rows, measures)
-    pairs = _pairs(_sides(runs, measures, asked.agents))
+    sides = _sides(runs, measures, asked.agents)
+    pairs = _pairs(sides)
     if not pairs:
         raise ValueError(
             "a comparison needs two sides, got one agent in one run: name a second agent or a second run"
@@ -126,15 +145,20 @@ def compare(paths: Sequence[Path], asked: Asked) -> None:
             f"what is compared must share worlds, but {'; '.join(without[:5])} have none in common: run both on the "
             "same worlds (same seed, sizes, densities and count in their studies)"
         )
+    alone = _alone(sides, pairs)
     if len(runs) > 1:
-        _check_horizons(paths, shared, allowed=asked.horizons)
+        shared = _between_runs(runs, sides, pairs, shared, asked, alone)
     listed = compare_pairs(shared, measures, margin=asked.margin)
     plain = comparison_table(listed)
-    title = f"Paired by grid on common worlds; p (Holm) corrected for all {counted(len(listed), 'test')} of this table"
-    _show(plain, title)
+    family = (
+        f"p (Holm) corrected for all {len(listed)} tests of this table" if len(listed) > 1 else "a family of 1 test"
+    )
+    _show(plain, f"Paired by grid on common worlds; {family}")
     if without:
         say(f"no worlds in common: {'; '.join(without)}")
-    asked.files.write(comparison_records(listed), level=LEVEL, family=f"{len(listed)} tests", measures=measures)
+    if alone:
+        say(alone)
+    asked.files.write(comparison_records(listed), level=LEVEL, family=counted(len(listed), "test"), measures=measures)
 
 
 def compare_versions(paths: Sequence[Path], asked: Asked) -> None:
@@ -242,6 +266,78 @@ def _pairs(sides: Sequence[Sequence[Side]]) -> list[tuple[Side, Side]]:
         same = [(first, second) for first, second in crossed if _agent(first) == _agent(second)]
         pairs += same or crossed
     return pairs
+
+
+def _alone(sides: Sequence[Sequence[Side]], pairs: Sequence[tuple[Side, Side]]) -> str:
+    """Return which agents of several runs are compared with nothing, and how to compare them; "" for none."""
+    paired = {side.name for pair in pairs for side in pair}
+    lone = [side for of_run in sides for side in of_run if side.name not in paired]
+    if not lone:
+        return ""
+    names = ";".join(dict.fromkeys(_agent(side) for side in lone))
+    return (
+        f"not compared, since no other run has an agent of that name: {', '.join(side.name for side in lone)}: name "
+        f"them to compare them, --agents '{names}'"
+    )
+
+
+def _copies(runs: Mapping[str, Path], pair: tuple[Side, Side]) -> frozenset[str]:
+    """Return the ids of the episodes that stand on both sides of a pair, the same step by step."""
+    first, second = pair
+    common = set(first.rows.episode_id.tolist()) & set(second.rows.episode_id.tolist())
+    if not common:
+        return frozenset()
+    ours, theirs = (_steps(runs[side.name], common) for side in pair)
+    return frozenset(name for name in common if ours[name] == theirs[name])
+
+
+def _steps(path: Path, episodes: Iterable[str]) -> dict[str, list[tuple[Any, ...]]]:
+    """Return what was done and said in each of some episodes of a run."""
+    sql = (
+        "SELECT steps.step, action, failure, text, output_tokens FROM steps JOIN episodes ON steps.episode = "
+        "episodes.number WHERE episodes.id = ? ORDER BY steps.step"
+    )
+    with Store(path) as store:
+        return {name: list(store.query(sql, (name,))) for name in sorted(episodes)}
+
+
+def _between_runs(
+    runs: Sequence[tuple[Path, Rows]],
+    sides: Sequence[Sequence[Side]],
+    pairs: Sequence[tuple[Side, Side]],
+    shared: Sequence[tuple[Side, Side]],
+    asked: Asked,
+    alone: str,
+) -> list[tuple[Side, Side]]:
+    """Check what only runs can have, other horizons and the same episodes, and return the pairs with what is the same.
+
+    Raises:
+        ValueError: other horizons that nobody asked for, or nothing but the same episodes.
+    """
+    whole: dict[str, Side] = {}
+    path_of: dict[str, Path] = {}
+    for (path, rows), own in zip(runs, sides, strict=True):
+        single = rows.where(rows.episode_id != "")  # those of a group of episodes name none
+        for side in own:
+            whole[side.name] = replace(side, rows=single.where(single.among("agent", [_agent(side)])))
+            path_of[side.name] = path
+    full = [shared_worlds(whole[first.name], whole[second.name]) for first, second in pairs]
+    _check_horizons(list(path_of.values()), full, allowed=asked.horizons)
+    marked = []
+    for pair, episodes in zip(shared, full, strict=True):
+        copies = len(_copies(path_of, episodes))
+        first, second = (
+            replace(side, episodes=len(set(of.rows.episode_id.tolist())), copies=copies)
+            for side, of in zip(pair, episodes, strict=True)
+        )
+        marked.append((first, second))
+    if all(0 < side.copies == side.episodes for pair in marked for side in pair):
+        raise ValueError(
+            f"what is compared must be different episodes, but {' and '.join(str(path) for path, _ in runs)} hold the "
+            f"same ones of {', '.join(dict.fromkeys(_agent(first) for first, _ in marked))}; "
+            f"{alone or 'one is a copy of the other, or repeats it: name other agents or another run'}"
+        )
+    return marked
 
 
 def _agent(side: Side) -> str:

@@ -1,7 +1,7 @@
 """What a study can show before it is run: the smallest effect it sees, the smallest margin it can hold to."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -20,6 +20,7 @@ from goalscope.rows import Rows
 from goalscope.runs import Store, Study
 from goalscope.stats import (
     Paired,
+    PairedDesign,
     SimulatedPower,
     estimate_mean,
     minimum_detectable_effect,
@@ -66,7 +67,7 @@ class Planned:
         design: what is assumed of it.
         margin: the declared margin, NaN without one.
         found: what the simulated design shows.
-        effect, smallest: the same from the closed form, NaN where the design has no variance.
+        effect, smallest: the same from the closed form, NaN where the design has no variance, or too much.
     """
 
     agent: str
@@ -192,9 +193,15 @@ def _planned(agent: str, measure: str, unit: str, design: Paired, shape: Layout,
         design=design,
         margin=margin,
         found=found,
-        effect=math.nan if normal is None else minimum_detectable_effect(normal, chance=CHANCE, level=level),
-        smallest=math.nan if normal is None else smallest_margin(normal, chance=CHANCE, level=level),
+        effect=math.nan if normal is None else _possible(design, minimum_detectable_effect, normal, level),
+        smallest=math.nan if normal is None else _possible(design, smallest_margin, normal, level),
     )
+
+
+def _possible(design: Paired, closed_form: Callable[..., float], normal: PairedDesign, level: float) -> float:
+    """Return what a closed form says, NaN where it is more than two shares can differ by."""
+    found = closed_form(normal, chance=CHANCE, level=level)
+    return math.nan if design.share and found >= 1 else found
 
 
 def _cells(line: Planned) -> list[str]:

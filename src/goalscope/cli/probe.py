@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from goalscope.runs.inside import Inside
     from goalscope.stats import Estimate
 
-EPILOG = (
-    "Examples: goalscope probe runs/gpt --reads cognitive-map,beliefs --sites pre,post --layers 7,15,23     "
-    "goalscope probe runs/inside --full     "
-    "goalscope probe runs/gpt --model openai/gpt-oss-20b --set probes.hidden=1024 --set probes.epochs=50"
-)
 _NONE: Final = "none"
 
 HEADLINES: Final[Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]]] = {
@@ -118,8 +113,10 @@ def read_inside(run: Path, declared: "Inside", *, full: bool = False, model: str
     """
     from goalscope.cli.console import duration, progress, say
     from goalscope.report.parts import counted
+    from goalscope.represent.devices import trains_on
     from goalscope.represent.inside import study_inside
 
+    trains = trains_on(device)
     own = control = None
     if model:
         from goalscope.agents.models.local import LocalModel
@@ -129,9 +126,7 @@ def read_inside(run: Path, declared: "Inside", *, full: bool = False, model: str
         if declared.untrained is not None:
             control = LocalModel(model, device=where, untrained=declared.untrained)
     began = time.monotonic()
-    done = study_inside(
-        run, declared, full=full, model=own, control=control, device=device.partition(":")[0], stage=progress
-    )
+    done = study_inside(run, declared, full=full, model=own, control=control, device=trains, stage=progress)
     steps = done.steps
     if steps["steps left out"]:
         say(f"{counted(steps['steps left out'], 'step')} left out: not all sites are there", error=True)
@@ -185,16 +180,16 @@ def _having(rows: "Rows", tags: Mapping[str, "Tag"]) -> "Rows":
 def _compared(own: "Rows", control: "Rows") -> tuple[str, str, str, str]:
     """Return two values and their difference by grid, each with its interval, and the number of grids."""
     from goalscope.represent.paired import paired_rows
-    from goalscope.stats import estimate_rows
+    from goalscope.represent.scores import summarise
 
     if not len(own):
         return "–", "–", "–", "0"
-    (first,) = estimate_rows(own, by=())
+    (first,) = summarise(own, by=())
     texts = [_text(first.estimate), "–", "–"]
     if len(control):
-        texts[1] = _text(estimate_rows(control, by=())[0].estimate)
-        less = paired_rows(own, control, name="untrained", by=("site", "layer"))
-        texts[2] = _text(estimate_rows(less, by=())[0].estimate)
+        texts[1] = _text(summarise(control, by=())[0].estimate)
+        less = paired_rows(own, control, name="untrained", by=("site", "layer", "shape"))
+        texts[2] = _text(summarise(less, by=())[0].estimate)
     return texts[0], texts[1], texts[2], str(first.estimate.clusters)
 
 

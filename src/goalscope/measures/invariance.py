@@ -17,6 +17,7 @@ from goalscope.measures.behaviour import BOUNDS
 from goalscope.measures.measure import CONDITIONS
 from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
+from goalscope.runs.reading import near_miss
 from goalscope.stats import (
     UNBOUNDED,
     Corrected,
@@ -32,6 +33,7 @@ from goalscope.stats import (
 from goalscope.worlds.transform import TRANSFORMS
 
 ORIGINAL = "identity"
+_MEG = "MEG "  # how the names of the rows of `goalscope meg` begin
 APART = tuple(name for name in CONDITIONS if name != "transform")
 """Tags of worlds that are never averaged: each of their combinations is compared with itself alone."""
 
@@ -86,7 +88,8 @@ def notes_on(paired: PairedComparison, equal: Equivalence | None, test: Correcte
         _left_out(paired.undefined, "undefined value"),
         test.note,
     )
-    return tuple(dict.fromkeys(part for part in parts if part))
+    # An equivalence test brings the note of its interval along, which mostly is that of the difference.
+    return tuple(dict.fromkeys(piece for part in parts for piece in part.split("; ") if piece))
 
 
 def _left_out(count: int, noun: str, words: str = "") -> str:
@@ -163,6 +166,26 @@ def check_family(measures: Sequence[str], margin: Mapping[str, float]) -> None:
             f"a margin must belong to a measure of the family ({'; '.join(measures)}), got one for "
             f"{'; '.join(foreign)}: name the measure too"
         )
+
+
+def check_declared(margin: Mapping[str, float]) -> None:
+    """Check the margins that a study declares before anything is run: afterwards they cannot be changed any more.
+
+    Raises:
+        ValueError: a measure that no command makes, or a margin within which every two conditions are equal.
+    """
+    for measure, given in margin.items():
+        if measure not in BOUNDS and not measure.startswith(_MEG):
+            raise ValueError(
+                "the margins that a study declares must be those of measures, got one for "
+                f"{measure!r}{near_miss(measure, list(BOUNDS))}"
+            )
+        low, high = BOUNDS.get(measure, UNBOUNDED)
+        if given >= high - low:
+            raise ValueError(
+                f"the equivalence margin of {measure!r} must be below the greatest difference there can be "
+                f"({high - low:g}), got {given:g}: within it every two conditions are equal"
+            )
 
 
 def check_transformed(rows: Rows) -> None:

@@ -31,7 +31,7 @@ from goalscope.report.words import RULE, told
 from goalscope.represent import beliefs as names
 from goalscope.represent.heads import CELL_HEADS
 from goalscope.rows import Rows, Tag
-from goalscope.stats import Grouped, estimate_rows
+from goalscope.stats import estimate_rows
 
 _TOP = "accuracy against top-"
 _COLUMNS = (names.TRUTH, names.DECODED, names.OVERLAP, names.BOTH, names.VERDICT, names.RECOVERY, names.INVERSE)
@@ -77,7 +77,7 @@ def _section(rows: Index, agent: str, own: str) -> Section:
     main = base.where(head=head, control=("none", None), site=place[0], layer=place[1])
     if not len(main):  # beliefs of a head that reads no activations, at no place
         main = base.where(head=head, control=("none", None))
-    whole = _summary(base, ("head", "control", "site", "layer"))
+    whole = estimate_rows(base.rows, by=("head", "control", "site", "layer"))
     found = keyed(whole, "head", "control", "site", "layer", "measure")
     near = [each for each in places_of(base) if each[1] == place[1]] or [place]
     where = f"{probe_name(head)} at {place_name(place)}"
@@ -137,12 +137,6 @@ def _measures(rows: Rows) -> list[str]:
     return [names.TRUTH, *plain, *counts, *sorted(tops)]
 
 
-def _summary(rows: Index, by: Sequence[str]) -> list[Grouped]:
-    # A difference of shares reaches from -1 to 1 whatever these grids show, one of two differences from -2 to 2.
-    reach = {str(name): float(str(name).count(" less ")) for name in rows.values("measure")}
-    return estimate_rows(rows.rows, by=by, bounds={name: (-far, far) for name, far in reach.items() if far})
-
-
 def _headings(columns: Sequence[str]) -> list[tuple[str, str]]:
     return [(_HEADINGS.get(name, name), "share") for name in columns]
 
@@ -151,10 +145,10 @@ def _by_grids(rows: Index, caption: str, columns: Sequence[str], suffix: str = "
     """Return the table by size and density, its first line over all."""
     wanted = [name + suffix for name in columns]
     kept = rows.where(measure=wanted)
-    whole = keyed(_summary(kept, ()), "measure")
+    whole = keyed(estimate_rows(kept.rows, by=()), "measure")
     body = [("all", [whole.get((name,)) for name in wanted])]
     for tag, symbol in (("size", "n"), ("density", "d")):
-        parts = keyed(_summary(kept, (tag,)), "measure", tag)
+        parts = keyed(estimate_rows(kept.rows, by=(tag,)), "measure", tag)
         values = sorted({at for _, value in parts if (at := number_of(value)) is not None})
         if len(values) > 1:
             body += [(f"{symbol} = {number(value)}", [parts.get((name, value)) for name in wanted]) for value in values]
@@ -175,7 +169,9 @@ def _of_reading(rows: Index, probes: Sequence[tuple[Tag, ...]]) -> list[Fold]:
     """Return the shares of all probes read as if all classes were equally frequent."""
     if not len(rows):
         return []
-    found = keyed(_summary(rows, ("head", "control", "site", "layer")), "head", "control", "site", "layer", "measure")
+    found = keyed(
+        estimate_rows(rows.rows, by=("head", "control", "site", "layer")), "head", "control", "site", "layer", "measure"
+    )
     tables = [
         *_of_probes(found, probes, "Shares of actions", ""),
         *_of_probes(found, probes, "Less their value with shuffled beliefs", names.DIFFERENCE),
@@ -239,7 +235,7 @@ def _curves(rows: Index, own: str) -> list[Figure]:
     kept = rows.where(measure=[measure for _, measure in wanted])
     figures: list[Figure] = []
     for tag, x_label in (("size", "grid size n (cells a side)"), ("density", "wall density d (share)")):
-        found = keyed(_summary(kept, (tag,)), "measure", tag)
+        found = keyed(estimate_rows(kept.rows, by=(tag,)), "measure", tag)
         points = [(label, numbered(found, measure)) for label, measure in wanted]
         series = [
             each for style, (label, one) in enumerate(points) if len(one[0]) > 1 for each in line(label, style, one)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from goalscope.measures.invariance import bounds_of, check_family, notes_on, verdict
@@ -31,10 +31,21 @@ _METHOD = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One side of a comparison: a name, and the rows behind it."""
+    """One side of a comparison.
+
+    Attributes:
+        name: what it is called.
+        rows: the rows behind it.
+        left_out: number of worlds whose rows were left out, since the other side has no such world.
+        episodes: number of its episodes; only told where some of them may stand on the other side, too.
+        copies: how many of them are the same as one of the other side, as in a run and its copy.
+    """
 
     name: str
     rows: Rows
+    left_out: int = 0
+    episodes: int = 0
+    copies: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +59,7 @@ class Compared:
         corrected: its p value after Holm's correction.
         equivalence: two one-sided tests against the margin of the measure, None without one.
         shown: their p value after Holm's correction inside the family of all equivalence tests.
+        about: what else a reader must know of the two sides.
     """
 
     measure: str
@@ -57,6 +69,7 @@ class Compared:
     corrected: Corrected
     equivalence: Equivalence | None = None
     shown: Corrected | None = None
+    about: tuple[str, ...] = ()
 
 
 def compare_sides(
@@ -93,7 +106,8 @@ def compare_pairs(
 ) -> list[Compared]:
     """Compare given pairs of sides in all measures; one family of tests, and one of equivalence tests.
 
-    A pair without a common grid, or without a value, has no test; it stays in the family and is never rejected.
+    A pair without a common grid, or without a value, has no test; it stays in the family and is never rejected. Nor has
+    a pair of the same episodes; where some of them are the same, equivalence is not tested.
 
     Args:
         pairs: first and second of each comparison.
@@ -113,7 +127,8 @@ def compare_pairs(
             found[member] = (measure, first, second, _paired(rows, others, confidence))
     family = Family(name=name, members=tuple(found))
     p_values = {
-        member: paired.test.p_value if paired.labels else math.nan for member, (_, _, _, paired) in found.items()
+        member: paired.test.p_value if paired.labels and not _all_the_same(one, other) else math.nan
+        for member, (_, one, other, paired) in found.items()
     }
     corrected = {entry.name: entry for entry in holm(p_values, family, level=LEVEL)}
     equal = {
@@ -123,6 +138,10 @@ def compare_pairs(
     }
     shown = {}
     if equal:
+        equal = {
+            member: replace(test, p_value=math.nan, equivalent=False) if found[member][1].copies else test
+            for member, test in equal.items()
+        }
         of_all = {member: test.p_value for member, test in equal.items()}
         judged = holm(of_all, Family(name=f"{name}, equivalence", members=tuple(of_all)), level=LEVEL)
         shown = {entry.name: entry for entry in judged}
@@ -135,9 +154,31 @@ def compare_pairs(
             corrected=corrected[member],
             equivalence=equal.get(member),
             shown=shown.get(member),
+            about=_about(first, second),
         )
         for member, (measure, first, second, paired) in found.items()
     ]
+
+
+def _all_the_same(first: Side, second: Side) -> bool:
+    return all(0 < side.copies == side.episodes for side in (first, second))
+
+
+def _about(first: Side, second: Side) -> tuple[str, ...]:
+    """Return what was left out of the sides of a comparison, and what stands on both."""
+    notes = [
+        f"{counted(side.left_out, 'world')} of {side.name} without a partner left out"
+        for side in (first, second)
+        if side.left_out
+    ]
+    if first.copies:
+        both, all_of = first.copies + second.copies, first.episodes + second.episodes
+        notes.append(
+            "the same episodes on both sides: nothing is compared"
+            if _all_the_same(first, second)
+            else f"{both} of {counted(all_of, 'episode')} are the same on both sides: no test can show equality"
+        )
+    return tuple(notes)
 
 
 def comparison_table(listed: Sequence[Compared], *, caption: str = "", clusters: str = "grids") -> Plain:
@@ -199,7 +240,7 @@ def agents_compared(rows: Rows, ledger: Ledger) -> list[Section]:
     if pairs > _MOST_PAIRS:
         text = (
             f"This run has {len(agents)} agents, {pairs} pairs: too many for one family of tests to say anything. "
-            "Name the agents that matter: goalscope compare RUN --agents A,B."
+            "Name the agents that matter: goalscope compare RUN --agents 'A;B'."
         )
         return [Section(anchor="comparison", title="Agents compared", paragraphs=(text,))]
     group = _largest(rows, ledger)
@@ -269,9 +310,11 @@ def p_text(value: float) -> str:
     return "< 0.0001" if value < 1e-4 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
 
 
-def equivalence_p_text(value: float) -> str:
-    """Write the p value of an equivalence test, which is known up to a half."""
-    return "≥ 0.5" if value >= 0.5 else p_text(value)
+def equivalence_p_text(shown: Corrected) -> str:
+    """Write the corrected p value of an equivalence test, which is known up to a half; "undefined" without a test."""
+    if math.isnan(shown.p_value):
+        return "undefined"
+    return "≥ 0.5" if shown.adjusted >= 0.5 else p_text(shown.adjusted)
 
 
 def _equivalence_cells(entry: Compared) -> tuple[str, ...]:
@@ -279,7 +322,7 @@ def _equivalence_cells(entry: Compared) -> tuple[str, ...]:
         return "–", "–"
     return (
         f"{entry.equivalence.margin:g}",
-        equivalence_p_text(entry.shown.adjusted),
+        equivalence_p_text(entry.shown),
     )
 
 
@@ -306,4 +349,4 @@ def _paired(rows: Rows, others: Rows, confidence: float) -> PairedComparison:
 
 def notes_of(entry: Compared) -> tuple[str, ...]:
     """Return everything that a reader must know beside the numbers of a comparison."""
-    return notes_on(entry.paired, entry.equivalence, entry.corrected)
+    return *notes_on(entry.paired, entry.equivalence, entry.corrected), *entry.about

@@ -34,7 +34,7 @@ from goalscope.report.words import RULE, told
 from goalscope.represent.distance import DEVIATION, ERROR, SQUARED, summarise_distance
 from goalscope.represent.heads import NUMBER_HEADS
 from goalscope.rows import Rows, Tag
-from goalscope.stats import UNBOUNDED, Grouped, estimate_rows
+from goalscope.stats import Grouped, estimate_rows
 
 _MANHATTAN = {
     "none": "line on the Manhattan distance, decoded map",
@@ -43,7 +43,7 @@ _MANHATTAN = {
 _BESIDE = (
     ("untrained", "the same on an untrained model"),
     ("shuffled", "the same on shuffled labels"),
-    ("mean", "the mean of the training steps"),
+    ("mean", "the mean of the training grids"),
     ("true map", "the line on the Manhattan distance, true map"),
     ("decoded map", "the line on the Manhattan distance, decoded map"),
 )
@@ -171,10 +171,7 @@ def _differences(whole: Index, place: Place) -> list[Grouped]:
             ("decoded map", here.where(head="manhattan", control="none")),
         ):
             parts += paired(own, other, name, ("site", "layer"))
-    rows = Rows.concatenate(parts)
-    # Errors have no greatest value, and neither have their differences.
-    bounds = dict.fromkeys(rows.measure.tolist(), UNBOUNDED)
-    return estimate_rows(rows, by=("site", "layer", "head"), bounds=bounds)
+    return estimate_rows(Rows.concatenate(parts), by=("site", "layer", "head"))
 
 
 def _by_layer(found: Found, places: Sequence[Place], own: str) -> list[Figure]:

@@ -29,7 +29,7 @@ HEADS = {
     "percell": "per-cell linear",
     "mlp": "MLP",
     "linear": "linear",
-    "mean": "mean of the training steps",
+    "mean": "mean of the training grids",
     "manhattan": "line on the Manhattan distance",
 }
 CONTROLS = {

@@ -18,10 +18,10 @@ _TITLES: Final[Mapping[str, str]] = {
 }
 _COUNTS: Final = ("training grids", "training steps", "test grids", "test steps", "steps left out")
 _TEXT: Final = (
-    "Probes are fitted on some grids and scored on others: all steps of a grid, and all its turned versions, are on one "
-    "side. Intervals are over the tested grids, for the probes that were fitted; another split or other first weights "
-    "would give others. Grids with different ids may still have the same walls, which a probe may know by heart: their "
-    "share is said."
+    "Probes are fitted on some grids and scored on others: all steps of a grid, and all its turned versions, are on "
+    "one side. Intervals are over the tested grids, for the probes that were fitted; another split or other first "
+    "weights would give other probes. Grids with different ids may have the same walls, which a probe may know by "
+    "heart: their share is said."
 )
 
 
@@ -51,8 +51,8 @@ def _said(about: Mapping[str, Any]) -> str:
     return (
         f"{about['agent']}: {listed([str(site) for site in about['sites']])}, layer{'' if len(layers) == 1 else 's'} "
         f"{listed(layers)}. Fitted on {counted(grids, 'grid')} ({counted(steps, 'step')}), tested on "
-        f"{counted(tested, 'grid')} ({counted(scored, 'step')}){left}. The wall maps of {100 * known:.0f} % of the tested "
-        "grids stand in the other part, too."
+        f"{counted(tested, 'grid')} ({counted(scored, 'step')}){left}. The wall maps of {100 * known:.0f} % of the "
+        "tested grids stand in the other part, too."
     )
 
 

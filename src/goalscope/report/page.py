@@ -11,9 +11,9 @@ from goalscope.report.beliefs import belief_sections
 from goalscope.report.distances import distance_sections
 from goalscope.report.examples import examples
 from goalscope.report.fog_errors import fog_errors
+from goalscope.report.inside_facts import inside_facts
 from goalscope.report.invariance import invariance
 from goalscope.report.ledger import Ledger, build_ledger
-from goalscope.report.inside_facts import inside_facts
 from goalscope.report.maps import decoded_maps, split_inside
 from goalscope.report.meg import meg_sections
 from goalscope.report.parts import Section

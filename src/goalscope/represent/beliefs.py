@@ -18,7 +18,7 @@ from goalscope.represent.probe import AGENT, GOAL
 from goalscope.represent.ways import expected_optimality, optimal_sets
 from goalscope.rows import Rows, Tag
 from goalscope.shapes import check_shape, freeze
-from goalscope.stats import Estimate, estimate_pooled
+from goalscope.stats import LESS, Estimate, estimate_pooled
 from goalscope.stats.estimate import factorize
 
 TOPS: Final = (1, 3, 5, 10)
@@ -39,8 +39,8 @@ ACTIONS: Final = "actions"
 WRONG: Final = "actions wrong in truth"
 WRONG_ON_MAP: Final = "actions wrong on the decoded map"
 SHUFFLED: Final = ", shuffled beliefs"
-DIFFERENCE: Final = " less shuffled"
-UNTRAINED: Final = " less shuffled less untrained"
+DIFFERENCE: Final = f"{LESS}shuffled"
+UNTRAINED: Final = f"{DIFFERENCE}{LESS}untrained"
 """What the differences of a probe exceed those of the same probe on an untrained model by."""
 
 _ROUNDING: Final = 1e-12
@@ -128,7 +128,8 @@ def belief_rows(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] 
         tags: kept with every row: head, control, site, layer, scope, reading, ...
 
     Returns:
-        Rows tagged by agent, size and density, over all states of a grid. Shares: those of `SHARES` and of `top_name`,
+        Rows tagged by agent, size and density, over all states of a grid; by shape too where grids are not square:
+        turned versions of one grid are rows of their own. Shares: those of `SHARES` and of `top_name`,
         each also with shuffled beliefs and as the difference of both; "accuracy against truth", "decoded agent at its
         cell", "decoded goal at its cell". Distances: "decoded agent's distance" and "decoded goal's distance" (cells,
         Manhattan). Counts (steps): "actions", "actions wrong in truth", "actions wrong on the decoded map", "turns
@@ -149,6 +150,9 @@ def belief_rows(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] 
         "size": decisions.shape[first].max(axis=1).tolist(),
         "density": [None if np.isnan(one) else float(one) for one in decisions.density[first]],
     }
+    sides = decisions.shape[first]
+    if (sides[:, 0] != sides[:, 1]).any():  # a turned grid is a row of its own
+        common["shape"] = [f"{height}x{width}" for height, width in sides.tolist()]
     parts: list[Rows] = []
 
     def add(measure: str, unit: str, value: npt.NDArray[np.float64]) -> None:

@@ -181,6 +181,8 @@ class _Capture:
             for window in steps:
                 if not window:
                     continue
+                for item in window:
+                    self._check_ids(item)
                 if not checked:
                     ids = window[0].ids[:_CHECKED_TOKENS].tolist()
                     found = check_blocks(self._model.model, self._blocks.layers, ids)
@@ -217,6 +219,12 @@ class _Capture:
         )
         self._put(complete)
         return complete
+
+    def _check_ids(self, item: Item) -> None:
+        try:
+            self._blocks.check_ids(item.ids)
+        except ValueError as error:
+            raise ValueError(f"{item.episode[0]} step {item.step}: {error}") from error
 
     def _shards(self, window: Sequence[Item], first: int) -> Iterator[ShardPlan]:
         return shards(

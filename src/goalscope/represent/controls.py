@@ -58,7 +58,7 @@ def shuffled_rows(cells: Cells, split: Split, *, seed: int = 0) -> npt.NDArray[n
             if len(listed) < 2:
                 raise ValueError(
                     f"labels can be shuffled between two grids or more of a shape, the {name} part has one of "
-                    f"{height} x {width}: record more grids, or leave the control out"
+                    f"{height} x {width}: record more grids, test another share of them, or leave the control out"
                 )
             mixed = stream(seed, "shuffled labels", name, height, width).permutation(len(listed))
             for here, there in zip(mixed.tolist(), np.roll(mixed, 1).tolist(), strict=True):
@@ -68,7 +68,10 @@ def shuffled_rows(cells: Cells, split: Split, *, seed: int = 0) -> npt.NDArray[n
 
 
 def input_features(cells: Cells) -> Features:
-    """Return what the prompt's grid holds, order aside: height, width and the cells of each class, ``[N, 7]``."""
+    """Return what the prompt's grid holds, order aside: height, width and the cells of each class, ``[N, 7]``.
+
+    Under fog these are the cells of the whole grid: the control then knows more than the prompt showed.
+    """
     counts = np.stack([(cells.labels == label).sum(axis=1) for label in range(len(CLASSES))], axis=1)
     vectors = np.concatenate([cells.shape, counts], axis=1).astype(np.float32)
     return _features("bag", vectors, cells)

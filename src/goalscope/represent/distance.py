@@ -95,9 +95,10 @@ def distance_matrix(
 ) -> FittedDistance:
     """Fit every head with every control on one split, and score all of them beside their baselines.
 
-    Baselines: the mean of the training split; a line fitted on the training split from the Manhattan distance between
-    agent and goal, as a decoded map has them (``maps``), and on the true map (control "true map": no probe of
-    activations, but what a reader of the grid has).
+    Baselines: the mean of the training grids; a line fitted on them from the Manhattan distance between agent and goal,
+    as a decoded map has them (``maps``), and on the true map (control "true map": no probe of activations, but what a
+    reader of the grid has). Every grid counts alike in them, as in all scores: fitted to steps, most of which belong to
+    long ways, they would be easier to beat.
 
     Args:
         activations: one or more sites and layers of the same N steps.
@@ -121,8 +122,16 @@ def distance_matrix(
         raise ValueError(f"controls must be some of {', '.join(DISTANCE_CONTROLS)} with none, got {list(controls)}")
     if not activations:
         raise ValueError("probes of the distance must have activations, got none")
+    if not np.array_equal(split.grid_id, cells.grid_id):
+        raise ValueError("the split must be one of the same steps as the distances, its grids are others")
     for one in (*activations, *untrained):
         cells.check_aligned(one)
+    for name, part in (("train", split.train), ("test", split.test)):
+        if np.isnan(distances[part]).all():
+            raise ValueError(
+                f"the {name} part of a split must have steps from which the goal can be reached, it has none: record "
+                "more grids, or leave the reading out"
+            )
     if "untrained" in controls:
         check_untrained(activations, untrained)
     kept, reached = dict(tags or {}), ~np.isnan(distances)
@@ -179,6 +188,7 @@ def score_distance(
     check_shape("predicted", predicted, "N", {"N": len(cells)})
     check_shape("distances", distances, "N", {"N": len(cells)})
     check_finite("predicted", predicted)
+    check_finite("distances", distances)
     codes, grids = factorize(cells.grid_id)
     first = np.unique(codes, return_index=True)[1]
     counts = np.bincount(codes)
@@ -252,7 +262,7 @@ def r_squared(error: npt.ArrayLike, deviation: npt.ArrayLike, clusters: Sequence
     return Estimate(
         value=1 - found.value,
         low=1 - found.high,
-        high=1 - found.low,
+        high=float(np.minimum(1.0, 1 - found.low)),  # no squared error is negative, though the line of the ratio may be
         n=found.n,
         clusters=found.clusters,
         method=found.method,
@@ -263,8 +273,13 @@ def r_squared(error: npt.ArrayLike, deviation: npt.ArrayLike, clusters: Sequence
     )
 
 
-def fit_line(x: npt.ArrayLike, y: npt.ArrayLike) -> Line:
+def fit_line(x: npt.ArrayLike, y: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> Line:
     """Return the line of least squares; where x does not vary, the mean of y.
+
+    Args:
+        x: ``[N]`` what is known.
+        y: ``[N]`` what is wanted.
+        weights: ``[N]`` of the squared errors, above 0; all alike by default.
 
     Raises:
         ValueError: no point, or one that is not finite.
@@ -275,10 +290,12 @@ def fit_line(x: npt.ArrayLike, y: npt.ArrayLike) -> Line:
     check_finite("y", target)
     if not len(given):
         raise ValueError("a line must be fitted to points, got none")
-    centred = given - given.mean()
-    spread = float(centred @ centred)
-    slope = float(centred @ target) / spread if spread > 0 else 0.0
-    return Line(slope=slope, offset=float(target.mean()) - slope * float(given.mean()))
+    share = np.ones(len(given)) if weights is None else np.asarray(weights, dtype=np.float64)
+    middle, mean = float(np.average(given, weights=share)), float(np.average(target, weights=share))
+    centred = given - middle
+    spread = float(share @ centred**2)
+    slope = float((share * centred) @ (target - mean)) / spread if spread > 0 else 0.0
+    return Line(slope=slope, offset=mean - slope * middle)
 
 
 def _baselines(
@@ -291,7 +308,9 @@ def _baselines(
 ) -> list[Rows]:
     shown, target = cells.where(test), distances[test]
     nowhere: dict[str, Tag] = {**tags, "site": None, "layer": None}
-    mean = np.full(len(target), distances[train].mean())
+    codes, _ = factorize(cells.grid_id[train])
+    alike = 1 / np.bincount(codes)[codes]  # every grid counts alike
+    mean = np.full(len(target), np.average(distances[train], weights=alike))
     rows = [score_distance(mean, target, shown, {**nowhere, "head": "mean", "control": "none"})]
     readings: list[tuple[dict[str, Any], npt.NDArray[np.int64]]] = [
         ({**tags, "site": site, "layer": layer, "control": "none"}, layout.manhattan)
@@ -303,6 +322,6 @@ def _baselines(
     readings.append(({**nowhere, "control": "true map"}, every))
     for own, manhattan in readings:
         check_shape("manhattan", manhattan, "N", {"N": len(cells)})
-        said = fit_line(manhattan[train], distances[train]).at(manhattan[test])
+        said = fit_line(manhattan[train], distances[train], alike).at(manhattan[test])
         rows.append(score_distance(said, target, shown, {**own, "head": "manhattan"}))
     return rows

@@ -11,6 +11,7 @@ from goalscope.represent.cells import Cells, Split, label_cells, split_by_grid
 from goalscope.represent.controls import shuffled_rows
 from goalscope.represent.decisions import Decisions, decisions_at
 from goalscope.represent.distance import label_distances
+from goalscope.represent.matrix import check_sizes
 from goalscope.represent.plans import Plans, label_plans
 from goalscope.represent.probe import FRAME
 from goalscope.represent.reading import Capture, load_activations
@@ -101,7 +102,8 @@ def ground_of(store: Store, own: Capture, control: Capture | None, layers: Seque
         declared: what is to be read.
 
     Raises:
-        ValueError: no step has every site, too few grids to test and train on, or for the control of shuffled labels.
+        ValueError: no step has every site, too few grids to test and train on, for the control of shuffled labels, or
+            for probes of one size.
     """
     keys: dict[str, list[tuple[str, int]]] = {}
     first: dict[str, Activations] = {}
@@ -126,7 +128,10 @@ def ground_of(store: Store, own: Capture, control: Capture | None, layers: Seque
     episodes = store.episodes(sorted(set(steps.episode_id.tolist())))
     cells = label_cells(steps, episodes, frame=max(FRAME, int(steps.shape.max())))
     split = split_by_grid(cells, test=declared.test, seed=declared.seed)
-    shuffled_rows(cells, split, seed=declared.seed)  # refused now rather than after the first fits
+    # Refused now rather than after the first fits.
+    shuffled_rows(cells, split, seed=declared.seed)
+    if declared.by_size and "cognitive-map" in declared.reads:
+        check_sizes(cells, split)
     worlds = set(steps.world_id.tolist())
     return Ground(
         own=own,

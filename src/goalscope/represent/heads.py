@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.represent.devices import check_device
 from goalscope.represent.probe import CLASSES, Features, Probe, Task
 from goalscope.rng import stream
 
@@ -138,6 +139,7 @@ def outputs(probe: Probe, features: Features, device: str = "cpu") -> npt.NDArra
     """Return the scores of a fitted probe, ``[N, C, K]``; of ``position`` the log frequencies less the log prior."""
     count = len(features)
     cells = probe.frame * probe.frame or 1
+    check_device(device)
     if probe.head == "majority":
         return np.zeros((count, cells, len(CLASSES)))
     if probe.head == "position":

@@ -12,6 +12,7 @@ import numpy as np
 from goalscope.agents.models.local import LocalModel
 from goalscope.represent.belief_study import keep_beliefs
 from goalscope.represent.cells import known_walls
+from goalscope.represent.devices import check_device
 from goalscope.represent.ground import Ground, ground_of, summary
 from goalscope.represent.keeping import Progress
 from goalscope.represent.plan import plan_id
@@ -89,6 +90,7 @@ def study_inside(
         ImportError: torch or transformers is missing.
         BlockingIOError: another process writes to the run.
     """
+    check_device(device)
     with Store(run) as store:
         wanted = declared or declared_in(store) or Inside()
         wanted = wanted.complete() if full else wanted
@@ -153,6 +155,7 @@ def _captures(
 
     found: list[Capture] = []
     layers: tuple[int, ...] = ()
+    forms: list[tuple[str, int, int]] = []
     pairs: list[tuple[str, int | None, LocalModel | None]] = [("activations", None, model)]
     if wanted.untrained is not None:
         if model is not None and control is None:
@@ -161,7 +164,15 @@ def _captures(
     for label, seed, given in pairs:
         with Store(run) as store:
             used = given or model_of(store, subject, seed)
-            count = Blocks(used.model).count
+            blocks = Blocks(used.model)
+            count = blocks.count
+            forms.append((str(blocks.config.model_type), count, blocks.width))
+            if forms[-1] != forms[0]:
+                shown = [f"{kind} of {many} blocks of width {wide}" for kind, many, wide in forms]
+                raise ValueError(
+                    f"the untrained control must have the architecture of the agent's model ({shown[0]}), got "
+                    f"{shown[1]}: give LocalModel(..., untrained=SEED) of the same model"
+                )
             if wanted.layers in ("thirds", "all"):
                 layers = thirds(count) if wanted.layers == "thirds" else tuple(range(count))
             else:
@@ -228,18 +239,19 @@ def _reader(store: Store, ground: Ground, wanted: Inside, stage: Stage, device: 
     if ground.control is not None:
         models["untrained"] = ground.control.model
     tags = {"agent": ground.own.agent}
+    first = "/".join(map(str, ground.places[0]))
     fit = {**common, "settings": wanted.probes.model_dump()}
 
     def probes(target: str) -> Shelf[Probe]:
         return Shelf(
             store=store, kind=PROBE, load=Probe.load, decisive={**fit, "target": target}, models=models,
-            tags={**tags, "target": target},
+            first=first, tags={**tags, "target": target},
         )  # fmt: skip
 
     settings = {name: value for name, value in wanted.decoders.model_dump().items() if name != "layers"}
     decoders: Shelf[PlanDecoder] = Shelf(
         store=store, kind=DECODER, load=PlanDecoder.load, decisive={**common, "settings": settings}, models=models,
-        tags=tags,
+        first=first, tags=tags,
     )  # fmt: skip
     return Reader(
         store=store,

@@ -142,7 +142,12 @@ def probe_matrix_by_size(
     settings: FitSettings | None = None,
     keeping: Keeping[Probe] | None = None,
 ) -> Fitted:
-    """Do the same with probes of their own for each shape of grid, in a frame of its size; scopes are "7x7" etc."""
+    """Do the same with probes of their own for each shape of grid, in a frame of its size; scopes are "7x7" etc.
+
+    Raises:
+        ValueError: see `probe_matrix`; or no grid of some shape is trained on, or tested.
+    """
+    check_sizes(cells, split)
     probes: dict[str, Probe] = {}
     rows = []
     for height, width in np.unique(cells.shape, axis=0).tolist():
@@ -160,6 +165,18 @@ def probe_matrix_by_size(
         probes |= found.probes
         rows.append(found.rows)
     return Fitted(probes=probes, rows=Rows.concatenate(rows))
+
+
+def check_sizes(cells: Cells, split: Split) -> None:
+    """Raise a ValueError unless each shape of grid stands in both parts of a split; names the first that does not."""
+    for height, width in np.unique(cells.shape, axis=0).tolist():
+        mask = (cells.shape == (height, width)).all(axis=1)
+        for name, part in (("train", split.train), ("test", split.test)):
+            if not (part & mask).any():
+                raise ValueError(
+                    f"probes of one size need grids of each shape in both parts of the split, the {name} part has none "
+                    f"of {height} x {width}: record more grids of it, or leave these probes out (by_size: false)"
+                )
 
 
 def _place(one: Activations) -> str:

@@ -75,8 +75,26 @@ class Blocks:
         self.deepest = max(self.layers)
         self.device: Any = model.get_input_embeddings().weight.device
         self.dtype: Any = model.dtype
-        self.width = int(model.config.get_text_config(decoder=True).hidden_size)
+        text = model.config.get_text_config(decoder=True)
+        self.width = int(text.hidden_size)
         self.config: Any = model.config
+        self._vocabulary = int(model.get_input_embeddings().weight.shape[0])
+        limit = getattr(text, "max_position_embeddings", None)
+        self._longest: int | None = limit if isinstance(limit, int) and limit > 0 else None
+
+    def check_ids(self, ids: npt.NDArray[np.int64]) -> None:
+        """Raise a ValueError unless the model can read a sequence ``[T]``: its tokens, and as many of them."""
+        if self._longest is not None and len(ids) > self._longest:
+            raise ValueError(
+                f"a sequence must fit the {self._longest} positions of the model, got {len(ids)} tokens: give the "
+                "model that generated the run"
+            )
+        if len(ids) and not 0 <= ids.min() <= ids.max() < self._vocabulary:
+            odd = ids[(ids < 0) | (ids >= self._vocabulary)][0]
+            raise ValueError(
+                f"token ids must be in 0..{self._vocabulary - 1}, the model's embeddings, got {odd}: give the model "
+                "that generated the run"
+            )
 
     @contextmanager
     def recording(self) -> Iterator["Recording"]:
@@ -213,7 +231,8 @@ def shares_prefixes(config: Any) -> bool:
 def check_blocks(model: Any, layers: Sequence[int], ids: Sequence[int]) -> dict[int, float]:
     """Compare hooked outputs with the hidden states that the library itself returns.
 
-    The library's last hidden state comes after the final norm: the last block is compared through that norm.
+    The library's last hidden state comes after the final norm: the last block is compared through that norm. Numbers
+    that are finite in neither are equal here: whoever reads them refuses them by the name of their episode.
 
     Args:
         model: a transformers causal language model.
@@ -244,8 +263,13 @@ def check_blocks(model: Any, layers: Sequence[int], ids: Sequence[int]) -> dict[
         for layer, mine in zip(blocks.layers, kept, strict=True):
             theirs = plain[layer + 1][0].float()
             ours = (blocks.norm(mine) if layer == blocks.count - 1 else mine).float().to(theirs.device)
-            scale = max(float(theirs.abs().max()), 1e-30)
-            found[layer] = float((ours - theirs).abs().max()) / scale
+            finite = theirs.isfinite()
+            if not torch.equal(finite, ours.isfinite()):
+                found[layer] = float("inf")
+                continue
+            ours, theirs = ours[finite], theirs[finite]
+            scale = max(float(theirs.abs().max()), 1e-30) if len(theirs) else 1.0
+            found[layer] = float((ours - theirs).abs().max()) / scale if len(theirs) else 0.0
     limit = 1e-5 if blocks.dtype == torch.float32 else 1e-2
     for layer, difference in found.items():
         if not difference <= limit:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from goalscope.rows import Rows
+from goalscope.stats import LESS
 
 
 def paired_rows(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
@@ -39,7 +40,7 @@ def paired_rows(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows
     kept = own.where(found)
     less = np.array([value for value in partner if value is not None], dtype=np.float64)
     return Rows.from_columns(
-        measure=[f"{measure} less {name}" for measure in kept.measure],
+        measure=[f"{measure}{LESS}{name}" for measure in kept.measure],
         unit=kept.unit.tolist(),
         value=kept.value - less,
         grid_id=kept.grid_id,

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.represent.devices import check_device
 from goalscope.represent.fitted import Fitted
 from goalscope.represent.plan_network import plan_scores, plan_shapes
 from goalscope.represent.plans import END, TOKENS, plan_length
@@ -125,6 +126,7 @@ class PlanDecoder(Fitted):
 
         features = Features.of(given)
         self.source.check_same(features.source)
+        check_device(device)
         if given.vectors.shape[1] != self.positions:
             raise ValueError(f"a step must have {self.positions} vectors, got {given.vectors.shape[1]}")
         weights = {name: torch.tensor(array, device=device)[None] for name, array in self.weights.items()}

@@ -12,7 +12,7 @@ from goalscope.represent.paired import chosen, paired_rows
 from goalscope.represent.plans import END, UNKNOWN, Plans, check_tokens
 from goalscope.rows import Rows, Tag
 from goalscope.shapes import check_shape
-from goalscope.stats import Estimate, Grouped, estimate_rows
+from goalscope.stats import LESS, Estimate, Grouped, estimate_rows
 from goalscope.stats.estimate import factorize
 
 PREFIX: Final = "prefix accuracy"
@@ -144,7 +144,7 @@ def summarise_plans(rows: Rows, by: Sequence[str] = _BY, *, horizon: int = 10) -
     bounds: dict[str, tuple[float, float]] = {}
     for measure, unit in set(zip(rows.measure.tolist(), rows.unit.tolist(), strict=True)):
         most = 1.0 if unit == "share" else float(horizon)
-        bounds[measure] = (-most, most) if " less " in measure or measure == "length error" else (0.0, most)
+        bounds[measure] = (-most, most) if LESS in measure or measure == "length error" else (0.0, most)
     median = rows.measure == LENGTHS[-1]
     found = estimate_rows(rows.where(~median), by=by, bounds=bounds)
     medians = rows.where(median)

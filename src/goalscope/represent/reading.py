@@ -163,9 +163,14 @@ def _load(store: Store, chosen: Capture, site: Site, layer: int, shape: tuple[in
         with ShardFile(place(store, row), size=row.size, capture=chosen.id) as shard:
             listed.append(_Index(shard, chosen, site, layer, shape))
     if not any(len(one.step) for one in listed):
-        wanted = "" if shape is None else f" on grids of shape {shape[0]} x {shape[1]}"
+        there = sorted(set[tuple[int, ...]]().union(*(one.there for one in listed)))
+        if shape is not None and there:
+            raise ValueError(
+                f"{store.path} holds no step with site {site} on grids of shape {shape[0]} x {shape[1]}: there are "
+                + ", ".join(f"{height} x {width}" for height, width in there)
+            )
         reasons = "; ".join(f"{reason}: {count}" for reason, count in sorted(chosen.left_out.items()))
-        raise ValueError(f"{store.path} holds no step with site {site}{wanted} ({reasons or 'no steps'})")
+        raise ValueError(f"{store.path} holds no step with site {site} ({reasons or 'no steps'})")
     groups = sorted({one.group for one in listed if len(one.step)})
     if len(groups) > 1:
         shapes = sorted({(int(h), int(w)) for one in listed for h, w in one.shape})
@@ -218,6 +223,7 @@ class _Index:
             (f"width of {site}.{layer}", width, chosen.width),
         )
         shapes = sizes[rows]
+        self.there: set[tuple[int, ...]] = set(map(tuple, np.unique(shapes, axis=0).tolist()))
         mask = np.ones(len(rows), dtype=bool) if shape is None else (shapes == np.array(shape)).all(axis=1)
         self.kept = np.flatnonzero(mask)
         rows = rows[self.kept]

@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.represent.cells import Cells
+from goalscope.represent.paired import paired_rows
 from goalscope.represent.probe import AGENT, CLASSES, GOAL, PADDING, Prediction
 from goalscope.rows import Rows, Tag
 from goalscope.shapes import check_finite, check_shape, freeze
-from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows
-from goalscope.stats.estimate import UNBOUNDED, factorize
+from goalscope.stats import LESS, Estimate, Grouped, estimate_pooled, estimate_rows
+from goalscope.stats.estimate import factorize
 
 READINGS: Final = ("balanced", "natural")
 """Probabilities as if all classes were equally frequent, and at the frequencies of the training split."""
@@ -25,7 +26,7 @@ READINGS: Final = ("balanced", "natural")
 CALLED: Final = "called "
 """What the measures of `confusion_rows` begin with; the name of a class follows."""
 
-_KEY: Final = ("measure", "head", "site", "layer", "scope", "reading", "class", "grid_id")
+_KEY: Final = ("agent", "head", "site", "layer", "scope", "reading", "class", "shape")
 _BY: Final = ("site", "layer", "scope", "head", "control", "reading", "class")
 
 
@@ -171,47 +172,29 @@ def difference_rows(rows: Rows, against: str) -> Rows:
         activations stands against every site and layer.
 
     Raises:
-        ValueError: there are no rows of the control.
+        ValueError: there are no rows of the control, none that stands against any of the probes, or two that stand
+            against the same one.
     """
     control = rows.where(rows["control"] == against)
     if not len(control):
         raise ValueError(
             f"rows must hold the control {against!r}, they hold {', '.join(sorted(set(rows['control'].tolist())))}"
         )
-    own = rows.where(rows["control"] == "none")
-    known = dict(zip(_keys(control), control.value.tolist(), strict=True))
-    at = [_KEY.index(name) for name in ("site", "layer")]
-    partner = []
-    for key in _keys(own):
-        anywhere = tuple(None if index in at else part for index, part in enumerate(key))
-        partner.append(known.get(key, known.get(anywhere)))
-    found = np.array([value is not None for value in partner], dtype=bool)
-    own = own.where(found)
-    less = np.array([value for value in partner if value is not None], dtype=np.float64)
-    return Rows.from_columns(
-        measure=[f"{name} less {against}" for name in own.measure],
-        unit=own.unit.tolist(),
-        value=own.value - less,
-        grid_id=own.grid_id,
-        tags=dict(own.tags),
-    )
+    return paired_rows(rows.where(rows["control"] == "none"), control, name=against, by=_KEY)
 
 
 def summarise(rows: Rows, by: Sequence[str] = _BY, *, confidence: float = 0.95) -> list[Grouped]:
     """Return every score with its interval over grids.
 
     Args:
-        rows: from `score_cells` or `difference_rows`.
+        rows: from `score_cells`, `belief_rows` or `difference_rows`.
         by: tags to group by.
         confidence: nominal coverage of each interval.
     """
     bounds: dict[str, tuple[float, float]] = {}
     for name, unit in set(zip(rows.measure.tolist(), rows.unit.tolist(), strict=True)):
-        difference = " less " in name
-        if unit == "share":
-            bounds[name] = (-1.0, 1.0) if difference else (0.0, 1.0)
-        else:
-            bounds[name] = UNBOUNDED if difference else (0.0, np.inf)
+        if LESS not in name:
+            bounds[name] = (0.0, 1.0) if unit == "share" else (0.0, np.inf)
     return estimate_rows(rows, by=by, bounds=bounds, confidence=confidence)
 
 
@@ -223,12 +206,6 @@ def _common(cells: Cells, tags: Mapping[str, Tag]) -> tuple[list[Any], dict[str,
         "size": cells.shape[first].max(axis=1).tolist(),
         "density": [None if np.isnan(one) else float(one) for one in cells.density[first]],
     }
-
-
-def _keys(rows: Rows) -> list[tuple[Any, ...]]:
-    missing = np.full(len(rows), None, dtype=object)
-    columns = rows.columns()
-    return list(zip(*(columns.get(name, missing).tolist() for name in _KEY), strict=True))
 
 
 def _checked(prediction: Prediction, cells: Cells, reading: str) -> npt.NDArray[np.float32]:

@@ -7,6 +7,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from goalscope.ident import content_id
 from goalscope.represent.artifacts import Artifact, artifacts, place, put_artifacts
+from goalscope.represent.heads import COUNTED
 from goalscope.represent.keeping import Keeping, Progress
 from goalscope.represent.plan_decoder import PlanDecoder
 from goalscope.represent.probe import Probe
@@ -50,6 +51,7 @@ class Shelf(Generic[Made]):
         load: reads a file.
         decisive: what decided them all: steps, split, settings, ...
         models: control -> content id of the model that it reads; "none" where no control says otherwise.
+        first: the place ("SITE/LAYER") whose source heads that read no activation are given: their names do not say it.
         tags: kept with each in the index.
 
     Attributes:
@@ -61,6 +63,7 @@ class Shelf(Generic[Made]):
     load: Callable[[Any], Made]
     decisive: Mapping[str, Any]
     models: Mapping[str, str]
+    first: str
     tags: Mapping[str, Tag]
     fitted: int = 0
     reused: int = 0
@@ -71,8 +74,12 @@ class Shelf(Generic[Made]):
 
     def id_of(self, name: str) -> str:
         """Return the content id of all that decides the fit of this name ("HEAD/CONTROL/SITE/LAYER...")."""
-        model = self.models.get(name.split("/")[1], self.models["none"])
-        return content_id("fit", {"format": FORMAT, "kind": self.kind, "name": name, "model": model, **self.decisive})
+        head, control, *_ = name.split("/")
+        model = self.models.get(control, self.models["none"])
+        where = {"first": self.first} if head in COUNTED else {}
+        return content_id(
+            "fit", {"format": FORMAT, "kind": self.kind, "name": name, "model": model, **where, **self.decisive}
+        )
 
     def find(self, name: str) -> Made | None:
         """Return what was fitted before, None where it was not.

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from goalscope.agents.agent import agent_id
-from goalscope.agents.chat import ChatAgent, chat_agent
+from goalscope.agents.build import build_agent
+from goalscope.agents.model_agent import ModelAgent
 from goalscope.agents.models.local import LocalModel
 from goalscope.represent.record import Site
 from goalscope.runs import Store
 
+_MODEL_KINDS = ("chat", "task-chat")  # of agents: the others read no weights
 _NO_TOKENIZER = ("config.json", "generation_config.json", "hub", "revision", "weights")
 
 
@@ -79,16 +81,16 @@ def model_of(store: Store, subject: Subject, untrained: int | None = None) -> Lo
     study = store.study()
     advice = "give it: goalscope capture RUN --model FOLDER (or its name on the hub)"
     for entry in study.agents_ if study is not None else ():
-        if entry.kind != "chat":
+        if entry.kind not in _MODEL_KINDS:
             continue
         agent = entry.build()
-        if not isinstance(agent, ChatAgent) or agent_id(agent) != subject.agent_id:
+        if not isinstance(agent, ModelAgent) or agent_id(agent) != subject.agent_id:
             continue
         if "server" in entry.parameters:
             raise ValueError(f"the model of {subject.agent} ran behind a server, its weights are needed here: {advice}")
         if untrained is not None:
-            agent = chat_agent({**entry.parameters, "untrained": untrained})
-        if isinstance(agent.model, LocalModel):
+            agent = build_agent(entry.kind, {**entry.parameters, "untrained": untrained})
+        if isinstance(agent, ModelAgent) and isinstance(agent.model, LocalModel):
             return agent.model
     raise ValueError(f"{store.path} does not say where the model of {subject.agent} lies: {advice}")
 

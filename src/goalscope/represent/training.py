@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from goalscope.represent.devices import check_device
 from goalscope.represent.keeping import Progress
 
 _ONE_THREAD: Final = 4_000_000  # weights of one probe or decoder below which one thread trains
@@ -50,12 +51,11 @@ def train_stacks(
         progress: is told of units done and in all, by one thread at a time.
 
     Raises:
-        ValueError: a GPU is wanted that is not there.
+        ValueError: a device that is not there.
     """
     import torch
 
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(f"device {device!r} must be there, PyTorch sees no GPU: fit with device='cpu'")
+    check_device(device)
     total, lock, stop = sum(one.units for one in work), threading.Lock(), threading.Event()
     done = [0] * len(work)
 

@@ -11,7 +11,7 @@ from goalscope.stats.compare import (
 from goalscope.stats.estimate import UNBOUNDED, Estimate, estimate_mean, estimate_pooled
 from goalscope.stats.exact import exact_binomial
 from goalscope.stats.family import Corrected, Family, holm
-from goalscope.stats.groups import Grouped, estimate_rows
+from goalscope.stats.groups import LESS, Grouped, estimate_rows
 from goalscope.stats.power import (
     PairedDesign,
     equivalence_power,
@@ -24,6 +24,7 @@ from goalscope.stats.sensitivity import Sensitivity, sensitivity
 from goalscope.stats.simulate import Paired, SimulatedPower, simulate_power
 
 __all__ = [
+    "LESS",
     "UNBOUNDED",
     "Corrected",
     "Equivalence",

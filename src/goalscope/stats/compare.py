@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.shapes import freeze
-from goalscope.stats.estimate import UNBOUNDED, Estimate, check_bounds, estimate_mean, factorize, vector
-from goalscope.stats.intervals import mean_interval
+from goalscope.stats.estimate import UNBOUNDED, Estimate, check_bounds, factorize, from_codes, vector
+from goalscope.stats.exact import check_confidence
+from goalscope.stats.intervals import Interval, mean_interval
 
 _EXACT_UP_TO = 300  # pairs: beyond, the normal approximation agrees to three digits
 _TIED = 1e-12  # differences of means that are equal but for rounding
@@ -127,6 +128,7 @@ def paired_difference(
     Raises:
         ValueError: vectors of different lengths, infinite values, or values outside of the bounds.
     """
+    check_confidence(confidence)
     low, high = check_bounds(bounds)
     first, lost_a, sizes_a = _means("a", values_a, clusters_a, (low, high))
     second, lost_b, sizes_b = _means("b", values_b, clusters_b, (low, high))
@@ -137,7 +139,15 @@ def paired_difference(
     return PairedComparison(
         labels=labels,
         differences=freeze(differences),
-        difference=estimate_mean(differences, list(labels), unit=unit, bounds=span, confidence=confidence),
+        difference=from_codes(
+            differences,
+            np.arange(len(labels)),
+            unit=unit,
+            bounds=span,
+            confidence=confidence,
+            undefined=0,
+            differences=True,
+        ),
         test=signed_rank(differences),
         bounds=span,
         unpaired_a=tuple(label for label in first if label not in second),
@@ -197,7 +207,7 @@ def equivalence(comparison: PairedComparison, margin: float, *, level: float = 0
     """Test whether the mean difference lies inside (-margin, margin): two one-sided tests (TOST).
 
     Both sides are rejected at a level exactly when the interval with confidence ``1 - 2 level`` lies inside of the
-    margin; the interval is the one of `estimate_mean`, so that test and interval can never disagree.
+    margin; the interval is made as that of the comparison, so that test and interval can never disagree.
 
     Args:
         comparison: from `paired_difference`.
@@ -205,7 +215,8 @@ def equivalence(comparison: PairedComparison, margin: float, *, level: float = 0
         level: the level of each one-sided test, in (0, 0.5).
 
     Raises:
-        ValueError: a margin that is not a finite number above 0, or a level outside of (0, 0.5).
+        ValueError: a margin that is not a finite number above 0 and below the greatest possible difference, or a level
+            outside of (0, 0.5).
 
     Source: Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15 (1987).
     """
@@ -214,14 +225,24 @@ def equivalence(comparison: PairedComparison, margin: float, *, level: float = 0
             f"an equivalence margin must be a finite number above 0, got {margin!r}: no number of grids can "
             "show that a difference is exactly 0; name the greatest difference that does not matter"
         )
+    most = comparison.bounds[1]
+    if margin >= most:
+        raise ValueError(
+            f"an equivalence margin must be below the greatest difference there can be ({most:g}), got {margin!r}: "
+            "within it every two conditions are equal; name the greatest difference that does not matter"
+        )
     if not 0 < level < 0.5:
         raise ValueError(f"the level of an equivalence test must lie inside (0, 0.5), got {level!r}: e.g. 0.05")
 
+    def interval(tail: float) -> Interval:
+        points, bounds = comparison.differences, comparison.bounds
+        return mean_interval(points, bounds=bounds, confidence=1 - 2 * tail, differences=True)
+
     def inside(tail: float) -> bool:
-        found = mean_interval(comparison.differences, bounds=comparison.bounds, confidence=1 - 2 * tail)
+        found = interval(tail)
         return -margin < found.low and found.high < margin
 
-    found = mean_interval(comparison.differences, bounds=comparison.bounds, confidence=1 - 2 * level)
+    found = interval(level)
     if math.isnan(found.low):
         return Equivalence(margin=margin, p_value=math.nan, equivalent=False, level=level, note=found.note)
     p_value = _smallest_level(inside)

@@ -136,6 +136,7 @@ def from_codes(
     bounds: tuple[float, float],
     confidence: float,
     undefined: int,
+    differences: bool = False,
 ) -> Estimate:
     """Estimate a mean from defined values whose grids are numbered.
 
@@ -144,6 +145,7 @@ def from_codes(
         codes: ``[N]`` number of each value's grid, 0 .. K - 1; numbers may be absent.
         unit, bounds, confidence: as in `estimate_mean`.
         undefined: number of values that were left out before.
+        differences: whether the values are differences of two conditions, one a grid.
 
     Raises:
         ValueError: infinite values, or values outside of the bounds.
@@ -155,7 +157,7 @@ def from_codes(
     counts = np.bincount(codes) if len(codes) else np.zeros(0, dtype=np.int64)
     used = counts > 0
     points = np.bincount(codes, weights=values)[used] / counts[used] if len(codes) else np.zeros(0)
-    found = mean_interval(points, bounds=bounds, confidence=confidence)
+    found = mean_interval(points, bounds=bounds, confidence=confidence, differences=differences)
     value = float(np.sort(points).mean()) if len(points) else math.nan
     return _record(value, found, bounds, len(values), len(points), unit, confidence, undefined)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,9 @@ import numpy.typing as npt
 from goalscope.rows import Rows, Tag
 from goalscope.stats.estimate import UNBOUNDED, Estimate, factorize, from_codes
 from goalscope.stats.exact import check_confidence
+
+LESS: Final = " less "
+"""Stands between two conditions in the name of a measure that is their difference on the same grid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +37,14 @@ def estimate_rows(
 ) -> list[Grouped]:
     """Estimate every measure in every group that occurs: mean within each grid, then over grids.
 
+    A measure named "X less Y" is a paired difference; its interval is that of `paired_difference`.
+
     Args:
         rows: the rows; NaN values are left out and counted in ``estimate.undefined``.
         by: names of tags (or of columns) to group by, in the order of sorting; a tag that no row has is None.
-        bounds: measure -> least and greatest possible value. A measure that is not named here has [0, 1] if its
-            unit is "share" and all its values lie there, [-1, 1] if its unit is "share" and some are negative (a
-            difference of shares), and no bounds otherwise.
+        bounds: measure -> least and greatest possible value. For measures that are not named here, if their unit is
+            "share": [-1, 1] for a difference, [-2, 2] for one of differences, ...; for others [0, 1] if all values lie
+            there, [-1, 1] if some are negative. No bounds otherwise.
         confidence: nominal coverage.
 
     Returns:
@@ -87,6 +92,7 @@ def estimate_rows(
             bounds=ranges[key["measure"]],
             confidence=confidence,
             undefined=int((~defined).sum()),
+            differences=LESS in str(key["measure"]),
         )
         found.append(Grouped(key=key, estimate=estimate))
     return found
@@ -126,8 +132,10 @@ def _bounds_of(
     share[codes] = np.array([unit == "share" for unit in units])[unit_codes]
     found = {}
     for index, label in enumerate(labels):
-        default = UNBOUNDED
-        if share[index] and least[index] >= -1 and most[index] <= 1:
+        default, differences = UNBOUNDED, float(str(label).count(LESS))
+        if share[index] and differences:
+            default = -differences, differences
+        elif share[index] and least[index] >= -1 and most[index] <= 1:
             default = (0.0, 1.0) if least[index] >= 0 else (-1.0, 1.0)
         found[label] = given.get(label, default)
     return found

@@ -33,6 +33,7 @@ class Sensitivity:
         square: the mean squared true difference that it is the root of, unbiased, so possibly negative.
         p_value: of the exchange test, that the trajectories of each grid could be exchanged between the conditions;
             NaN where undefined.
+        counts: number of values of a and of b that enter.
         method: how the test was done.
         note: what a reader must know, "" for nothing.
     """
@@ -42,6 +43,7 @@ class Sensitivity:
     high: float
     square: Estimate
     p_value: float
+    counts: tuple[int, int]
     method: str
     note: str = ""
 
@@ -93,7 +95,14 @@ def sensitivity(
     if not pairs:
         note = "no grid has two values in both conditions: undefined"
         return Sensitivity(
-            value=math.nan, low=math.nan, high=math.nan, square=square, p_value=math.nan, method="none", note=note
+            value=math.nan,
+            low=math.nan,
+            high=math.nan,
+            square=square,
+            p_value=math.nan,
+            counts=(0, 0),
+            method="none",
+            note=note,
         )
     varied = [pair for pair in pairs.values() if np.ptp(np.concatenate(pair)) > _TIED]
     if not varied:
@@ -108,6 +117,7 @@ def sensitivity(
         high=ends[1],
         square=square,
         p_value=p_value,
+        counts=(sum(len(one) for one, _ in pairs.values()), sum(len(other) for _, other in pairs.values())),
         method=f"{draws} random exchanges within {len(pairs)} grids" if varied else "nothing to exchange",
         note="; ".join(part for part in notes if part),
     )

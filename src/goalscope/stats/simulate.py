@@ -175,7 +175,7 @@ def _reach(differences: Values, share: bool, level: float) -> Values:
     bounds = (-1.0, 1.0) if share else (-math.inf, math.inf)
     found = np.empty(len(differences))
     for index, study in enumerate(differences):
-        interval = mean_interval(study, bounds=bounds, confidence=1 - 2 * level)
+        interval = mean_interval(study, bounds=bounds, confidence=1 - 2 * level, differences=True)
         ends = max(abs(interval.low), abs(interval.high))
         found[index] = math.inf if math.isnan(ends) else ends
     return found

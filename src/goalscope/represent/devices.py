@@ -1,0 +1,31 @@
+"""Where probes and decoders compute: a processor, or a GPU that is there."""
+
+from goalscope.agents.models import places
+
+
+def check_device(device: str) -> None:
+    """Raise a ValueError unless probes can compute there: "cpu", or a GPU ("cuda", "cuda:1") that PyTorch sees."""
+    if device == "cpu":
+        return
+    if not isinstance(device, str) or device == "auto":
+        raise ValueError(f"the device of probes must be cpu, or a GPU such as cuda or cuda:1, got {device!r}")
+    places.check_device_name(device)
+    import torch
+
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"device {device!r} must be there, PyTorch sees no GPU: fit with device='cpu'")
+    places.check_device(torch, device)
+
+
+def trains_on(device: str) -> str:
+    """Return where probes train beside a model on a device: at "auto" on a GPU where there is one.
+
+    Raises:
+        ValueError: see `check_device`.
+    """
+    if device == "auto":
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    check_device(device)
+    return device.partition(":")[0]
