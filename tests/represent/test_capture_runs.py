@@ -132,7 +132,7 @@ def test_the_study_names_the_model_of_task_worlds_too(tmp_path: Path) -> None:
         capture(tmp_path / "run", sites=["pre", "action"], layers=[0], untrained=seed, scope="first")
         for seed in (None, 1)
     )
-    assert done.captured == done.steps == control.captured > 0
+    assert done.steps > 0 and done.captured == control.captured == done.steps
     assert (done.untrained, control.untrained) == (None, 1) and done.model != control.model
 
 

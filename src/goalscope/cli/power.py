@@ -28,6 +28,7 @@ from goalscope.stats import (
     simulate_power,
     smallest_margin,
 )
+from goalscope.stats.estimate import factorize
 
 CHANCE = 0.8
 """Power that is planned for."""
@@ -278,8 +279,10 @@ def _from_rows(rows: Rows, shape: Layout, assumed: Assumed) -> Paired | None:
     bounds = bounds_of(rows)
     plain = rows.where(_is_original(rows))
     plain = plain.where(~np.isnan(plain.value))
-    grids = [plain.value[plain.grid_id == grid] for grid in sorted(set(plain.grid_id.tolist()))]
-    grids = [values for values in grids if len(values) > 1]
+    codes, _ = factorize(plain.grid_id)
+    order = np.argsort(codes, kind="stable")
+    parts = np.split(plain.value[order], np.cumsum(np.bincount(codes))[:-1]) if len(codes) else []
+    grids = [values for values in parts if len(values) > 1]
     if len(grids) < 2:
         return None
     means = np.array([values.mean() for values in grids])

@@ -1,9 +1,10 @@
 """Capture: replay the recorded token ids of a run through a model and keep the vectors of some sites and layers."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from goalscope.represent.plan import SCOPES, Counts, Item, Scope, ShardPlan, pla
 from goalscope.represent.reading import CAPTURE, SHARD, Capture, captures, join_numbers
 from goalscope.represent.record import SITES, Site, check_site
 from goalscope.represent.settings import CaptureSettings
-from goalscope.represent.shards import FORMAT, write_shard
+from goalscope.represent.shards import FORMAT, Shard, write_shard
 from goalscope.represent.sites import SiteFinder
 from goalscope.represent.subject import Subject, check_model, find_subject, model_of
 from goalscope.runs import Store
@@ -88,12 +89,29 @@ def _layers(model: LocalModel, layers: Sequence[int] | None) -> Sequence[int]:
     return thirds(Blocks(model.model).count) if layers is None else layers
 
 
-@dataclass(slots=True)
-class _Writing:
-    """A shard that is being written: its row of the index, which follows once the file is there."""
+class _Writer:
+    """Writes one shard while the next is computed; its row of the index follows once the file is there."""
 
-    artifact: Artifact
-    future: "Future[int]"
+    def __init__(self, store: Store, folder: Path) -> None:
+        self._store, self._folder = store, folder
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="goalscope-shard")
+        self._last: tuple[Artifact, Future[int]] | None = None
+
+    def put(self, row: Artifact, shard: Shard) -> None:
+        """Begin to write a shard, once the one before it is written and indexed."""
+        self.finish()
+        self._last = row, self._pool.submit(write_shard, self._folder / Path(row.path).name, shard)
+
+    def finish(self) -> None:
+        """Wait until the last file is there, then enter it into the index."""
+        if self._last is not None:
+            row, size = self._last
+            self._last = None
+            put_artifacts(self._store, replace(row, size=size.result()))
+
+    def close(self) -> None:
+        """End the thread; what is being written is written to its end."""
+        self._pool.shutdown()
 
 
 class _Capture:
@@ -163,50 +181,10 @@ class _Capture:
         folder = place(self._store, Artifact(id=self._begun.id, kind=CAPTURE, path=self._begun.path, size=0))
         folder.mkdir(parents=True, exist_ok=True)
         self._put(self._begun)
-        counts, checked, number = Counts(), dict[str, float](), 0
-        steps = windows(
-            self._store,
-            self._subject.agent_id,
-            self._scope,
-            self._finder,
-            self._sites,
-            self._settings.window,
-            counts,
-        )
-        with (
-            fitting_threads(self._model.model),
-            ThreadPoolExecutor(1, thread_name_prefix="goalscope-shard") as writer,
-        ):
-            writing: _Writing | None = None
-            for window in steps:
-                if not window:
-                    continue
-                for item in window:
-                    self._check_ids(item)
-                if not checked:
-                    ids = window[0].ids[:_CHECKED_TOKENS].tolist()
-                    found = check_blocks(self._model.model, self._blocks.layers, ids)
-                    checked = {str(layer): difference for layer, difference in found.items()}
-                before = counts.steps - len(window)
-                done = 0
-                prefix: Prefix | None = None
-                for planned in self._shards(window, number):
-                    number += 1
-                    row = self._row(planned)
-                    done += sum(len(batch.items) for batch in planned.batches)
-                    if row.id not in ready:
-                        if prefix is None and len(planned.prefix):
-                            with self._blocks.recording() as recording:
-                                prefix = recording.prefix(planned.prefix)
-                        shard = compute_shard(
-                            self._blocks, planned, prefix, self._sites, capture=self._begun.id, model=self._model_id
-                        )
-                        self._finish(writing)
-                        path = folder / Path(row.path).name
-                        writing = _Writing(row, writer.submit(write_shard, path, shard))
-                    if progress is not None:
-                        progress(before + done, max(self._subject.steps, counts.steps))
-            self._finish(writing)
+        counts = Counts()
+        with fitting_threads(self._model.model), closing(_Writer(self._store, folder)) as writer:
+            checked = self._compute(ready, counts, writer, progress)
+            writer.finish()
         self._tidy(folder)
         complete = replace(
             self._begun,
@@ -219,6 +197,55 @@ class _Capture:
         )
         self._put(complete)
         return complete
+
+    def _compute(
+        self, ready: Container[str], counts: Counts, writer: _Writer, progress: Progress | None
+    ) -> dict[str, float]:
+        """Compute the shards that are not ready; return what the self-check found for each layer."""
+        steps = windows(
+            self._store,
+            self._subject.agent_id,
+            self._scope,
+            self._finder,
+            self._sites,
+            self._settings.window,
+            counts,
+        )
+        checked, number = dict[str, float](), 0
+        for window in filter(None, steps):
+            for item in window:
+                self._check_ids(item)
+            checked = checked or self._check_blocks(window[0])
+            done = counts.steps - len(window)
+            for planned, shard in self._window(window, number, ready):
+                number += 1
+                if shard is not None:
+                    writer.put(self._row(planned), shard)
+                done += sum(len(batch.items) for batch in planned.batches)
+                if progress is not None:
+                    progress(done, max(self._subject.steps, counts.steps))
+        return checked
+
+    def _window(
+        self, window: Sequence[Item], first: int, ready: Container[str]
+    ) -> Iterator[tuple[ShardPlan, Shard | None]]:
+        """Yield each shard of a window, None in place of one that is ready."""
+        prefix: Prefix | None = None
+        for planned in self._shards(window, first):
+            if self._row(planned).id in ready:
+                yield planned, None
+                continue
+            if prefix is None and len(planned.prefix):
+                with self._blocks.recording() as recording:
+                    prefix = recording.prefix(planned.prefix)
+            yield (
+                planned,
+                compute_shard(self._blocks, planned, prefix, self._sites, capture=self._begun.id, model=self._model_id),
+            )
+
+    def _check_blocks(self, item: Item) -> dict[str, float]:
+        found = check_blocks(self._model.model, self._blocks.layers, item.ids[:_CHECKED_TOKENS].tolist())
+        return {str(layer): difference for layer, difference in found.items()}
 
     def _check_ids(self, item: Item) -> None:
         try:
@@ -254,11 +281,6 @@ class _Capture:
                 "steps": sum(len(batch.items) for batch in planned.batches),
             },
         )
-
-    def _finish(self, writing: _Writing | None) -> None:
-        """Wait until a file is there, then enter it into the index."""
-        if writing is not None:
-            put_artifacts(self._store, replace(writing.artifact, size=writing.future.result()))
 
     def _tidy(self, folder: Path) -> None:
         """Remove what a killed process left half-written."""

@@ -114,14 +114,14 @@ def decisions_at(cells: Cells, episodes: Iterable[Episode]) -> Decisions:
                 f"decoded beliefs are compared in worlds without a door, {episode.id} has one at {grid.door}: leave "
                 "the steps of such worlds out"
             )
-        best = solve(grid).optimal
+        paths = solve(grid)
         for row in rows:
             number = int(cells.step[row])
             if not 0 <= number < len(episode.steps):
                 raise ValueError(f"a step of labels must be among its episode's, {episode.id} has no {number}")
             one = episode.steps[number]
             action[row] = NO_ACTION if one.action is None else int(one.action)
-            optimal[row] = best[min(one.state.phase, len(best) - 1), *one.state.position]
+            optimal[row] = paths.optimal_in(one.state)
             place[row], agent[row] = one.state.position, episode.agent
             goal[row] = np.array(grid.goal)
     if wanted:

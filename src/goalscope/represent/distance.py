@@ -72,9 +72,7 @@ def label_distances(cells: Cells, episodes: Iterable[Episode]) -> npt.NDArray[np
     """
     found = np.full(len(cells), np.nan)
     for row, episode, number in steps_of(cells, episodes):
-        state = episode.steps[number].state
-        field = solve(episode.world.grid).distance
-        length = int(field[min(state.phase, len(field) - 1), *state.position])
+        length = solve(episode.world.grid).steps_from(episode.steps[number].state)
         found[row] = length if length >= 0 else np.nan
     return found
 

@@ -9,8 +9,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from goalscope.represent.belief_study import Places, compare_beliefs
 from goalscope.represent.beliefs import read_beliefs
 from goalscope.represent.distance import distance_matrix
@@ -247,4 +245,4 @@ def _named(place: Place) -> str:
 
 def _located(rows: Rows) -> Rows:
     """Return the rows of one place, without those that belong to none: they came with the first place."""
-    return rows.where(np.array([site is not None for site in rows["site"].tolist()], dtype=bool))
+    return rows.where(rows.known("site"))

@@ -1,6 +1,7 @@
 """Power of a paired comparison over grids, before a run."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 _MOST_GRIDS = 1_000_000
@@ -77,12 +78,17 @@ def minimum_detectable_effect(design: PairedDesign, *, chance: float = 0.8, leve
         The effect in the measure's unit, to a relative 1e-9.
     """
     _check_chance(chance, level)
-    low, high = 0.0, design.deviation
-    while power(design, high, level=level) < chance:
+    return _smallest(lambda size: power(design, size, level=level), chance, design.deviation)
+
+
+def _smallest(chance_of: Callable[[float], float], chance: float, start: float) -> float:
+    """Return the smallest size whose chance reaches ``chance``; larger sizes have larger chances."""
+    low, high = 0.0, start
+    while chance_of(high) < chance:
         high *= 2
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if power(design, middle, level=level) < chance else (low, middle)
+        low, high = (middle, high) if chance_of(middle) < chance else (low, middle)
     return high
 
 
@@ -123,13 +129,7 @@ def smallest_margin(design: PairedDesign, *, chance: float = 0.8, level: float =
         The margin in the measure's unit.
     """
     _check_chance(chance, level)
-    low, high = 0.0, design.deviation
-    while equivalence_power(design, high, level=level) < chance:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if equivalence_power(design, middle, level=level) < chance else (low, middle)
-    return high
+    return _smallest(lambda size: equivalence_power(design, size, level=level), chance, design.deviation)
 
 
 def grids_needed(design: PairedDesign, effect: float, *, chance: float = 0.8, level: float = 0.05) -> int:
