@@ -76,6 +76,15 @@ def test_transforms_are_compared_as_the_study_declares(done: Path, tmp_path: Pat
     assert (tmp_path / "a.csv").read_bytes() == before
 
 
+def test_agents_are_listed_in_the_order_of_the_study(done: Path, tmp_path: Path) -> None:
+    agents = biased_study().dump()["agents"]
+    turned = measured(tmp_path / "turned", biased_study(agents=agents[::-1], trajectories=1))
+    for run, names in ((done, ["optimal", BIASED]), (turned, [BIASED, "optimal"])):
+        lines = call("compare", run, "--transforms").splitlines()
+        titles = [line.split(": transformed")[0] for line in lines if ": transformed − original" in line]
+        assert titles == names
+
+
 def test_other_margins_are_said_to_be_other_than_declared(done: Path) -> None:
     output = call("compare", done, "--transforms", "--margin", "success=0.9", "--agents", "optimal")
     assert "not as the study declared them before the data" in output and "a family of 2 tests" in output

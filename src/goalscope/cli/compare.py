@@ -190,7 +190,10 @@ def compare_versions(paths: Sequence[Path], asked: Asked) -> None:
         say("family and margins as given here, not as the study declared them before the data", error=True)
     names = asked.family(())
     _check_known(path, rows, names)
-    wanted = _wanted(rows, asked.agents, str(path))
+    listed = [agent.name for agent in study.agents()] if study else []
+    wanted = sorted(
+        _wanted(rows, asked.agents, str(path)), key=lambda name: listed.index(name) if name in listed else len(listed)
+    )
     kept = rows.where(rows.among("agent", wanted))
     level = declared.level if declared is not None else LEVEL
     found = in_order(compare_transforms(kept, margin=asked.margin, measures=names, level=level), wanted)
