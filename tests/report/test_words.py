@@ -20,7 +20,7 @@ def estimate(value: float, low: float = math.nan, high: float = math.nan, note: 
         (estimate(0.2, -0.1, 0.3), "no difference was shown for walls (+0.200 [−0.100, 0.300])"),
         # An interval that ends at 0 holds it.
         (estimate(0.2, 0.0, 0.3), "no difference was shown for walls (+0.200 [0.000, 0.300])"),
-        (estimate(0.2, 0.0002, 0.3), "higher for walls (+0.200 [2e−04, 0.300])"),
+        (estimate(0.2, 0.0002, 0.3), "higher for walls (+0.200 [0.0002, 0.300])"),
         (estimate(0.0, -0.1, 0.1), "no difference was shown for walls (0.000 [−0.100, 0.100])"),
         (estimate(0.2, note="one grid"), "it cannot be said for walls (+0.200, one grid)"),
         (estimate(math.nan, note="no grid"), "it cannot be said for walls (no grid)"),

@@ -50,7 +50,7 @@ def told(
 def _end(value: float, unit: str) -> str:
     """Write an end of an interval so that it can be told from 0 where it is not 0."""
     text = short(value, unit)
-    return text if text.strip("−0.") or value == 0 else f"{value:.0e}".replace("-", "−")
+    return text if text.strip("−0.") or value == 0 else f"{value:.1g}".replace("-", "−")
 
 
 def _signed(value: float, unit: str) -> str:
