@@ -139,7 +139,11 @@ def main() -> None:
     sizes = [f"--{name}={getattr(given, name)}" for name in ("many", "width", "hidden", "cells")]
     # First: a process begins with the peak of the one that starts it.
     subprocess.run([sys.executable, __file__, "--memory-only", *sizes], check=True)
-    compare(given.activations, given.width, given.hidden, given.cells, given.piece)
+    import torch
+
+    for threads in sorted({1, torch.get_num_threads()}):
+        torch.set_num_threads(threads)
+        compare(given.activations, given.width, given.hidden, given.cells, given.piece)
 
 
 if __name__ == "__main__":

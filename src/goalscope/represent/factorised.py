@@ -52,7 +52,8 @@ class _Perceptron(torch.autograd.Function):
             d_out[probe].addmm_(own.T, hidden)
             back = buffer[: len(hidden)]
             torch.mm(own, turned[probe], out=back)
-            back.mul_(hidden.sign_())  # 1 where the unit is active, 0 where it is not
+            # The derivative of relu in one go: 0 where the unit is not active.
+            torch.ops.aten.threshold_backward.grad_input(back, hidden, 0, grad_input=back)
             cells = back.view(-1, placed.shape[1], act.shape[2])
             torch.sum(cells, dim=1, out=d_act[probe, rows])
             if len(cells) == 1:
