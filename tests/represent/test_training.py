@@ -117,7 +117,7 @@ def test_company_in_other_threads_changes_no_byte(tmp_path: Path) -> None:
     assert files("alone") == together
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_refused() -> None:
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="PyTorch sees no GPU: fit with device='cpu'"):
         list(train_stacks(work(1), lambda stack, passed: stack, device="cuda", progress=lambda *_: None))
