@@ -1,5 +1,8 @@
 """The contract of a probe: what it refuses, what it keeps, and that fitting in company changes nothing."""
 
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +167,58 @@ def test_the_perceptron_in_pieces_has_the_gradients_of_the_plain_one(monkeypatch
         torch.testing.assert_close(found, plain)
         for one, other in zip(torch.autograd.grad(found, given, back), expected, strict=True):
             torch.testing.assert_close(one, other)
+
+
+def test_the_number_of_threads_changes_no_byte_of_the_perceptron(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from goalscope.represent import factorised
+
+    rng = stream(0, "threads")
+    shapes = ((2, 9, 7), (2, 5, 7), (2, 7, 4), (2, 4))
+    given = [torch.tensor(rng.standard_normal(shape), requires_grad=True) for shape in shapes]
+    back = torch.tensor(rng.standard_normal((2, 9, 5, 4)))
+    monkeypatch.setitem(factorised._PIECE, "cpu", 2 * 5 * 3)  # several pieces for each thread and a rest
+    monkeypatch.setattr(factorised, "_SLICE", 3)
+    used: set[str] = set()
+    plain = factorised._hidden
+
+    def hidden(*arguments: torch.Tensor) -> torch.Tensor:
+        used.add(threading.current_thread().name.rpartition("_")[0])
+        assert not torch.is_grad_enabled()
+        return plain(*arguments)
+
+    monkeypatch.setattr(factorised, "_hidden", hidden)
+    kept: list[list[bytes]] = []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3, 2):
+            torch.set_num_threads(threads)
+            used.clear()
+            found = factorised.perceptron(*given)
+            kept.append([one.detach().numpy().tobytes() for one in (found, *torch.autograd.grad(found, given, back))])
+            assert used == {"" if threads == 1 else "goalscope-pieces"}
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert kept[1:] == kept[:1] * 3
+
+
+def test_the_perceptron_computes_in_a_fork_of_a_process_whose_threads_it_used() -> None:
+    program = """
+import os, torch
+from goalscope.represent import factorised
+torch.set_num_threads(2)
+factorised._PIECE["cpu"] = 8
+given = torch.ones(1, 4, 2), torch.ones(1, 4, 2), torch.ones(1, 2, 3), torch.ones(1, 3)
+assert factorised.perceptron(*given).unique().tolist() == [5]
+child = os.fork()
+if child == 0:
+    # Tensors as small as these need no threads of PyTorch's own, which a fork does not have either.
+    os._exit(0 if factorised.perceptron(*given).unique().tolist() == [5] else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_per_cell_weights_are_a_bilinear_map_of_activation_and_position() -> None:

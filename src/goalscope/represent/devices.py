@@ -1,5 +1,8 @@
 """Where probes and decoders compute: a processor, or a GPU that is there."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from goalscope.agents.models import places
 
 
@@ -29,3 +32,16 @@ def trains_on(device: str) -> str:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     check_device(device)
     return device.partition(":")[0]
+
+
+@contextmanager
+def one_thread() -> Iterator[int]:
+    """Compute with one thread for as long as the context lasts; yield how many there were."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield before
+    finally:
+        torch.set_num_threads(before)

@@ -3,17 +3,28 @@
 This file imports torch and is itself imported where it is used.
 """
 
-from collections.abc import Iterator
-from typing import Any
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-_PIECE = {"cpu": 1 << 18, "cuda": 1 << 27}  # hidden units at a time: on a processor as many as its cache holds
+from goalscope.represent.devices import one_thread
+
+_PIECE = {"cpu": 1 << 19, "cuda": 1 << 27}  # hidden units at a time: on a processor as many as its cache holds
+_SLICE = 256  # hidden units whose gradients are computed together on a processor
+
+Part = TypeVar("Part")
 
 
 def perceptron(act: Tensor, placed: Tensor, out: Tensor, out_bias: Tensor) -> Tensor:
     """Return ``relu(act + placed) out + out_bias`` for all pairs of an activation and a cell.
+
+    On a processor whole pieces go to as many threads as PyTorch has: operations this short, each cut into threads,
+    would mostly wait for one another. The number of threads changes no byte.
 
     Args:
         act: ``[Q, B, H]``, the activations' part of the first layer.
@@ -36,8 +47,16 @@ class _Perceptron(torch.autograd.Function):
         found = act.new_empty((*act.shape[:2], placed.shape[1], classes))
         # Few classes come first: a matrix product is several times slower with them as columns.
         turned = out.mT.contiguous()
-        for probe, rows, hidden in _pieces(act, placed):
-            found[probe, rows].view(-1, classes).copy_(torch.mm(turned[probe], hidden.T).T)
+
+        def score(pieces: Sequence[tuple[int, slice]]) -> None:
+            buffer = _buffer(act, placed)
+            for probe, rows in pieces:
+                hidden = _hidden(act[probe, rows], placed[probe], buffer)
+                found[probe, rows].view(-1, classes).copy_(torch.mm(turned[probe], hidden.T).T)
+
+        pieces = [(probe, rows) for probe in range(act.shape[0]) for rows in _pieces(act, placed)]
+        share = -(-len(pieces) // torch.get_num_threads())
+        _run(score, [pieces[begin : begin + share] for begin in range(0, len(pieces), share)], act)
         return found.add_(out_bias[:, None, None])
 
     @staticmethod
@@ -46,35 +65,66 @@ class _Perceptron(torch.autograd.Function):
         grad = grads[0].contiguous()
         turned = out.mT.contiguous()
         d_act, d_placed, d_out = torch.empty_like(act), torch.zeros_like(placed), torch.zeros_like(turned)
-        buffer = act.new_empty(_rows(act, placed) * placed.shape[1], act.shape[2])
-        for probe, rows, hidden in _pieces(act, placed):
-            own = grad[probe, rows].view(len(hidden), -1)
-            d_out[probe].addmm_(own.T, hidden)
-            back = buffer[: len(hidden)]
-            torch.mm(own, turned[probe], out=back)
-            # The derivative of relu in one go: 0 where the unit is not active.
-            torch.ops.aten.threshold_backward.grad_input(back, hidden, 0, grad_input=back)
-            cells = back.view(-1, placed.shape[1], act.shape[2])
-            torch.sum(cells, dim=1, out=d_act[probe, rows])
-            if len(cells) == 1:
-                d_placed[probe].add_(cells[0])
-            else:
-                d_placed[probe].add_(cells.sum(dim=0))
+
+        def differentiate(part: tuple[int, slice]) -> None:
+            """Hidden units do not depend on one another: every slice of them has gradients of its own."""
+            probe, units = part
+            mine, there, weights = act[probe, :, units], placed[probe, :, units], turned[probe, :, units]
+            to_placed, to_out = d_placed[probe, :, units], d_out[probe, :, units]
+            buffer, slope = _buffer(mine, there), _buffer(mine, there)
+            for rows in _pieces(mine, there):
+                hidden = _hidden(mine[rows], there, buffer)
+                own = grad[probe, rows].view(len(hidden), -1)
+                to_out.addmm_(own.T, hidden)
+                back = slope.view(-1, hidden.shape[1])[: len(hidden)]
+                torch.mm(own, weights, out=back)
+                # The derivative of relu in one go: 0 where the unit is not active.
+                torch.ops.aten.threshold_backward.grad_input(back, hidden, 0, grad_input=back)
+                cells = back.view(-1, *there.shape)
+                d_act[probe, rows, units] = cells.sum(dim=1)
+                to_placed.add_(cells[0] if len(cells) == 1 else cells.sum(dim=0))
+
+        width = _SLICE if act.device.type == "cpu" else act.shape[2]
+        slices = [slice(begin, begin + width) for begin in range(0, act.shape[2], width)]
+        _run(differentiate, [(probe, units) for probe in range(act.shape[0]) for units in slices], act)
         return d_act, d_placed, d_out.mT, grad.sum(dim=(1, 2))
 
 
 def _rows(act: Tensor, placed: Tensor) -> int:
+    """Return how many activations ``[..., B, H]`` are computed together with all cells ``[..., C, H]``."""
     limit = _PIECE["cpu" if act.device.type == "cpu" else "cuda"]
-    return max(1, min(act.shape[1], limit // (placed.shape[1] * act.shape[2])))
+    return max(1, min(act.shape[-2], limit // placed.shape[-2:].numel()))
 
 
-def _pieces(act: Tensor, placed: Tensor) -> Iterator[tuple[int, slice, Tensor]]:
-    """Return probe, activations and their hidden units ``[b * C, H]``, in a buffer that the next piece overwrites."""
-    step, width = _rows(act, placed), act.shape[2]
-    buffer = act.new_empty(step, placed.shape[1], width)
-    for probe in range(act.shape[0]):
-        for begin in range(0, act.shape[1], step):
-            rows = slice(begin, min(begin + step, act.shape[1]))
-            hidden = buffer[: rows.stop - rows.start]
-            torch.add(act[probe, rows, None], placed[probe], out=hidden)
-            yield probe, rows, torch.relu_(hidden).view(-1, width)
+def _pieces(act: Tensor, placed: Tensor) -> list[slice]:
+    step = _rows(act, placed)
+    return [slice(begin, min(begin + step, act.shape[-2])) for begin in range(0, act.shape[-2], step)]
+
+
+def _buffer(act: Tensor, placed: Tensor) -> Tensor:
+    return act.new_empty(_rows(act, placed), *placed.shape[-2:])
+
+
+def _hidden(act: Tensor, placed: Tensor, buffer: Tensor) -> Tensor:
+    """Return the hidden units of some activations, ``[b * C, H]``, in a buffer that the next piece overwrites."""
+    hidden = buffer[: len(act)]
+    torch.add(act[:, None], placed, out=hidden)
+    return torch.relu_(hidden).view(-1, hidden.shape[2])
+
+
+def _run(job: Callable[[Part], None], parts: Sequence[Part], act: Tensor) -> None:
+    """Do a job for each part; on a processor side by side, one thread each."""
+    if act.device.type != "cpu" or len(parts) < 2 or torch.get_num_threads() == 1:
+        for part in parts:
+            job(part)
+        return
+    with one_thread() as threads:
+        # A new thread takes over that it has one thread to itself: no initializer is needed, which could run late.
+        for _ in _pool(os.getpid(), threads).map(torch.no_grad()(job), parts):
+            pass
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Return the threads of this process; a fork has none of its parent's."""
+    return ThreadPoolExecutor(threads, "goalscope-pieces")

@@ -3,11 +3,10 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from goalscope.represent.devices import check_device
+from goalscope.represent.devices import check_device, one_thread
 from goalscope.represent.keeping import Progress
 
 _ONE_THREAD: Final = 4_000_000  # weights of one probe or decoder below which one thread trains
@@ -72,7 +71,7 @@ def train_stacks(
     small = [at for at, one in enumerate(work) if device == "cpu" and one.weights < _ONE_THREAD]
     for at in sorted(set(range(len(work))) - set(small)):
         yield work[at].stack, job(at)
-    with _one_thread() as threads:
+    with one_thread() as threads:
         beside = min(threads, len(small), _SIDE_BY_SIDE)
         if beside < 2:
             for at in small:
@@ -88,16 +87,3 @@ def train_stacks(
                 stop.set()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-
-
-@contextmanager
-def _one_thread() -> Iterator[int]:
-    """Compute with one thread for as long as the context lasts; yield how many there were."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield before
-    finally:
-        torch.set_num_threads(before)
