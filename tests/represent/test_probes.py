@@ -199,6 +199,8 @@ def test_the_number_of_threads_changes_no_byte_of_the_perceptron(monkeypatch: py
             kept.append([one.detach().numpy().tobytes() for one in (found, *torch.autograd.grad(found, given, back))])
             assert used == {"" if threads == 1 else "goalscope-pieces"}
             assert torch.get_num_threads() == threads
+            with torch.inference_mode():
+                assert factorised.perceptron(*given).numpy().tobytes() == kept[-1][0]
     finally:
         torch.set_num_threads(before)
     assert kept[1:] == kept[:1] * 3

@@ -119,8 +119,9 @@ def _run(job: Callable[[Part], None], parts: Sequence[Part], act: Tensor) -> Non
             job(part)
         return
     with one_thread() as threads:
-        # A new thread takes over that it has one thread to itself: no initializer is needed, which could run late.
-        for _ in _pool(os.getpid(), threads).map(torch.no_grad()(job), parts):
+        # The threads of the pool take over the one thread. They know of no mode of their caller: that of inference
+        # writes to the tensors of a caller that trains and to those of one that predicts.
+        for _ in _pool(os.getpid(), threads).map(torch.inference_mode()(job), parts):
             pass
 
 
