@@ -11,7 +11,7 @@ import pytest
 from planted import activations, noise, rooms, wall_map
 
 from goalscope.represent.fitting import FitSettings, Problem, fit, normalisation, order, stacks
-from goalscope.represent.heads import coordinates, initial_weights, outputs, scores, weight_shapes
+from goalscope.represent.heads import coordinates, initial_weights, normalised, outputs, scores, weight_shapes
 from goalscope.represent.probe import CLASSES, Features, Probe
 from goalscope.represent.shards import Shard, write_shard
 from goalscope.rng import stream
@@ -280,6 +280,16 @@ def test_normalisation_is_that_of_the_training_steps_and_leaves_out_what_does_no
     np.testing.assert_allclose(probe.centre, given.vectors[:40].mean(axis=0), atol=1e-6)
     doubled = Features.of(activations(cells, 2 * given.vectors))
     assert not np.allclose(outputs(probe, doubled), outputs(probe, given), atol=1e-3)
+
+
+def test_activations_too_small_for_float32_count_as_not_varying() -> None:
+    rng = stream(0, "subnormal")
+    vectors = rng.standard_normal((50, 2)).astype(np.float32) * np.float32(1e-42)
+    assert np.count_nonzero(vectors) > 50  # subnormal, not 0
+    assert normalisation(vectors)[1].tolist() == [0, 0]
+    scaled = rng.standard_normal((50, 2)).astype(np.float32) * np.float32(1e-36)
+    centre, spread = normalisation(scaled)
+    np.testing.assert_allclose(normalised(scaled, centre, spread).std(axis=0), 1, rtol=1e-5)
 
 
 def test_every_pass_shows_every_step_once_and_the_seed_decides_the_order() -> None:

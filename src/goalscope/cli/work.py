@@ -231,7 +231,7 @@ def report(path: Path, out: Path | None, ledger: Path | None) -> None:
     with Store(path) as store:
         measured = {name for (name,) in store.query(_MEASURED)} == store.episode_ids()
     if not measured:
-        say("the rows of this run do not cover its episodes: measuring first", error=True)
+        say("measuring first: the report needs rows of every episode", error=True)
         measure_run(path)
     _write_report(path, page, ledger)
     say(f"Report: {page.resolve()}")

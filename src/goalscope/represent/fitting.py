@@ -204,11 +204,15 @@ def stacks(problems: Sequence[Problem], settings: FitSettings) -> Iterator[list[
 def normalisation(
     vectors: npt.NDArray[np.float32],
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Return mean and standard deviation of each input, ``[F]``; 0 where it varies by no more than rounding does."""
+    """Return mean and standard deviation of each input, ``[F]``; 0 where it varies by no more than rounding does.
+
+    Numbers below the least normal one of float32 (1e-38) are rounded to few digits: they count as not varying.
+    """
     centre = vectors.mean(axis=0, dtype=np.float64)
     spread = vectors.std(axis=0, dtype=np.float64)
     level = _SMALL * max(float(spread.max(initial=0)), 0.0)
-    spread[(spread <= level) | (spread <= _SMALL * np.abs(centre))] = 0.0
+    least = float(np.finfo(np.float32).tiny)
+    spread[(spread <= level) | (spread <= _SMALL * np.abs(centre)) | (spread < least)] = 0.0
     return centre.astype(np.float32), spread.astype(np.float32)
 
 
