@@ -1,12 +1,22 @@
 """Families and power."""
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from goalscope.stats import Family, PairedDesign, grids_needed, holm, minimum_detectable_effect, power
+from goalscope.stats import (
+    Family,
+    PairedDesign,
+    equivalence_power,
+    grids_needed,
+    holm,
+    minimum_detectable_effect,
+    power,
+    smallest_margin,
+)
 
 FAMILY = Family(name="transforms", members=("rotate", "reflect", "transpose", "swap"))
 
@@ -26,6 +36,27 @@ def test_holm_lies_between_no_correction_and_bonferroni() -> None:
             assert test.p_value <= test.adjusted <= min(1.0, 4 * test.p_value)
 
 
+def test_holm_is_the_closed_test_of_bonferroni() -> None:
+    """A member's adjusted p is the greatest Bonferroni p of all sets of hypotheses that hold it."""
+    rng = np.random.default_rng(1)
+    for _ in range(25):
+        p_values = dict(zip(FAMILY.members, np.round(rng.random(4) ** 3, 2).tolist(), strict=True))
+        p_values[FAMILY.members[rng.integers(4)]] = math.nan
+        used = {name: 1.0 if math.isnan(p) else p for name, p in p_values.items()}
+        for test in holm(p_values, FAMILY):
+            sets = [part for size in range(1, 5) for part in itertools.combinations(used, size) if test.name in part]
+            closed = max(min(1.0, len(part) * min(used[name] for name in part)) for part in sets)
+            assert test.adjusted == pytest.approx(closed)
+            assert ("undefined" in test.note) == math.isnan(p_values[test.name])
+
+
+def test_a_p_at_the_level_is_rejected_and_p_may_be_0_or_1() -> None:
+    pair = Family(name="pair", members=("a", "b"))
+    assert [test.rejected for test in holm({"a": 0.025, "b": 0.05}, pair)] == [True, True]
+    assert [(test.adjusted, test.rejected) for test in holm({"a": 1, "b": 0}, pair)] == [(1.0, False), (0.0, True)]
+    assert [test.rejected for test in holm({"a": 0.03, "b": 0.2}, pair, level=0.06)] == [True, False]
+
+
 def test_an_undefined_test_stays_in_the_family() -> None:
     found = holm({"rotate": 0.02, "reflect": math.nan, "transpose": 0.5, "swap": 0.9}, FAMILY)
     assert found[0].adjusted == pytest.approx(0.08)  # corrected for four tests, not for three
@@ -40,8 +71,17 @@ def test_what_is_not_declared_is_refused() -> None:
         holm({"rotate": 0.01, "reflect": 0.04, "transpose": 0.03, "shear": 0.01}, FAMILY)
     with pytest.raises(ValueError, match="different members"):
         Family(name="x", members=("a", "a"))
-    with pytest.raises(ValueError, match=r"must lie in \[0, 1\]"):
-        holm({"a": 1.2}, Family(name="x", members=("a",)))
+    with pytest.raises(ValueError, match=r"none for \['swap'\] and undeclared ones for \[\]"):
+        holm({"rotate": 0.01, "reflect": 0.04, "transpose": 0.03}, FAMILY)
+    single = Family(name="x", members=("a",))
+    with pytest.raises(ValueError, match=r"none for \[\] and undeclared ones for \['b'\]"):
+        holm({"a": 0.01, "b": 0.04}, single)
+    for name, members in (("", ("a",)), ("x", ())):
+        with pytest.raises(ValueError, match="a name and different members"):
+            Family(name=name, members=members)
+    for p_value, level in ((1.2, 0.05), (-0.1, 0.05), (0.5, 0.0), (0.5, 1.0), (0.5, 1.5)):
+        with pytest.raises(ValueError, match=r"must lie in \[0, 1\]"):
+            holm({"a": p_value}, single, level=level)
 
 
 DESIGN = PairedDesign(grids=12, trajectories=10, between=0.1, within=0.4)
@@ -78,7 +118,38 @@ def test_detectable_effect_and_grids_invert_power() -> None:
 
 
 @pytest.mark.parametrize(
-    ("grids", "trajectories", "between", "within"), [(1, 1, 0.1, 0.1), (5, 0, 0.1, 0.1), (5, 1, -1, 0.1), (5, 1, 0, 0)]
+    ("effect", "chance", "level"), [(0.3, 0.8, 0.05), (0.1, 0.9, 0.01), (0.05, 0.5, 0.1), (9, 0.8, 0.05)]
+)
+def test_the_number_of_grids_is_the_smallest(effect: float, chance: float, level: float) -> None:
+    found = grids_needed(DESIGN, -effect, chance=chance, level=level)
+
+    def reached(grids: int) -> float:
+        """Power by the noncentral t distribution of scipy.stats, for another oracle than the special functions."""
+        shift = effect * math.sqrt(grids) / math.sqrt(0.1**2 + 2 * 0.4**2 / 10)
+        edge = scipy_stats.t.ppf(1 - level / 2, grids - 1)
+        return float(scipy_stats.nct.sf(edge, grids - 1, shift) + scipy_stats.nct.cdf(-edge, grids - 1, shift))
+
+    assert found >= 2 and reached(found) >= chance
+    assert found == 2 or reached(found - 1) < chance
+
+
+def test_level_and_chance_reach_the_effect_and_the_margin() -> None:
+    assert power(DESIGN, 0.0, level=0.01) == pytest.approx(0.01)
+    effect = minimum_detectable_effect(DESIGN, chance=0.9, level=0.01)
+    assert power(DESIGN, effect, level=0.01) == pytest.approx(0.9)
+    assert power(DESIGN, effect * 0.999, level=0.01) < 0.9
+    margin = smallest_margin(DESIGN, chance=0.6, level=0.1)
+    assert equivalence_power(DESIGN, margin, level=0.1) == pytest.approx(0.6)
+    assert equivalence_power(DESIGN, margin * 0.999, level=0.1) < 0.6
+    # The same numbers in another unit.
+    other = PairedDesign(grids=12, trajectories=10, between=10, within=40)
+    assert smallest_margin(other, chance=0.6, level=0.1) == pytest.approx(100 * margin)
+    assert minimum_detectable_effect(other, chance=0.9, level=0.01) == pytest.approx(100 * effect)
+
+
+@pytest.mark.parametrize(
+    ("grids", "trajectories", "between", "within"),
+    [(5, 1, math.inf, 0.1), (5, 1, 0.1, math.nan), (1, 1, 0.1, 0.1), (5, 0, 0.1, 0.1), (5, 1, -1, 0.1), (5, 1, 0, 0)],
 )
 def test_impossible_designs_are_refused(grids: int, trajectories: int, between: float, within: float) -> None:
     with pytest.raises(ValueError, match="a design needs"):
@@ -90,5 +161,16 @@ def test_impossible_wishes_are_refused() -> None:
         grids_needed(DESIGN, 0.0)
     with pytest.raises(ValueError, match="between the level and 1"):
         minimum_detectable_effect(DESIGN, chance=0.01)
-    with pytest.raises(ValueError, match="finite effect"):
-        power(DESIGN, math.nan)
+    with pytest.raises(ValueError, match="large enough for 1000000 grids"):
+        grids_needed(DESIGN, 1e-6)
+    for chance, level in ((0.05, 0.05), (1.0, 0.05), (0.8, 0.0)):
+        with pytest.raises(ValueError, match="between the level and 1"):
+            smallest_margin(DESIGN, chance=chance, level=level)
+        with pytest.raises(ValueError, match="between the level and 1"):
+            grids_needed(DESIGN, 0.1, chance=chance, level=level)
+    for effect, level in ((math.nan, 0.05), (math.inf, 0.05), (0.1, 0.0), (0.1, 1.0)):
+        with pytest.raises(ValueError, match="finite effect and a level"):
+            power(DESIGN, effect, level=level)
+    for margin, level in ((0.0, 0.05), (-0.1, 0.05), (math.inf, 0.05), (0.1, 0.0), (0.1, 0.5)):
+        with pytest.raises(ValueError, match="finite margin above 0"):
+            equivalence_power(DESIGN, margin, level=level)

@@ -92,6 +92,67 @@ def test_fast_p_values_are_those_of_the_test() -> None:
     assert _p_values(np.zeros((2, 40))).tolist() == [1.0, 1.0]
 
 
+def test_fast_p_values_of_more_grids_are_those_of_scipy() -> None:
+    rng = np.random.default_rng(9)
+    studies = np.round(rng.normal(0.05, 0.2, (40, 26)), 1)
+    studies[:5] = np.abs(studies[:5])
+    studies[5] = [0.1, -0.1] * 13  # in balance: nearer than half a rank
+    wanted = [scipy_stats.wilcoxon(study[study != 0], method="approx", correction=True).pvalue for study in studies]
+    assert _p_values(studies) == pytest.approx(wanted, rel=1e-9)
+    assert _p_values(studies)[5] == 1.0
+    # Differences that are 0 but for rounding are not ranked, and those that are equal but for rounding are tied.
+    noisy = studies + np.where(np.arange(26) % 2, 1e-14, -1e-14)
+    assert _p_values(noisy) == pytest.approx(wanted, rel=1e-9)
+    few = studies[:, :25]
+    assert _p_values(few).tolist() == [signed_rank(study).p_value for study in few]
+
+
+@pytest.mark.parametrize(
+    ("mean", "spread", "within", "decisions"),
+    [
+        (0.7, 0.2, math.sqrt(0.17), 1),  # a success: .21 - .04 of variance in each
+        (0.7, 0.2, 0.2, 4),  # .17 / .04 = 4.25
+        (0.5, 0.0, 0.05, 100),
+        (0.5, 0.0, 0.9, 1),
+        (0.5, 0.5, 0.1, 1),  # all or nothing: no variance is left within grids
+        (0.7, 0.2, 0.0, 1),
+    ],
+)
+def test_decisions_by_hand(mean: float, spread: float, within: float, decisions: int) -> None:
+    design = Paired(grids=10, trajectories=5, mean=mean, spread=spread, between=0.1, within=within)
+    assert design.decisions == decisions
+    assert design.closed_form() == PairedDesign(grids=10, trajectories=5, between=0.1, within=within)
+
+
+def test_drawn_numbers_without_bounds_have_the_assumed_moments() -> None:
+    differences, true = draw_differences(NORMAL, 0.5, seed=5, repeats=2000)
+    assert true == 0.5 and differences.shape == (2000, 40)
+    assert differences.mean() == pytest.approx(0.5, abs=4 * 0.7 / math.sqrt(80_000))
+    assert differences.std() == pytest.approx(math.sqrt(0.3**2 + 2 * 1.0**2 / 5), rel=0.01)
+
+
+def test_grids_that_are_all_or_nothing_differ_where_a_difference_is_assumed() -> None:
+    """Chances of 0 and 1: half of the difference is cut off at the bounds on every grid."""
+    design = Paired(grids=50, trajectories=4, mean=0.6, spread=math.sqrt(0.24), between=0.0, within=0.3)
+    null, nothing = draw_differences(design, 0.0, seed=2, repeats=20)
+    assert nothing == 0 and not null.any()
+    differences, true = draw_differences(design, 0.2, seed=2, repeats=400)
+    assert true == pytest.approx(0.1) and differences.mean() == pytest.approx(0.1, abs=0.01)
+    # Where all grids have one chance, the mean is that chance.
+    level = Paired(grids=50, trajectories=4, mean=0.6, spread=0.0, between=0.0, within=math.sqrt(0.24))
+    assert draw_differences(level, 0.2, seed=2, repeats=20)[1] == pytest.approx(0.2)
+
+
+def test_without_a_margin_nothing_is_said_of_one() -> None:
+    assert math.isnan(simulate_power(SUCCESS, seed=1, repeats=30).at_margin)
+    certain = simulate_power(SUCCESS, seed=1, repeats=30, margin=0.9)
+    assert certain.at_margin == 1.0 and certain.repeats == 30 and certain.note == ""
+    unbounded = Paired(grids=10, trajectories=5, mean=3.0, spread=0.0, between=0.0, within=0.0, share=False)
+    none = simulate_power(unbounded, seed=1, repeats=30, margin=0.9)
+    assert math.isnan(none.margin) and none.at_margin == 0.0
+    assert "equivalence cannot be shown with this chance" in none.note
+
+
 def test_drawn_shares_have_the_assumed_moments() -> None:
     design = Paired(grids=400, trajectories=8, mean=0.75, spread=0.15, between=0.0, within=0.2)
     differences, true = draw_differences(design, 0.1, seed=5, repeats=300)
@@ -123,8 +184,9 @@ def test_impossible_designs_are_refused(wrong: dict[str, float]) -> None:
     given = {"grids": 10, "trajectories": 5, "mean": 0.8, "spread": 0.1, "between": 0.1, "within": 0.1, **wrong}
     with pytest.raises(ValueError, match=r"a design needs|the mean of shares"):
         Paired(**given)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="needs 0 < level"):
-        simulate_power(SUCCESS, seed=0, chance=0.01)
+    for settings in ({"chance": 0.01}, {"chance": 1.0}, {"level": 0.0}, {"level": 0.5}, {"repeats": 0}):
+        with pytest.raises(ValueError, match="needs 0 < level"):
+            simulate_power(SUCCESS, seed=0, **settings)
     with pytest.raises(ValueError, match="finite margin above 0"):
         equivalence_power(PairedDesign(grids=5, trajectories=1, between=0.1, within=0.1), 0)
 

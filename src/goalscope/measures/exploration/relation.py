@@ -143,7 +143,8 @@ def divergences(rows: Rows, agents: Sequence[str]) -> list[Divergence]:
     by_agent = {agent: curves.select(agent=agent) for agent in rate}
     found = []
     for first, second in combinations(rate, 2):
-        if min(rate[first], rate[second]) < 0.5 or abs(rate[first] - rate[second]) > MOST_APART:
+        # Shares of .05 apart are apart by a hair more or less in floating point.
+        if min(rate[first], rate[second]) < 0.5 or abs(rate[first] - rate[second]) > MOST_APART + 1e-9:
             continue
         one, other = _curves(by_agent[first]), _curves(by_agent[second])
         shared = sorted(set(one) & set(other))
