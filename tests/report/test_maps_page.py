@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from goalscope.report.beliefs import belief_sections
-from goalscope.report.maps import INFO, decoded_maps, map_picture, split_inside
+from goalscope.report.maps import decoded_maps, map_picture, split_inside
 from goalscope.report.page import write_report
+from goalscope.represent.belief_study import SOURCE
 from goalscope.represent.beliefs import DECODED, SHUFFLED, belief_rows, pooled_share, read_beliefs
 from goalscope.represent.cells import Cells, label_cells
 from goalscope.represent.decisions import Decisions, decisions_at
@@ -58,7 +59,7 @@ def believed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Cells, Dec
             parts.append(belief_rows(beliefs, decisions, tags))
             maps += choose_maps(beliefs, decisions, tags) if layer == 3 else []
         store.put_rows(type(parts[0]).concatenate(parts), source="beliefs")
-        store.put_info(INFO, {"maps": [one.to_plain() for one in maps]})
+        store.put_info(SOURCE, {"maps": [one.to_plain() for one in maps]})
     return path, cells, decisions
 
 
@@ -101,7 +102,7 @@ def test_a_run_without_beliefs_has_no_section(tmp_path: Path) -> None:
 def test_maps_that_cannot_be_ours_are_refused(believed: Any) -> None:
     path, _, _ = believed
     with Store(path, "w") as store:
-        kept = store.info()[INFO]
+        kept = store.info()[SOURCE]
         bad: Any
         for bad in (
             {"maps": [{**kept["maps"][0], "lines": ["<script>"]}]},
@@ -112,13 +113,13 @@ def test_maps_that_cannot_be_ours_are_refused(believed: Any) -> None:
             {"other": 1},
             [],
         ):
-            store.put_info(INFO, bad)
+            store.put_info(SOURCE, bad)
             with pytest.raises(ValueError, match="sound maps of beliefs"):
                 decoded_maps(store)
         gone = {**kept["maps"][0], "episode_id": "episode-gone"}
-        store.put_info(INFO, {"maps": [gone, *kept["maps"][1:]]})
+        store.put_info(SOURCE, {"maps": [gone, *kept["maps"][1:]]})
         assert "1 more are not shown" in decoded_maps(store)[0].paragraphs[1]
-        store.put_info(INFO, kept)
+        store.put_info(SOURCE, kept)
 
 
 def test_a_picture_of_a_map_escapes_its_label() -> None:

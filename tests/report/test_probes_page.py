@@ -164,3 +164,15 @@ def test_hostile_tags_stay_text_in_figures_and_tables() -> None:
     parts += [*scored("mlp", HOSTILE, "pre", 4, 0.8), *scored("mlp", "none", HOSTILE, 4, 0.8)]
     page = _render("page", [], map_sections(Rows.concatenate(parts)), "{}")
     assert "<script>alert" not in page and "&lt;script&gt;alert" in page
+
+
+def test_controls_without_their_probe_are_shown_and_not_compared(plain_figures: None) -> None:
+    rows = made()
+    for control in ("untrained", "shuffled"):
+        (first, *_) = map_sections(rows.where(rows["control"] == control))
+        assert not first.facts and "of what is inside nothing can be said" in " ".join(first.paragraphs)
+        assert first.tables or first.folds
+    own = (rows["control"] == "none") & np.isin(rows.grid_id.astype(str), GRIDS[:4])
+    other = (rows["control"] != "none") & np.isin(rows.grid_id.astype(str), GRIDS[4:])
+    (first, *_) = map_sections(rows.where(own | other))
+    assert not [name for name, _ in first.facts if "untrained" in name or "shuffled" in name]

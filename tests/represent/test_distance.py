@@ -187,7 +187,7 @@ def test_a_matrix_is_refused_where_its_parts_do_not_fit() -> None:
         distance_matrix([given], distances[:3], cells, split, controls=("none",))
     with pytest.raises(ValueError, match="controls must be"):
         distance_matrix([given], distances, cells, split, controls=("text",))
-    with pytest.raises(ValueError, match="the split must be one of the same steps as the distances"):
+    with pytest.raises(ValueError, match="the split must be one of the same steps as the labels"):
         distance_matrix([given], distances, cells, split_by_grid(worlds(6)), controls=("none",))
     with pytest.raises(ValueError, match="the test part of a split must have steps from which the goal can be reached"):
         distance_matrix([given], np.where(split.test, np.nan, 1.0), cells, split, controls=("none",))

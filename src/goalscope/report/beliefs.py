@@ -5,9 +5,7 @@ Source: behavioural and representational evaluation, section 5.2, Table 2 and Fi
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from goalscope.report.figures import Series, embed, lines
+from goalscope.report.figures import embed, lines
 from goalscope.report.inside import (
     READINGS,
     Found,
@@ -15,14 +13,17 @@ from goalscope.report.inside import (
     Place,
     counts_and_methods,
     keyed,
+    layers_of,
     line,
     main_place,
     number_of,
     numbered,
     of_agents,
+    over_layers,
     place_name,
     places_of,
     probe_name,
+    sites_of,
     table_of,
     what_is_undefined,
 )
@@ -54,8 +55,6 @@ _TEXT = (
     "beliefs here. Agreement is given in three readings, because the caption of the published table (both optimal) "
     "cannot be what its numbers are.",
 )
-Column = tuple[str, str]
-"""Measure and heading."""
 
 
 def belief_sections(rows: Rows) -> list[Section]:
@@ -64,8 +63,8 @@ def belief_sections(rows: Rows) -> list[Section]:
     Args:
         rows: rows about what is inside of a model, see `goalscope.report.maps.split_inside`.
     """
-    found = rows.where(np.isin(rows.measure.astype(str), _measures(rows)))
-    return [_section(mine, agent, own) for own, agent, mine in of_agents(found)] if len(found) else []
+    kept = rows.where(rows.among("measure", _measures(rows)))
+    return [_section(mine, agent, own) for own, agent, mine in of_agents(kept)]
 
 
 def _section(rows: Index, agent: str, own: str) -> Section:
@@ -214,14 +213,14 @@ def _in_words(found: Found, head: str, place: Place) -> list[tuple[str, str]]:
 
 
 def _pooled(rows: Index) -> list[Table]:
-    body = []
-    for tag, symbol in (("", ""), ("size", "n"), ("density", "d")):
+    parts = [("all", rows)]
+    for tag, symbol in (("size", "n"), ("density", "d")):
         known = sorted({at for value in rows.values(tag) if (at := number_of(value)) is not None})
-        for value in known if tag else [None]:
-            mine = rows.where(**{tag: value}).rows if tag else rows.rows
-            label = f"{symbol} = {number(value)}" if tag else "all"
-            cells = tuple(Cell.of(names.pooled_share(mine, name)) for name in _COLUMNS)
-            body.append(Row(label=label, cells=cells))
+        parts += [(f"{symbol} = {number(value)}", rows.where(**{tag: value})) for value in known]
+    body = [
+        Row(label=label, cells=tuple(Cell.of(names.pooled_share(mine.rows, name)) for name in _COLUMNS))
+        for label, mine in parts
+    ]
     headings = (Heading(text="where"), *(Heading(text=name, unit=unit) for name, unit in _headings(_COLUMNS)))
     caption = "Shares of all actions together, 95 % interval over grids"
     return [Table(caption=caption, headings=headings, rows=tuple(body))]
@@ -256,19 +255,17 @@ def _is_top(name: Tag) -> bool:
 
 def _by_layer(found: Found, places: Sequence[Place], head: str, own: str) -> list[Figure]:
     """Draw what actions fit decoded maps more than shuffled ones over the layers of each site."""
-    layers = sorted({at for _, layer in places if (at := number_of(layer)) is not None})
-    sites = list(dict.fromkeys(site for site, _ in places))
+    layers = layers_of(places)
     if len(layers) < 2:
         return []
-    moved: Found = {(*key[:3], *key[4:], key[3]): one for key, one in found.items()}
+    at_places: Found = {(*key[2:4], *key[:2], *key[4:]): one for key, one in found.items()}
     figures: list[Figure] = []
     for name in (names.DECODED, names.RECOVERY):
-        series: list[Series] = []
-        for style, control in enumerate(("none", "untrained")):
-            for at, site in enumerate(sites):
-                label = f"{probe_name(head) if control == 'none' else 'untrained'}, {site}"
-                points = numbered(moved, head, control, site, name + names.DIFFERENCE)
-                series += line(label, len(sites) * style + at, points)
+        curves = [
+            (label, (head, control, name + names.DIFFERENCE))
+            for control, label in (("none", probe_name(head)), ("untrained", "untrained"))
+        ]
+        series = over_layers(at_places, sites_of(places), curves)
         if series:
             title = f"{_HEADINGS.get(name, name).capitalize()} less shuffled, by layer"
             svg = lines(series, title=title, x_label="layer", y_label="difference (share)", ticks=layers)

@@ -5,8 +5,6 @@ Source: behavioural and representational evaluation, Appendix E.3, Table 4.
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from goalscope.report.figures import Series, embed, lines
 from goalscope.report.inside import (
     CONTROLS,
@@ -17,15 +15,17 @@ from goalscope.report.inside import (
     ceiling,
     counts_and_methods,
     keyed,
+    layers_of,
     line,
     main_place,
-    number_of,
     numbered,
     of_agents,
+    over_layers,
     paired,
     place_name,
     places_of,
     probe_name,
+    sites_of,
     table_of,
     what_is_undefined,
 )
@@ -52,8 +52,8 @@ _TEXT = (
     "Length of the optimal path from the current state, read from the activations of one moment. The Manhattan "
     "distance between agent and goal is most of it: a probe says something of paths where its error is smaller than "
     "that of a line on this distance. R² is one less the mean squared error over the mean squared deviation, each "
-    "grid weighing alike; it has no differences by grid. Mean and lines are fitted as the probes are, every training "
-    "step alike: where few grids with long ways have most of the steps, the mean's own R² is below 0."
+    "grid weighing alike; it has no differences by grid. Mean and lines are fitted on the training grids, every grid "
+    "weighing alike, too."
 )
 
 
@@ -63,8 +63,8 @@ def distance_sections(rows: Rows) -> list[Section]:
     Args:
         rows: rows about what is inside of a model, see `goalscope.report.maps.split_inside`.
     """
-    kept = rows.where(np.isin(rows.measure.astype(str), (ERROR, SQUARED, DEVIATION)))
-    return [_section(mine, agent, own) for own, agent, mine in of_agents(kept)] if len(kept) else []
+    kept = rows.where(rows.among("measure", (ERROR, SQUARED, DEVIATION)))
+    return [_section(mine, agent, own) for own, agent, mine in of_agents(kept)]
 
 
 def _section(rows: Index, agent: str, own: str) -> Section:
@@ -93,14 +93,14 @@ def _section(rows: Index, agent: str, own: str) -> Section:
     shown = [(str(key[4]), _label(key), estimate) for key, estimate in found.items()]
     more = [place for place in places if place not in near]
     figures, curve = _by_distance(rows, near, own)
-    every = _table("All layers", found, places, NOWHERE)
+    every = _table("All layers", found, places)
     return Section(
         anchor=f"distance-inside{own}",
         title=f"Decoded distance to the goal{f' of {agent}' if agent else ''}",
         paragraphs=(_TEXT, *([f"In words: differences in absolute error, steps. {RULE}"] if facts else [])),
         facts=facts,
         tables=(
-            *_table("Distance (Table 4)", found, near, NOWHERE),
+            *_table("Distance (Table 4)", found, near),
             *table_of(
                 "Absolute error less that of its baselines and controls, paired by grid; below 0 the probe is better: "
                 "mean and 95 % interval over grids",
@@ -128,8 +128,8 @@ def _section(rows: Index, agent: str, own: str) -> Section:
     )
 
 
-def _table(caption: str, found: Found, places: Sequence[Place], nowhere: Place) -> list[Table]:
-    keys = [key[:4] for key in dict.fromkeys(found) if key[:2] == nowhere or key[:2] in places]
+def _table(caption: str, found: Found, places: Sequence[Place]) -> list[Table]:
+    keys = [key[:4] for key in found if key[:2] == NOWHERE or key[:2] in places]
     ordered = sorted(dict.fromkeys(keys), key=lambda key: _rank(key, places))
     return table_of(
         f"{caption}: mean and 95 % interval over grids",
@@ -175,21 +175,17 @@ def _differences(whole: Index, place: Place) -> list[Grouped]:
 
 
 def _by_layer(found: Found, places: Sequence[Place], own: str) -> list[Figure]:
-    layers = sorted({at for _, layer in places if (at := number_of(layer)) is not None})
-    sites = list(dict.fromkeys(site for site, _ in places))
+    layers, sites = layers_of(places), sites_of(places)
     if len(layers) < 2:
         return []
-    series: list[Series] = []
-    moved: Found = {
-        (site, head, control, measure, layer): one for (site, layer, head, control, measure), one in found.items()
-    }
+    curves = [
+        ("MLP", ("mlp", "none", ERROR)),
+        ("linear", ("linear", "none", ERROR)),
+        ("MLP, untrained", ("mlp", "untrained", ERROR)),
+    ]
+    series = over_layers(found, sites, curves)
     for style, (head, control, label) in enumerate(
-        (("mlp", "none", "MLP"), ("linear", "none", "linear"), ("mlp", "untrained", "MLP, untrained"))
-    ):
-        for at, site in enumerate(sites):
-            series += line(f"{label}, {site}", len(sites) * style + at, numbered(moved, site, head, control, ERROR))
-    for style, (head, control, label) in enumerate(
-        (("manhattan", "true map", "Manhattan, true map"), ("mean", "none", "mean")), start=len(sites) * 3
+        (("manhattan", "true map", "Manhattan, true map"), ("mean", "none", "mean")), start=len(sites) * len(curves)
     ):
         flat = found.get((None, None, head, control, ERROR))
         if flat is not None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from goalscope.report.figures import Series
 from goalscope.report.parts import Cell, Fold, Heading, Plain, Row, Table, counted
 from goalscope.report.sections import numbers_table
-from goalscope.represent.paired import paired_rows
+from goalscope.represent.paired import pairs
 from goalscope.represent.record import SITES
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, Grouped
@@ -81,6 +81,8 @@ class Index:
 
 def of_agents(rows: Rows) -> Iterator[tuple[str, str, Index]]:
     """Return for each agent a short text that is its own in a page, its name where there are several, and its rows."""
+    if not len(rows):
+        return
     whole = Index(rows)
     agents = whole.values("agent")
     if len(agents) < 2:
@@ -97,6 +99,16 @@ def places_of(rows: Index) -> list[Place]:
         return []
     pairs = dict.fromkeys(zip(columns["site"].tolist(), columns["layer"].tolist(), strict=True))
     return sorted((pair for pair in pairs if pair[0] is not None), key=_place_order)
+
+
+def layers_of(places: Iterable[Place]) -> list[float]:
+    """Return the layers of some places that are numbers, ascending."""
+    return sorted({at for _, layer in places if (at := number_of(layer)) is not None})
+
+
+def sites_of(places: Iterable[Place]) -> list[Tag]:
+    """Return the sites of some places in their order of appearance."""
+    return list(dict.fromkeys(site for site, _ in places))
 
 
 def main_place(rows: Index) -> Place:
@@ -168,6 +180,27 @@ def line(label: str, style: int, points: tuple[Sequence[float], Sequence[Estimat
     return [Series(label=label, style=style, x=tuple(x), estimates=tuple(estimates))]
 
 
+def over_layers(
+    found: Found, sites: Sequence[Tag], curves: Sequence[tuple[str, tuple[Tag, ...]]], *, fewest: int = 1
+) -> list[Series]:
+    """Return the lines of a figure over layers, one for each curve and site, those of one curve next to each other.
+
+    Args:
+        found: estimates by site, layer, and what else there is.
+        sites: which sites are drawn.
+        curves: label of each curve, and its key after site and layer.
+        fewest: least number of layers of a line.
+    """
+    by_site: Found = {(key[0], *key[2:], key[1]): one for key, one in found.items()}
+    series: list[Series] = []
+    for style, (label, key) in enumerate(curves):
+        for at, site in enumerate(sites):
+            points = numbered(by_site, site, *key)
+            if len(points[0]) >= fewest:
+                series += line(f"{label}, {site}", len(sites) * style + at, points)
+    return series
+
+
 def keyed(listed: Iterable[Grouped], *names: str) -> Found:
     """Return estimates by the values of some names of their key."""
     return {tuple(one.key.get(name) for name in names): one.estimate for one in listed}
@@ -236,15 +269,15 @@ def what_is_undefined(
 
 
 def paired(own: Index, other: Index, name: str, by: Sequence[str]) -> list[Rows]:
-    """Return how much larger some rows are than others, grid by grid, nothing where they share no grid.
+    """Return how much larger some rows are than others, grid by grid, nothing where none has a partner.
 
     Args:
         own, other: the rows.
         name: what the others are: measures become "MEASURE less NAME".
         by: tags that partners share, beside measure and grid.
     """
-    common = set(own.rows.grid_id.tolist()) & set(other.rows.grid_id.tolist())
-    return [paired_rows(own.rows, other.rows, name=name, by=by)] if common else []
+    found = pairs(own.rows, other.rows, name=name, by=by)
+    return [found] if len(found) else []
 
 
 def counts_and_methods(listed: Sequence[Grouped]) -> list[Fold]:

@@ -5,10 +5,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from goalscope.report.parts import Section, counted, listed
+from goalscope.represent.inside import INFO
 from goalscope.runs import Store
-
-INFO: Final = "inside"
-"""Name under which a run keeps what was read last, see `goalscope.represent.inside`."""
 
 _TITLES: Final[Mapping[str, str]] = {
     "cognitive-map": "Cognitive map",

@@ -10,6 +10,7 @@ from goalscope.report.figures import FONTS, INK
 from goalscope.report.inside import place_name, probe_name
 from goalscope.report.parts import Figure, Section, listed, number
 from goalscope.report.pictures import CELL, picture
+from goalscope.represent.belief_study import SOURCE
 from goalscope.represent.shown_maps import RULE, ShownMap
 from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
@@ -19,8 +20,6 @@ from goalscope.worlds.grid import Action
 
 INSIDE = "head"
 """Tag that all rows about what is inside of a model have, and no others: the form of the probe."""
-INFO = "beliefs"
-"""Name under which a run keeps the maps that are drawn."""
 
 _MAP_FILL = {
     "#": "#39424e",
@@ -107,7 +106,7 @@ def map_picture(shown_lines: Sequence[str], label: str, *, outline: tuple[int, i
 
 def _pictures(store: Store) -> tuple[list[Figure], int]:
     """Return true grid and decoded map of each state that is kept, and how many have no episode."""
-    stored = store.info().get(INFO)
+    stored = store.info().get(SOURCE)
     if stored is None:
         return [], 0
     try:
@@ -130,14 +129,14 @@ def _pictures(store: Store) -> tuple[list[Figure], int]:
 def _pair(one: ShownMap, episode: Episode) -> list[Figure]:
     step = episode.steps[one.step]
     grid = shown(episode.world.grid, step.state)
-    following = [each.state.position for each in episode.steps[one.step + 1 :]] + [episode.final.position]
+    later = [*(each.state for each in episode.steps[one.step + 1 : one.step + 2]), episode.final]
     said = "none" if step.action is None else Action(step.action).name
     wrong = [] if one.verdict.startswith("optimal") else [0]
     tags = episode.world.tags
     where = listed([f"{name} {number(tags[name])}" for name in ("size", "density") if name in tags])
     caption = f"Action {said}, {one.verdict} ({where}; step {one.step} of {one.episode_id})"
     whose = f"Decoded: {_whose(one.tags)}"
-    truth = picture(grid, [step.state.position, following[0]], label=caption, wrong=wrong)
+    truth = picture(grid, [step.state.position, later[0].position], label=caption, wrong=wrong)
     frame = max(len(one.lines), len(one.lines[0]), grid.height, grid.width)
     outline = (grid.height, grid.width)
     return [

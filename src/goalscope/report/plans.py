@@ -6,8 +6,6 @@ Source: behavioural and representational evaluation, Fig. 10, Table 5.
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from goalscope.report.figures import Series, embed, lines
 from goalscope.report.inside import (
     CONTROLS,
@@ -17,14 +15,17 @@ from goalscope.report.inside import (
     Place,
     counts_and_methods,
     keyed,
+    layers_of,
     line,
     main_place,
     number_of,
     numbered,
     of_agents,
+    over_layers,
     paired,
     place_name,
     places_of,
+    sites_of,
     table_of,
     what_is_undefined,
 )
@@ -75,8 +76,8 @@ def plan_sections(rows: Rows) -> list[Section]:
     Args:
         rows: rows about what is inside of a model, see `goalscope.report.maps.split_inside`.
     """
-    kept = rows.where(np.isin(rows.measure.astype(str), (PREFIX, *LENGTHS)))
-    return [_section(mine, agent, own) for own, agent, mine in of_agents(kept)] if len(kept) else []
+    kept = rows.where(rows.among("measure", (PREFIX, *LENGTHS)))
+    return [_section(mine, agent, own) for own, agent, mine in of_agents(kept)]
 
 
 def _section(rows: Index, agent: str, own: str) -> Section:
@@ -152,11 +153,10 @@ def _differences(prefixes: Index, place: Place, head: str, horizon: int) -> list
         if (name, place[0]) != ("text", "pre"):  # what is written later is no baseline of what is read before
             at = here.where(head=name, control="none")
             others.append((name, at if len(at) else nowhere.where(head=name, control="none")))
+    parts: list[Rows] = []
     if place[0] == "post":
         before = prefixes.where(site="pre", layer=place[1], head=head, control="none")
-        parts = paired(own, before, "pre", ("plans", "N"))
-    else:
-        parts = []
+        parts += paired(own, before, "pre", ("plans", "N"))
     for name, other in others:
         parts += paired(own, other, name, ("site", "layer", "plans", "N"))
     return summarise_plans(Rows.concatenate(parts), by=("site", "layer", "N"), horizon=horizon) if parts else []
@@ -279,19 +279,17 @@ def _beside(found: Found, place: Place, head: str) -> list[Series]:
 
 def _by_layer(found: Found, places: Sequence[Place], head: str, numbers: Sequence[int], own: str) -> list[Figure]:
     """Return the accuracy of the first tokens over the layers of each site, beside an untrained model."""
-    layers = sorted({at for _, layer in places if (at := number_of(layer)) is not None})
-    sites = list(dict.fromkeys(site for site, _ in places))
+    layers = layers_of(places)
     if len(layers) < 2:
         return []
     figures: list[Figure] = []
     for number in (number for number in _SAID[:2] if number in numbers):
-        moved: Found = {(key[0], *key[2:4], key[1]): one for key, one in found.items() if key[4] == number}
-        series: list[Series] = []
-        for style, (control, label) in enumerate((("none", _layers(head)), ("untrained", "untrained"))):
-            for at, site in enumerate(sites):
-                series += line(f"{label}, {site}", len(sites) * style + at, numbered(moved, site, head, control))
-        for at, site in enumerate(sites):
-            series += line(f"planner, {site}", 2 * len(sites) + at, numbered(moved, site, "planner", "none"))
+        curves = [
+            (_layers(head), (head, "none", number)),
+            ("untrained", (head, "untrained", number)),
+            ("planner", ("planner", "none", number)),
+        ]
+        series = over_layers(found, sites_of(places), curves)
         if series:
             title = f"First {number} tokens by layer" if number > 1 else "First token by layer"
             svg = lines(

@@ -16,11 +16,14 @@ from goalscope.report.inside import (
     ceiling,
     counts_and_methods,
     keyed,
+    layers_of,
     line,
     number_of,
     numbered,
+    over_layers,
     place_name,
     places_of,
+    sites_of,
 )
 from goalscope.report.parts import Figure, Section
 from goalscope.represent.probe import CLASSES
@@ -58,29 +61,29 @@ def layer_section(rows: Index, title: str, own: str) -> list[Section]:
         own: text that makes the section's anchor and figures its own.
     """
     places = places_of(rows)
-    layers = sorted({at for _, layer in places if (at := number_of(layer)) is not None})
+    layers, sites = layers_of(places), sites_of(places)
     if len(layers) < 2:
         return []
-    sites = list(dict.fromkeys(site for site, _ in places))
     by = ("site", "head", "control", "class", "layer")
     wanted = rows.where(head=("mlp", "percell", "position"), control=("none", "untrained"))
     natural = _summary(wanted.where(reading=("natural", None), measure=(INNER, PRECISION)), by)
     rare = wanted.where(head="mlp", control="none", reading=("balanced", None), measure=("recall", "precision"))
     balanced = _summary(rare, by)
-    found = keyed(natural, *_key(by))
+    found = keyed(natural, "site", "layer", "head", "control", "measure", "class")
     figures: list[Figure] = []
     for measure, name, heading in _MAIN:
-        series: list[Series] = []
-        for style, (head, control, label) in enumerate(
-            (("mlp", "none", "MLP"), ("mlp", "untrained", "untrained"), ("percell", "none", "per-cell"))
-        ):
-            for at, site in enumerate(sites):
-                points = numbered(found, measure, site, head, control, name)
-                if len(points[0]) > 1:
-                    series += line(f"{label}, {site}", len(sites) * style + at, points)
+        curves = [
+            (label, (head, control, measure, name))
+            for head, control, label in (
+                ("mlp", "none", "MLP"),
+                ("mlp", "untrained", "untrained"),
+                ("percell", "none", "per-cell"),
+            )
+        ]
+        series = over_layers(found, sites, curves, fewest=2)
         if not series:
             continue
-        flat = found.get((measure, None, "position", "none", name, None))
+        flat = found.get((*NOWHERE, "position", "none", measure, name))
         if flat is not None:
             series += line("position alone", 6, (layers, [flat] * len(layers)))
         figures.append(_figure(series, f"{heading} by layer", "layer", measure, layers, f"cogl{own}-{len(figures)}"))
@@ -124,7 +127,7 @@ def size_section(rows: Index, base: Index, place: Place, title: str, own: str) -
     for tag, axis in (("size", "grid size n (cells a side)"), ("density", "wall density d (share)")):
         values = {at for value in here.values(tag) if (at := number_of(value)) is not None}
         if len(values) > 1:
-            more, listed = _by_tag(here, tag, axis, place, f"cogs{own}-{tag}")
+            more, listed = _by_tag(here, tag, axis, f"cogs{own}-{tag}")
             figures += more
             counted += listed
     more, listed = _by_scope(rows, base, place, f"cogz{own}")
@@ -145,7 +148,7 @@ def size_section(rows: Index, base: Index, place: Place, title: str, own: str) -
     ]
 
 
-def _by_tag(here: Index, tag: str, axis: str, place: Place, prefix: str) -> tuple[list[Figure], list[Grouped]]:
+def _by_tag(here: Index, tag: str, axis: str, prefix: str) -> tuple[list[Figure], list[Grouped]]:
     by = ("head", "control", "class", tag)
     measures = (INNER, PRECISION, LOCAL, AWAY)
     natural = _summary(here.where(reading=("natural", None), measure=measures, control=_controls(), head=_heads()), by)

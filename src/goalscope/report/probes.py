@@ -4,6 +4,7 @@ Source: behavioural and representational evaluation, section 5.1 and Appendices 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,14 +33,12 @@ from goalscope.report.parts import Figure, Fold, Section, Table, listed
 from goalscope.report.probe_curves import AWAY, INNER, LOCAL, PRECISION, layer_section, size_section
 from goalscope.report.words import RULE, told
 from goalscope.represent.heads import CELL_HEADS, COUNTED
-from goalscope.represent.matrix import FULL
+from goalscope.represent.matrix import FULL, Entry
 from goalscope.represent.probe import CLASSES
-from goalscope.represent.scores import CALLED, difference_rows, summarise
+from goalscope.represent.scores import CALLED, KEY, summarise
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, Grouped
 
-Entry = tuple[str, str]
-"""A head and a control."""
 Column = tuple[str, Tag, str]
 """Measure, class and heading."""
 
@@ -77,6 +76,10 @@ _ADDITIVE = (
     "encode a wall map perfectly linearly it scores the majority rate, the per-cell head 1.0. An MLP that is better "
     "than it is no sign of a code that is not linear: compare it with the per-cell head."
 )
+_LEGEND = (
+    "Lines are 95 % intervals over grids. What is called what: of the cells of a true class the share that is called "
+    "each class, natural frequencies."
+)
 
 
 def map_sections(rows: Rows) -> list[Section]:
@@ -87,97 +90,133 @@ def map_sections(rows: Rows) -> list[Section]:
     """
     mask = np.array([str(name) in _MEASURES or str(name).startswith(CALLED) for name in rows.measure], dtype=bool)
     sections: list[Section] = []
-    if mask.any():
-        for own, agent, mine in of_agents(rows.where(mask)):
-            general = mine.where(scope=("general", None))
-            # Without general probes every grid is read by the one of its size.
-            base = general if len(general) else mine
-            title = f"Cognitive map{f' of {agent}' if agent else ''}"
-            place = main_place(base)
-            sections += [
-                _controls(base, place, title, own),
-                *layer_section(base, title, own),
-                *size_section(mine, base, place, title, own),
-            ]
+    for own, agent, mine in of_agents(rows.where(mask)):
+        general = mine.where(scope=("general", None))
+        # Without general probes every grid is read by the one of its size.
+        base = general if len(general) else mine
+        title = f"Cognitive map{f' of {agent}' if agent else ''}"
+        place = main_place(base)
+        sections += [
+            _section(base, place, title, own),
+            *layer_section(base, title, own),
+            *size_section(mine, base, place, title, own),
+        ]
     return sections
 
 
-def _controls(base: Index, place: Place, title: str, own: str) -> Section:
-    here = at_place(base, place)
-    summaries = {
-        kind: summarise(here.where(reading=kind).rows, by=("head", "control", "class"))
-        for kind in ("natural", "balanced", None)
-    }
-    kind = next((kind for kind, found in summaries.items() if found), None)
-    scores = keyed(summaries[kind], "head", "control", "measure", "class")
-    balanced = keyed(summaries["balanced"], "head", "control", "measure", "class")
-    differences = _differences(here.where(reading=kind))
-    less = keyed(differences, "head", "measure", "class")
-    sites, before = _between_sites(base.where(reading=kind))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scores:
+    """The estimates of all heads and controls at one place.
 
-    entries = _entries(scores)
-    # Heads that read no activation have the same frequencies whatever the labels of a grid: once is enough in front.
-    front = [entry for entry in entries if entry[0] not in COUNTED or entry[1] == "none"]
-    few = [entry for entry in front if entry[1] in ("none", "untrained")]
-    where = place_name(place)
-    reading = f"{where}{f', {READINGS[kind]}' if kind else ''}"
-    alike = f"{where}, {READINGS['balanced']}"
-    tables = [
-        *_table(f"Accuracy and average precision ({reading})", _ACCURACY, front, scores, grids=True),
-        *_difference_table(less, entries, reading),
-        *sites,
-        *_table(f"Finding agent and goal ({reading})", _FINDING, few, scores),
-        *_table(f"Recall by class ({alike})", _RECALL, few, balanced),
-        *_table(f"Precision by class ({alike})", _PRECISION, few, balanced),
-    ]
-    folds = [
-        ("All heads and controls: finding agent and goal", _table(reading, _FINDING, entries, scores)),
-        (
-            "All heads and controls: recall and precision by class",
-            [
-                table
-                for label, found in ((reading, scores), (alike, balanced))
-                for name, columns in (("Recall", _RECALL), ("Precision", _PRECISION))
-                for table in _table(f"{name} ({label})", columns, entries, found)
-            ],
-        ),
-        (
-            f"Accuracy and average precision {READINGS['balanced']}",
-            _table(alike, _ACCURACY, entries, balanced) if kind != "balanced" else [],
-        ),
-    ]
+    Attributes:
+        place: the place in words.
+        kind: the reading of `found`, None where rows have none.
+        found: (head, control, measure, class) -> estimate, at natural frequencies where there are any.
+        balanced: the same as if all classes were equally frequent.
+        less: (head, difference, class) -> estimate, differences to controls.
+        entries: heads and controls in their order.
+        listed: the estimates behind `found` (confusion left out) and `less`, with their tags.
+    """
+
+    place: str
+    kind: str | None
+    found: Found
+    balanced: Found
+    less: Found
+    entries: tuple[Entry, ...]
+    listed: tuple[Grouped, ...]
+
+    @property
+    def reading(self) -> str:
+        """Where and how the probes of `found` are read."""
+        return f"{self.place}{f', {READINGS[self.kind]}' if self.kind else ''}"
+
+    @property
+    def alike(self) -> str:
+        """Where and how those of `balanced` are."""
+        return f"{self.place}, {READINGS['balanced']}"
+
+
+def _scores(here: Index, place: Place) -> _Scores:
+    by = ("head", "control", "class")
+    summaries = {kind: summarise(here.where(reading=kind).rows, by=by) for kind in ("natural", "balanced", None)}
+    kind = next((kind for kind, listed in summaries.items() if listed), None)
+    found, balanced = (keyed(summaries[name], "head", "control", "measure", "class") for name in (kind, "balanced"))
+    differences = _differences(here.where(reading=kind))
+    return _Scores(
+        place=place_name(place),
+        kind=kind,
+        found=found,
+        balanced=balanced,
+        less=keyed(differences, "head", "measure", "class"),
+        entries=tuple(_entries(found)),
+        listed=(*(one for one in summaries[kind] if not str(one.key["measure"]).startswith(CALLED)), *differences),
+    )
+
+
+def _section(base: Index, place: Place, title: str, own: str) -> Section:
+    scores = _scores(at_place(base, place), place)
+    sites, before = _between_sites(base.where(reading=scores.kind))
     shown = [
         (f"{key[2]}{f', {key[3]}' if key[3] else ''}", probe_name(key[0], key[1]), estimate)
-        for key, estimate in scores.items()
+        for key, estimate in scores.found.items()
         if not str(key[2]).startswith(CALLED)
     ]
-    counted = [one for one in summaries[kind] if not str(one.key["measure"]).startswith(CALLED)]
-    facts = [*_in_words(less), *before]
-    said = f"In words: differences in average precision at {where}, mean and 95 % interval over grids. {RULE}"
+    facts = (*_in_words(scores.less), *before)
+    said = f"In words: differences in average precision at {scores.place}, mean and 95 % interval over grids. {RULE}"
     nothing = "No probe of activations stands beside a control here: of what is inside nothing can be said."
-    figures = (*_forests(less, where, own), *_confusion(scores, where, own))
+    figures = (*_forests(scores.less, scores.place, own), *_confusion(scores.found, scores.place, own))
     return Section(
         anchor=f"cognitive-map{own}",
         title=title,
         paragraphs=(
             *_TEXT,
-            *([_ADDITIVE] if any(head == "additive" for head, _ in entries) else []),
-            *_missing(entries),
+            *([_ADDITIVE] if any(head == "additive" for head, _ in scores.entries) else []),
+            *_missing(scores.entries),
             said if facts else nothing,
         ),
-        facts=tuple(facts),
-        tables=tuple(tables),
+        facts=facts,
+        tables=tuple(_tables(scores, sites)),
         figures=figures,
-        legend="Lines are 95 % intervals over grids. What is called what: of the cells of a true class the share that "
-        "is called each class, natural frequencies."
-        if figures
-        else "",
-        folds=(
-            *(Fold(title=name, tables=tuple(found)) for name, found in folds if found),
-            *what_is_undefined(shown, _why),
-            *counts_and_methods([*counted, *differences]),
-        ),
+        legend=_LEGEND if figures else "",
+        folds=(*_folds(scores), *what_is_undefined(shown, _why), *counts_and_methods(scores.listed)),
     )
+
+
+def _tables(scores: _Scores, sites: Sequence[Table]) -> list[Table]:
+    """Return the tables in front; ``sites`` stands beside the differences, being one of sites."""
+    # Heads that read no activation have the same frequencies whatever the labels of a grid: once is enough in front.
+    front = [entry for entry in scores.entries if entry[0] not in COUNTED or entry[1] == "none"]
+    few = [entry for entry in front if entry[1] in ("none", "untrained")]
+    reading, alike = scores.reading, scores.alike
+    return [
+        *_table(f"Accuracy and average precision ({reading})", _ACCURACY, front, scores.found, grids=True),
+        *_difference_table(scores.less, scores.entries, reading),
+        *sites,
+        *_table(f"Finding agent and goal ({reading})", _FINDING, few, scores.found),
+        *_table(f"Recall by class ({alike})", _RECALL, few, scores.balanced),
+        *_table(f"Precision by class ({alike})", _PRECISION, few, scores.balanced),
+    ]
+
+
+def _folds(scores: _Scores) -> list[Fold]:
+    """Return the tables of all heads and controls, those that have lines."""
+    both = [(scores.reading, scores.found), (scores.alike, scores.balanced)]
+    rates = [("Recall", _RECALL), ("Precision", _PRECISION)]
+    finding = _table(scores.reading, _FINDING, scores.entries, scores.found)
+    by_class = [
+        table
+        for label, found in both
+        for name, columns in rates
+        for table in _table(f"{name} ({label})", columns, scores.entries, found)
+    ]
+    again = _table(scores.alike, _ACCURACY, scores.entries, scores.balanced) if scores.kind != "balanced" else []
+    tables = {
+        "All heads and controls: finding agent and goal": finding,
+        "All heads and controls: recall and precision by class": by_class,
+        f"Accuracy and average precision {READINGS['balanced']}": again,
+    }
+    return [Fold(title=title, tables=tuple(found)) for title, found in tables.items() if found]
 
 
 def _why(measure: str) -> str:
@@ -224,7 +263,9 @@ def _differences(here: Index) -> list[Grouped]:
     """Return what each probe has more than its controls, than the position alone and than the per-cell head."""
     rows = here.where(measure=tuple({measure for measure, _, _ in _DIFFERENCES}))
     trained = rows.where(head=tuple(head for head in rows.values("head") if head not in COUNTED))
-    parts = [difference_rows(trained.rows, name) for name in CONTROLS if name in trained.values("control")]
+    parts: list[Rows] = []
+    for name in CONTROLS:
+        parts += paired(trained.where(control="none"), trained.where(control=name), name, KEY)
     own = rows.where(control=("none", None))
     for head, of in (("position", ("additive", "percell", "mlp")), ("percell", ("mlp",))):
         parts += paired(own.where(head=of), own.where(head=head), head, ("site", "layer", "reading", "class"))

@@ -18,7 +18,7 @@ from goalscope.represent.beliefs import DIFFERENCE, belief_rows, read_beliefs
 from goalscope.represent.cells import Cells, Split, label_cells, split_by_grid
 from goalscope.represent.decisions import Decisions, decisions_at
 from goalscope.represent.fitting import FitSettings
-from goalscope.represent.matrix import Entry, Fitted, probe_matrix
+from goalscope.represent.matrix import Entry, FittedProbes, probe_matrix
 from goalscope.represent.reading import load_activations
 from goalscope.represent.record import Activations
 from goalscope.represent.scores import READINGS, difference_rows
@@ -99,7 +99,7 @@ def load_places(
     )
 
 
-def fit_maps(places: Places, *, matrix: Sequence[Entry] = MATRIX, settings: FitSettings | None = None) -> Fitted:
+def fit_maps(places: Places, *, matrix: Sequence[Entry] = MATRIX, settings: FitSettings | None = None) -> FittedProbes:
     """Fit the probes of a matrix on the training grids; see `probe_matrix`."""
     return probe_matrix(
         places.activations, places.cells, places.split, untrained=places.untrained, matrix=matrix, settings=settings
@@ -107,7 +107,7 @@ def fit_maps(places: Places, *, matrix: Sequence[Entry] = MATRIX, settings: FitS
 
 
 def compare_beliefs(
-    places: Places, fitted: Fitted, *, matrix: Sequence[Entry] = MATRIX, device: str = "cpu"
+    places: Places, fitted: FittedProbes, *, matrix: Sequence[Entry] = MATRIX, device: str = "cpu"
 ) -> tuple[Rows, list[ShownMap]]:
     """Set the actions on the tested grids against the maps that each probe decodes there.
 
@@ -129,9 +129,8 @@ def compare_beliefs(
     layers = sorted({one.layer for one in places.activations})
     middle = layers[len(layers) // 2]
     parts, shown = [], []
-    for entry, (tags, posteriors) in maps_of(
-        fitted, places.activations, places.untrained, places.split.test, matrix, device
-    ):
+    read = maps_of(fitted, places.activations, places.untrained, places.split.test, matrix, device)
+    for entry, tags, posteriors in read:
         for reading in READINGS:
             beliefs = read_beliefs(posteriors[reading])
             told: Mapping[str, Tag] = {**tags, "reading": reading}

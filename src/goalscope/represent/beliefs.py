@@ -5,13 +5,14 @@ density, of another grid. Recovery and the likeliest candidates explain many act
 difference says something. It is no draw but the exact mean over all such states.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.represent.by_grid import grid_tags, ratio
 from goalscope.represent.decisions import Decisions, chosen
 from goalscope.represent.maps import DecodedMaps, check_posterior, decode_maps, likeliest, place_weights
 from goalscope.represent.probe import AGENT, GOAL
@@ -142,47 +143,45 @@ def belief_rows(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] 
     if len(beliefs) != len(decisions):
         raise ValueError(f"beliefs and decisions must be of the same steps, got {len(beliefs)} and {len(decisions)}")
     kinds, grids = _groups(decisions)
-    count = int(grids.max(initial=-1)) + 1
-    taken = decisions.taken
     first = np.unique(grids, return_index=True)[1]
-    common: dict[str, Any] = dict(tags or {}) | {
-        "agent": decisions.agent[first].tolist(),
-        "size": decisions.shape[first].max(axis=1).tolist(),
-        "density": [None if np.isnan(one) else float(one) for one in decisions.density[first]],
-    }
+    agent = decisions.agent[first].tolist()
+    common: dict[str, Any] = {**(tags or {}), "agent": agent, **grid_tags(decisions, first)}
     sides = decisions.shape[first]
     if (sides[:, 0] != sides[:, 1]).any():  # a turned grid is a row of its own
         common["shape"] = [f"{height}x{width}" for height, width in sides.tolist()]
-    parts: list[Rows] = []
+    return Rows.concatenate(
+        Rows.from_columns(measure=measure, unit=unit, value=value, grid_id=decisions.grid_id[first], tags=common)
+        for measure, unit, value in _measures(beliefs, decisions, kinds, grids)
+    )
 
-    def add(measure: str, unit: str, value: npt.NDArray[np.float64]) -> None:
-        parts.append(
-            Rows.from_columns(measure=measure, unit=unit, value=value, grid_id=decisions.grid_id[first], tags=common)
-        )
+
+def _measures(
+    beliefs: Beliefs, decisions: Decisions, kinds: npt.NDArray[np.int64], grids: npt.NDArray[np.int64]
+) -> Iterator[tuple[str, str, npt.NDArray[np.float64]]]:
+    """Yield measure, unit and the value of each of G grids, ``[G]``."""
+    count = int(grids.max(initial=-1)) + 1
+    taken = decisions.taken
 
     def share(above: npt.NDArray[np.float64], below: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        tops, bottoms = (np.bincount(grids[taken], part[taken], count) for part in (above, below))
-        found: npt.NDArray[np.float64] = np.full(count, np.nan)
-        np.divide(tops, bottoms, out=found, where=bottoms > 0)
-        return found
+        return ratio(*(np.bincount(grids[taken], part[taken], count) for part in (above, below)))
 
     one = np.ones(len(decisions))
     true = decisions.is_optimal
-    add(TRUTH, "share", share(true.astype(np.float64), one))
+    yield TRUTH, "share", share(true.astype(np.float64), one)
     own = _judge(_certain(beliefs), decisions)
     mixed = _judge(_shuffled(beliefs, kinds, grids), decisions)
     for name, pair in own.items():
         values, control = share(*pair), share(*mixed[name])
-        add(name, "share", values)
-        add(name + SHUFFLED, "share", control)
-        add(name + DIFFERENCE, "share", values - control)
+        yield name, "share", values
+        yield name + SHUFFLED, "share", control
+        yield name + DIFFERENCE, "share", values - control
     for who, decoded, real in (
         ("agent", beliefs.maps.agent, decisions.place),
         ("goal", beliefs.maps.goal, decisions.goal),
     ):
         distance = np.abs(decoded - real).sum(axis=1).astype(np.float64)
-        add(f"decoded {who} at its cell", "share", share((distance == 0).astype(np.float64), one))
-        add(f"decoded {who}'s distance", "cells", share(distance, one))
+        yield f"decoded {who} at its cell", "share", share((distance == 0).astype(np.float64), one)
+        yield f"decoded {who}'s distance", "cells", share(distance, one)
     wrong = ~chosen(beliefs.optimal, decisions.action)
     for name, mask in (
         (ACTIONS, taken),
@@ -190,8 +189,7 @@ def belief_rows(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] 
         (WRONG_ON_MAP, taken & wrong),
         ("turns without an action", ~taken),
     ):
-        add(name, "steps", np.bincount(grids, mask, count).astype(np.float64))
-    return Rows.concatenate(parts)
+        yield name, "steps", np.bincount(grids, mask, count).astype(np.float64)
 
 
 def pooled_share(rows: Rows, measure: str) -> Estimate:

@@ -1,7 +1,7 @@
 """What a probe of the grid must say: the true class of every cell at every step, and which grids it is tested on."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -63,7 +63,7 @@ class Cells:
 
     def where(self, mask: npt.NDArray[Any]) -> Self:
         """Return some of the steps, by a mask ``[N]`` bool or by indices ``[M]`` int."""
-        return type(self)(frame=self.frame, **{name: getattr(self, name)[mask] for name in _ARRAYS})
+        return replace(self, **{name: getattr(self, name)[mask] for name in _ARRAYS})
 
     def framed(self, frame: int) -> Self:
         """Return the same grids in a frame of another size, e.g. their own for a probe of one size.
@@ -76,8 +76,7 @@ class Cells:
         square = np.full((len(self), frame, frame), PADDING, dtype=np.int8)
         least = min(frame, self.frame)
         square[:, :least, :least] = self.labels.reshape(-1, self.frame, self.frame)[:, :least, :least]
-        kept = {name: getattr(self, name) for name in _ARRAYS if name != "labels"}
-        return type(self)(frame=frame, labels=square.reshape(len(self), frame * frame), **kept)
+        return replace(self, frame=frame, labels=square.reshape(len(self), frame * frame))
 
     def inside(self) -> npt.NDArray[np.bool_]:
         """Return which cells belong to the grid, ``[N, C]``: all but the padding."""
@@ -138,31 +137,15 @@ def label_cells(activations: Activations, episodes: Iterable[Episode], *, frame:
     Raises:
         ValueError: a step is not among the episodes, or a grid does not fit into the frame.
     """
-    wanted: dict[str, list[int]] = {}
-    for at, identity in enumerate(activations.episode_id.tolist()):
-        wanted.setdefault(identity, []).append(at)
     count = len(activations)
     labels = np.full((count, frame * frame), PADDING, dtype=np.int8)
     density = np.full(count, np.nan)
     reasoning = np.full(count, "", dtype=object)
-    for episode in episodes:
-        rows = wanted.pop(episode.id, None)
-        if rows is None:
-            continue
-        made = episode.world.tags.get("density")
-        for row in rows:
-            number = int(activations.step[row])
-            if not 0 <= number < len(episode.steps):
-                raise ValueError(f"a step of activations must be among its episode's, {episode.id} has no {number}")
-            one = episode.steps[number]
-            labels[row] = label_grid(shown(episode.world.grid, one.state), frame).ravel()
-            density[row] = float(made) if isinstance(made, int | float) else np.nan
-            reasoning[row] = one.reasoning or ""
-    if wanted:
-        raise ValueError(
-            f"all steps of activations must be among the episodes, {len(wanted)} episodes are not, "
-            f"{next(iter(wanted))} among them: give the episodes of the run that was captured"
-        )
+    for row, episode, number in steps_of(activations, episodes):
+        one, made = episode.steps[number], episode.world.tags.get("density")
+        labels[row] = label_grid(shown(episode.world.grid, one.state), frame).ravel()
+        density[row] = float(made) if isinstance(made, int | float) else np.nan
+        reasoning[row] = one.reasoning or ""
     return Cells(
         frame=frame,
         labels=labels,
@@ -173,6 +156,32 @@ def label_cells(activations: Activations, episodes: Iterable[Episode], *, frame:
         grid_id=activations.grid_id,
         reasoning=reasoning,
     )
+
+
+def steps_of(wanted: Activations | Cells, episodes: Iterable[Episode]) -> Iterator[tuple[int, Episode, int]]:
+    """Return row, episode and number of every step that is wanted; episodes are read once, in their own order.
+
+    Args:
+        wanted: the steps.
+        episodes: the run's episodes, others among them.
+
+    Raises:
+        ValueError: a step that is not among the episodes.
+    """
+    rows: dict[str, list[int]] = {}
+    for at, identity in enumerate(wanted.episode_id.tolist()):
+        rows.setdefault(identity, []).append(at)
+    for episode in episodes:
+        for row in rows.pop(episode.id, ()):
+            number = int(wanted.step[row])
+            if not 0 <= number < len(episode.steps):
+                raise ValueError(f"a step must be among its episode's, {episode.id} has no {number}")
+            yield row, episode, number
+    if rows:
+        raise ValueError(
+            f"all steps must be among the episodes, {len(rows)} episodes are not, {next(iter(rows))} among them: give "
+            "the episodes of the run that was captured"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -203,6 +212,11 @@ class Split:
             raise ValueError(f"a grid must be in one part of a split only, got {min(both)} in both: split by grid")
         for name in ("train", "test", "grid_id"):
             object.__setattr__(self, name, freeze(getattr(self, name)))
+
+    def check_aligned(self, cells: Cells) -> None:
+        """Raise a ValueError unless this is a split of the steps of the cells."""
+        if not np.array_equal(self.grid_id, cells.grid_id):
+            raise ValueError("the split must be one of the same steps as the labels, its grids are others")
 
 
 def split_by_grid(cells: Cells, *, test: float = 0.25, seed: int = 0) -> Split:

@@ -11,6 +11,7 @@ Source: Hewitt and Liang 2019, Designing and interpreting probes with control ta
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from goalscope.represent.cells import Cells, Split
 from goalscope.represent.fitted import Source
 from goalscope.represent.probe import CLASSES, Features
+from goalscope.represent.record import Activations
 from goalscope.rng import stream
 
 CONTROLS: Final = ("none", "shuffled", "untrained", "input", "text")
@@ -109,6 +111,29 @@ def text_features(cells: Cells, train: npt.NDArray[np.bool_]) -> Features:
                     vectors[at, begin + 1 + axis * cells.frame + int(said)] = 1
         vectors[at, _PAIRS * block :] = [words[at][word] for word in chosen]
     return _features("text", vectors, cells)
+
+
+def check_steps(
+    activations: Sequence[Activations], untrained: Sequence[Activations], cells: Cells, split: Split
+) -> None:
+    """Raise a ValueError unless labels, split and all activations, those of the control too, are of the same steps."""
+    split.check_aligned(cells)
+    for one in (*activations, *untrained):
+        cells.check_aligned(one)
+
+
+def check_untrained(activations: Sequence[Activations], untrained: Sequence[Activations]) -> None:
+    """Raise a ValueError unless there is a control of another model for each site and layer; says how to get it."""
+    random = {(one.site, one.layer): one for one in untrained}
+    for one in activations:
+        control = random.get((one.site, one.layer))
+        if control is None:
+            raise ValueError(
+                f"the untrained control needs activations of site {one.site} and layer {one.layer} from a capture with "
+                "random weights: capture with --untrained SEED and give them, or leave the control out"
+            )
+        if control.model == one.model:
+            raise ValueError(f"the untrained control must be another model, got {one.model} twice")
 
 
 def _features(site: str, vectors: npt.NDArray[Any], cells: Cells) -> Features:

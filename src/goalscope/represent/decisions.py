@@ -1,14 +1,14 @@
 """What an agent did at the steps of some activations, and what would have been optimal there in truth."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.planning import solve
-from goalscope.represent.cells import Cells
+from goalscope.represent.cells import Cells, steps_of
 from goalscope.runs import Episode
 from goalscope.shapes import check_shape, freeze
 
@@ -55,7 +55,7 @@ class Decisions:
         for name in ("agent", "density", "episode_id", "step", "grid_id"):
             check_shape(name, getattr(self, name), "N", sizes)
         if len(self.action) and (self.action.min() < NO_ACTION or self.action.max() > 3):
-            raise ValueError(f"an action must be 0 to 3, or {NO_ACTION} for none, got {sorted(set(self.action))}")
+            raise ValueError(f"an action must be 0 to 3, or {NO_ACTION} for none, got {np.unique(self.action)}")
         for name in _ARRAYS:
             object.__setattr__(self, name, freeze(getattr(self, name)))
 
@@ -76,7 +76,7 @@ class Decisions:
 
     def where(self, mask: npt.NDArray[Any]) -> Self:
         """Return some of the steps, by a mask ``[N]`` bool or by indices ``[M]`` int."""
-        return type(self)(**{name: getattr(self, name)[mask] for name in _ARRAYS})
+        return replace(self, **{name: getattr(self, name)[mask] for name in _ARRAYS})
 
 
 def chosen(of_actions: npt.NDArray[Any], action: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
@@ -96,39 +96,21 @@ def decisions_at(cells: Cells, episodes: Iterable[Episode]) -> Decisions:
         ValueError: a step is not among the episodes, or its world has a door: no class of cells stands for one, so that
             a decoded map cannot say what is optimal there.
     """
-    wanted: dict[str, list[int]] = {}
-    for at, identity in enumerate(cells.episode_id.tolist()):
-        wanted.setdefault(identity, []).append(at)
     count = len(cells)
     action = np.full(count, NO_ACTION, dtype=np.int64)
     optimal = np.zeros((count, 4), dtype=bool)
     place, goal = np.zeros((count, 2), dtype=np.int64), np.zeros((count, 2), dtype=np.int64)
     agent = np.full(count, "", dtype=object)
-    for episode in episodes:
-        rows = wanted.pop(episode.id, None)
-        if rows is None:
-            continue
-        grid = episode.world.grid
+    for row, episode, number in steps_of(cells, episodes):
+        grid, one = episode.world.grid, episode.steps[number]
         if grid.door is not None:
             raise ValueError(
                 f"decoded beliefs are compared in worlds without a door, {episode.id} has one at {grid.door}: leave "
                 "the steps of such worlds out"
             )
-        paths = solve(grid)
-        for row in rows:
-            number = int(cells.step[row])
-            if not 0 <= number < len(episode.steps):
-                raise ValueError(f"a step of labels must be among its episode's, {episode.id} has no {number}")
-            one = episode.steps[number]
-            action[row] = NO_ACTION if one.action is None else int(one.action)
-            optimal[row] = paths.optimal_in(one.state)
-            place[row], agent[row] = one.state.position, episode.agent
-            goal[row] = np.array(grid.goal)
-    if wanted:
-        raise ValueError(
-            f"all steps of labels must be among the episodes, {len(wanted)} episodes are not, {next(iter(wanted))} "
-            "among them: give the episodes of the run that was captured"
-        )
+        action[row] = NO_ACTION if one.action is None else int(one.action)
+        optimal[row] = solve(grid).optimal_in(one.state)
+        place[row], goal[row], agent[row] = one.state.position, np.array(grid.goal), episode.agent
     return Decisions(
         action=action,
         optimal=optimal,

@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.planning import solve
-from goalscope.represent.cells import Cells, Split
-from goalscope.represent.controls import shuffled_rows
+from goalscope.represent.by_grid import grids_of, members, ratio
+from goalscope.represent.cells import Cells, Split, steps_of
+from goalscope.represent.controls import check_steps, check_untrained, shuffled_rows
 from goalscope.represent.fitting import FitSettings, Problem, fit
 from goalscope.represent.heads import NUMBER_HEADS
 from goalscope.represent.keeping import Keeping, fit_missing
 from goalscope.represent.map_reading import true_map
-from goalscope.represent.plan_matrix import PLAN_CONTROLS, Maps, check_untrained
-from goalscope.represent.plans import steps_of
+from goalscope.represent.plan_matrix import PLAN_CONTROLS, Maps
 from goalscope.represent.probe import Features, Probe
 from goalscope.represent.record import Activations
 from goalscope.rows import Rows, Tag
@@ -30,6 +30,7 @@ from goalscope.stats.estimate import factorize
 DISTANCE_CONTROLS: Final = PLAN_CONTROLS
 ERROR, SQUARED, DEVIATION = "distance error", "squared distance error", "squared distance deviation"
 _BY: Final = ("site", "layer", "head", "control")
+_NO_DEVIATION: Final = 1e-12  # relative to the greatest one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,31 +116,15 @@ def distance_matrix(
         ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.
     """
     used = settings or FitSettings()
-    check_shape("distances", distances, "N", {"N": len(cells)})
-    if "none" not in controls or not set(controls) <= set(DISTANCE_CONTROLS):
-        raise ValueError(f"controls must be some of {', '.join(DISTANCE_CONTROLS)} with none, got {list(controls)}")
-    if not activations:
-        raise ValueError("probes of the distance must have activations, got none")
-    if not np.array_equal(split.grid_id, cells.grid_id):
-        raise ValueError("the split must be one of the same steps as the distances, its grids are others")
-    for one in (*activations, *untrained):
-        cells.check_aligned(one)
-    for name, part in (("train", split.train), ("test", split.test)):
-        if np.isnan(distances[part]).all():
-            raise ValueError(
-                f"the {name} part of a split must have steps from which the goal can be reached, it has none: record "
-                "more grids, or leave the reading out"
-            )
-    if "untrained" in controls:
-        check_untrained(activations, untrained)
-    kept, reached = dict(tags or {}), ~np.isnan(distances)
+    _check(activations, distances, cells, split, untrained, controls)
+    kept = dict(tags or {})
     truths = {"none": distances}
     if "shuffled" in controls:
         truths["shuffled"] = distances[shuffled_rows(cells, split, seed=used.seed)]
+    masks = {name: (split.train & ~np.isnan(one), split.test & ~np.isnan(one)) for name, one in truths.items()}
     random = {(one.site, one.layer): one for one in untrained}
     problems: list[Problem] = []
     tested: list[tuple[Features, str, dict[str, Tag]]] = []
-    masks = {name: (split.train & ~np.isnan(one), split.test & ~np.isnan(one)) for name, one in truths.items()}
     for one in activations:
         read = {"none": Features.of(one)}
         if "untrained" in controls:
@@ -160,11 +145,35 @@ def distance_matrix(
         mask = masks[truth][1]
         said = probe.predict_number(features, device=used.device)
         rows.append(score_distance(said, truths[truth][mask], cells.where(mask), {"probe": probe.id, **about}))
-    rows += _baselines(distances, cells, split.train & reached, split.test & reached, maps or {}, kept)
+    rows += _baselines(distances, cells, *masks["none"], maps or {}, kept)
     return FittedDistance(
         probes={problem.name: probe for problem, probe in zip(problems, probes, strict=True)},
         rows=Rows.concatenate(rows),
     )
+
+
+def _check(
+    activations: Sequence[Activations],
+    distances: npt.NDArray[np.float64],
+    cells: Cells,
+    split: Split,
+    untrained: Sequence[Activations],
+    controls: Sequence[str],
+) -> None:
+    check_shape("distances", distances, "N", {"N": len(cells)})
+    if "none" not in controls or not set(controls) <= set(DISTANCE_CONTROLS):
+        raise ValueError(f"controls must be some of {', '.join(DISTANCE_CONTROLS)} with none, got {list(controls)}")
+    if not activations:
+        raise ValueError("probes of the distance must have activations, got none")
+    check_steps(activations, untrained, cells, split)
+    for name, part in (("train", split.train), ("test", split.test)):
+        if np.isnan(distances[part]).all():
+            raise ValueError(
+                f"the {name} part of a split must have steps from which the goal can be reached, it has none: record "
+                "more grids, or leave the reading out"
+            )
+    if "untrained" in controls:
+        check_untrained(activations, untrained)
 
 
 def score_distance(
@@ -187,35 +196,30 @@ def score_distance(
     check_shape("distances", distances, "N", {"N": len(cells)})
     check_finite("predicted", predicted)
     check_finite("distances", distances)
-    codes, grids = factorize(cells.grid_id)
-    first = np.unique(codes, return_index=True)[1]
-    counts = np.bincount(codes)
-    size = cells.shape[first].max(axis=1)
-    density = np.array([None if np.isnan(one) else float(one) for one in cells.density[first]], dtype=object)
+    codes, grids, about = grids_of(cells)
 
     def by_grid(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        return np.bincount(codes, values) / counts
+        return ratio(np.bincount(codes, values), np.bincount(codes))
 
     mean = float(by_grid(distances).mean()) if len(grids) else 0.0
     error = np.abs(predicted - distances)
     whole = ((ERROR, "steps", error), (SQUARED, "steps^2", error**2), (DEVIATION, "steps^2", (distances - mean) ** 2))
-    common = {**tags, "size": size.tolist(), "density": density.tolist()}
     parts = [
-        Rows.from_columns(measure=name, unit=unit, value=by_grid(values), grid_id=grids, tags=common)
+        Rows.from_columns(measure=name, unit=unit, value=by_grid(values), grid_id=grids, tags={**tags, **about})
         for name, unit, values in whole
     ]
     pairs, place = np.unique(np.stack([codes, distances.astype(np.int64)], axis=1), axis=0, return_inverse=True)
     place = place.reshape(-1)
+    those = pairs[:, 0].tolist()
     parts.append(
         Rows.from_columns(
             measure=ERROR,
             unit="steps",
-            value=np.bincount(place, error) / np.bincount(place),
-            grid_id=[grids[code] for code in pairs[:, 0]],
+            value=ratio(np.bincount(place, error), np.bincount(place)),
+            grid_id=[grids[code] for code in those],
             tags={
                 **tags,
-                "size": size[pairs[:, 0]].tolist(),
-                "density": density[pairs[:, 0]].tolist(),
+                **{name: [values[code] for code in those] for name, values in about.items()},
                 "distance": pairs[:, 1].tolist(),
             },
         )
@@ -239,13 +243,11 @@ def summarise_distance(rows: Rows, by: Sequence[str] = _BY) -> list[Grouped]:
     if "distance" in by:
         return found
     above, below = (mine.where(mine.measure == name) for name in (SQUARED, DEVIATION))
-    keys = list(zip(*(above.columns()[name].tolist() for name in by), strict=True))
-    ratio = []
-    for key in dict.fromkeys(keys):
-        mask = np.array([one == key for one in keys], dtype=bool)
-        estimate = r_squared(above.value[mask], below.value[mask], above.grid_id[mask])
-        ratio.append(Grouped(key={"measure": "R^2", **dict(zip(by, key, strict=True))}, estimate=estimate))
-    return [*found, *ratio]
+    codes, keys = factorize(list(zip(*(above.columns()[name].tolist() for name in by), strict=True)))
+    for key, group in zip(keys, members(codes, len(keys)), strict=True):
+        estimate = r_squared(above.value[group], below.value[group], above.grid_id[group])
+        found.append(Grouped(key={"measure": "R^2", **dict(zip(by, key, strict=True))}, estimate=estimate))
+    return found
 
 
 def r_squared(error: npt.ArrayLike, deviation: npt.ArrayLike, clusters: Sequence[Any] | npt.NDArray[Any]) -> Estimate:
@@ -256,7 +258,13 @@ def r_squared(error: npt.ArrayLike, deviation: npt.ArrayLike, clusters: Sequence
         deviation: ``[G]`` mean squared deviation of each grid from the mean of all.
         clusters: ``[G]`` grids.
     """
-    found = estimate_pooled(error, deviation, clusters, unit="share")
+    above, below = np.asarray(error, dtype=np.float64), np.asarray(deviation, dtype=np.float64)
+    most = float(np.fmax.reduce(below, initial=0.0))
+    # A grid whose steps all lie at the mean deviates by nothing, yet its error counts; where none deviates, there is no
+    # share of it.
+    found = estimate_pooled(
+        np.where(most > 0, above, np.nan), np.maximum(below, most * _NO_DEVIATION), clusters, unit="share"
+    )
     return Estimate(
         value=1 - found.value,
         low=1 - found.high,

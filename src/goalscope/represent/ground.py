@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.represent.by_grid import members
 from goalscope.represent.cells import Cells, Split, label_cells, split_by_grid
 from goalscope.represent.controls import shuffled_rows
 from goalscope.represent.decisions import Decisions, decisions_at
@@ -92,7 +93,15 @@ class Ground:
         return label_distances(self.cells, self.episodes(store))
 
 
-def ground_of(store: Store, own: Capture, control: Capture | None, layers: Sequence[int], declared: Inside) -> Ground:
+def ground_of(
+    store: Store,
+    own: Capture,
+    control: Capture | None,
+    layers: Sequence[int],
+    declared: Inside,
+    *,
+    shuffled: bool = True,
+) -> Ground:
     """Return the steps that have every site, their truth and their split.
 
     Args:
@@ -100,6 +109,7 @@ def ground_of(store: Store, own: Capture, control: Capture | None, layers: Seque
         own, control: captures of the same steps.
         layers: the layers that are read.
         declared: what is to be read.
+        shuffled: whether grids must be enough for the control of shuffled labels.
 
     Raises:
         ValueError: no step has every site, too few grids to test and train on, for the control of shuffled labels, or
@@ -129,7 +139,8 @@ def ground_of(store: Store, own: Capture, control: Capture | None, layers: Seque
     cells = label_cells(steps, episodes, frame=max(FRAME, int(steps.shape.max())))
     split = split_by_grid(cells, test=declared.test, seed=declared.seed)
     # Refused now rather than after the first fits.
-    shuffled_rows(cells, split, seed=declared.seed)
+    if shuffled:
+        shuffled_rows(cells, split, seed=declared.seed)
     if declared.by_size and "cognitive-map" in declared.reads:
         check_sizes(cells, split)
     worlds = set(steps.world_id.tolist())
@@ -141,7 +152,7 @@ def ground_of(store: Store, own: Capture, control: Capture | None, layers: Seque
         rows=rows,
         cells=cells,
         split=split,
-        left_out=max(len(listed) for listed in keys.values()) - len(common),
+        left_out=len(set.union(*map(set, keys.values()))) - len(common),
         doors=any(world.id in worlds and world.grid.door is not None for world in store.worlds()),
     )
 
@@ -149,10 +160,10 @@ def ground_of(store: Store, own: Capture, control: Capture | None, layers: Seque
 def _some_of_each(grid_id: npt.NDArray[np.object_], most: int, seed: int) -> npt.NDArray[np.int64]:
     """Return at most so many indices of each grid, in their order."""
     codes, grids = factorize(grid_id)
-    chosen = []
-    for code, grid in enumerate(grids):
-        mine = np.flatnonzero(codes == code)
-        chosen.append(stream(seed, "steps of a grid", str(grid)).permutation(mine)[:most])
+    chosen = [
+        stream(seed, "steps of a grid", str(grid)).permutation(mine)[:most]
+        for grid, mine in zip(grids, members(codes, len(grids)), strict=True)
+    ]
     return np.sort(np.concatenate(chosen))
 
 

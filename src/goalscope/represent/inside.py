@@ -10,15 +10,19 @@ from typing import Any, Final
 import numpy as np
 
 from goalscope.agents.models.local import LocalModel
-from goalscope.represent.belief_study import keep_beliefs
+from goalscope.ident import content_id
+from goalscope.represent.artifacts import artifacts, place
+from goalscope.represent.belief_study import SOURCE, keep_beliefs
+from goalscope.represent.capture import capture
 from goalscope.represent.cells import known_walls
 from goalscope.represent.devices import check_device
 from goalscope.represent.ground import Ground, ground_of, summary
 from goalscope.represent.keeping import Progress
+from goalscope.represent.modules import Blocks, check_layers, thirds
 from goalscope.represent.plan import plan_id
 from goalscope.represent.plan_decoder import PlanDecoder
 from goalscope.represent.probe import Probe
-from goalscope.represent.reading import Capture, captures
+from goalscope.represent.reading import SHARD, Capture, captures
 from goalscope.represent.readings import Reader, Stage
 from goalscope.represent.shelf import DECODER, PROBE, Shelf
 from goalscope.represent.shown_maps import ShownMap
@@ -100,7 +104,7 @@ def study_inside(
     own, untrained, layers = _captures(Path(run), wanted, subject, model, control, stage)
     with Store(run, "w", durability="power" if power else "process") as store:
         ground = ground_of(store, own, untrained, layers, wanted)
-        reader = _reader(store, ground, wanted, stage, device)
+        reader = reader_of(store, ground, wanted, stage, device)
         rows: dict[str, Rows] = {}
         for name in wanted.reads:
             found, shown = _read(reader, name)
@@ -110,7 +114,7 @@ def study_inside(
             else:
                 store.put_rows(rows[name], source=name)
             if name == "cognitive-map" and "beliefs" not in wanted.reads:
-                store.put_info("beliefs", {"maps": [one.to_plain() for one in shown]})
+                store.put_info(SOURCE, {"maps": [one.to_plain() for one in shown]})
         shelves = (reader.probes, reader.numbers, reader.decoders)
         done = InsideSummary(
             rows=rows,
@@ -149,10 +153,6 @@ def _captures(
     stage: Stage,
 ) -> tuple[Capture, Capture | None, tuple[int, ...]]:
     """Return the captures of the agent's model and of its untrained twin, made where they are missing."""
-    from goalscope.ident import content_id
-    from goalscope.represent.capture import capture
-    from goalscope.represent.modules import Blocks, check_layers, thirds
-
     found: list[Capture] = []
     layers: tuple[int, ...] = ()
     forms: list[tuple[str, int, int]] = []
@@ -201,9 +201,6 @@ def _captures(
 
 def _files(store: Store, one: Capture) -> bool:
     """Return whether all files of a capture are there."""
-    from goalscope.represent.artifacts import artifacts, place
-    from goalscope.represent.reading import SHARD
-
     return all(place(store, row).is_file() for row in artifacts(store, SHARD, capture=one.id))
 
 
@@ -225,7 +222,8 @@ def _check_worlds(store: Store, subject: Subject, wanted: Inside) -> None:
         )
 
 
-def _reader(store: Store, ground: Ground, wanted: Inside, stage: Stage, device: str) -> Reader:
+def reader_of(store: Store, ground: Ground, wanted: Inside, stage: Stage, device: str) -> Reader:
+    """Return what reads a run: fits with the same settings are found again, whoever asked for them first."""
     digest = sha256()
     for identity, step in zip(ground.cells.episode_id.tolist(), ground.cells.step.tolist(), strict=True):
         digest.update(f"{identity} {step}\n".encode())

@@ -1,13 +1,20 @@
 """The declared matrix of heads and controls: one call fits and scores all of it on one split."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from goalscope.represent.cells import Cells, Split
-from goalscope.represent.controls import CONTROLS, input_features, shuffled_rows, text_features
+from goalscope.represent.controls import (
+    CONTROLS,
+    check_steps,
+    check_untrained,
+    input_features,
+    shuffled_rows,
+    text_features,
+)
 from goalscope.represent.fitting import FitSettings, Problem, fit
 from goalscope.represent.heads import CELL_HEADS, COUNTED
 from goalscope.represent.keeping import Keeping, fit_missing
@@ -34,7 +41,7 @@ def without(matrix: Sequence[Entry], *names: str) -> tuple[Entry, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Fitted:
+class FittedProbes:
     """A fitted matrix.
 
     Attributes:
@@ -70,7 +77,7 @@ def probe_matrix(
     scope: str = "general",
     keeping: Keeping[Probe] | None = None,
     scored: bool = True,
-) -> Fitted:
+) -> FittedProbes:
     """Fit every head with every control on one split, and score all of them on its tested grids.
 
     Args:
@@ -93,20 +100,21 @@ def probe_matrix(
     used = settings or FitSettings()
     _check(activations, cells, split, untrained, matrix)
     controls = {control for _, control in matrix}
-    shuffled = None
+    truths = {"none": cells}
     if "shuffled" in controls:
-        shuffled = cells.where(shuffled_rows(cells, split, seed=used.seed))
+        # Another grid's labels stand beside this grid's activations, and their score belongs to this grid.
+        truths["shuffled"] = replace(cells, labels=cells.labels[shuffled_rows(cells, split, seed=used.seed)])
+    parts = {name: (truth.where(split.train), truth.where(split.test)) for name, truth in truths.items()}
     sources = _sources(activations, untrained, cells, split, controls)
     problems: list[Problem] = []
     tested: list[tuple[Features, Cells, dict[str, Any]]] = []
-    truths = {name: (truth.where(split.train), truth.where(split.test)) for name, truth in _truths(cells, shuffled)}
     for control, place, train, test in sources:
         for head, wanted in matrix:
             # Heads that read no activation are the same at every place: they are fitted at the first.
             if wanted != control or (head in COUNTED and place != _place(activations[0])):
                 continue
             where = "-/-" if head in COUNTED or control in ("input", "text") else place
-            truth = truths["shuffled" if control == "shuffled" else "none"]
+            learned, truth = parts["shuffled" if control == "shuffled" else "none"]
             site, layer = (None, None) if where == "-/-" else (train.source.site, train.source.layer)
             tags = {"head": head, "control": control, "site": site, "layer": layer, "scope": scope}
             problems.append(
@@ -114,11 +122,11 @@ def probe_matrix(
                     name=f"{head}/{control}/{where}/{scope}",
                     head=head,
                     features=train,
-                    target=truth[0].labels,
+                    target=learned.labels,
                     tags={"control": control, "scope": scope},
                 )
             )
-            tested.append((test, truth[1], tags))
+            tested.append((test, truth, tags))
     probes = fit_missing(problems, lambda missing, told: fit(missing, used, told), keeping or Keeping())
     rows: list[Rows] = []
     for probe, (features, labels, tags) in zip(probes, tested, strict=True) if scored else ():
@@ -126,7 +134,7 @@ def probe_matrix(
         rows.append(score_cells(said, labels, about))
         if tags["control"] == "none":
             rows.append(confusion_rows(said, labels, about))
-    return Fitted(
+    return FittedProbes(
         probes={problem.name: probe for problem, probe in zip(problems, probes, strict=True)},
         rows=Rows.concatenate(rows),
     )
@@ -141,7 +149,7 @@ def probe_matrix_by_size(
     matrix: Sequence[Entry] = FULL,
     settings: FitSettings | None = None,
     keeping: Keeping[Probe] | None = None,
-) -> Fitted:
+) -> FittedProbes:
     """Do the same with probes of their own for each shape of grid, in a frame of its size; scopes are "7x7" etc.
 
     Raises:
@@ -164,7 +172,7 @@ def probe_matrix_by_size(
         )
         probes |= found.probes
         rows.append(found.rows)
-    return Fitted(probes=probes, rows=Rows.concatenate(rows))
+    return FittedProbes(probes=probes, rows=Rows.concatenate(rows))
 
 
 def check_sizes(cells: Cells, split: Split) -> None:
@@ -181,15 +189,6 @@ def check_sizes(cells: Cells, split: Split) -> None:
 
 def _place(one: Activations) -> str:
     return f"{one.site}/{one.layer}"
-
-
-def _truths(cells: Cells, shuffled: Cells | None) -> list[tuple[str, Cells]]:
-    if shuffled is None:
-        return [("none", cells)]
-    # Another grid's labels stand beside this grid's activations, and its score belongs to this grid.
-    names = ("frame", "shape", "density", "episode_id", "step", "grid_id", "reasoning")
-    mixed = Cells(labels=shuffled.labels, **{name: getattr(cells, name) for name in names})
-    return [("none", cells), ("shuffled", mixed)]
 
 
 def _sources(
@@ -234,19 +233,6 @@ def _check(
     for given, name in ((list(matrix), "entries"), ([_place(one) for one in activations], "sites and layers")):
         if len(set(given)) != len(given):
             raise ValueError(f"the {name} of a matrix must be different, got {given}")
-    if not np.array_equal(split.grid_id, cells.grid_id):
-        raise ValueError("the split must be one of the same steps as the labels, its grids are others")
-    for one in (*activations, *untrained):
-        cells.check_aligned(one)
-    if not any(control == "untrained" for _, control in matrix):
-        return
-    random = {_place(one): one for one in untrained}
-    for one in activations:
-        control = random.get(_place(one))
-        if control is None:
-            raise ValueError(
-                f"the untrained control needs activations of site {one.site} and layer {one.layer} from a capture with "
-                "random weights: capture with --untrained SEED and give them, or leave the control out"
-            )
-        if control.model == one.model:
-            raise ValueError(f"the untrained control must be another model, got {one.model} twice")
+    check_steps(activations, untrained, cells, split)
+    if any(control == "untrained" for _, control in matrix):
+        check_untrained(activations, untrained)

@@ -24,6 +24,19 @@ def paired_rows(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows
     Raises:
         ValueError: no row has a partner, or two partners have one key.
     """
+    found = pairs(own, other, name=name, by=by)
+    if not len(found):
+        shared = ", ".join(("measure", *by, "grid_id"))
+        raise ValueError(f"some rows must have a partner among {name!r} with the same {shared}, none has")
+    return found
+
+
+def pairs(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
+    """Return the same as `paired_rows`, and no rows where none has a partner.
+
+    Raises:
+        ValueError: two partners have one key.
+    """
     names = ("measure", *by, "grid_id")
     keys = _keys(other, names)
     known = dict(zip(keys, other.value.tolist(), strict=True))
@@ -35,8 +48,6 @@ def paired_rows(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows
         anywhere = tuple(None if index in loose else part for index, part in enumerate(key))
         partner.append(known.get(key, known.get(anywhere)))
     found = np.array([value is not None for value in partner], dtype=bool)
-    if not found.any():
-        raise ValueError(f"some rows must have a partner among {name!r} with the same {', '.join(names)}, none has")
     kept = own.where(found)
     less = np.array([value for value in partner if value is not None], dtype=np.float64)
     return Rows.from_columns(

@@ -108,9 +108,9 @@ def planner_matches(
     """
     check_tokens("tokens", tokens)
     check_shape("tokens", tokens, "N T", {"N": len(layout)})
-    rows = np.arange(len(tokens))
-    optimal = optimal_batch(_distance(layout))
-    at, alive = layout.agent.astype(np.int64), ~unplanned(layout)
+    rows, distance = np.arange(len(tokens)), _distance(layout)
+    optimal = optimal_batch(distance)
+    at, alive = layout.agent.astype(np.int64), _from_agent(layout, distance) > 0
     chances = np.zeros(tokens.shape)
     for number in range(tokens.shape[1]):
         token = tokens[:, number].astype(np.int64)
@@ -128,15 +128,13 @@ def planner_matches(
 
 def planner_length(layout: MapReading, horizon: int) -> npt.NDArray[np.float64]:
     """Return the length of a shortest path on each map, at most T, ``[N]``; NaN where there is no plan."""
-    distance = _distance(layout)[np.arange(len(layout)), layout.agent[:, 0], layout.agent[:, 1]]
-    return np.where(unplanned(layout), np.nan, np.minimum(distance, horizon).astype(np.float64))
+    ahead = _from_agent(layout, _distance(layout))
+    return np.where(ahead > 0, np.minimum(ahead, horizon).astype(np.float64), np.nan)
 
 
 def unplanned(layout: MapReading) -> npt.NDArray[np.bool_]:
     """Return on which maps there is no plan: the goal cannot be reached, or lies on the agent's cell, ``[N]``."""
-    found: npt.NDArray[np.bool_] = (
-        _distance(layout)[np.arange(len(layout)), layout.agent[:, 0], layout.agent[:, 1]] <= 0
-    )
+    found: npt.NDArray[np.bool_] = _from_agent(layout, _distance(layout)) <= 0
     return found
 
 
@@ -169,11 +167,18 @@ def named_plans(reasoning: Sequence[str] | npt.NDArray[np.object_], horizon: int
 
 
 def _distance(layout: MapReading) -> npt.NDArray[np.int32]:
+    """Return the steps from each cell to the goal, ``[N, H, W]``, -1 where it cannot be reached."""
     rows = np.arange(len(layout))
     walls = layout.walls.copy()
     for cell in (layout.agent, layout.goal):
         walls[rows, cell[:, 0], cell[:, 1]] = False
     return distances_batch(walls, layout.goal)
+
+
+def _from_agent(layout: MapReading, distance: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """Return the steps from the agent's cell to the goal, ``[N]``: no plan where they are not above 0."""
+    found: npt.NDArray[np.int32] = distance[np.arange(len(layout)), layout.agent[:, 0], layout.agent[:, 1]]
+    return found
 
 
 def _check(train: npt.NDArray[np.int8], tokens: npt.NDArray[np.int8]) -> None:

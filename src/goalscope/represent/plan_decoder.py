@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from goalscope.represent.devices import check_device
 from goalscope.represent.fitted import Fitted
+from goalscope.represent.heads import normalised
 from goalscope.represent.plan_network import plan_scores, plan_shapes
 from goalscope.represent.plans import END, TOKENS, plan_length
 from goalscope.represent.probe import Features
@@ -162,6 +163,4 @@ def plan_inputs(
     vectors: npt.NDArray[np.float32], centre: npt.NDArray[np.float32], spread: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
     """Return ``[N, P, D]`` vectors less their centre, in units of their spread ``[P * D]``; 0 where it is 0."""
-    from goalscope.represent.heads import normalised
-
     return normalised(vectors.reshape(len(vectors), -1), centre, spread).reshape(vectors.shape)

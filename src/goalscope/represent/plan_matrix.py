@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from goalscope.represent.cells import Cells, Split
-from goalscope.represent.controls import shuffled_rows
+from goalscope.represent.controls import check_steps, check_untrained, shuffled_rows
 from goalscope.represent.keeping import Keeping, fit_missing
 from goalscope.represent.map_reading import MapReading, true_map
 from goalscope.represent.plan_baselines import (
@@ -18,7 +18,7 @@ from goalscope.represent.plan_baselines import (
     planner_matches,
     repeated,
 )
-from goalscope.represent.plan_decoder import PlanDecoder
+from goalscope.represent.plan_decoder import PlanDecoder, PlanPrediction
 from goalscope.represent.plan_fitting import PlanProblem, PlanSettings, fit_plans
 from goalscope.represent.plan_scores import prefix_matches, score_lengths, score_prefixes
 from goalscope.represent.plans import Plans, plan_length
@@ -118,24 +118,28 @@ def plan_matrix(
     shown = cells.where(split.test)
     rows: list[Rows] = []
     for decoder, (test, control) in zip(decoders, tested, strict=True):
-        learned, truth = parts[_truth(control)]
-        place: dict[str, Tag] = {**kept, "site": test.site, "layer": test.layer, "probe": decoder.id}
-        head = f"decoder-{decoder.layers}"
-        said = decoder.predict(test, device=used.device)
-        own = {**place, "head": head, "control": control}
-        rows.append(score_prefixes(prefix_matches(said.tokens, truth.tokens), truth, shown, own))
-        rows.append(score_lengths(said.length, truth, shown, own))
-        if control == "none":
-            first = said.first
-            straight = prefix_matches(repeated(first, truth.horizon), truth.tokens)
-            further = commonest_matches(learned.tokens, truth.tokens, first)
-            for name, matches in zip(FIRST_KNOWN, (straight, further), strict=True):
-                rows.append(score_prefixes(matches, truth, shown, {**place, "head": head, "control": name}))
+        own: dict[str, Tag] = {**kept, "site": test.site, "layer": test.layer, "probe": decoder.id}
+        own |= {"head": f"decoder-{decoder.layers}", "control": control}
+        rows += _decoded(decoder.predict(test, device=used.device), *parts[_truth(control)], shown, own)
     rows += _baselines(parts, shown, split, maps or {}, kept)
     return FittedPlans(
         decoders={problem.name: decoder for problem, decoder in zip(problems, decoders, strict=True)},
         rows=Rows.concatenate(rows),
     )
+
+
+def _decoded(said: PlanPrediction, learned: Plans, truth: Plans, shown: Cells, tags: Mapping[str, Tag]) -> list[Rows]:
+    """Return the scores of what a decoder says, and of what its first action alone gives where it is no control."""
+    rows = [
+        score_prefixes(prefix_matches(said.tokens, truth.tokens), truth, shown, tags),
+        score_lengths(said.length, truth, shown, tags),
+    ]
+    if tags["control"] == "none":
+        straight = prefix_matches(repeated(said.first, truth.horizon), truth.tokens)
+        further = commonest_matches(learned.tokens, truth.tokens, said.first)
+        for name, matches in zip(FIRST_KNOWN, (straight, further), strict=True):
+            rows.append(score_prefixes(matches, truth, shown, {**tags, "control": name}))
+    return rows
 
 
 def _baselines(
@@ -200,23 +204,6 @@ def _check(
         if len(set(given)) != len(given):
             raise ValueError(f"the {name} of a matrix of plans must be different, got {given}")
     plans.check_aligned(cells)
-    if not np.array_equal(split.grid_id, cells.grid_id):
-        raise ValueError("the split must be one of the same steps as the plans, its grids are others")
-    for one in (*activations, *untrained):
-        cells.check_aligned(one)
+    check_steps(activations, untrained, cells, split)
     if "untrained" in controls:
         check_untrained(activations, untrained)
-
-
-def check_untrained(activations: Sequence[Activations], untrained: Sequence[Activations]) -> None:
-    """Raise a ValueError unless there is a control of another model for each site and layer; says how to get it."""
-    random = {_place(one): one for one in untrained}
-    for one in activations:
-        control = random.get(_place(one))
-        if control is None:
-            raise ValueError(
-                f"the untrained control needs activations of site {one.site} and layer {one.layer} from a capture with "
-                "random weights: capture with --untrained SEED and give them, or leave the control out"
-            )
-        if control.model == one.model:
-            raise ValueError(f"the untrained control must be another model, got {one.model} twice")

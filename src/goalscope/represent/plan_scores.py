@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.represent.by_grid import grids_of, members, ratio
 from goalscope.represent.cells import Cells
 from goalscope.represent.paired import chosen, paired_rows
 from goalscope.represent.plans import END, UNKNOWN, Plans, check_tokens
@@ -62,7 +63,7 @@ def score_prefixes(matches: npt.NDArray[np.float64], plans: Plans, cells: Cells,
     """
     check_shape("matches", matches, "N T", {"N": len(plans), "T": plans.horizon})
     plans.check_aligned(cells)
-    codes, grids, common = _grids(cells, tags)
+    codes, grids, about = grids_of(cells)
     parts = []
     for number in range(1, plans.horizon + 1):
         values, token = matches[:, number - 1], plans.tokens[:, number - 1]
@@ -74,7 +75,7 @@ def score_prefixes(matches: npt.NDArray[np.float64], plans: Plans, cells: Cells,
                     unit="share",
                     value=_means(used, codes, len(grids)),
                     grid_id=grids,
-                    tags={**common, "N": number, "plans": name},
+                    tags={**tags, **about, "N": number, "plans": name},
                 )
             )
     return Rows.concatenate(parts)
@@ -96,7 +97,7 @@ def score_lengths(predicted: npt.ArrayLike, plans: Plans, cells: Cells, tags: Ma
     plans.check_aligned(cells)
     given, true = np.asarray(predicted, dtype=np.float64), plans.length
     check_shape("predicted", given, "N", {"N": len(plans)})
-    codes, grids, common = _grids(cells, tags)
+    codes, grids, about = grids_of(cells)
     error = given - true
     undefined = np.isnan(error)
     columns = {
@@ -106,7 +107,7 @@ def score_lengths(predicted: npt.ArrayLike, plans: Plans, cells: Cells, tags: Ma
         "length error": error,
     }
     values = {name: _means(column, codes, len(grids)) for name, column in columns.items()}
-    absolute = [np.abs(error[(codes == grid) & ~undefined]) for grid in range(len(grids))]
+    absolute = [np.abs(error[mine[~undefined[mine]]]) for mine in members(codes, len(grids))]
     values["median length error"] = np.array([np.median(one) if len(one) else np.nan for one in absolute])
     return Rows.concatenate(
         Rows.from_columns(
@@ -114,7 +115,7 @@ def score_lengths(predicted: npt.ArrayLike, plans: Plans, cells: Cells, tags: Ma
             unit="share" if name == "length match" else "steps",
             value=value,
             grid_id=grids,
-            tags=common,
+            tags={**tags, **about},
         )
         for name, value in values.items()
     )
@@ -173,9 +174,8 @@ def median_over_grids(
     numbers = np.asarray(values, dtype=np.float64)
     codes, labels = factorize(clusters)
     defined = ~np.isnan(numbers)
-    points = np.sort(
-        [np.median(numbers[defined & (codes == at)]) for at in range(len(labels)) if (defined & (codes == at)).any()]
-    )
+    values_of = members(codes[defined], len(labels))
+    points = np.sort([np.median(numbers[defined][mine]) for mine in values_of if len(mine)])
     count = len(points)
     low = high = math.nan
     note = "too few grids for an interval of a median"
@@ -209,25 +209,9 @@ def _known(matches: npt.NDArray[np.float64], tokens: npt.NDArray[Any]) -> npt.ND
     return matches
 
 
-def _grids(cells: Cells, tags: Mapping[str, Tag]) -> tuple[npt.NDArray[np.int64], list[Any], dict[str, Any]]:
-    codes, grids = factorize(cells.grid_id)
-    first = np.unique(codes, return_index=True)[1]
-    return (
-        codes,
-        grids,
-        dict(tags)
-        | {
-            "size": cells.shape[first].max(axis=1).tolist(),
-            "density": [None if np.isnan(one) else float(one) for one in cells.density[first]],
-        },
-    )
-
-
 def _means(values: npt.NDArray[Any], codes: npt.NDArray[np.int64], grids: int) -> npt.NDArray[np.float64]:
     """Return the mean of the defined values of each grid, NaN without one."""
     defined = ~np.isnan(values)
     counts = np.bincount(codes[defined], minlength=grids)
     sums = np.bincount(codes[defined], values[defined], minlength=grids)
-    found: npt.NDArray[np.float64] = np.full(grids, np.nan)
-    np.divide(sums, counts, out=found, where=counts > 0)
-    return found
+    return ratio(sums, counts)

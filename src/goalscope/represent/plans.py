@@ -8,13 +8,13 @@ Source: behavioural and representational evaluation, section 5.3.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.represent.cells import Cells
+from goalscope.represent.cells import Cells, steps_of
 from goalscope.runs import Episode
 from goalscope.shapes import check_shape, freeze
 from goalscope.worlds.grid import ACTIONS
@@ -82,12 +82,11 @@ class Plans:
 
     def where(self, mask: npt.NDArray[Any]) -> Self:
         """Return some of the steps, by a mask ``[N]`` bool or by indices ``[M]`` int."""
-        return type(self)(**{name: getattr(self, name)[mask] for name in _ARRAYS})
+        return replace(self, **{name: getattr(self, name)[mask] for name in _ARRAYS})
 
     def exchanged(self, rows: npt.NDArray[np.int64]) -> Self:
         """Return the plans of other steps at these steps: row n gets the plan of ``rows[n]`` (the shuffled control)."""
-        kept = {name: getattr(self, name) for name in _ARRAYS[1:]}
-        return type(self)(tokens=self.tokens[rows], **kept)
+        return replace(self, tokens=self.tokens[rows])
 
     def check_aligned(self, cells: Cells) -> None:
         """Raise a ValueError unless these are the same steps in the same order; names the first that differs."""
@@ -126,28 +125,6 @@ def executed_plan(episode: Episode, number: int, horizon: int = HORIZON) -> npt.
     actions = [step.action for step in episode.steps[number:] if step.action is not None][:horizon]
     rest = END if episode.success else UNKNOWN
     return np.array([*actions, *[rest] * (horizon - len(actions))], dtype=np.int8)
-
-
-def steps_of(cells: Cells, episodes: Iterable[Episode]) -> Iterable[tuple[int, Episode, int]]:
-    """Return row, episode and number of every step; episodes are read once, in their own order.
-
-    Raises:
-        ValueError: a step that is not among the episodes.
-    """
-    wanted: dict[str, list[int]] = {}
-    for at, identity in enumerate(cells.episode_id.tolist()):
-        wanted.setdefault(identity, []).append(at)
-    for episode in episodes:
-        for row in wanted.pop(episode.id, ()):
-            number = int(cells.step[row])
-            if not 0 <= number < len(episode.steps):
-                raise ValueError(f"a step must be among its episode's, {episode.id} has no {number}")
-            yield row, episode, number
-    if wanted:
-        raise ValueError(
-            f"all steps must be among the episodes, {len(wanted)} episodes are not, {next(iter(wanted))} among them: "
-            "give the episodes of the run that was captured"
-        )
 
 
 def plan_length(tokens: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -4,6 +4,7 @@ A probe is made by `fit`, predicts with `predict` (classes of cells) or `predict
 `load`. It knows the site, layer and model that it was fitted on and refuses every other.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
@@ -110,6 +111,17 @@ class Prediction:
             raise ValueError(f"a reading must be balanced or natural, got {name!r}")
         found: npt.NDArray[np.float32] = getattr(self, name)
         return found
+
+    def maps(self, name: str) -> npt.NDArray[np.float32]:
+        """Return the probabilities of a reading as maps of the square frame, ``[N, n, n, K]``, n * n cells C.
+
+        Raises:
+            ValueError: another name.
+        """
+        found = self.reading(name)
+        count, cells, classes = found.shape
+        side = math.isqrt(cells)
+        return found.reshape(count, side, side, classes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

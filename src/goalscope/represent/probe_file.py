@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 
 from goalscope.represent.fitted_file import Arrays, Form, read_fitted, source_of, weights_of, write_fitted
-from goalscope.represent.probe import CLASSES, Probe, check_task
+from goalscope.represent.probe import CLASSES, Probe
 
 _FORM: Final = Form(
     kind=Probe.KIND,
@@ -45,7 +45,6 @@ def _probe(header: dict[str, Any], arrays: Arrays) -> Probe:
         if array is None or array.ndim != 1 or array.dtype != dtype:
             raise ValueError(f"it must hold {name} as a vector of {np.dtype(dtype)}")
     weights = weights_of(arrays)
-    check_task(header["task"], header["frame"])
     return Probe(
         head=header["head"],
         task=header["task"],

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,9 +84,13 @@ def captures(run: str | Path | Store) -> list[Capture]:
         FileNotFoundError: no run there.
         ValueError: a damaged index.
     """
-    with ExitStack() as stack:
-        store = run if isinstance(run, Store) else stack.enter_context(Store(run))
+    with _opened(run) as store:
         return sorted((_capture(row) for row in artifacts(store, CAPTURE)), key=lambda one: one.id)
+
+
+def _opened(run: str | Path | Store) -> AbstractContextManager[Store]:
+    """Return a context with the store of a run; one that was open already stays open."""
+    return nullcontext(run) if isinstance(run, Store) else Store(run)
 
 
 def load_activations(
@@ -119,10 +123,10 @@ def load_activations(
         ValueError: nothing captured that fits, several captures that fit, grids of several shapes, no step with this
             site, or a damaged file.
     """
-    with ExitStack() as stack:
-        store = run if isinstance(run, Store) else stack.enter_context(Store(run))
-        chosen = _choose(store, check_site(site), layer, untrained, model, capture, agent)
-        return _load(store, chosen, check_site(site), layer, shape)
+    named = check_site(site)
+    with _opened(run) as store:
+        chosen = choose_capture(store, named, layer, untrained, model, capture, agent)
+        return _load(store, chosen, named, layer, shape)
 
 
 def stream_activations(
@@ -145,10 +149,9 @@ def stream_activations(
     Raises:
         FileNotFoundError, ValueError: see `load_activations`.
     """
-    with ExitStack() as stack:
-        store = run if isinstance(run, Store) else stack.enter_context(Store(run))
-        named = check_site(site)
-        chosen = _choose(store, named, layer, untrained, model, capture, agent)
+    named = check_site(site)
+    with _opened(run) as store:
+        chosen = choose_capture(store, named, layer, untrained, model, capture, agent)
         for row in _shards(store, chosen):
             with ShardFile(place(store, row), size=row.size, capture=chosen.id) as shard:
                 piece = _piece(shard, chosen, named, layer)
@@ -246,7 +249,7 @@ def _shards(store: Store, chosen: Capture) -> Iterator[Artifact]:
     return artifacts(store, SHARD, capture=chosen.id)
 
 
-def _choose(
+def choose_capture(
     store: Store,
     site: Site,
     layer: int,
@@ -255,7 +258,11 @@ def _choose(
     capture: str | None,
     agent: str | None,
 ) -> Capture:
-    """Return the one capture that is meant."""
+    """Return the one capture that is meant; arguments as of `load_activations`.
+
+    Raises:
+        ValueError: none or several fit, it is not complete, or episodes were added since; says what to do.
+    """
     known = captures(store)
     if capture is not None:
         fits = [one for one in known if one.id == capture]

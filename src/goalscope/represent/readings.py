@@ -7,9 +7,10 @@ layer, and of its untrained control, are in memory at a time.
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from goalscope.represent.belief_study import Places, compare_beliefs
+from goalscope.represent.belief_study import MATRIX, Places, compare_beliefs
 from goalscope.represent.beliefs import read_beliefs
 from goalscope.represent.distance import distance_matrix
 from goalscope.represent.fitting import FitSettings
@@ -18,7 +19,7 @@ from goalscope.represent.heads import COUNTED
 from goalscope.represent.keeping import Progress
 from goalscope.represent.map_reading import MapReading
 from goalscope.represent.maps import decode_maps
-from goalscope.represent.matrix import CORE, FULL, Entry, Fitted, probe_matrix, probe_matrix_by_size, without
+from goalscope.represent.matrix import CORE, FULL, Entry, FittedProbes, probe_matrix, probe_matrix_by_size, without
 from goalscope.represent.plan_decoder import PlanDecoder
 from goalscope.represent.plan_fitting import PlanSettings
 from goalscope.represent.plan_matrix import PLAN_CONTROLS, plan_matrix
@@ -33,8 +34,6 @@ from goalscope.runs.inside import Inside
 Stage = Callable[[str], AbstractContextManager[Progress]]
 """Begins a piece of work of that name; what it gives is called with (done, total)."""
 
-BELIEF: Final[tuple[Entry, ...]] = (("mlp", "none"), ("mlp", "untrained"), ("position", "none"))
-"""Probes whose maps are compared with the actions."""
 BY_SIZE: Final[tuple[Entry, ...]] = (("position", "none"), *CORE)
 """Probes of one size each, by default; the complete table adds the next ones."""
 BY_SIZE_COMPLETE: Final[tuple[Entry, ...]] = (
@@ -91,21 +90,17 @@ class Reader:
         for place in self.ground.places:
             own, control = self._vectors(place)
             matrix = self._usable(FULL if self._whole(place) else CORE)
-            if parts:
-                matrix = tuple(entry for entry in matrix if entry[0] not in COUNTED and entry[1] not in _NOWHERE)
-            found = self._fit(place, own, control, matrix, scored=True)
+            sizes = self._usable(BY_SIZE_COMPLETE if self.declared.table == "complete" else BY_SIZE)
+            if parts:  # what reads no activation came with the first place
+                matrix, sizes = without(matrix, *COUNTED, *_NOWHERE), without(sizes, *COUNTED)
+            found = self._fit(place, own, control, matrix)
             parts.append(found.rows)
             if self.declared.by_size and place[1] == self.ground.middle:
-                wanted = BY_SIZE_COMPLETE if self.declared.table == "complete" else BY_SIZE
-                mine = self._usable(wanted)
-                if len(parts) > 1 and place != self.ground.places[0]:
-                    mine = without(mine, *COUNTED)
-                parts.append(self._fit_by_size(place, own, control, mine).rows)
+                parts.append(self._fit(place, own, control, sizes, by_size=True).rows)
             if decisions is not None and place[1] == self.ground.middle:
                 tested = self.ground.split.test
                 probe = found.probe("mlp", own)
-                said = probe.predict(own.where(tested), device=self.device).natural
-                beliefs = read_beliefs(said.reshape(len(said), probe.frame, probe.frame, -1))
+                beliefs = read_beliefs(probe.predict(own.where(tested), device=self.device).maps("natural"))
                 tags: dict[str, Tag] = {"head": "mlp", "control": "none", "site": place[0], "layer": place[1]}
                 tags |= {"scope": "general", "probe": probe.id, "reading": "natural"}
                 shown += choose_maps(beliefs, decisions.where(tested), tags)
@@ -118,7 +113,7 @@ class Reader:
         shown: list[ShownMap] = []
         for place in self.ground.places:
             own, control = self._vectors(place)
-            matrix = self._usable(BELIEF if not parts else CORE)
+            matrix = self._usable(MATRIX if not parts else CORE)
             found = self._fit(place, own, control, matrix, scored=False)
             here = Places(
                 activations=(own,),
@@ -204,25 +199,19 @@ class Reader:
         return own, (self.ground.load(self.store, place, untrained=True),)
 
     def _fit(
-        self, place: Place, own: Activations, control: Sequence[Activations], matrix: Sequence[Entry], *, scored: bool
-    ) -> Fitted:
-        with self.stage(f"probes at {_named(place)}") as show:
-            return probe_matrix(
-                [own],
-                self.ground.cells,
-                self.ground.split,
-                untrained=control,
-                matrix=matrix,
-                settings=self.fit_settings,
-                keeping=self.probes.keeping(show),
-                scored=scored,
-            )
-
-    def _fit_by_size(
-        self, place: Place, own: Activations, control: Sequence[Activations], matrix: Sequence[Entry]
-    ) -> Fitted:
-        with self.stage(f"probes of one size at {_named(place)}") as show:
-            return probe_matrix_by_size(
+        self,
+        place: Place,
+        own: Activations,
+        control: Sequence[Activations],
+        matrix: Sequence[Entry],
+        *,
+        scored: bool = True,
+        by_size: bool = False,
+    ) -> FittedProbes:
+        """Return the probes of a place: general ones, or by size those of each shape of grid."""
+        fit = probe_matrix_by_size if by_size else partial(probe_matrix, scored=scored)
+        with self.stage(f"probes {'of one size ' if by_size else ''}at {_named(place)}") as show:
+            return fit(
                 [own],
                 self.ground.cells,
                 self.ground.split,
@@ -235,8 +224,7 @@ class Reader:
     def _map(self, place: Place, own: Activations) -> MapReading:
         """Return the maps that the MLP decodes at all steps of a place."""
         probe = self._fit(place, own, (), (("mlp", "none"),), scored=False).probe("mlp", own)
-        said = probe.predict(own, device=self.device).natural
-        return MapReading.of(decode_maps(said.reshape(len(said), probe.frame, probe.frame, -1)))
+        return MapReading.of(decode_maps(probe.predict(own, device=self.device).maps("natural")))
 
 
 def _named(place: Place) -> str:

@@ -47,7 +47,8 @@ class Activations:
         reconstructed: ``[N]`` bool, whether the step's ids were made again from its text.
 
     Raises:
-        ValueError: an unknown site, arrays whose shapes do not fit, or a vector that is not finite; names the step.
+        ValueError: an unknown site, steps without a vector, arrays whose shapes do not fit, or a vector that is not
+            finite; names the step.
     """
 
     site: Site
@@ -68,6 +69,8 @@ class Activations:
         if self.layer < 0:
             raise ValueError(f"a layer's number must be >= 0, got {self.layer}")
         sizes = check_shape("vectors", self.vectors, "N P D")
+        if sizes["N"] and not (sizes["P"] and sizes["D"]):
+            raise ValueError(f"a step must have vectors of one number or more, got {list(self.vectors.shape)}")
         if self.vectors.dtype != np.float32:
             raise ValueError(f"vectors must be float32, got {self.vectors.dtype}")
         for name in ("episode_id", "step", "world_id", "grid_id", "reconstructed"):

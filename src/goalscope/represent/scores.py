@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.represent.by_grid import grids_of, members, ratio
 from goalscope.represent.cells import Cells
 from goalscope.represent.paired import paired_rows
 from goalscope.represent.probe import AGENT, CLASSES, GOAL, PADDING, Prediction
@@ -26,7 +27,9 @@ READINGS: Final = ("balanced", "natural")
 CALLED: Final = "called "
 """What the measures of `confusion_rows` begin with; the name of a class follows."""
 
-_KEY: Final = ("agent", "head", "site", "layer", "scope", "reading", "class", "shape")
+KEY: Final = ("agent", "head", "site", "layer", "scope", "reading", "class", "shape")
+"""Tags that a score shares with that of a control, beside measure and grid."""
+
 _BY: Final = ("site", "layer", "scope", "head", "control", "reading", "class")
 
 
@@ -114,8 +117,8 @@ def score_cells(prediction: Prediction, cells: Cells, tags: Mapping[str, Tag]) -
         probability is the right one) and "localisation distance" (Manhattan, cells). NaN where undefined: nothing is
         called so, or there is no such cell.
     """
-    codes = factorize(cells.grid_id)[0]
-    grids, common = _common(cells, tags)
+    codes, grids, about = grids_of(cells)
+    common = {**tags, **about}
     parts = [
         Rows.from_columns(
             measure=measure,
@@ -142,7 +145,8 @@ def confusion_rows(prediction: Prediction, cells: Cells, tags: Mapping[str, Tag]
         Rows of measures "called agent" and so on, tagged by reading, true class, size and density; NaN where a grid has
         no cell of the class.
     """
-    grids, common = _common(cells, tags)
+    _, grids, about = grids_of(cells)
+    common = {**tags, **about}
     parts = []
     for reading in READINGS:
         counts = confusion(prediction, cells, reading).counts
@@ -152,7 +156,7 @@ def confusion_rows(prediction: Prediction, cells: Cells, tags: Mapping[str, Tag]
                     Rows.from_columns(
                         measure=f"{CALLED}{other}",
                         unit="share",
-                        value=_ratio(counts[:, label, called], counts[:, label].sum(axis=1)),
+                        value=ratio(counts[:, label, called], counts[:, label].sum(axis=1)),
                         grid_id=grids,
                         tags={**common, "reading": reading, "class": name},
                     )
@@ -180,7 +184,7 @@ def difference_rows(rows: Rows, against: str) -> Rows:
         raise ValueError(
             f"rows must hold the control {against!r}, they hold {', '.join(sorted(set(rows['control'].tolist())))}"
         )
-    return paired_rows(rows.where(rows["control"] == "none"), control, name=against, by=_KEY)
+    return paired_rows(rows.where(rows["control"] == "none"), control, name=against, by=KEY)
 
 
 def summarise(rows: Rows, by: Sequence[str] = _BY, *, confidence: float = 0.95) -> list[Grouped]:
@@ -196,16 +200,6 @@ def summarise(rows: Rows, by: Sequence[str] = _BY, *, confidence: float = 0.95) 
         if LESS not in name:
             bounds[name] = (0.0, 1.0) if unit == "share" else (0.0, np.inf)
     return estimate_rows(rows, by=by, bounds=bounds, confidence=confidence)
-
-
-def _common(cells: Cells, tags: Mapping[str, Tag]) -> tuple[list[Any], dict[str, Any]]:
-    """Return the grids in their order of appearance, and the tags that all rows of a score share."""
-    codes, grids = factorize(cells.grid_id)
-    first = np.unique(codes, return_index=True)[1]
-    return grids, dict(tags) | {
-        "size": cells.shape[first].max(axis=1).tolist(),
-        "density": [None if np.isnan(one) else float(one) for one in cells.density[first]],
-    }
 
 
 def _checked(prediction: Prediction, cells: Cells, reading: str) -> npt.NDArray[np.float32]:
@@ -244,14 +238,13 @@ def _measures(
             yield "precision", name, _share((own & told).sum(axis=1), told.sum(axis=1), codes, grids)
             continue
         hits, own, told = counts[:, label, label], counts[:, label].sum(axis=1), counts[:, :, label].sum(axis=1)
-        yield "recall", name, _ratio(hits, own)
-        yield "precision", name, _ratio(hits, told)
+        yield "recall", name, ratio(hits, own)
+        yield "precision", name, ratio(hits, told)
     inside = cells.labels != PADDING
-    rows = [np.flatnonzero(codes == grid) for grid in range(grids)]
     for label, name in enumerate(CLASSES[:PADDING]):
         found = [
             average_precision(probabilities[mine, :, label][inside[mine]], (cells.labels[mine] == label)[inside[mine]])
-            for mine in rows
+            for mine in members(codes, grids)
         ]
         yield "average precision", name, np.array(found, dtype=np.float64)
     for label in (AGENT, GOAL):
@@ -267,10 +260,4 @@ def _share(
     above: npt.NDArray[Any], below: npt.NDArray[Any], codes: npt.NDArray[np.int64], grids: int
 ) -> npt.NDArray[np.float64]:
     """Return the ratio of two sums over the states of each grid."""
-    return _ratio(np.bincount(codes, above, grids), np.bincount(codes, below, grids))
-
-
-def _ratio(above: npt.NDArray[Any], below: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    found: npt.NDArray[np.float64] = np.full(len(below), np.nan)
-    np.divide(above, below, out=found, where=below > 0, casting="unsafe")
-    return found
+    return ratio(np.bincount(codes, above, grids), np.bincount(codes, below, grids))

@@ -89,17 +89,17 @@ def choose_maps(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] 
     found = []
     masks = (taken & true, taken & ~true & decoded, taken & ~true & ~decoded)
     size = decisions.shape.max(axis=1)
-    centres = [_centre(size.tolist()), _centre([one for one in decisions.density.tolist() if one == one])]
+    centres = [_centre(size.tolist()), _centre(decisions.density[~np.isnan(decisions.density)].tolist())]
+
+    def far(at: int) -> tuple[float, float, str, int]:
+        density = float(decisions.density[at])
+        gap = np.inf if np.isnan(density) else abs(density - centres[1])
+        return abs(float(size[at]) - centres[0]), gap, str(decisions.episode_id[at]), int(decisions.step[at])
+
     for verdict, mask in zip(VERDICTS, masks, strict=True):
         rows = np.flatnonzero(mask).tolist()
         if not rows:
             continue
-
-        def far(at: int) -> tuple[float, float, str, int]:
-            density = float(decisions.density[at])
-            gap = abs(density - centres[1]) if density == density else np.inf
-            return abs(float(size[at]) - centres[0]), gap, str(decisions.episode_id[at]), int(decisions.step[at])
-
         at = min(rows, key=far)
         found.append(
             ShownMap(

@@ -123,6 +123,8 @@ class SiteFinder:
             end = self._end_of_reasoning(output)
             if isinstance(end, str):
                 return end
+            if len(prompt) + end < TRIPLE:
+                return f"fewer than {TRIPLE} tokens before the answer"
             return np.arange(len(prompt) + end - TRIPLE, len(prompt) + end)
         if step.action is None:
             return "the answer names no action"
