@@ -108,7 +108,9 @@ class Rows:
         return dict(zip(COLUMNS, fixed, strict=True)) | dict(self.tags)
 
     def where(self, mask: npt.NDArray[np.bool_]) -> "Rows":
-        """Return the rows where ``mask`` ``[N]`` holds, in order."""
+        """Return the rows where ``mask`` ``[N]`` holds, in order; these very rows where it holds everywhere."""
+        if len(mask) == len(self) and mask.all():
+            return self
         return self._map(lambda column: column[mask])
 
     def select(self, **equal: Tag) -> "Rows":
@@ -200,7 +202,9 @@ class Rows:
         names = list(dict.fromkeys(name for block in blocks for name in block.tags))
 
         def joined(get: Callable[["Rows"], npt.NDArray[Any]], dtype: Any) -> npt.NDArray[Any]:
-            return np.concatenate([np.empty(0, dtype=dtype), *[get(block) for block in blocks]]).astype(dtype)
+            return np.concatenate([np.empty(0, dtype=dtype), *[get(block) for block in blocks]]).astype(
+                dtype, copy=False
+            )
 
         def tag(name: str, block: "Rows") -> npt.NDArray[np.object_]:
             return block.tags.get(name, np.full(len(block), None, dtype=object))

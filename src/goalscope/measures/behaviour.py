@@ -1,6 +1,6 @@
 """All measures of behaviour, run over episodes at once."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from goalscope.measures.exploration.fogged import FOGGED
 from goalscope.measures.exploration.recorded import task_rows
@@ -15,7 +15,9 @@ from goalscope.measures.profiles import PROFILES
 from goalscope.measures.uncertainty import UNCERTAINTY
 from goalscope.rows import Rows
 from goalscope.runs.record import Episode
+from goalscope.runs.store import Store
 from goalscope.runs.taskworld import TaskWorld
+from goalscope.runs.walks import read_walks
 
 BEHAVIOUR: tuple[Measure, ...] = (
     *PERFORMANCE,
@@ -48,8 +50,26 @@ def measure_episodes(episodes: Iterable[Episode], measures: Iterable[Measure] = 
     """
     listed = list(episodes)
     tasks = [episode for episode in listed if isinstance(episode.world, TaskWorld)]
-    if not tasks:
-        return measure_table(StepTable.from_episodes(listed), measures)
-    grids = [episode for episode in listed if not isinstance(episode.world, TaskWorld)]
-    parts = [measure_table(StepTable.from_episodes(grids), measures)] if grids else []
-    return Rows.concatenate([*parts, task_rows(tasks)])
+    grids = listed if not tasks else [episode for episode in listed if not isinstance(episode.world, TaskWorld)]
+    table = StepTable.from_episodes(grids) if grids or not tasks else None
+    return _joined(table, tasks, measures)
+
+
+def measure_store(store: Store, progress: Callable[[int, int], None] | None = None) -> Rows:
+    """Return the rows of all measures over the episodes of a store, as `measure_episodes` does, in less time and space.
+
+    Args:
+        store: the run.
+        progress: called with the number of episodes read and of all.
+
+    Raises:
+        ValueError: a stored value that cannot be one of ours.
+    """
+    walks, tasks = read_walks(store, progress)
+    table = StepTable.from_walks(walks) if len(walks.world) or not tasks else None
+    return _joined(table, list(store.episodes(tasks)), BEHAVIOUR)
+
+
+def _joined(table: StepTable | None, tasks: Sequence[Episode], measures: Iterable[Measure]) -> Rows:
+    parts = [] if table is None else [measure_table(table, measures)]
+    return Rows.concatenate([*parts, *([task_rows(tasks)] if tasks else [])])

@@ -76,7 +76,7 @@ class RepeatedBumps:
     def rows(self, table: StepTable) -> Rows:
         """Return the share for each episode under fog, NaN for an episode without actions."""
         flags = np.zeros(len(table.episode), dtype=bool)
-        bumped = (table.action >= 0) & (table.state == table.following).all(axis=1)
+        bumped = fogged(table)[table.episode] & (table.action >= 0) & (table.state == table.following).all(axis=1)
         before: set[tuple[int, ...]] = set()
         for index in np.flatnonzero(bumped).tolist():
             key = (int(table.episode[index]), *table.state[index].tolist(), int(table.action[index]))
@@ -173,22 +173,27 @@ def _moves(table: StepTable, wasted: Callable[[Sequence[State], _Sight], Iterato
     """Return ``[N]`` which steps of the episodes under fog are actions that are wasted, given what was seen."""
     flags = np.zeros(len(table.episode), dtype=bool)
     sights: dict[int, _Sight] = {}
-    begin = (np.cumsum(table.length) - table.length).tolist()
-    for index, episode in enumerate(table.episodes):
-        if episode.world.fog_radius is not None and episode.steps:
-            sight = sights.setdefault(int(table.world[index]), _Sight(episode.world))
-            path = [*(step.state for step in episode.steps), episode.final]
-            mine = slice(begin[index], begin[index] + len(episode.steps))
-            found = np.fromiter(wasted(path, sight), dtype=bool, count=len(episode.steps))
-            flags[mine] = found & (table.action[mine] >= 0)
+    for index in np.flatnonzero(fogged(table) & (table.length > 0)).tolist():
+        world = int(table.world[index])
+        if world not in sights:
+            sights[world] = _Sight(table.worlds[world])
+        path = table.path(index)
+        mine = slice(table.begin[index], table.begin[index] + len(path) - 1)
+        found = np.fromiter(wasted(path, sights[world]), dtype=bool, count=len(path) - 1)
+        flags[mine] = found & (table.action[mine] >= 0)
     return flags
 
 
 def _shares(table: StepTable, name: str, unit: str, flags: Mask) -> Rows:
     """Return the share of flagged steps among the actions of each episode under fog."""
     value = ratio(per_episode(table, flags), per_episode(table, table.action >= 0))
-    fogged = np.array([episode.world.fog_radius is not None for episode in table.episodes], dtype=bool)
-    return episode_rows(table, name, unit, value).where(fogged)
+    return episode_rows(table, name, unit, value).where(fogged(table))
+
+
+def fogged(table: StepTable) -> Mask:
+    """Return ``[E]`` whether an episode's world has fog."""
+    has: Mask = np.array([world.fog_radius is not None for world in table.worlds], dtype=bool)[table.world]
+    return has
 
 
 FOG: tuple[Measure, ...] = (RedundantMoves(), DeadEndMoves(), RepeatedBumps())

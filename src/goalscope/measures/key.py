@@ -50,8 +50,8 @@ class StageAccuracy:
         """Return the share for each episode on a world with a door."""
         within = (table.state[:, 2] == STAGES.index(self.stage)) & table.optimal.any(axis=1)
         value = ratio(per_episode(table, within & table.is_optimal), per_episode(table, within))
-        doors = np.array([episode.world.grid.door is not None for episode in table.episodes], dtype=bool)
-        return episode_rows(table, self.name, self.unit, value).where(doors)
+        doors = np.array([world.grid.door is not None for world in table.worlds], dtype=bool)
+        return episode_rows(table, self.name, self.unit, value).where(doors[table.world])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class KeyPickup:
 
     def rows(self, table: StepTable) -> Rows:
         """Return 1 or 0 for each such episode."""
-        cell, known = key_cells(table)
+        cell, known = table.once(key_cells)
         passed = per_episode(table, (table.state[:, :2] == cell[table.episode]).all(axis=1)) > 0
         passed |= (table.final[:, :2] == cell).all(axis=1)
         return episode_rows(table, self.name, self.unit, passed.astype(np.float64)).where(known)
@@ -85,7 +85,7 @@ class KeyAttraction:
     def rows(self, table: StepTable) -> Rows:
         """Return the share for each group on a world with a key or its control."""
         group, first = table.groups()
-        errors = key_errors(table)
+        errors = table.once(key_errors)
         of = group[table.episode]
         counts = (np.bincount(of[mask], minlength=len(first)) for mask in (errors.nearer, errors.wrong))
         return group_rows(table, self.name, self.unit, ratio(*counts), first).where(errors.known[first])
@@ -105,7 +105,7 @@ class KeyErrors:
 
     def rows(self, table: StepTable) -> Rows:
         """Return the share for each episode on a world with a key or its control, NaN without such actions."""
-        errors = key_errors(table)
+        errors = table.once(key_errors)
         counts = (per_episode(table, mask) for mask in (errors.nearer, errors.before))
         return episode_rows(table, self.name, self.unit, ratio(*counts)).where(errors.known)
 
@@ -124,8 +124,9 @@ class KeyErrorDirection:
 
     def rows(self, table: StepTable) -> Rows:
         """Return 1 or 0 for each such action."""
-        errors = key_errors(table)
-        return step_rows(table, self.name, self.unit, errors.nearer.astype(np.float64), {}).where(errors.wrong)
+        errors = table.once(key_errors)
+        wrong = np.flatnonzero(errors.wrong)
+        return step_rows(table, self.name, self.unit, errors.nearer[wrong].astype(np.float64), {}, wrong)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,11 +148,10 @@ class Errors:
 
 def key_errors(table: StepTable) -> Errors:
     """Return where the actions of a table lead with respect to the key."""
-    cell, known = key_cells(table)
+    cell, known = table.once(key_cells)
     at_key = (table.state[:, :2] == cell[table.episode]).all(axis=1)
-    begin = np.cumsum(table.length) - table.length
     reached = np.concatenate([[0], np.cumsum(at_key)])
-    before = reached[1:] == reached[begin][table.episode]  # neither this step nor an earlier one stands at the key
+    before = reached[1:] == reached[table.begin][table.episode]  # neither here nor earlier at the key
     before &= known[table.episode] & table.optimal.any(axis=1) & (table.action >= 0)
     wrong = before & ~table.is_optimal
     nearer = np.zeros(len(wrong), dtype=bool)
@@ -160,7 +160,7 @@ def key_errors(table: StepTable) -> Errors:
     for world in np.unique(world_of[wrong]).tolist():
         mine = np.flatnonzero(wrong & (world_of == world))
         index = int(table.episode[mine[0]])
-        field = _way_to(table.episodes[index].world.grid, (int(cell[index, 0]), int(cell[index, 1])))
+        field = _way_to(table.worlds[world].grid, (int(cell[index, 0]), int(cell[index, 1])))
         now, then = (field[where[mine, 0], where[mine, 1]] for where in (table.state, following))
         nearer[mine] = (then >= 0) & (then < now)
     return Errors(before=before, wrong=wrong, nearer=nearer, known=known)
@@ -178,11 +178,10 @@ def key_cells(table: StepTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.b
 
     The cell of a control is that of its twin in the table; without one it is (-1, -1).
     """
-    _, first = np.unique(table.world, return_index=True)
-    worlds = [table.episodes[index].world for index in first]
-    twins = {(world.grid_id, world.grid.at(key=None)): world.grid.key for world in worlds if world.grid.key is not None}
-    cells = np.full((len(worlds), 2), -1, dtype=np.int64)
-    for index, world in enumerate(worlds):
+    keyed = [world for world in table.worlds if world.grid.key is not None]
+    twins = {(world.grid_id, world.grid.at(key=None)): world.grid.key for world in keyed}
+    cells = np.full((len(table.worlds), 2), -1, dtype=np.int64)
+    for index, world in enumerate(table.worlds):
         key = world.grid.key if world.grid.key is not None else twins.get((world.grid_id, world.grid))
         if key is not None:
             cells[index] = key

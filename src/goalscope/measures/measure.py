@@ -1,22 +1,23 @@
 """The protocol of a measure, and the table of steps that every measure reads."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.planning.shortest import ShortestPaths, solve
 from goalscope.rows import Rows
-from goalscope.runs.record import Episode, begin
-from goalscope.runs.taskworld import TaskWorld
+from goalscope.runs.record import Episode, World, begin
+from goalscope.runs.walks import NO_ACTION, Walks, walks_of
 from goalscope.shapes import check_shape, freeze
 from goalscope.worlds.dynamics import State
 
-NO_ACTION = -1
-"""Action of a turn that held none."""
+__all__ = ["CONDITIONS", "NO_ACTION", "PROVENANCE", "Measure", "StepTable", "episode_rows", "group_rows", "step_rows"]
+
+Made = TypeVar("Made")
 
 CONDITIONS = ("kind", "control", "transform", "fog_radius", "names")
 """Tags that split a run into worlds that must not be averaged; they group every table and cell where they vary."""
@@ -26,7 +27,7 @@ PROVENANCE = frozenset({"file", "source", "seed", "trajectory"})
 
 _SHAPES = {
     **dict.fromkeys(("episode_id", "agent", "outcome", "world_id", "grid_id"), "E"),
-    **dict.fromkeys(("length", "horizon", "optimal_length", "world"), "E"),
+    **dict.fromkeys(("trajectory", "seed", "length", "horizon", "optimal_length", "world"), "E"),
     **dict.fromkeys(("episode", "step", "action", "distance", "after"), "N"),
     "state": "N 3",
     "optimal": "N 4",
@@ -40,6 +41,8 @@ class StepTable:
 
     Attributes:
         episode_id, agent, outcome, world_id, grid_id: ``[E]`` text of each episode.
+        trajectory: ``[E]`` int64 number of the trajectory on its world.
+        seed: ``[E]`` root seed of the study (object: of any size).
         length: ``[E]`` int64 number of steps; the steps of an episode follow one another.
         horizon: ``[E]`` int64 most actions allowed.
         optimal_length: ``[E]`` int64 shortest path from the start, -1 where the goal cannot be reached.
@@ -53,7 +56,7 @@ class StepTable:
         distance: ``[N]`` int64 steps to the goal before the action, -1 where it cannot be reached.
         after: ``[N]`` int64 steps to the goal after the action.
         final: ``[E, 3]`` int64 state after the last step.
-        episodes: the episodes themselves, in order.
+        worlds: the G different worlds.
     """
 
     episode_id: npt.NDArray[np.object_]
@@ -61,6 +64,8 @@ class StepTable:
     outcome: npt.NDArray[np.object_]
     world_id: npt.NDArray[np.object_]
     grid_id: npt.NDArray[np.object_]
+    trajectory: npt.NDArray[np.int64]
+    seed: npt.NDArray[np.object_]
     length: npt.NDArray[np.int64]
     horizon: npt.NDArray[np.int64]
     optimal_length: npt.NDArray[np.int64]
@@ -74,10 +79,12 @@ class StepTable:
     distance: npt.NDArray[np.int64]
     after: npt.NDArray[np.int64]
     final: npt.NDArray[np.int64]
-    episodes: tuple[Episode, ...]
+    worlds: tuple[World, ...]
+    _episodes: tuple[Episode, ...] | None = field(default=None, repr=False, compare=False)
+    _made: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        sizes = {"E": len(self.episodes), "N": len(self.episode)}
+        sizes = {"E": len(self.length), "N": len(self.episode)}
         for name, shape in _SHAPES.items():
             column = getattr(self, name)
             check_shape(name, column, shape, sizes)
@@ -95,58 +102,81 @@ class StepTable:
             ValueError: an episode of a task world, whose optimal policy is not that of its cells.
         """
         listed = tuple(episodes)
-        for episode in listed:
-            if isinstance(episode.world, TaskWorld):
-                raise ValueError(
-                    f"a table of steps must hold episodes on grids, got {episode.id} in a task world: its tasks decide "
-                    "what is optimal; goalscope measure scores its errors of exploration and exploitation"
-                )
-        worlds: dict[str, int] = {}
-        for episode in listed:
-            worlds.setdefault(episode.world.id, len(worlds))
-        world = np.array([worlds[episode.world.id] for episode in listed], dtype=np.int64)
-        length = np.array([len(episode.steps) for episode in listed], dtype=np.int64)
-        steps = [step for episode in listed for step in episode.steps]
-        state = _states([step.state for step in steps])
-        final = _states([episode.final for episode in listed])
-        episode_of = np.repeat(np.arange(len(listed)), length)
-        following = _following(state, final, length)
-        optimal = np.zeros((len(steps), 4), dtype=bool)
-        distance, after = np.full((2, len(steps)), -1, dtype=np.int64)
-        shortest = np.full(len(listed), -1, dtype=np.int64)
-        first = {index: episode for episode, index in zip(reversed(listed), reversed(world.tolist()), strict=True)}
-        order = np.argsort(world[episode_of], kind="stable")
-        bounds = np.searchsorted(world[episode_of][order], np.arange(len(worlds) + 1))
-        for index in range(len(worlds)):
-            paths = solve(first[index].world.grid)
+        return cls.from_walks(walks_of(listed), listed)
+
+    @classmethod
+    def from_walks(cls, walks: Walks, episodes: tuple[Episode, ...] | None = None) -> "StepTable":
+        """Build the table of what episodes did, as `walks_of` returns it, or `read_walks` of a store.
+
+        Args:
+            walks: what they did.
+            episodes: the same episodes, for measures that read more of them.
+        """
+        world, length, state = walks.world, walks.length, walks.state
+        following = _following(state, walks.final, length)
+        episode = np.repeat(np.arange(len(length)), length)
+        optimal = np.zeros((len(state), 4), dtype=bool)
+        distance, after = np.full((2, len(state)), -1, dtype=np.int64)
+        shortest = np.full(len(walks.worlds), -1, dtype=np.int64)
+        order = np.argsort(world[episode], kind="stable")
+        bounds = np.searchsorted(world[episode][order], np.arange(len(walks.worlds) + 1))
+        for index, place in enumerate(walks.worlds):
+            paths = solve(place.grid)
             mine = order[bounds[index] : bounds[index + 1]]
-            place = _places(state[mine], paths)
-            optimal[mine], distance[mine] = paths.optimal[place], paths.distance[place]
+            where = _places(state[mine], paths)
+            optimal[mine], distance[mine] = paths.optimal[where], paths.distance[where]
             after[mine] = paths.distance[_places(following[mine], paths)]
-            shortest[world == index] = paths.steps_from(begin(first[index].world))
-        merged = [{**episode.world.tags, **episode.tags, "agent": episode.agent} for episode in listed]
-        names = list(dict.fromkeys(name for tags in merged for name in tags))
+            shortest[index] = paths.steps_from(begin(place))
+        names = list(dict.fromkeys(name for tags in walks.tags for name in tags))
         return cls(
-            episode_id=_text(episode.id for episode in listed),
-            agent=_text(episode.agent for episode in listed),
-            outcome=_text(episode.outcome for episode in listed),
-            world_id=_text(episode.world.id for episode in listed),
-            grid_id=_text(episode.world.grid_id for episode in listed),
+            episode_id=_text(walks.episode_id),
+            agent=_text(walks.agent),
+            outcome=_text(walks.outcome),
+            world_id=_text([place.id for place in walks.worlds])[world],
+            grid_id=_text(walks.grid_id),
+            trajectory=np.array(walks.trajectory, dtype=np.int64),
+            seed=_text(walks.seed),
             length=length,
-            horizon=np.array([episode.spec.horizon for episode in listed], dtype=np.int64),
-            optimal_length=shortest,
+            horizon=np.array(walks.horizon, dtype=np.int64),
+            optimal_length=shortest[world],
             world=world,
-            tags={name: _text(tags.get(name) for tags in merged) for name in names},
-            episode=episode_of,
-            step=np.array([step.index for step in steps], dtype=np.int64),
+            tags={name: _text([tags.get(name) for tags in walks.tags]) for name in names},
+            episode=episode,
+            step=np.arange(len(state)) - np.repeat(np.cumsum(length) - length, length),
             state=state,
-            action=np.array([NO_ACTION if step.action is None else step.action for step in steps], dtype=np.int64),
+            action=walks.action,
             optimal=optimal,
             distance=distance,
             after=after,
-            final=final,
-            episodes=listed,
+            final=walks.final,
+            worlds=walks.worlds,
+            _episodes=episodes,
         )
+
+    @property
+    def episodes(self) -> tuple[Episode, ...]:
+        """The episodes themselves, in order, with their texts.
+
+        Raises:
+            ValueError: the table was read from a store without them.
+        """
+        if self._episodes is None:
+            raise ValueError(
+                "this table holds what episodes did, not their texts: measure them with "
+                "measure_episodes(store.episodes(), [measure])"
+            )
+        return self._episodes
+
+    def once(self, make: Callable[["StepTable"], Made]) -> Made:
+        """Return what a function makes of this table; it is made for the first measure that asks and kept for others.
+
+        Args:
+            make: a named function (one made anew each time would never be found again).
+        """
+        if make not in self._made:
+            self._made[make] = make(self)
+        found: Made = self._made[make]
+        return found
 
     @property
     def is_optimal(self) -> npt.NDArray[np.bool_]:
@@ -160,6 +190,18 @@ class StepTable:
         """``[N, 3]`` int64 (row, col, phase) of the state after each action."""
         return _following(self.state, self.final, self.length)
 
+    @property
+    def begin(self) -> npt.NDArray[np.int64]:
+        """``[E]`` int64 index of each episode's first step."""
+        return self.once(_begin)
+
+    def path(self, index: int) -> list[State]:
+        """Return the T + 1 states of an episode of T steps, the final one included."""
+        first = self.begin[index]
+        states = [*self.state[first : first + self.length[index]].tolist(), self.final[index].tolist()]
+        # A door is opened with the key alone, so that the phase tells both.
+        return [State((row, col), phase > 0, phase > 1) for row, col, phase in states]
+
     def groups(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Group the episodes that share world and tags, the agent among them: the trajectories of one policy on a grid.
 
@@ -168,17 +210,7 @@ class StepTable:
         Returns:
             ``[E]`` int64 group of each episode, and ``[K]`` int64 the first episode of each of the K groups.
         """
-        keys: dict[tuple[Any, ...], int] = {}
-        group = np.empty(len(self.length), dtype=np.int64)
-        first: list[int] = []
-        conditions = [column.tolist() for name, column in self.tags.items() if name not in PROVENANCE]
-        columns = [self.world.tolist(), *conditions]
-        for index, key in enumerate(zip(*columns, strict=True)):
-            if key not in keys:
-                keys[key] = len(keys)
-                first.append(index)
-            group[index] = keys[key]
-        return group, np.array(first, dtype=np.int64)
+        return self.once(_groups)
 
 
 @runtime_checkable
@@ -217,22 +249,29 @@ def episode_rows(table: StepTable, measure: str, unit: str, value: npt.ArrayLike
 
 
 def step_rows(
-    table: StepTable, measure: str, unit: str, value: npt.ArrayLike, tags: Mapping[str, npt.NDArray[np.object_]]
+    table: StepTable,
+    measure: str,
+    unit: str,
+    value: npt.ArrayLike,
+    tags: Mapping[str, npt.NDArray[np.object_]],
+    steps: npt.NDArray[np.int64] | None = None,
 ) -> Rows:
-    """Return one row for each step.
+    """Return one row for each step, or for each of some steps.
 
     Args:
         value: ``[N]`` values, NaN where undefined.
         tags: name -> ``[N]`` tags of the steps beside those of their episodes.
+        steps: ``[N]`` the steps, all by default.
     """
-    of = table.episode
+    chosen = np.arange(len(table.step)) if steps is None else steps
+    of = table.episode[chosen]
     return Rows.from_columns(
         measure=measure,
         unit=unit,
         value=value,
         grid_id=table.grid_id[of],
         episode_id=table.episode_id[of],
-        step=table.step,
+        step=table.step[chosen],
         tags={**{name: column[of] for name, column in table.tags.items()}, **tags},
     )
 
@@ -257,8 +296,17 @@ def group_rows(
     return Rows.from_columns(measure=measure, unit=unit, value=value, grid_id=table.grid_id[first], tags=tags)
 
 
-def _states(states: list[State]) -> npt.NDArray[np.int64]:
-    return np.array([(*state.position, state.phase) for state in states], dtype=np.int64).reshape(len(states), 3)
+def _begin(table: StepTable) -> npt.NDArray[np.int64]:
+    return freeze(np.cumsum(table.length) - table.length)
+
+
+def _groups(table: StepTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    keys: dict[tuple[Any, ...], int] = {}
+    conditions = [column.tolist() for name, column in table.tags.items() if name not in PROVENANCE]
+    listed = [keys.setdefault(key, len(keys)) for key in zip(table.world.tolist(), *conditions, strict=True)]
+    group = np.array(listed, dtype=np.int64)
+    _, first = np.unique(group, return_index=True)
+    return freeze(group), freeze(first)
 
 
 def _places(
@@ -279,8 +327,7 @@ def _following(
     return following
 
 
-def _text(values: Iterable[Any]) -> npt.NDArray[np.object_]:
-    listed = list(values)
-    column = np.empty(len(listed), dtype=object)
-    column[:] = listed
+def _text(values: Sequence[Any]) -> npt.NDArray[np.object_]:
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
     return column

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from goalscope.measures.measure import StepTable, episode_rows, group_rows
 from goalscope.measures.visits import state_keys
 from goalscope.rows import Rows
+from goalscope.worlds.grid import Grid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,19 +38,23 @@ class StateOverlap:
         group, first = table.groups()
         value = np.full(len(first), np.nan)
         episode, state = _visited(table, self.cells)
-        order = np.argsort(group[episode], kind="stable")
-        edges = np.searchsorted(group[episode][order], np.arange(len(first) + 1))
-        for index in range(len(first)):
-            mine = order[edges[index] : edges[index + 1]]
-            rows, row = np.unique(episode[mine], return_inverse=True)
-            if len(rows) < 2:
-                continue
-            cols, col = np.unique(state[mine], return_inverse=True)
-            present = np.zeros((len(rows), len(cols)))
-            present[row, col] = 1.0
+        of = group[episode]
+        order = np.argsort(of, kind="stable")
+        edges = np.searchsorted(of[order], np.arange(len(first) + 1))
+        # Numbers that grow group by group: of each episode, and of each different state of a group.
+        rank = np.empty(len(group), dtype=np.int64)
+        rank[np.argsort(group, kind="stable")] = np.arange(len(group))
+        row = rank[episode][order]
+        col = np.unique(of * (state.max(initial=0) + 1) + state, return_inverse=True)[1][order]
+        members = np.bincount(group, minlength=len(first))
+        for index in np.flatnonzero(members > 1).tolist():
+            mine = slice(edges[index], edges[index + 1])
+            rows, cols = row[mine] - row[mine].min(), col[mine] - col[mine].min()
+            present = np.zeros((members[index], cols.max() + 1))
+            present[rows, cols] = 1.0
             common = present @ present.T
             size = common.diagonal()
-            one, other = np.triu_indices(len(rows), k=1)
+            one, other = np.triu_indices(len(present), k=1)
             shared = common[one, other]
             value[index] = np.mean(shared / (size[one] + size[other] - shared))
         return group_rows(table, self.name, self.unit, value, first)
@@ -109,18 +114,19 @@ class ControlOverlap:
 
     def rows(self, table: StepTable) -> Rows:
         """Return the similarity for each episode on a world with a key that has a partner."""
-        worlds = [episode.world for episode in table.episodes]
-        twins = {
-            (world.grid_id, world.fog_radius, world.grid, episode.agent, episode.spec.trajectory, episode.spec.seed): i
-            for i, (world, episode) in enumerate(zip(worlds, table.episodes, strict=True))
-            if world.grid.key is None
-        }
-        sets = _sets(table, cells=True) if twins else []
-        value = np.full(len(worlds), np.nan)
-        for index, (world, episode) in enumerate(zip(worlds, table.episodes, strict=True)):
-            if world.grid.key is not None:
-                who = (episode.agent, episode.spec.trajectory, episode.spec.seed)
-                twin = twins.get((world.grid_id, world.fog_radius, world.grid.at(key=None), *who))
+        keyed = np.array([world.grid.key is not None for world in table.worlds], dtype=bool)
+        value = np.full(len(table.length), np.nan)
+        if keyed.any() and not keyed.all():
+            plain: dict[tuple[int | None, Grid], int] = {}  # numbers of the grids, keys left out
+            bare = [(world.fog_radius, world.grid.at(key=None)) for world in table.worlds]
+            number = np.array([plain.setdefault(grid, len(plain)) for grid in bare])[table.world]
+            columns = (table.grid_id, number, table.agent, table.trajectory, table.seed)
+            who = list(zip(*(column.tolist() for column in columns), strict=True))
+            with_key = keyed[table.world]
+            twins = {who[index]: index for index in np.flatnonzero(~with_key).tolist()}
+            sets = _sets(table, cells=True) if twins else []
+            for index in np.flatnonzero(with_key).tolist():
+                twin = twins.get(who[index])
                 if twin is not None:
                     value[index] = len(sets[index] & sets[twin]) / len(sets[index] | sets[twin])
         return episode_rows(table, self.name, self.unit, value).where(~np.isnan(value))
@@ -147,8 +153,8 @@ def _sets(table: StepTable, cells: bool) -> list[set[tuple[int, ...]]]:
 
 def _pairing(table: StepTable, which: str) -> dict[tuple[str, str, int], int]:
     found: dict[tuple[str, str, int], int] = {}
-    for index, episode in enumerate(table.episodes):
-        key = (episode.world.grid_id, episode.agent, episode.spec.trajectory)
+    columns = (table.grid_id, table.agent, table.trajectory)
+    for index, key in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         if key in found:
             raise ValueError(
                 f"a condition must hold one episode for each grid, agent and trajectory, the {which} one has two for "

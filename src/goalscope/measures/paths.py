@@ -38,23 +38,20 @@ class PathChoice:
 
     def rows(self, table: StepTable) -> Rows:
         """Return 1 for the key's path, 0 for the other one, NaN where none was taken."""
-        cell, known = key_cells(table)
-        begin = np.cumsum(table.length) - table.length
+        cell, known = table.once(key_cells)
         value = np.full(len(table.length), np.nan)
         two = np.zeros(len(table.length), dtype=bool)
         sides: dict[int, tuple[frozenset[Position], frozenset[Position]] | None] = {}
-        for index, episode in enumerate(table.episodes):
-            if not known[index]:
-                continue
+        for index in np.flatnonzero(known).tolist():
             world = int(table.world[index])
             if world not in sides:
-                sides[world] = two_paths(episode.world.grid, (int(cell[index, 0]), int(cell[index, 1])))
+                sides[world] = two_paths(table.worlds[world].grid, (int(cell[index, 0]), int(cell[index, 1])))
             found = sides[world]
             if found is None:
                 continue
             two[index] = True
-            visited = table.state[begin[index] : begin[index] + table.length[index], :2].tolist()
-            path = [(row, col) for row, col in visited]
+            visited = table.path(index)[:-1]
+            path = [state.position for state in visited]
             if self.first:
                 on = next((here for here in path if here in found[0] or here in found[1]), None)
             else:

@@ -8,7 +8,7 @@ Source: behavioural and representational evaluation, Fig. 4.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -65,7 +65,7 @@ class DistanceProfile:
 
     def rows(self, table: StepTable) -> Rows:
         """Return the mean over the states of each group and distance."""
-        visits = Visits.from_table(table).at_least(self.least_visits)
+        visits = table.once(Visits.from_table).at_least(self.least_visits)
         value = _QUANTITIES[self.quantity][0](visits, self.part)
         span = int(visits.distance.max(initial=0)) + 1
         cell, where = np.unique(visits.group * span + visits.distance, return_inverse=True)
@@ -86,11 +86,14 @@ def with_distance_bands(rows: Rows, width: int) -> Rows:
         KeyError: no row has the tag ``distance``.
     """
     check_whole("width", width, 1, "steps")
-    bands = np.full(len(rows), None, dtype=object)
-    for index, distance in enumerate(rows["distance"]):
-        if distance is not None and distance >= 1:
+    distances = rows["distance"].tolist()
+    band: dict[Any, str] = {}
+    for distance in set(distances) - {None}:
+        if distance >= 1:
             least = (int(distance) - 1) // width * width + 1
-            bands[index] = f"{least:02d}-{least + width - 1:02d}" if width > 1 else f"{least:02d}"
+            band[distance] = f"{least:02d}-{least + width - 1:02d}" if width > 1 else f"{least:02d}"
+    bands = np.empty(len(rows), dtype=object)
+    bands[:] = list(map(band.get, distances))
     return Rows(
         measure=rows.measure,
         unit=rows.unit,

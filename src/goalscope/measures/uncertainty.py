@@ -122,7 +122,7 @@ class _StateMean(ABC):
 
     def rows(self, table: StepTable) -> Rows:
         """Return the mean for each group, NaN for a group without such states."""
-        visits = Visits.from_table(table).at_least(self.least_visits)
+        visits = table.once(Visits.from_table).at_least(self.least_visits)
         return group_rows(table, self.name, self.unit, visits.mean(self.values(visits), self.per), visits.first)
 
     @abstractmethod
@@ -209,7 +209,7 @@ class CalibrationError:
 
     def rows(self, table: StepTable) -> Rows:
         """Return the error for each group, NaN for a group without actions."""
-        visits = Visits.from_table(table)
+        visits = table.once(Visits.from_table)
         value = combine(self.part, lambda: self._observed(visits), lambda: self._baseline(visits))
         return group_rows(table, self.name, self.unit, value, visits.first)
 
@@ -264,7 +264,7 @@ class VisitsPerState:
 
     def rows(self, table: StepTable) -> Rows:
         """Return the mean for each group, NaN for a group without actions."""
-        visits = Visits.from_table(table)
+        visits = table.once(Visits.from_table)
         return group_rows(table, self.name, self.unit, visits.mean(visits.number.astype(np.float64)), visits.first)
 
 
@@ -286,7 +286,7 @@ class RareStates:
 
     def rows(self, table: StepTable) -> Rows:
         """Return the share for each group, NaN for a group without actions."""
-        visits = Visits.from_table(table)
+        visits = table.once(Visits.from_table)
         rare = (visits.number < self.least_visits).astype(np.float64)
         return group_rows(table, self.name, self.unit, visits.mean(rare), visits.first)
 
@@ -301,7 +301,7 @@ class UndecidedStates:
 
     def rows(self, table: StepTable) -> Rows:
         """Return the number for each group."""
-        visits = Visits.from_table(table)
+        visits = table.once(Visits.from_table)
         return group_rows(table, self.name, self.unit, visits.undecided, visits.first)
 
 

@@ -4,6 +4,7 @@ import json
 import math
 from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from sys import byteorder
 from typing import Any, get_args
 
@@ -317,14 +318,23 @@ def encode_episode(episode: Episode) -> tuple[Cell, ...]:
     )
 
 
-def decode_episode(cells: Sequence[Cell], world: World, steps: tuple[Step, ...]) -> Episode:
-    """Return an episode from its columns, its world and its steps.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """All of an episode but its world, its steps and its states; fields as in `Episode`."""
+
+    spec: EpisodeSpec
+    agent: str
+    outcome: Outcome
+    tags: Mapping[str, Tag]
+
+
+def decode_head(cells: Sequence[Cell]) -> Head:
+    """Return what the columns of an episode say beside its states and its number of steps.
 
     Raises:
-        ValueError: columns that are no episode, whose id belongs to another one, or another number of steps.
+        ValueError: columns that are no episode, or whose id belongs to another one.
     """
-    identity, world_id, agent_id, trajectory, seed, horizon, rules, agent, outcome, *rest = cells
-    row, col, flags, length, tags = rest
+    identity, world_id, agent_id, trajectory, seed, horizon, rules, agent, outcome, *_, tags = cells
     texts = (world_id, agent_id, rules, agent, outcome)
     numbers = (trajectory, seed, horizon)
     if not all(isinstance(text, str) for text in texts) or not all(isinstance(number, int) for number in numbers):
@@ -341,16 +351,32 @@ def decode_episode(cells: Sequence[Cell], world: World, steps: tuple[Step, ...])
         raise ValueError(f"an episode must be stored under its content id {spec.id}, got {identity!r}")
     if outcome not in _OUTCOMES:
         raise ValueError(f"the outcome of {identity!r} must be one of {', '.join(sorted(_OUTCOMES))}, got {outcome!r}")
-    if length != len(steps):
-        raise ValueError(f"episode {identity!r} must have its {length!r} steps, got {len(steps)}: the file is damaged")
-    return Episode(
+    return Head(
         spec=spec,
-        world=world,
         agent=str(agent),
-        steps=steps,
-        final=decode_state(row, col, flags, world.grid),
         outcome=outcome,  # type: ignore[arg-type]
         tags=decode_tags(tags, f"episode {identity!r}"),
+    )
+
+
+def decode_episode(cells: Sequence[Cell], world: World, steps: tuple[Step, ...]) -> Episode:
+    """Return an episode from its columns, its world and its steps.
+
+    Raises:
+        ValueError: columns that are no episode, whose id belongs to another one, or another number of steps.
+    """
+    head = decode_head(cells)
+    row, col, flags, length = cells[9:13]
+    if length != len(steps):
+        raise ValueError(f"episode {cells[0]!r} must have its {length!r} steps, got {len(steps)}: the file is damaged")
+    return Episode(
+        spec=head.spec,
+        world=world,
+        agent=head.agent,
+        steps=steps,
+        final=decode_state(row, col, flags, world.grid),
+        outcome=head.outcome,
+        tags=head.tags,
     )
 
 

@@ -87,7 +87,7 @@ class Store:
             except BaseException:  # a warning may be an error
                 self.close()
                 raise
-        self._world = lru_cache(maxsize=1024)(self._read_world)
+        self._known_world = lru_cache(maxsize=1024)(self._read_world)
 
     def __enter__(self) -> Self:
         return self
@@ -193,7 +193,15 @@ class Store:
     def worlds(self) -> Iterator[World]:
         """Return all worlds in the order of their ids."""
         for (identity,) in self.query("SELECT id FROM worlds ORDER BY id"):
-            yield self._world(identity)
+            yield self.world(identity)
+
+    def world(self, identity: str) -> World:
+        """Return the world of an id; the same object, as long as few others are asked for.
+
+        Raises:
+            ValueError: it is not stored, or not sound.
+        """
+        return self._known_world(identity)
 
     # Episodes
 
@@ -245,9 +253,39 @@ class Store:
             KeyError: an id that is not stored.
             ValueError: a stored value that cannot be one of ours.
         """
-        for page in self._pages(ids):
+        for page in self.pages(ids):
             for begin, end in _cut([row[-2] for row in page]):
                 yield from self._read_episodes(page[begin:end])
+
+    def pages(self, ids: Iterable[str] | None = None) -> Iterator[list[tuple[Any, ...]]]:
+        """Return pages of (number, `EPISODE_COLUMNS`) as they are stored, unchecked, in the order of `episodes`.
+
+        Raises:
+            KeyError: an id that is not stored.
+        """
+        select = f"SELECT number, {EPISODE_COLUMNS} FROM episodes"
+        if ids is not None:
+            wanted = list(dict.fromkeys(ids))
+            keys = []
+            for begin in range(0, len(wanted), _PAGE_EPISODES):
+                part = wanted[begin : begin + _PAGE_EPISODES]
+                keys += self.query(f"SELECT {_ORDER}, number FROM episodes WHERE id IN ({_marks(part)})", part)
+            missing = set(wanted) - {key[3] for key in keys}
+            if missing:
+                raise KeyError(f"{self.path} holds no episode {min(missing)} ({len(missing)} of {len(wanted)} missing)")
+            numbers = [key[4] for key in sorted(keys)]
+            for begin in range(0, len(numbers), _PAGE_EPISODES):
+                part = numbers[begin : begin + _PAGE_EPISODES]
+                yield self.query(f"{select} WHERE number IN ({_marks(part)}) ORDER BY {_ORDER}", part)
+            return
+        page = self.query(f"{select} ORDER BY {_ORDER} LIMIT {_PAGE_EPISODES}")
+        while page:
+            yield page
+            _, identity, world_id, agent_id, trajectory, *_ = page[-1]
+            page = self.query(
+                f"{select} WHERE ({_ORDER}) > (?, ?, ?, ?) ORDER BY {_ORDER} LIMIT {_PAGE_EPISODES}",
+                (world_id, agent_id, trajectory, identity),
+            )
 
     def usage(self) -> dict[tuple[str, str], float]:
         """Return what all stored turns cost together, by (agent name, name of the quantity)."""
@@ -289,32 +327,6 @@ class Store:
             self.put_info("journal_notice", notice)
             warnings.warn(notice, UserWarning, stacklevel=3)
 
-    def _pages(self, ids: Iterable[str] | None) -> Iterator[list[tuple[Any, ...]]]:
-        """Return pages of (number, columns of the episode), in order."""
-        select = f"SELECT number, {EPISODE_COLUMNS} FROM episodes"
-        if ids is not None:
-            wanted = list(dict.fromkeys(ids))
-            keys = []
-            for begin in range(0, len(wanted), _PAGE_EPISODES):
-                part = wanted[begin : begin + _PAGE_EPISODES]
-                keys += self.query(f"SELECT {_ORDER}, number FROM episodes WHERE id IN ({_marks(part)})", part)
-            missing = set(wanted) - {key[3] for key in keys}
-            if missing:
-                raise KeyError(f"{self.path} holds no episode {min(missing)} ({len(missing)} of {len(wanted)} missing)")
-            numbers = [key[4] for key in sorted(keys)]
-            for begin in range(0, len(numbers), _PAGE_EPISODES):
-                part = numbers[begin : begin + _PAGE_EPISODES]
-                yield self.query(f"{select} WHERE number IN ({_marks(part)}) ORDER BY {_ORDER}", part)
-            return
-        page = self.query(f"{select} ORDER BY {_ORDER} LIMIT {_PAGE_EPISODES}")
-        while page:
-            yield page
-            _, identity, world_id, agent_id, trajectory, *_ = page[-1]
-            page = self.query(
-                f"{select} WHERE ({_ORDER}) > (?, ?, ?, ?) ORDER BY {_ORDER} LIMIT {_PAGE_EPISODES}",
-                (world_id, agent_id, trajectory, identity),
-            )
-
     def _read_episodes(self, page: Sequence[tuple[Any, ...]]) -> Iterator[Episode]:
         numbers = [row[0] for row in page]
         steps: dict[int, list[tuple[Cell, ...]]] = {number: [] for number in numbers}
@@ -324,7 +336,7 @@ class Store:
         for found in self.query(select, numbers):
             steps[found[0]].append(found[1:])
         for number, *header in page:
-            world = self._world(header[1])
+            world = self.world(header[1])
             try:
                 states: dict[tuple[Cell, ...], State] = {}
                 listed: list[Step] = []

@@ -10,9 +10,8 @@ would be called wrong at every step. In task worlds the question does not arise:
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +28,11 @@ from goalscope.measures.exploration.records import (
 from goalscope.measures.exploration.score import rising_moves
 from goalscope.measures.exploration.stale import StaleScore
 from goalscope.measures.exploration.view import View
-from goalscope.measures.measure import StepTable, episode_rows
+from goalscope.measures.measure import NO_ACTION, StepTable, episode_rows
 from goalscope.rows import Rows
 from goalscope.runs.record import Episode
 from goalscope.worlds.fog import Fog
-from goalscope.worlds.grid import Action, Grid, Position
+from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
 from goalscope.worlds.tasks.board import Board, bits
 from goalscope.worlds.tasks.coordinates import Frame
 from goalscope.worlds.tasks.knowledge import Rejection
@@ -83,18 +82,13 @@ def score_fogged_episode(episode: Episode) -> EpisodeScore:
     Raises:
         ValueError: a world without fog or with a door.
     """
-    return _score(*_walked(episode))
-
-
-def _walked(episode: Episode) -> tuple[Grid, int, tuple[Position, ...], tuple[Action | None, ...], Outcome]:
-    """Return all of an episode that its score depends on: grid, radius, T + 1 cells, T actions, and how it ended."""
     world = episode.world
     if world.fog_radius is None or world.grid.door is not None:
         given = "one without fog" if world.fog_radius is None else "one with a locked door"
         raise ValueError(f"this variant must be given an episode of a maze under fog without a door, got {given}")
     positions = (*(step.state.position for step in episode.steps), episode.final.position)
     actions = tuple(step.action for step in episode.steps)
-    return world.grid, world.fog_radius, positions, actions, _OUTCOMES.get(episode.outcome, "stopped")
+    return _score(world.grid, world.fog_radius, positions, actions, _OUTCOMES.get(episode.outcome, "stopped"))
 
 
 def _score(
@@ -159,16 +153,29 @@ def _score(
     return EpisodeScore(steps=Steps(raw), summary=summary)
 
 
-@lru_cache(maxsize=16384)
-def _summary(
-    grid: Grid,
-    radius: int,
-    positions: tuple[Position, ...],
-    actions: tuple[Action | None, ...],
-    outcome: Outcome,
-) -> Summary:
-    """Return the summary of a walk, kept because every measure below reads one number of it."""
-    return _score(grid, radius, positions, actions, outcome).summary
+def _summaries(table: StepTable) -> list[Summary]:
+    """Return the summaries of the episodes of mazes under fog, in order; the same walk is scored once."""
+    known: dict[tuple[Any, ...], Summary] = {}
+    found = []
+    for index in np.flatnonzero(_scorable(table)).tolist():
+        world = table.worlds[table.world[index]]
+        positions = tuple(state.position for state in table.path(index))
+        taken = table.action[table.begin[index] : table.begin[index] + table.length[index]].tolist()
+        outcome = _OUTCOMES.get(table.outcome[index], "stopped")
+        walk = (int(table.world[index]), positions, tuple(taken), outcome)
+        if walk not in known:
+            actions = tuple(ACTIONS[action] if action != NO_ACTION else None for action in taken)
+            known[walk] = _score(world.grid, world.fog_radius or 0, positions, actions, outcome).summary
+        found.append(known[walk])
+    return found
+
+
+def _scorable(table: StepTable) -> npt.NDArray[np.bool_]:
+    """Return ``[E]`` whether an episode's world has fog and no locked door."""
+    fits: npt.NDArray[np.bool_] = np.array(
+        [world.fog_radius is not None and world.grid.door is None for world in table.worlds], dtype=bool
+    )[table.world]
+    return fits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,12 +209,11 @@ class FoggedError:
 
     def rows(self, table: StepTable) -> Rows:
         """Return one row an episode, NaN where no step called for the kind."""
-        fits = np.array([scorable(episode) for episode in table.episodes], dtype=bool)
+        fits = _scorable(table)
         values = np.full(len(fits), np.nan)
         attribute = f"{'valid_' if self.valid else ''}{self.kind}_{self.quantity}"
-        for index in np.flatnonzero(fits):
-            value = getattr(_summary(*_walked(table.episodes[index])), attribute)
-            values[index] = np.nan if value is None else value
+        numbers = [getattr(summary, attribute) for summary in table.once(_summaries)]
+        values[fits] = np.array(numbers, dtype=np.float64)  # None becomes NaN
         return episode_rows(table, self.name, self.unit, values).where(fits)
 
 
@@ -221,11 +227,6 @@ FOGGED = tuple(
     for quantity in _QUANTITIES
 )
 """The measures of this variant: both errors, what they are made of, and the same of valid moves alone."""
-
-
-def scorable(episode: Episode) -> bool:
-    """Return whether an episode has fog and no locked door."""
-    return episode.world.fog_radius is not None and episode.world.grid.door is None
 
 
 def fogged_board(grid: Grid) -> tuple[Board, Frame]:

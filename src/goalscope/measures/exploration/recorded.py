@@ -4,7 +4,7 @@ Source: measuring exploration and exploitation errors, Section 4 and Fig. 4.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ def score_recorded(episode: Episode) -> EpisodeScore:
         raise ValueError(f"episode {episode.id}: {error}") from error
 
 
-def task_rows(episodes: Sequence[Episode]) -> Rows:
+def task_rows(episodes: Iterable[Episode]) -> Rows:
     """Return the rows of recorded episodes of task worlds: one a measure and episode, ten of `PROGRESS_SHARE`."""
     measure, unit, value, grid, identity = list[str](), list[str](), list[float](), list[str](), list[str]()
     tags: list[dict[str, Tag]] = []
