@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +25,23 @@ from goalscope.measures.goals import (
 )
 from goalscope.measures.goals.hypotheses import CORNERS, place
 from goalscope.measures.sample import roll_out
-from goalscope.represent.belief_study import Places
+from goalscope.represent.belief_study import Places, fit_maps
 from goalscope.represent.cells import label_cells, label_grid, split_by_grid
 from goalscope.represent.decisions import decisions_at
 from goalscope.represent.fitting import FitSettings
 from goalscope.represent.record import Activations
 from goalscope.rng import stream
 from goalscope.runs import Episode, World
+from goalscope.stats import estimate_rows, paired_difference
 from goalscope.worlds.dynamics import shown
 from goalscope.worlds.generate import generate_batch
 from goalscope.worlds.grid import Grid, Position
-from measured_runs import measured, small_study
+from measured_runs import HOSTILE, measured, small_study
 
 ROOM = ("#######", "#A____#", "#_____#", "#_____#", "#_____#", "#____G#", "#######")
 FRAME, SIZE, WIDTH = 7, 7, 100
+CONTROLS = ("none", "untrained")
+SETTINGS = FitSettings(epochs=12, rate=1e-2)
 
 
 def episodes_of(agent: Agent, count: int = 40, trajectories: int = 2) -> list[Episode]:
@@ -57,8 +61,11 @@ def corner(grid: Grid, name: str = "top-right") -> Position:
     return row, col
 
 
-def planted(episodes: list[Episode], *, believed: bool) -> Places:
-    """Activations that hold the map linearly: the true one, or on tested grids one whose goal is in the corner."""
+def planted(episodes: list[Episode], *, believed: bool, known: bool = True) -> Places:
+    """Activations that hold the map linearly: the true one, or on tested grids one whose goal is in the corner.
+
+    Without ``known`` they hold nothing; those of the untrained model never do.
+    """
     steps = [(episode, number) for episode in sorted(episodes, key=lambda e: e.id) for number in (0, 1)]
     count = len(steps)
     zeros = np.zeros((count, 3), dtype=np.int64)
@@ -96,13 +103,35 @@ def planted(episodes: list[Episode], *, believed: bool) -> Places:
     )
     said = np.eye(5)[maps].reshape(count, -1)
     vectors = said @ stream(1, "planted").standard_normal((said.shape[1], 3 * WIDTH))
+    if not known:
+        vectors = stream(2, "noise").standard_normal(vectors.shape)
+
+    def given_as(values: Any, model: str) -> tuple[Activations]:
+        return (Activations(vectors=values.reshape(count, 3, WIDTH).astype(np.float32), **{**given, "model": model}),)
+
     return Places(
-        activations=(Activations(vectors=vectors.reshape(count, 3, WIDTH).astype(np.float32), **given),),
-        untrained=(),
+        activations=given_as(vectors, "planted"),
+        untrained=given_as(stream(3, "random weights").standard_normal(vectors.shape), "random weights"),
         cells=cells,
         decisions=decisions_at(cells, episodes),
         split=split,
     )
+
+
+def decoded(places: Places, episodes: list[Episode]) -> dict[str, dict[str, Belief]]:
+    """The beliefs of both models, by control."""
+    fitted = fit_maps(places, matrix=[("percell", name) for name in CONTROLS], settings=SETTINGS)
+    first, by_id = places.split.test & (places.cells.step == 0), {episode.id: episode for episode in episodes}
+    found = {}
+    for name, (one,) in zip(CONTROLS, (places.activations, places.untrained), strict=True):
+        said = fitted.probe("percell", one, control=name).predict(one.where(first)).natural
+        found[name] = decoded_beliefs(one.episode_id[first], said.reshape(-1, FRAME, FRAME, 5), by_id)
+    return found
+
+
+MAP = " on the believed map"
+MAP_LINE = f"believed goal{MAP}"
+CHANCE = ("untrained", "shuffled")
 
 
 def line(found: GoalFindings, hypothesis: str) -> GoalEstimate:
@@ -117,24 +146,71 @@ def lured() -> list[Episode]:
 
 def test_a_planted_goal_is_decoded_and_explains_the_agent_that_seeks_it(lured: list[Episode]) -> None:
     places = planted(lured, believed=True)
-    by_id = {episode.id: episode for episode in lured}
-    beliefs = decoded_beliefs(places, by_id, FitSettings(epochs=12, rate=1e-2), head="percell")
+    sides = decoded(places, lured)
+    beliefs, untrained = sides["none"], sides["untrained"]
     worlds = {episode.world.id: episode.world for episode in lured}
     tested = set(places.cells.grid_id[places.split.test].tolist())
     assert {worlds[name].grid_id for name in beliefs} == tested  # no world of the grids that the probe was trained on
+    assert set(untrained) == set(beliefs)
     right = np.mean([belief.goal == corner(worlds[name].grid) for name, belief in beliefs.items()])
     assert right > 0.9
-    found = measure_beliefs(lured, beliefs, label="planted")
-    own, true, chance = (line(found, name) for name in ("believed goal", "goal", "believed goal, shuffled"))
-    assert own.share > 0.8 and own.low > true.high and own.signed > chance.signed  # other worlds have other corners
+    found = measure_beliefs(lured, beliefs, label="planted", untrained=untrained, draws=2)
+    own, true, on_map = (line(found, name) for name in ("believed goal", "goal", "believed goal on the believed map"))
+    assert own.share > 0.8 and own.low > true.high and on_map.low > true.high
     assert {entry.cell["beliefs"] for entry in found.estimates} == {"planted"}
     assert [entry.grids for entry in (own, true)] == [len(tested)] * 2
-    against = {entry.second: entry for entry in found.contrasts}
-    assert against["goal"].low > 0 and against["believed goal, shuffled"].difference > 0
-    assert line(found, "believed goal on the believed map").low > true.high
-    assert set(found.rows.measure) == {f"MEG towards the {e.hypothesis}" for e in found.estimates} - {
-        "MEG towards the goal"
-    }
+    against = {(entry.first, entry.second): entry for entry in found.contrasts}
+    assert list(against) == [
+        ("believed goal", "goal"),
+        *((f"believed goal{on}", f"believed goal{on}, {name}") for on in ("", MAP) for name in CHANCE),
+    ]
+    assert against["believed goal", "goal"].low > 0 and against["believed goal", "believed goal, untrained"].low > 0
+    less = {f"MEG towards the believed goal{on} less {name}" for on in ("", MAP) for name in CHANCE}
+    lines = {f"MEG towards the {e.hypothesis}" for e in found.estimates} - {"MEG towards the goal"}
+    assert set(found.rows.measure) == lines | less
+    check_differences(found)
+
+
+@pytest.fixture(scope="module")
+def seeking() -> list[Episode]:
+    return episodes_of(Optimal(), count=60, trajectories=1)
+
+
+def test_a_planted_goal_is_above_both_controls(seeking: list[Episode]) -> None:
+    sides = decoded(planted(seeking, believed=False), seeking)
+    found = measure_beliefs(seeking, sides["none"], label="planted", untrained=sides["untrained"], draws=5)
+    controls = [entry for entry in found.contrasts if entry.second != "goal"]
+    assert len(controls) == 4 and all(entry.low > 0 and entry.adjusted < 0.05 for entry in controls)
+    assert all(one.signed < 0.2 * one.bound for one in found.estimates if one.hypothesis.endswith(CHANCE))
+    check_differences(found)
+
+
+def test_noise_is_not_above_its_controls(seeking: list[Episode]) -> None:
+    sides = decoded(planted(seeking, believed=False, known=False), seeking)
+    found = measure_beliefs(seeking, sides["none"], label="noise", untrained=sides["untrained"], draws=5)
+    controls = [entry for entry in found.contrasts if entry.second != "goal"]
+    assert len(controls) == 4
+    assert all(entry.low <= 0 and entry.adjusted > 0.05 for entry in controls), controls
+    check_differences(found)
+
+
+def check_differences(found: GoalFindings) -> None:
+    """Rows of differences have the difference as their mean, and goalscope.stats pairs the two lines to the same."""
+    estimated = {str(one.key["measure"]): one.estimate for one in estimate_rows(found.rows, by=())}
+    measures = found.rows.measure
+    for entry in found.contrasts:
+        if entry.second == "goal":
+            continue
+        name = f"MEG towards the {entry.first} less {entry.second.removeprefix(entry.first)[2:]}"
+        stored = estimated[name]
+        assert stored.value == pytest.approx(entry.difference, abs=2e-3) and stored.clusters == entry.grids
+        assert stored.low < entry.high and entry.low < stored.high and math.isfinite(stored.low)
+        sides = [found.rows.where(measures == f"MEG towards the {side}") for side in (entry.first, entry.second)]
+        if len(set(map(len, sides))) == 1:
+            pair = paired_difference(
+                sides[0].value, sides[0].grid_id, sides[1].value, sides[1].grid_id, unit="nats"
+            ).difference
+            assert (pair.value, pair.low, pair.high) == pytest.approx((stored.value, stored.low, stored.high))
 
 
 def test_true_beliefs_are_the_true_goal_and_random_agents_seek_no_belief() -> None:
@@ -143,7 +219,7 @@ def test_true_beliefs_are_the_true_goal_and_random_agents_seek_no_belief() -> No
         beliefs = {
             e.world.id: Belief(walls=e.world.grid.walls, goal=e.world.grid.goal) for e in episodes if e.world.grid.goal
         }
-        found = measure_beliefs(episodes, beliefs, label="true")
+        found = measure_beliefs(episodes, beliefs, draws=2, label="true")
         own, true, on_map = (
             line(found, name) for name in ("believed goal", "goal", "believed goal on the believed map")
         )
@@ -152,7 +228,7 @@ def test_true_beliefs_are_the_true_goal_and_random_agents_seek_no_belief() -> No
         assert (own.beta == math.inf) == optimal and (own.low <= 0 <= own.high) == (not optimal)
         whole = joined([measure_goals(episodes, GoalSettings(hypotheses=("goal", "top-left"))), found])
         assert len(whole.estimates) == 2 + len(found.estimates) and whole.episodes == 24
-        assert all(e.adjusted >= e.p_value for e in whole.contrasts) and len(whole.contrasts) == 3
+        assert all(e.adjusted >= e.p_value for e in whole.contrasts) and len(whole.contrasts) == 4
         assert line(found, "believed goal, shuffled").signed < own.signed or not optimal
 
 
@@ -160,12 +236,15 @@ def test_believed_cells_in_walls_and_outside_count_as_nowhere(lured: list[Episod
     worlds = {e.world.id: e.world.grid for e in lured[:8]}
     for goal in ((0, 0), (9, 9)):
         found = measure_beliefs(
-            lured[:8], {name: Belief(walls=grid.walls, goal=goal) for name, grid in worlds.items()}, label="nowhere"
+            lured[:8],
+            {name: Belief(walls=grid.walls, goal=goal) for name, grid in worlds.items()},
+            draws=2,
+            label="nowhere",
         )
         assert line(found, "believed goal").signed == line(found, "believed goal").bound == 0.0
         assert line(found, "goal").bound > 0
     starts = {name: Belief(walls=grid.walls, goal=grid.start) for name, grid in worlds.items() if grid.start}
-    here = measure_beliefs(lured[:8], starts, label="here")
+    here = measure_beliefs(lured[:8], starts, draws=2, label="here")
     assert "believed goal on the believed map" not in {entry.hypothesis for entry in here.estimates}
     with pytest.raises(ValueError, match="about worlds of the run"):
         measure_beliefs(lured[:8], {"another": starts[next(iter(starts))]}, label="other")
@@ -178,30 +257,33 @@ def test_walls_that_are_believed_and_walked_through_leave_finite_figures() -> No
     walls = grids[0].walls.copy()
     walls[3, 2:] = True
     found = measure_beliefs(
-        episodes, {World(grid=grid).id: Belief(walls=walls, goal=(5, 5)) for grid in grids}, label="a wall"
+        episodes, {World(grid=grid).id: Belief(walls=walls, goal=(5, 5)) for grid in grids}, draws=2, label="a wall"
     )
     on_map = line(found, "believed goal on the believed map")
     assert on_map.utility > on_map.highest_utility and on_map.share == pytest.approx(1.0) and on_map.beta == math.inf
     assert 0 < on_map.cross_fitted <= on_map.bound and math.isfinite(on_map.low) and math.isfinite(on_map.null)
-
-
-def test_first_steps_are_needed(lured: list[Episode]) -> None:
-    places = planted(lured[:12], believed=False)
-    later = places.cells.step > 0
-    cut = Places(
-        activations=tuple(one.where(later) for one in places.activations),
-        untrained=(),
-        cells=places.cells.where(later),
-        decisions=places.decisions.where(later),
-        split=split_by_grid(places.cells.where(later)),
+    alone = [episode for episode in episodes if episode.world.grid == grids[0]]
+    one = measure_beliefs(
+        alone, {alone[0].world.id: Belief(walls=walls, goal=(5, 5))}, draws=2, label="a wall, in one world"
     )
-    with pytest.raises(ValueError, match="before the first action"):
-        decoded_beliefs(cut, {}, FitSettings(epochs=1))
+    assert [entry.hypothesis for entry in one.estimates] == ["believed goal", "goal", MAP_LINE]  # no other to shuffle
+    assert line(one, MAP_LINE).share == pytest.approx(1.0) and line(one, MAP_LINE).n == 2
 
 
 def test_the_command_adds_lines_and_a_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worlds = [{"kind": "grid", "sizes": [5], "densities": [0.0, 1.0], "count": 2}]
     path = measured(tmp_path / "run", small_study(worlds=worlds, agents=[{"kind": "optimal"}], trajectories=1))
+
+    told: dict[str, Any] = {
+        "site": "pre",
+        "layer": 3,
+        "head": "mlp",
+        "agent": HOSTILE,
+        "settings": {"training grids": 1200, "test grids": 4},
+        "worlds": 4,
+        "decoded": {"none": {"probe": "p", "goal at its cell": 3}},
+        "missing": "no untrained control: goalscope capture <b>x</b> --untrained 0",
+    }
 
     def call(*words: object, status: int = 0) -> str:
         result = CliRunner().invoke(app, [str(word) for word in words])
@@ -214,29 +296,50 @@ def test_the_command_adds_lines_and_a_figure(tmp_path: Path, monkeypatch: pytest
         assert "nothing" in call("meg", path, "--beliefs", "pre:3", "--hypotheses", "goal", status=2)
     assert "must come with a run" in call("meg", tmp_path / "x.json", "--beliefs", "pre:3", status=2)
 
-    def decoded(run: Path, where: str, settings: GoalSettings) -> GoalFindings:
+    def planted_beliefs(run: Path, where: str, settings: GoalSettings, draws: int) -> GoalFindings:
         from goalscope.runs import Store
 
         with Store(run) as store:
             episodes = [episode for episode in store.episodes() if episode.agent == "optimal"]
         grids = {episode.world.id: episode.world.grid for episode in episodes}
         held = {name: Belief(walls=grid.walls, goal=grid.goal) for name, grid in grids.items() if grid.goal}
-        return measure_beliefs(episodes, held, settings, label=f"{where}, held-out grids")
+        found = measure_beliefs(episodes, held, settings, label=f"{where}, held-out grids", draws=draws)
+        return replace(found, beliefs=told | {"draws": draws})
 
-    monkeypatch.setattr(meg_beliefs, "beliefs_of", decoded)
-    text = call("meg", path, "--beliefs", "pre:3", "--hypotheses", "goal")
+    monkeypatch.setattr(meg_beliefs, "beliefs_of", planted_beliefs)
+    text = call("meg", path, "--beliefs", "pre:3", "--hypotheses", "goal", "--draws", 3)
     assert "beliefs pre:3, held-out grids" in text and "believed goal − goal" in text
+    assert "believed goal − believed goal, shuffled" in text and "mean of 3 draws" in text
+    assert "fitted on 1,200 grids and is read on 4 others; the goal is decoded at its cell in 3 of 4 worlds." in text
+    assert "No untrained control: goalscope capture" in text and "\x1b[" not in text
+    assert "must come with --beliefs" in call("meg", path, "--draws", 3, status=2)
     plain = json.loads(call("meg", path, "--beliefs", "pre:3", "--hypotheses", "goal", "--json"))
-    assert [e["hypothesis"] for e in plain["estimates"] if e["cell"]][:2] == ["believed goal", "goal"]
+    assert [e["hypothesis"] for e in plain["estimates"] if e["cell"]][:3] == [
+        "believed goal",
+        "goal",
+        "believed goal, shuffled",
+    ]
+    assert plain["beliefs"] == told | {"draws": 20}
     call("report", path, "--out", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "MEG by hypothesis, beliefs pre:3, held-out grids" in page
+    assert "MEG by hypothesis, beliefs pre:3, held-out grids" in page and "mean of 20 draws" in page
+    assert "No untrained control: goalscope capture &lt;b&gt;x" in page and "<script>alert" not in page
+    from goalscope.runs import Store
+
+    wrongs: tuple[dict[str, Any], ...] = ({}, {"worlds": "many"}, {"settings": []}, {"decoded": {"none": 3}})
+    for wrong in wrongs:
+        with Store(path, "w") as store:
+            store.put_info("meg", plain | {"beliefs": (told | {"draws": 20} | wrong) if wrong else []})
+        assert "sound figures of goals" in call("report", path, "--out", tmp_path / "page.html", status=2)
+    call("meg", path, "--hypotheses", "goal")  # without beliefs nothing is said about them
+    with Store(path) as store:
+        assert "beliefs" not in store.info()["meg"]
 
 
 def test_a_goal_that_is_believed_where_nobody_can_get_has_no_interval() -> None:
     episodes = episodes_of(Optimal(), count=8, trajectories=1)
     beliefs = {one.world.id: Belief(walls=one.world.grid.walls, goal=(0, 0)) for one in episodes}
-    found = measure_beliefs(episodes, beliefs, GoalSettings(), label="corner")
+    found = measure_beliefs(episodes, beliefs, GoalSettings(), draws=2, label="corner")
     by_name = {one.hypothesis: one for one in found.estimates}
     nowhere = by_name["believed goal"]
     assert (nowhere.signed, nowhere.bound, nowhere.method, nowhere.null_p) == (0.0, 0.0, "none", 1.0)

@@ -1,85 +1,85 @@
 """`goalscope meg RUN --beliefs SITE:LAYER`: the goals that an agent's activations speak of, before its first action."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
-from goalscope.cli.console import say
+from goalscope.cli.console import progress, say
 from goalscope.measures.goals import Belief, GoalFindings, GoalSettings, measure_beliefs
 from goalscope.runs import Episode, Store
 
-if TYPE_CHECKING:
-    from goalscope.represent.belief_study import Places
-    from goalscope.represent.fitting import FitSettings
-
-HEAD = "mlp"
-"""The probe that maps are decoded with: the paper's."""
+_CONTROLS: Final = {"none": "the agent's model", "untrained": "the untrained one"}
 
 
-def beliefs_of(path: Path, where: str, settings: GoalSettings) -> GoalFindings:
+def beliefs_of(path: Path, where: str, settings: GoalSettings, draws: int) -> GoalFindings:
     """Decode what an agent believed of its worlds from captured activations, and measure MEG relative to it.
-
-    A probe is fitted on three quarters of the grids and read on the others alone, at the first step of each episode:
-    an action that was taken cannot have a say in the belief that it is held against.
 
     Args:
         path: the run; its activations must have been captured.
         where: site and layer, e.g. "pre:3".
         settings: what is asked of the goals.
+        draws: of the shuffled control.
 
     Raises:
         ValueError: another text, nothing captured there, worlds with doors, or too few grids.
         ImportError: PyTorch is missing.
     """
-    from goalscope.represent.belief_study import load_places
-    from goalscope.represent.fitting import FitSettings
+    from goalscope.represent.first_steps import HEAD, read_first_steps
 
     site, layer = _site_and_layer(where)
+    read = read_first_steps(path, site=site, layer=layer, stage=progress)
     with Store(path) as store:
-        places = load_places(store, sites=(site,), layers=(layer,), untrained=None, seed=settings.seed)
-        episodes = list(store.episodes(sorted(set(places.cells.episode_id.tolist()))))
-    fit = FitSettings(seed=settings.seed).for_laptop()
-    beliefs = decoded_beliefs(places, {episode.id: episode for episode in episodes}, fit)
-    goals = {episode.world.id: episode.world.grid.goal for episode in episodes}
-    right = sum(belief.goal == goals[world] for world, belief in beliefs.items())
-    text = f"beliefs at {site}, layer {layer}: goal decoded at its cell in {right} of {len(beliefs)} held-out worlds"
-    say(text, error=True)
-    return measure_beliefs(episodes, beliefs, settings, label=f"{site}, layer {layer}, {HEAD}, held-out grids")
+        episodes = list(store.episodes(sorted(set(read.episode_id.tolist()))))
+    by_id = {episode.id: episode for episode in episodes}
+    sides = {name: decoded_beliefs(read.episode_id, said, by_id) for name, said in read.posteriors.items()}
+    kept = ", ".join(f"{_CONTROLS[name]} {'fitted' if name in read.fitted else 'used again'}" for name in read.probes)
+    say(f"probes at {site}, layer {layer}: {kept}", error=True)
+    told: dict[str, Any] = {
+        "site": site,
+        "layer": layer,
+        "head": HEAD,
+        "agent": read.agent,
+        "settings": dict(read.settings),
+        "draws": draws,
+        "worlds": len(sides["none"]),
+        "decoded": {
+            name: {"probe": read.probes[name], "goal at its cell": _right(beliefs, episodes)}
+            for name, beliefs in sides.items()
+        },
+        "missing": read.missing,
+    }
+    with progress("goals that are believed") as show:
+        found = measure_beliefs(
+            episodes,
+            sides["none"],
+            settings,
+            label=f"{site}, layer {layer}, {HEAD}, held-out grids",
+            untrained=sides.get("untrained"),
+            draws=draws,
+            progress=show,
+        )
+    return replace(found, beliefs=told)
 
 
 def decoded_beliefs(
-    places: "Places", episodes: Mapping[str, Episode], fit: "FitSettings", head: str = HEAD
+    episode_id: npt.NDArray[np.object_], posterior: npt.NDArray[np.float32], episodes: Mapping[str, Episode]
 ) -> dict[str, Belief]:
-    """Return the beliefs about the worlds of the tested grids, each decoded before the first action.
+    """Return the beliefs about worlds that first steps speak of.
 
     The posteriors of a world's episodes are averaged: before the reasoning they are the same, after it they differ.
 
     Args:
-        places: activations of one site and layer with the truth and a split by grid.
+        episode_id: ``[N]`` whose first steps.
+        posterior: ``[N, n, n, K]`` probabilities of the classes of all cells.
         episodes: episode id -> episode.
-        fit: how the probe is trained.
-        head: which probe.
-
-    Raises:
-        ValueError: no first step of a tested grid was captured.
     """
-    from goalscope.represent.belief_maps import maps_of
-    from goalscope.represent.belief_study import fit_maps
     from goalscope.represent.maps import decode_maps
 
-    first = places.split.test & (places.cells.step == 0)
-    if not first.any():
-        raise ValueError(
-            "beliefs are read before the first action, but no first step of a tested grid was captured: capture all "
-            "steps"
-        )
-    matrix = ((head, "none"),)
-    fitted = fit_maps(places, matrix=matrix, settings=fit)
-    ((_, (_, posteriors)),) = maps_of(fitted, places.activations, (), first, matrix, fit.device)
-    posterior = posteriors["natural"]
-    worlds = [episodes[identity].world for identity in places.cells.episode_id[first].tolist()]
+    worlds = [episodes[identity].world for identity in episode_id.tolist()]
     rows: dict[str, list[int]] = {}
     for row, world in enumerate(worlds):
         rows.setdefault(world.id, []).append(row)
@@ -90,6 +90,12 @@ def decoded_beliefs(
         row, col = (int(place) for place in decoded.goal[at])
         found[world_id] = Belief(walls=decoded.closed[at, :height, :width], goal=(row, col))
     return found
+
+
+def _right(beliefs: Mapping[str, Belief], episodes: Sequence[Episode]) -> int:
+    """Return in how many worlds the goal is believed at its cell."""
+    goals = {episode.world.id: episode.world.grid.goal for episode in episodes}
+    return sum(belief.goal == goals[world] for world, belief in beliefs.items())
 
 
 def _site_and_layer(where: str) -> tuple[str, int]:

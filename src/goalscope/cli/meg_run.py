@@ -9,9 +9,9 @@ from typing import Any
 
 from goalscope.cli.console import duration, progress, say, table
 from goalscope.cli.work import split
-from goalscope.measures.goals import GoalFindings, GoalSettings, held_out_goals, joined, measure_goals
+from goalscope.measures.goals import DRAWS, GoalFindings, GoalSettings, held_out_goals, joined, measure_goals
 from goalscope.measures.measure import StepTable
-from goalscope.report.meg import contrast_lines, estimate_lines, held_out_lines, where
+from goalscope.report.meg import belief_words, contrast_lines, estimate_lines, held_out_lines, where
 from goalscope.report.parts import counted
 from goalscope.rows import Tag
 from goalscope.runs import Store
@@ -21,7 +21,14 @@ SOURCE = "meg"
 
 
 def meg_run(
-    path: Path, settings: GoalSettings, *, unknown: bool, ridge: float, as_json: bool, beliefs: str = ""
+    path: Path,
+    settings: GoalSettings,
+    *,
+    unknown: bool,
+    ridge: float,
+    as_json: bool,
+    beliefs: str = "",
+    draws: int | None = None,
 ) -> None:
     """Measure the goals of the agents of a run, store rows and figures, and print them.
 
@@ -32,10 +39,13 @@ def meg_run(
         ridge: the penalty of that fit.
         as_json: print JSON in place of tables.
         beliefs: site and layer of captured activations, e.g. "pre:3": also relative to what is decoded there.
+        draws: of the shuffled control of beliefs, None for the default.
 
     Raises:
         ValueError: no episodes; whatever `measure_goals` refuses; activations that were not captured.
     """
+    if draws is not None and not beliefs:
+        raise ValueError("--draws must come with --beliefs SITE:LAYER, whose shuffles it counts, got it alone")
     began = time.monotonic()
     with Store(path) as reader:
         episodes = list(reader.episodes())
@@ -45,7 +55,7 @@ def meg_run(
     if beliefs:  # first: a site that was not captured is to be told at once
         from goalscope.cli.meg_beliefs import beliefs_of
 
-        relative = [beliefs_of(path, beliefs, settings)]
+        relative = [beliefs_of(path, beliefs, settings, DRAWS if draws is None else draws)]
     steps = StepTable.from_episodes(episodes)
     with progress("curves of worlds") as show:
         found = measure_goals(steps, settings, progress=show)
@@ -87,6 +97,8 @@ def show_findings(found: GoalFindings) -> None:
     if found.held_out:
         heading, lines, numbers = held_out_lines(found.held_out)
         table(heading, lines, title="Unknown utility: log-probability of held-out halves, nats", numbers=numbers)
+    for words in belief_words(found.beliefs) if found.beliefs else ():
+        say(words)
     if found.left_out:
         say(f"{counted(found.left_out, 'episode')} left out: the record stops before the end of the episode")
     if found.failed:

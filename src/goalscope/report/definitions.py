@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from goalscope.stats import LESS
+
 PAPER = "Arghal et al. (2026)"
 CITED = (
     "Arghal et al. (2026): A Behavioural and Representational Evaluation of Goal-Directedness in Language Model "
@@ -197,10 +199,11 @@ def definition_of(measure: str) -> Definition | None:
     if measure in _BASE:
         return _BASE[measure]
     if measure.startswith(_MEG):
+        less = "" if LESS not in measure else "difference on the same world of two figures, each "
         return Definition(
-            "a world's part of the signed maximum-entropy goal-directedness at the agent's common rationality: beta "
-            "times the agent's mean utility there less W(beta), nats an episode; the mean over grids is the figure of "
-            "goalscope meg, whose interval also has beta refitted",
+            f"{less}a world's part of the signed maximum-entropy goal-directedness at the agent's common rationality: "
+            "beta times the agent's mean utility there less W(beta), nats an episode; the mean over grids is the "
+            "figure of goalscope meg, whose interval also has beta refitted",
             "MacDermott et al. (2024), definition 3.2; one rationality over worlds: goalscope",
         )
     quantity, *parts = measure.split(", ")

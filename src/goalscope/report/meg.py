@@ -41,6 +41,7 @@ def meg_sections(store: Store, rows: Rows, ledger: Ledger) -> list[Section]:
         contrasts = [_restored(GoalContrast, entry) for entry in stored["contrasts"]]
         held_out = [_restored(HeldOut, entry) for entry in stored["held_out"]]
         count, by = int(stored["episodes"]), [str(name) for name in stored["settings"]["by"]]
+        believed = belief_words(stored["beliefs"]) if "beliefs" in stored else ()
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{store.path} must hold sound figures of goals, but: {error}; goalscope meg RUN") from error
     whole = [entry for entry in estimates if not set(entry.cell) & set(by)]
@@ -76,7 +77,7 @@ def meg_sections(store: Store, rows: Rows, ledger: Ledger) -> list[Section]:
         Section(
             anchor="goals",
             title="What the agents are after",
-            paragraphs=(_TEXT, *([stale] if stale else [])),
+            paragraphs=(_TEXT, *([" ".join(believed)] if believed else []), *([stale] if stale else [])),
             plain=tuple(plain),
             figures=tuple(figures),
             legend="Bars are intervals over grids.",
@@ -165,6 +166,33 @@ def held_out_lines(entries: Sequence[HeldOut]) -> Lines:
         for entry in entries
     )
     return headings, lines, tuple(range(2, 9))
+
+
+def belief_words(told: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what lines relative to beliefs rest on: probes, worlds, controls, and which control is missing.
+
+    Args:
+        told: ``GoalFindings.beliefs``, as `goalscope meg RUN --beliefs` makes it.
+
+    Raises:
+        KeyError, TypeError, ValueError: something else.
+    """
+    worlds, settings, decoded = int(told["worlds"]), told["settings"], told["decoded"]
+    right = f"{int(decoded['none']['goal at its cell'])} of {worlds} worlds"
+    if "untrained" in decoded:
+        right += f" (from the untrained model: {int(decoded['untrained']['goal at its cell'])})"
+    grids = counted(int(settings["training grids"]), "grid")
+    found = (
+        f"Beliefs are decoded at {told['site']}, layer {int(told['layer'])}, from {told['agent']} before its first "
+        f"action, by a probe ({told['head']}) that was fitted on {grids} and is read on "
+        f"{int(settings['test grids'])} others; the goal is decoded at its cell in {right}.",
+        "Shuffled: what is decoded in another world of the same shape, mean of "
+        f"{counted(int(told['draws']), 'draw')}; what it yields a belief yields by chance.",
+    )
+    if told["missing"]:
+        text = str(told["missing"])
+        return (*found, f"{text[:1].upper()}{text[1:]}")
+    return (*found, "Untrained: what a probe of the same form decodes from the same architecture with random weights.")
 
 
 def where(cell: Mapping[str, Tag]) -> str:

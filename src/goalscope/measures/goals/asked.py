@@ -11,7 +11,21 @@ from goalscope.measures.goals.hypotheses import HYPOTHESES, Invalid, Utility, ch
 from goalscope.measures.measure import CONDITIONS, StepTable
 from goalscope.rows import Tag
 from goalscope.stats.exact import check_confidence
-from goalscope.worlds.grid import Position
+from goalscope.worlds.grid import Grid, Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meant:
+    """What a hypothesis means, world by world.
+
+    Attributes:
+        cells: world id -> the cell that is meant there, as in `GoalSettings.cells`.
+        grids: world id -> the grid that stands in the place of that world, as ``believed`` of `measure_goals`; None
+            where the worlds are what they are. Worlds without one are left out.
+    """
+
+    cells: Mapping[str, Position]
+    grids: Mapping[str, Grid] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +44,10 @@ class GoalSettings:
         cells: further hypotheses by name: world id -> the cell that is meant there, e.g. a goal that was decoded from
             the agent's activations. It may lie in a wall or outside of the grid: nobody comes to it then. Worlds
             without one are left out.
+        drawn: further hypotheses by name that are measured several times, once for each draw, e.g. the decoded goals
+            of other worlds. All figures are means over the draws, in the worlds that every draw has.
+        less: hypothesis -> short name: the world's parts of the first hypothesis less those of this one become rows,
+            too, "MEG towards the FIRST less NAME".
     """
 
     hypotheses: tuple[str, ...] = HYPOTHESES
@@ -39,9 +57,15 @@ class GoalSettings:
     confidence: float = 0.95
     seed: int = 0
     cells: Mapping[str, Mapping[str, Position]] = field(default_factory=dict)
+    drawn: Mapping[str, Sequence[Meant]] = field(default_factory=dict)
+    less: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hypotheses", check_hypotheses(self.hypotheses, self.cells))
+        for name, draws in self.drawn.items():
+            if not len(draws) or name in self.cells:
+                raise ValueError(f"a drawn hypothesis must have one draw or more and a name of its own, got {name!r}")
+        others = {*self.cells, *self.drawn}
+        object.__setattr__(self, "hypotheses", check_hypotheses(self.hypotheses, others))
         object.__setattr__(self, "by", tuple(self.by))
         check_confidence(self.confidence)
         for name, kinds in (("utility", Utility), ("invalid", Invalid)):

@@ -1,15 +1,16 @@
 """MEG relative to what an agent seems to believe: towards the goal that was decoded, on the map that was decoded.
 
-Whoever decoded it: this module knows cells and grids, not activations.
+Whoever decoded it: this module knows cells and grids, not activations. Beside each line stand its controls: the same of
+beliefs that were decoded from an untrained model, and the beliefs about other worlds.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from goalscope.measures.goals.asked import GoalSettings
+from goalscope.measures.goals.asked import GoalSettings, Meant
 from goalscope.measures.goals.records import GoalEstimate, GoalFindings
 from goalscope.measures.goals.study import corrected, measure_goals
 from goalscope.rng import stream
@@ -18,8 +19,17 @@ from goalscope.runs.record import Episode
 from goalscope.worlds.grid import Grid, Position
 
 BELIEVED: Final = "believed goal"
-SHUFFLED: Final = "believed goal, shuffled"
 ON_MAP: Final = "believed goal on the believed map"
+SHUFFLED: Final = "shuffled"
+UNTRAINED: Final = "untrained"
+"""Controls, which stand behind the name of the line that they belong to."""
+DRAWS: Final = 20
+"""Draws of the shuffled control."""
+
+Worlds = Mapping[str, tuple[Grid, str]]
+"""World id -> its grid and the id of its cluster."""
+Lines = dict[str, tuple[Meant, ...]]
+"""Hypothesis -> its draws."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,43 +51,63 @@ def measure_beliefs(
     settings: GoalSettings | None = None,
     *,
     label: str,
+    untrained: Mapping[str, Belief] | None = None,
+    draws: int = DRAWS,
     progress: Callable[[int, int], None] | None = None,
 ) -> GoalFindings:
-    """Measure MEG towards the believed goal beside the true one, in the worlds with a belief.
+    """Measure MEG towards the believed goal beside the true one and beside controls, in the worlds with a belief.
 
-    Four lines for each agent: towards the believed goal; towards the true goal in the same worlds; towards the goal
-    that is believed in another world of the same shape, which says what a decoded goal yields by chance; and towards
-    the believed goal with the believed map as the world. The first is compared with the next two.
+    The lines of each agent: towards the believed goal; towards the true goal in the same worlds; towards the believed
+    goal with the believed map as the world. The first and the last with two controls each: the same of an untrained
+    model's beliefs, and the beliefs about another world of the same shape, as the mean over several draws. The first
+    line is compared with the true goal, and each with its controls.
 
     Args:
         episodes: those of the worlds with a belief are measured.
         beliefs: world id -> belief.
         settings: utility, treatment of turns without an action, confidence and seed; hypotheses and tags are set here.
         label: whose beliefs, the value of the tag ``beliefs`` that names the cell.
+        untrained: the same decoded from a model with random weights; None without that control.
+        draws: of the shuffled control.
         progress: called with (done, total) pieces of work.
 
     Raises:
-        ValueError: no episode in a world with a belief.
+        ValueError: no episode in a world with a belief, a world of them without one of the untrained model, no draws.
     """
     asked = settings or GoalSettings()
+    if isinstance(draws, bool) or not isinstance(draws, int) or not 1 <= draws <= 1000:
+        raise ValueError(f"draws of the shuffled control must be a whole number from 1 to 1000, got {draws!r}")
     used = [episode for episode in episodes if episode.world.id in beliefs]
     if not used:
         raise ValueError(f"beliefs must be about worlds of the run, got {len(beliefs)} about others")
-    grids = {episode.world.id: (episode.world.grid, episode.world.grid_id) for episode in used}
-    goals = {world: beliefs[world].goal for world in grids}
-    other = _elsewhere(goals, grids, asked.seed)
-    same = replace(
-        asked,
-        hypotheses=(BELIEVED, "goal", *([SHUFFLED] if other else [])),
-        by=(),
-        cells={BELIEVED: goals, SHUFFLED: other},
-    )
-    parts = [measure_goals(used, same, progress=progress)]
-    maps = {world: _map(grids[world][0], beliefs[world]) for world in goals}
-    there = {world: grid for world, grid in maps.items() if grid is not None}
-    if there:
-        on_map = replace(same, hypotheses=(ON_MAP,), cells={ON_MAP: goals})
-        parts.append(measure_goals(used, on_map, believed=there, progress=progress))
+    worlds = {episode.world.id: (episode.world.grid, episode.world.grid_id) for episode in used}
+    own = {world: beliefs[world] for world in worlds}
+    missing = [world for world in worlds if untrained is not None and world not in untrained]
+    if missing:
+        raise ValueError(
+            f"the untrained model's beliefs must be about the same worlds, {len(missing)} of {len(worlds)} lack one "
+            f"({missing[0]}): decode both at the same steps"
+        )
+    sides = {"": own} | ({UNTRAINED: {world: untrained[world] for world in worlds}} if untrained is not None else {})
+    goals: Lines = {_named(BELIEVED, name): (_goals(side),) for name, side in sides.items()}
+    maps: Lines = {_named(ON_MAP, name): (_maps(side, worlds),) for name, side in sides.items()}
+    for lines, first, fits in ((goals, BELIEVED, _anywhere), (maps, ON_MAP, _has_map)):
+        others = [_elsewhere(own, worlds, asked.seed, draw, fits) for draw in range(draws)]
+        lines[_named(first, SHUFFLED)] = tuple(_goals(one) if lines is goals else _maps(one, worlds) for one in others)
+    parts = []
+    for first, also, lines in ((BELIEVED, ("goal",), goals), (ON_MAP, (), maps)):
+        there = {name: listed for name, listed in lines.items() if listed[0].cells}
+        if first not in there:  # every goal is believed beneath the agent or outside: there is no map
+            continue
+        controls = [name for name in there if name != first]
+        changes: dict[str, Any] = {
+            "hypotheses": (first, *also, *controls),
+            "by": (),
+            "cells": {},
+            "drawn": there,
+            "less": {name: name.removeprefix(f"{first}, ") for name in controls},
+        }
+        parts.append(measure_goals(used, replace(asked, **changes), progress=progress))
     found = joined(parts)
     kept = [str(name) != "MEG towards the goal" for name in found.rows.measure]  # of some worlds; those of all are kept
     estimates = [replace(one, cell={**one.cell, "beliefs": label}) for one in found.estimates]
@@ -96,6 +126,7 @@ def joined(parts: Sequence[GoalFindings]) -> GoalFindings:
         estimates=tuple(one for part in parts for one in part.estimates),
         contrasts=tuple(corrected([one for part in parts for one in part.contrasts])),
         held_out=tuple(one for part in parts for one in part.held_out),
+        beliefs=next((part.beliefs for part in parts if part.beliefs), {}),
         rows=Rows.concatenate(part.rows for part in parts),
     )
 
@@ -105,19 +136,49 @@ def _place(one: GoalEstimate, every: Sequence[GoalEstimate]) -> tuple[int, int]:
     return cells.index(one.cell), sorted({other.agent for other in every}).index(one.agent)
 
 
-def _elsewhere(goals: Mapping[str, Position], grids: Mapping[str, tuple[Grid, str]], seed: int) -> dict[str, Position]:
-    """Return for each world the goal that is believed in another one of its shape, of another grid; some have none."""
+def _named(line: str, control: str) -> str:
+    return f"{line}, {control}" if control else line
+
+
+def _goals(beliefs: Mapping[str, Belief]) -> Meant:
+    """Return what is meant where the goals alone are believed and the worlds are what they are."""
+    return Meant(cells={world: belief.goal for world, belief in beliefs.items()})
+
+
+def _maps(beliefs: Mapping[str, Belief], worlds: Worlds) -> Meant:
+    """Return what is meant where the maps are believed, too; worlds without a believed map are left out."""
+    found = {world: _map(worlds[world][0], belief) for world, belief in beliefs.items()}
+    grids = {world: grid for world, grid in found.items() if grid is not None}
+    return Meant(cells={world: beliefs[world].goal for world in grids}, grids=grids)
+
+
+def _anywhere(true: Grid, belief: Belief) -> bool:
+    return True
+
+
+def _has_map(true: Grid, belief: Belief) -> bool:
+    return _map(true, belief) is not None
+
+
+def _elsewhere(
+    beliefs: Mapping[str, Belief], worlds: Worlds, seed: int, draw: int, fits: Callable[[Grid, Belief], bool]
+) -> dict[str, Belief]:
+    """Return for each world what is believed of another one of its shape, of another grid; some have none.
+
+    Which worlds have one does not depend on the draw.
+    """
     alike: dict[tuple[int, ...], list[str]] = {}
-    for world in sorted(goals):
-        alike.setdefault(grids[world][0].walls.shape, []).append(world)
-    found: dict[str, Position] = {}
-    for shape, worlds in alike.items():
-        order = [worlds[index] for index in stream(seed, "beliefs of others", *shape).permutation(len(worlds))]
+    for world in sorted(beliefs):
+        alike.setdefault(worlds[world][0].walls.shape, []).append(world)
+    found: dict[str, Belief] = {}
+    for shape, names in alike.items():
+        order = [names[index] for index in stream(seed, "beliefs of others", *shape, draw).permutation(len(names))]
         for place, world in enumerate(order):
+            grid, grid_id = worlds[world]
             others = (order[(place + ahead) % len(order)] for ahead in range(1, len(order)))
-            name = next((name for name in others if grids[name][1] != grids[world][1]), None)
+            name = next((one for one in others if worlds[one][1] != grid_id and fits(grid, beliefs[one])), None)
             if name is not None:
-                found[world] = goals[name]
+                found[world] = beliefs[name]
     return found
 
 

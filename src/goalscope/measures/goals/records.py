@@ -142,6 +142,7 @@ class GoalFindings:
         episodes: number of episodes that were given.
         left_out: number of them without a return: their record stops before their end, or no grid was given for them.
         failed: number of them that a turn without an action ended; they stand still from there on.
+        beliefs: where the beliefs come from that some lines are relative to, as plain values; empty without such lines.
     """
 
     estimates: tuple[GoalEstimate, ...]
@@ -152,6 +153,7 @@ class GoalFindings:
     episodes: int
     left_out: int
     failed: int
+    beliefs: Mapping[str, Any] = field(default_factory=dict)
 
     def to_plain(self) -> dict[str, Any]:
         """Return everything but the rows as plain values for JSON: infinities as text, undefined numbers as None."""
@@ -163,7 +165,7 @@ class GoalFindings:
             "estimates": [_plain(entry) | {"share": _number(entry.share)} for entry in self.estimates],
             "contrasts": [_plain(entry) for entry in self.contrasts],
             "held_out": [_plain(entry) for entry in self.held_out],
-        }
+        } | ({"beliefs": dict(self.beliefs)} if self.beliefs else {})
 
 
 def _plain(record: Any) -> dict[str, Any]:

@@ -42,8 +42,9 @@ class Returns:
 
     Attributes:
         units: U worlds with horizons.
-        unit: ``[E]`` int64 the unit of each episode.
-        complete: ``[E]`` bool, False for episodes whose record stops before their end; they have no return.
+        unit: ``[E]`` int64 the unit of each episode; numbered alike whatever stands in the place of the worlds.
+        complete: ``[E]`` bool, False for episodes whose record stops before their end, and for those of worlds that
+            are left out; they have no return.
         failed: number of episodes that a turn without an action ended; they count as standing still from there on.
         values: hypothesis -> ``[E]`` utility of each episode, NaN where there is none.
     """
@@ -78,7 +79,8 @@ def episode_returns(
     """
     units, unit = _units(table, hypotheses, believed, cells or {})
     complete = (table.outcome != "stopped") | (table.length == table.horizon)
-    complete &= unit >= 0
+    if believed is not None:
+        complete &= np.array([world in believed for world in table.world_id.tolist()], dtype=bool)
     values = {name: np.full(len(unit), np.nan) for name in hypotheses}
     begin = np.cumsum(table.length) - table.length
     for number, one in enumerate(units):
@@ -165,19 +167,18 @@ def _units(
     cells, known = key_cells(table)
     numbers: dict[tuple[str, int], int] = {}
     units: list[Unit] = []
-    unit = np.full(len(table.length), -1, dtype=np.int64)
+    unit = np.zeros(len(table.length), dtype=np.int64)
     for index, (world_id, horizon) in enumerate(zip(table.world_id.tolist(), table.horizon.tolist(), strict=True)):
         if (world_id, horizon) not in numbers:
-            grid = table.episodes[index].world.grid
-            if believed is not None and world_id not in believed:
-                continue
-            if believed is not None:
+            grid = table.worlds[table.world[index]].grid
+            there = believed is None or world_id in believed
+            if believed is not None and there:
                 grid = _check_believed(world_id, believed[world_id], grid)
             key = (int(cells[index, 0]), int(cells[index, 1])) if known[index] else None
             key = grid.key if believed is not None else key
             found = {
                 name: place_of_cell(meant[name].get(world_id), grid) if name in meant else place(name, grid, key)
-                for name in hypotheses
+                for name in (hypotheses if there else ())
             }
             masks = {name: mask for name, mask in found.items() if mask is not None}
             numbers[world_id, horizon] = len(units)

@@ -7,14 +7,16 @@ however random the agent.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.measures.goals.asked import GoalSettings, cells_of
 from goalscope.measures.goals.curves import CurveTable, WorldCurve
+from goalscope.measures.goals.draws import NOTHING, Measured, few_grids, joined_notes, mean_of, widened
 from goalscope.measures.goals.hypotheses import process
+from goalscope.measures.goals.lines import Line, Place, lines_of
 from goalscope.measures.goals.mixed import Mixed, Sample, cross_fitted
 from goalscope.measures.goals.records import GoalContrast, GoalEstimate, GoalFindings
 from goalscope.measures.goals.resample import (
@@ -26,22 +28,18 @@ from goalscope.measures.goals.resample import (
     weigh,
     with_random,
 )
-from goalscope.measures.goals.returns import Returns, episode_returns, random_returns
+from goalscope.measures.goals.returns import random_returns
 from goalscope.measures.measure import CONDITIONS, StepTable, group_rows
 from goalscope.meg import RationalityCurve, meg_known
 from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
+from goalscope.stats import LESS
 from goalscope.stats.family import Family, holm
 from goalscope.worlds.grid import Grid
 
 Array = npt.NDArray[np.float64]
 
 NULL_AGENTS = 200
-_FEW = (  # by simulation, see docs/meg-runs.md
-    (10, "fewer than 10 grids: simulated intervals cover 0.80 to 0.91"),
-    (20, "fewer than 20 grids: simulated intervals cover 0.88 to 0.95"),
-)
-_RANDOM = "interval widened to what random agents show, from which this one cannot be told"
 
 
 def measure_goals(
@@ -71,11 +69,9 @@ def measure_goals(
     if absent:
         there = ", ".join(name for name in table.tags if name != "agent") or "none"
         raise ValueError(f"`by` must name tags of the episodes ({there}), got {', '.join(absent)}")
-    returns = episode_returns(table, asked.hypotheses, utility=asked.utility, believed=believed, cells=asked.cells)
-    if not any(unit.masks for unit in returns.units):
-        raise ValueError(f"some hypothesis must have a meaning in some world, got {', '.join(asked.hypotheses)}")
+    lines, returns = lines_of(table, asked, believed)
     cells = cells_of(table, asked.by)
-    study = _Study(table, returns, asked, progress)
+    study = _Study(table, lines, asked, progress)
     found = [study.cell(cell, members) for cell, members in cells]
     contrasts = [entry for _, part, _ in found for entry in part]
     return GoalFindings(
@@ -97,30 +93,22 @@ def measure_goals(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Fitted:
-    """One agent's MEG towards one hypothesis: the estimate, and the signed values of resamples and random agents."""
-
-    estimate: GoalEstimate
-    resampled: Array
-    null: Array
-
-
 class _Study:
     def __init__(
         self,
         table: StepTable,
-        returns: Returns,
+        lines: Mapping[str, tuple[Line, ...]],
         asked: GoalSettings,
         progress: Callable[[int, int], None] | None,
     ) -> None:
-        self.table, self.returns, self.asked = table, returns, asked
+        self.table, self.lines, self.asked = table, lines, asked
         self._show = progress or (lambda done, total: None)
-        curves = sum(len(unit.masks) for unit in returns.units)
-        self._total = curves + len(returns.units)
+        places = set[Place]().union(*(line.places() for listed in lines.values() for line in listed))
+        self._total = len(places) + len({place[:2] for place in places})  # curves, and random agents on each grid
         self._done = 0
-        self._curves: dict[tuple[str, int], WorldCurve] = {}
-        self._random: dict[tuple[int, int], dict[str, Array]] = {}
+        self._curves: dict[Place, WorldCurve] = {}
+        self._random: dict[tuple[Place, int], Array] = {}
+        self._mixtures: dict[tuple[str, tuple[int, ...]], Mixed] = {}
 
     def cell(
         self, cell: dict[str, Tag], members: npt.NDArray[np.int64]
@@ -128,38 +116,41 @@ class _Study:
         """Return estimates, contrasts and rows of one cell; the latter two only for cells of conditions alone."""
         whole = not any(name in self.asked.by and name not in CONDITIONS for name in cell)
         agents = sorted(set(self.table.agent[members].tolist()))
-        mixtures: dict[tuple[str, tuple[int, ...]], Mixed] = {}
+        self._mixtures.clear()
         estimates: list[GoalEstimate] = []
         contrasts: list[GoalContrast] = []
         rows: list[Rows] = []
         for agent in agents:
             mine = members[self.table.agent[members] == agent]
-            fitted: dict[str, _Fitted] = {}
-            samples = {name: self._sample(name, mine) for name in self.asked.hypotheses}
-            for name, sample in samples.items():
-                if sample is None:
-                    continue
-                mixed = self._mixed(mixtures, name, sample.units)
-                fitted[name] = self._fit(agent, cell, name, sample, mixed)
-                if whole:
-                    rows.append(self._rows(name, sample, mixed, fitted[name].estimate))
-            estimates += [one.estimate for one in fitted.values()]
+            samples = {name: self._samples(name, mine) for name in self.asked.hypotheses}
+            found = {name: self._fit(agent, cell, name, part) for name, part in samples.items() if part}
+            estimates += [one.estimate for one in found.values()]
             if whole:
-                contrasts += self._contrasts(agent, cell, samples, fitted, mixtures)
+                rows += [self._rows(name, samples[name][0], one.parts) for name, one in found.items()]
+                for contrast, extra in self._contrasts(agent, cell, samples, found):
+                    contrasts.append(contrast)
+                    rows += extra
         return estimates, contrasts, rows
 
-    def _sample(self, name: str, members: npt.NDArray[np.int64]) -> Sample | None:
-        values = self.returns.values[name]
+    def _samples(self, name: str, members: npt.NDArray[np.int64]) -> tuple[Sample, ...]:
+        """Return one sample for each draw, all of the same worlds; none where the hypothesis has no meaning."""
+        found = [self._sample(line, members) for line in self.lines[name]]
+        if any(sample is None for sample in found):
+            return ()
+        return _on_common([sample for sample in found if sample is not None])
+
+    def _sample(self, line: Line, members: npt.NDArray[np.int64]) -> Sample | None:
+        values = line.returns.values[line.name]
         used = members[~np.isnan(values[members])]
         if not len(used):
             return None
-        units = self.returns.units
+        units = line.returns.units
         numbers = sorted(
-            set(self.returns.unit[used].tolist()),
+            set(line.returns.unit[used].tolist()),
             key=lambda u: (units[u].grid_id, units[u].world_id, units[u].horizon),
         )
         place = {number: index for index, number in enumerate(numbers)}
-        code = np.array([place[number] for number in self.returns.unit[used].tolist()])
+        code = np.array([place[number] for number in line.returns.unit[used].tolist()])
         order = np.argsort(code, kind="stable")
         counts = np.bincount(code)
         return Sample(
@@ -170,61 +161,72 @@ class _Study:
             first=used[order][np.cumsum(counts) - counts],
         )
 
-    def _curve(self, name: str, number: int) -> WorldCurve:
-        if (name, number) not in self._curves:
-            unit, asked = self.returns.units[number], self.asked
-            mdp = process(unit.grid, unit.masks[name], unit.horizon, utility=asked.utility, invalid=asked.invalid)
-            self._curves[name, number] = WorldCurve.of(RationalityCurve(mdp))
+    def _curve(self, line: Line, number: int) -> WorldCurve:
+        place = line.place(number)
+        if place not in self._curves:
+            unit, asked = line.unit(number), self.asked
+            mdp = process(unit.grid, unit.masks[line.name], unit.horizon, utility=asked.utility, invalid=asked.invalid)
+            self._curves[place] = WorldCurve.of(RationalityCurve(mdp))
             self._advance()
-        return self._curves[name, number]
+        return self._curves[place]
 
-    def _null(self, name: str, number: int, episodes: int) -> Array:
-        if (number, episodes) not in self._random:
-            self._random[number, episodes] = random_returns(
-                self.returns.units[number],
+    def _null(self, line: Line, number: int, episodes: int) -> Array:
+        if (line.place(number), episodes) not in self._random:
+            drawn = random_returns(
+                line.unit(number),
                 episodes,
                 NULL_AGENTS,
                 seed=self.asked.seed,
                 utility=self.asked.utility,
                 invalid=self.asked.invalid,
             )
+            for name, values in drawn.items():
+                self._random[Line(name=name, returns=line.returns).place(number), episodes] = values
             self._advance()
-        return self._random[number, episodes][name]
+        return self._random[line.place(number), episodes]
 
     def _advance(self) -> None:
         self._done += 1
         self._total = max(self._total, self._done)  # agents with other counts of episodes have nulls of their own
         self._show(self._done, self._total)
 
-    def _mixed(self, known: dict[tuple[str, tuple[int, ...]], Mixed], name: str, units: tuple[int, ...]) -> Mixed:
-        if (name, units) not in known:
-            curves = CurveTable([self._curve(name, number) for number in units])
-            weights = weigh([self.returns.units[number].grid_id for number in units], seed=self.asked.seed)
-            known[name, units] = Mixed.of(curves, weights)
-        return known[name, units]
+    def _mixed(self, line: Line, units: tuple[int, ...]) -> Mixed:
+        known = self._mixtures.get((line.name, units))
+        if known is not None:
+            return known
+        curves = CurveTable([self._curve(line, number) for number in units])
+        weights = weigh([line.unit(number).grid_id for number in units], seed=self.asked.seed)
+        mixed = Mixed.of(curves, weights)
+        if line.name in self.lines:  # those of draws are megabytes each, and many
+            self._mixtures[line.name, units] = mixed
+        return mixed
 
-    def _fit(self, agent: str, cell: Mapping[str, Tag], name: str, sample: Sample, mixed: Mixed) -> _Fitted:
-        asked, curves, weights = self.asked, mixed.curves, mixed.weights
+    def _fit(self, agent: str, cell: Mapping[str, Tag], name: str, samples: Sequence[Sample]) -> Measured:
+        draws = [
+            self._fit_one(agent, cell, name, line, sample)
+            for line, sample in zip(self.lines[name], samples, strict=True)
+        ]
+        return mean_of(draws) if len(draws) > 1 else draws[0]
+
+    def _fit_one(self, agent: str, cell: Mapping[str, Tag], name: str, line: Line, sample: Sample) -> Measured:
+        asked, mixed = self.asked, self._mixed(line, sample.units)
+        curves, weights = mixed.curves, mixed.weights
         relative = sample.means - curves.uniform
         share = weights.whole[0]
         signed, beta = (float(part[0]) for part in mixed.whole.fit(weights.whole @ relative))
         resampled = mixed.resampled.fit(weights.resampled @ relative)[0]
         low, high = interval(resampled, weights.grids, asked.confidence)
         upper, lower = (float(part[0]) for part in mixed.whole.bounds())
-        null = self._null_values(name, sample, mixed)
-        method, note = (METHOD, "") if weights.grids > 1 else ("none", "one grid")
-        if weights.grids > 1:
-            note = next((text for few, text in _FEW if weights.grids < few), "")
+        null = self._null_values(line, sample, mixed)
+        method, note = (METHOD, few_grids(weights.grids)) if weights.grids > 1 else ("none", "one grid")
         if len(sample.units) == 1:
-            signed, low, high, beta, method, note = self._one_world(name, sample)
+            signed, low, high, beta, method, note = self._one_world(line, sample)
         if upper == lower == 0.0:  # e.g. a goal that is believed where nobody can get
-            low, high, method, note = math.nan, math.nan, "none", "no policy changes the utility: 0 by definition"
-        wide = (low, high) if math.isnan(low) else with_random((low, high), signed, null, asked.confidence)
-        if wide != (low, high):
-            low, high = wide
-            note = "; ".join(part for part in (note, _RANDOM) if part)
+            low, high, method, note = math.nan, math.nan, "none", NOTHING
+        low, high, note = widened((low, high), signed, null, asked.confidence, note)
         if math.isinf(beta):
-            note = "; ".join(part for part in (note, "every episode at the end of what is attainable") if part)
+            note = joined_notes(note, "every episode at the end of what is attainable")
+        terms = curves.terms(beta, relative)
         estimate = GoalEstimate(
             agent=agent,
             cell=cell,
@@ -249,55 +251,50 @@ class _Study:
             method=method,
             note=note,
         )
-        return _Fitted(estimate=estimate, resampled=resampled, null=null)
+        return Measured(estimate=estimate, resampled=resampled, null=null, parts=terms if signed >= 0 else -terms)
 
-    def _one_world(self, name: str, sample: Sample) -> tuple[float, float, float, float, str, str]:
+    def _one_world(self, line: Line, sample: Sample) -> tuple[float, float, float, float, str, str]:
         """Return the figures of a single world: the interval is that of the mean return, mapped through W*."""
-        unit, asked = self.returns.units[sample.units[0]], self.asked
-        mdp = process(unit.grid, unit.masks[name], unit.horizon, utility=asked.utility, invalid=asked.invalid)
-        found = meg_known(mdp, returns=self.returns.values[name][sample.episodes], confidence=asked.confidence)
-        note = "; ".join(part for part in ("one world: the interval speaks of this world alone", found.note) if part)
+        unit, asked = line.unit(sample.units[0]), self.asked
+        mdp = process(unit.grid, unit.masks[line.name], unit.horizon, utility=asked.utility, invalid=asked.invalid)
+        curve, returns = RationalityCurve(mdp), line.returns.values[line.name][sample.episodes]
+        inside = np.clip(returns, curve.lowest, curve.highest)
+        beyond = np.abs(returns - inside) > curve.rounding  # on a believed map, through whose walls the agent walked
+        found = meg_known(curve, returns=np.where(beyond, inside, returns), confidence=asked.confidence)
+        note = joined_notes("one world: the interval speaks of this world alone", found.note)
         return found.signed, found.signed_low, found.signed_high, found.beta, found.method, note
 
-    def _null_values(self, name: str, sample: Sample, mixed: Mixed) -> Array:
+    def _null_values(self, line: Line, sample: Sample, mixed: Mixed) -> Array:
         drawn = np.stack(
             [
-                self._null(name, number, count)
+                self._null(line, number, count)
                 for number, count in zip(sample.units, sample.counts.tolist(), strict=True)
             ]
         )
         relative = mixed.weights.whole[0] @ (drawn - mixed.curves.uniform[:, None])
         return mixed.whole.repeated(len(relative)).fit(relative)[0]
 
-    def _rows(self, name: str, sample: Sample, mixed: Mixed, estimate: GoalEstimate) -> Rows:
-        terms = mixed.curves.terms(estimate.beta, sample.means - mixed.curves.uniform)
-        value = terms if estimate.signed >= 0 else -terms
-        return group_rows(self.table, f"MEG towards the {name}", "nats", value, sample.first)
+    def _rows(self, name: str, sample: Sample, parts: Array) -> Rows:
+        return group_rows(self.table, f"MEG towards the {name}", "nats", parts, sample.first)
 
     def _contrasts(
         self,
         agent: str,
         cell: Mapping[str, Tag],
-        samples: Mapping[str, Sample | None],
-        fitted: Mapping[str, _Fitted],
-        mixtures: dict[tuple[str, tuple[int, ...]], Mixed],
-    ) -> Iterator[GoalContrast]:
+        samples: Mapping[str, tuple[Sample, ...]],
+        fitted: Mapping[str, Measured],
+    ) -> Iterator[tuple[GoalContrast, list[Rows]]]:
         first, *others = self.asked.hypotheses
-        one = samples[first]
         for second in others:
-            other = samples[second]
-            if one is None or other is None:
+            if not samples[first] or not samples[second]:
                 continue
-            common = tuple(number for number in one.units if number in other.units)
-            if not common:
+            kept = _on_common([*samples[first], *samples[second]])
+            if not kept:
                 continue
             sides = []
-            for name, sample in ((first, one), (second, other)):
-                if sample.units == common:
-                    sides.append(fitted[name])
-                else:
-                    part = sample.only(common)
-                    sides.append(self._fit(agent, cell, name, part, self._mixed(mixtures, name, common)))
+            for name, mine in ((first, kept[: len(samples[first])]), (second, kept[len(samples[first]) :])):
+                same = mine[0].units == samples[name][0].units
+                sides.append(fitted[name] if same else self._fit(agent, cell, name, mine))
             difference = sides[0].resampled - sides[1].resampled
             grids = sides[0].estimate.grids
             low, high = interval(difference, grids, self.asked.confidence)
@@ -307,7 +304,7 @@ class _Study:
                 low = high = math.nan
             if not math.isnan(low):
                 low, high = with_random((low, high), value, null, self.asked.confidence)
-            yield GoalContrast(
+            contrast = GoalContrast(
                 agent=agent,
                 cell=cell,
                 first=first,
@@ -318,6 +315,17 @@ class _Study:
                 p_value=not_below_random(p_value(difference, value, grids), value, null),
                 grids=grids,
             )
+            parts = sides[0].parts - sides[1].parts
+            short = self.asked.less.get(second)
+            yield contrast, [self._rows(f"{first}{LESS}{short}", kept[0], parts)] if short else []
+
+
+def _on_common(samples: Sequence[Sample]) -> tuple[Sample, ...]:
+    """Return samples on the worlds that all of them have; none where there is no such world."""
+    common = tuple(number for number in samples[0].units if all(number in other.units for other in samples))
+    if not common:
+        return ()
+    return tuple(sample if sample.units == common else sample.only(common) for sample in samples)
 
 
 def corrected(contrasts: Sequence[GoalContrast]) -> list[GoalContrast]:

@@ -1,0 +1,194 @@
+"""The shuffled control as a mean over draws: against a literal mean, a second solver, and its closed form."""
+
+import math
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from goalscope.agents import EpsilonGreedy, Optimal
+from goalscope.measures.goals import (
+    Belief,
+    GoalEstimate,
+    GoalFindings,
+    GoalSettings,
+    Meant,
+    measure_beliefs,
+    measure_goals,
+)
+from goalscope.measures.goals.beliefs import _anywhere, _elsewhere, _has_map
+from goalscope.measures.goals.hypotheses import process
+from goalscope.measures.goals.returns import episode_returns
+from goalscope.measures.measure import StepTable
+from goalscope.measures.sample import roll_out
+from goalscope.meg import RationalityCurve, meg_shared
+from goalscope.rng import stream
+from goalscope.runs import Episode, World
+from goalscope.worlds.generate import generate_batch
+from goalscope.worlds.grid import Grid, Position
+
+
+def rooms(count: int = 8, size: int = 5, trajectories: int = 2, density: float = 0.3) -> list[Episode]:
+    worlds = [World(grid=grid) for grid in generate_batch(size, density, seed=3, count=count, minimum_distance=2)]
+    return [e for world in worlds for e in roll_out(EpsilonGreedy(0.4), world, seed=2, trajectories=trajectories)]
+
+
+def cells_drawn(episodes: list[Episode], draws: int) -> list[dict[str, Position]]:
+    """Free cells of each world, other ones in each draw."""
+    rng = stream(4, "cells")
+    grids = {episode.world.id: episode.world.grid for episode in episodes}
+    found = []
+    for _ in range(draws):
+        picked = {}
+        for name, grid in grids.items():
+            free = np.argwhere(~grid.walls)
+            row, col = free[rng.integers(len(free))].tolist()
+            picked[name] = (row, col)
+        found.append(picked)
+    return found
+
+
+def line(found: GoalFindings, hypothesis: str) -> GoalEstimate:
+    (estimate,) = (entry for entry in found.estimates if entry.hypothesis == hypothesis)
+    return estimate
+
+
+def test_a_drawn_hypothesis_is_the_mean_of_its_draws_measured_one_by_one() -> None:
+    episodes, draws = rooms(), 4
+    cells = cells_drawn(episodes, draws)
+    settings = GoalSettings(
+        hypotheses=("goal", "elsewhere"),
+        drawn={"elsewhere": [Meant(cells=one) for one in cells]},
+        less={"elsewhere": "x"},
+    )
+    found = measure_goals(episodes, settings)
+    single = [measure_goals(episodes, GoalSettings(hypotheses=("goal", "one"), cells={"one": one})) for one in cells]
+    own, each = line(found, "elsewhere"), [line(one, "one") for one in single]
+    for name in ("signed", "bound", "bound_lowest", "utility", "uniform_utility", "highest_utility", "cross_fitted"):
+        assert getattr(own, name) == pytest.approx(np.mean([getattr(one, name) for one in each])), name
+    assert own.beta == sorted(one.beta for one in each)[1] and own.n == each[0].n and own.grids == each[0].grids
+    assert line(found, "goal") == line(single[0], "goal")
+    assert f"mean of 4 draws, their standard deviation {np.std([o.signed for o in each], ddof=1):.2g} nats" in own.note
+    rows = {name: found.rows.where(found.rows.measure == name).value for name in set(found.rows.measure.tolist())}
+    parts = [one.rows.where(one.rows.measure == "MEG towards the one").value for one in single]
+    assert rows["MEG towards the elsewhere"] == pytest.approx(np.mean(parts, axis=0))
+    assert rows["MEG towards the goal less x"] == pytest.approx(
+        rows["MEG towards the goal"] - rows["MEG towards the elsewhere"]
+    )
+    (contrast,), others = found.contrasts, [one.contrasts[0] for one in single]
+    assert contrast.difference == pytest.approx(np.mean([one.difference for one in others]))
+    # A mean of resamples never reaches beyond the furthest of its parts, and averages some of their spread away.
+    assert min(one.low for one in others) <= contrast.low <= contrast.difference <= contrast.high
+    assert contrast.high <= max(one.high for one in others)
+
+
+def test_draws_have_the_supremum_that_another_solver_finds() -> None:
+    episodes = rooms()
+    cells = cells_drawn(episodes, 3)
+    found = measure_goals(
+        episodes, GoalSettings(hypotheses=("x",), drawn={"x": [Meant(cells=one) for one in cells]})
+    ).estimates[0]
+    signed = []
+    for one in cells:
+        returns = episode_returns(StepTable.from_episodes(episodes), ("x",), utility="steps", cells={"x": one})
+        curves = [
+            RationalityCurve(process(unit.grid, unit.masks["x"], unit.horizon, utility="steps", invalid="no-op"))
+            for unit in returns.units
+        ]
+        means = [float(returns.values["x"][returns.unit == number].mean()) for number in range(len(curves))]
+        signed.append(meg_shared(curves, means).signed)
+    assert found.signed == pytest.approx(np.mean(signed), abs=2e-4 * found.bound)
+
+
+def test_a_single_draw_is_the_hypothesis_itself_and_equal_draws_have_no_spread() -> None:
+    episodes = rooms(4)
+    (cells,) = cells_drawn(episodes, 1)
+    plain = measure_goals(episodes, GoalSettings(hypotheses=("x",), cells={"x": cells}))
+    once = measure_goals(episodes, GoalSettings(hypotheses=("x",), drawn={"x": [Meant(cells=cells)]}))
+    assert once.estimates == plain.estimates and once.contrasts == plain.contrasts
+    same = measure_goals(episodes, GoalSettings(hypotheses=("x",), drawn={"x": [Meant(cells=cells)] * 3}))
+    for name in ("signed", "low", "high", "beta", "null", "null_p", "grids"):
+        assert getattr(same.estimates[0], name) == pytest.approx(getattr(plain.estimates[0], name)), name
+    assert same.estimates[0].note.endswith("mean of 3 draws, their standard deviation 0 nats")
+
+
+def test_two_worlds_have_one_shuffle_whose_mean_is_that_of_the_swap() -> None:
+    episodes = rooms(2)
+    grids = {e.world.id: e.world.grid for e in episodes}
+    first, second = grids
+    goals = {name: grid.goal for name, grid in grids.items() if grid.goal}
+    found = measure_beliefs(
+        episodes,
+        {name: Belief(walls=grid.walls, goal=goals[name]) for name, grid in grids.items()},
+        label="two",
+        draws=6,
+    )
+    swap = {first: goals[second], second: goals[first]}
+    swapped = measure_goals(episodes, GoalSettings(hypotheses=("x",), cells={"x": swap})).estimates[0]
+    own = line(found, "believed goal, shuffled")
+    assert own.signed == pytest.approx(swapped.signed) and own.bound == pytest.approx(swapped.bound)
+    assert "mean of 6 draws, their standard deviation 0 nats" in own.note
+
+
+def test_shuffles_take_beliefs_of_other_grids_and_draw_all_of_them() -> None:
+    episodes = [*rooms(5), *rooms(1, 7)]
+    grids = {e.world.id: (e.world.grid, e.world.grid_id) for e in episodes}
+    beliefs = {name: Belief(walls=grid.walls, goal=(1, at)) for at, (name, (grid, _)) in enumerate(grids.items())}
+    alone = next(name for name, (grid, _) in grids.items() if grid.height == 7)
+    seen: Counter[tuple[str, Position]] = Counter()
+    drawn = [_elsewhere(beliefs, grids, 0, draw, _anywhere) for draw in range(60)]
+    for one in drawn:
+        assert set(one) == set(grids) - {alone}
+        assert all(other.goal != beliefs[name].goal for name, other in one.items())
+        assert sorted(other.goal for other in one.values()) == sorted(beliefs[name].goal for name in one)
+        seen.update((name, other.goal) for name, other in one.items())
+    assert len(seen) == 5 * 4 and max(seen.values()) < 40 and any(one != two for one, two in pairwise(map(repr, drawn)))
+    start = next(iter(grids.values()))[0].start
+    assert start is not None
+    here = {name: Belief(walls=grid.walls, goal=start) for name, (grid, _) in grids.items()}
+    starts = {name for name, (grid, _) in grids.items() if grid.start == start}
+    with_map = _elsewhere(here, grids, 0, 0, _has_map)
+    assert starts and not starts & set(with_map)  # beneath the agent there is no map
+
+
+def test_draws_that_stand_in_other_worlds_count_where_all_stand() -> None:
+    episodes = rooms(5)
+    names = sorted({e.world.id for e in episodes})
+    grids = {e.world.id: e.world.grid for e in episodes}
+    (cells,) = cells_drawn(episodes, 1)
+    some = [Meant(cells=cells, grids={name: grids[name] for name in part}) for part in (names[:4], names[1:])]
+    found = measure_goals(episodes, GoalSettings(hypotheses=("goal", "x"), drawn={"x": some}))
+    kept = {name: cells[name] for name in names[1:4]}
+    plain = measure_goals(episodes, GoalSettings(hypotheses=("goal", "x"), cells={"x": kept}))
+    assert line(found, "x").worlds == 3 and line(found, "x").signed == pytest.approx(line(plain, "x").signed)
+    (one,), (other,) = found.contrasts, plain.contrasts
+    assert (one.difference, one.low, one.high) == pytest.approx((other.difference, other.low, other.high))
+    apart = [Meant(cells=cells, grids={name: grids[name]}) for name in names[:2]]
+    with_none = measure_goals(episodes, GoalSettings(hypotheses=("goal", "x"), drawn={"x": apart}))
+    assert [entry.hypothesis for entry in with_none.estimates] == ["goal"] and not with_none.contrasts
+
+
+def test_what_cannot_be_drawn_is_refused_in_words() -> None:
+    episodes = rooms(2)
+    grids: dict[str, Grid] = {e.world.id: e.world.grid for e in episodes}
+    beliefs = {name: Belief(walls=grid.walls, goal=(1, 1)) for name, grid in grids.items()}
+    with pytest.raises(ValueError, match="one draw or more"):
+        GoalSettings(hypotheses=("x",), drawn={"x": []})
+    with pytest.raises(ValueError, match="name of its own"):
+        GoalSettings(hypotheses=("x",), drawn={"x": [Meant(cells={})]}, cells={"x": {}})
+    for draws in (0, 1001, True, 2.5):
+        with pytest.raises(ValueError, match="draws of the shuffled control"):
+            measure_beliefs(episodes, beliefs, label="x", draws=draws)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="1 of 2 lack one"):
+        measure_beliefs(episodes, beliefs, label="x", untrained=dict(list(beliefs.items())[:1]))
+
+
+def test_optimal_agents_towards_true_beliefs_beat_the_shuffle_on_the_map_too() -> None:
+    worlds = [World(grid=grid) for grid in generate_batch(5, 0.0, seed=1, count=12, minimum_distance=3)]
+    episodes = [e for world in worlds for e in roll_out(Optimal(), world, seed=2, trajectories=1)]
+    beliefs = {w.id: Belief(walls=w.grid.walls, goal=w.grid.goal) for w in worlds if w.grid.goal}
+    found = measure_beliefs(episodes, beliefs, label="true", draws=8)
+    for name in ("believed goal", "believed goal on the believed map"):
+        (against,) = (one for one in found.contrasts if one.second == f"{name}, shuffled")
+        assert against.first == name and against.low > 0 and line(found, name).beta == math.inf
