@@ -7,8 +7,8 @@ import typer
 
 from goalscope import __version__
 from goalscope.cli import capture, probe
-from goalscope.cli.guard import PROBLEMS, WRONG_INPUT, guarded
-from goalscope.cli.shown import SUMMARY, as_lines, examples
+from goalscope.cli.guard import PROBLEMS, WRONG_INPUT, check_outputs, guarded
+from goalscope.cli.shown import HYPOTHESES, STUDIES, SUMMARY, as_lines, examples
 
 if TYPE_CHECKING:
     from goalscope.cli.changes import Changes
@@ -26,17 +26,15 @@ app = typer.Typer(
 
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="The run directory (it holds run.db).")]
 OutFolder = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The run directory to write.")]
-StudyName = Annotated[
-    str,
-    typer.Argument(
-        metavar="STUDY", help="A study file (YAML), or a shipped study: baseline, key-door, fog, cognitive-map, ..."
-    ),
-]
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", help=STUDIES)]
 Sizes = Annotated[str | None, typer.Option(metavar="LIST", help="Other grid sizes, e.g. 7,9.")]
 Densities = Annotated[str | None, typer.Option(metavar="LIST", help="Other wall densities, e.g. 0,0.6.")]
 Count = Annotated[str | None, typer.Option(metavar="N", help="Worlds of each kind, size and density.")]
 Trajectories = Annotated[str | None, typer.Option(metavar="N", help="Episodes of each agent on each world.")]
-Agents = Annotated[str | None, typer.Option(metavar="NAMES", help="Run these agents of the study only, in this order.")]
+Agents = Annotated[
+    str | None,
+    typer.Option(metavar="NAMES", help="Only these agents of the study, in this order, separated by , or ;."),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Another value of any key, e.g. worlds.0.count=3. Repeatable."),
@@ -222,6 +220,7 @@ def compare(
     from goalscope.cli import compare as comparing
     from goalscope.cli import work
 
+    check_outputs(json, csv)
     does = comparing.compare_versions if transforms else comparing.compare
     does(
         runs,
@@ -281,7 +280,7 @@ def meg(
     by: Annotated[str, typer.Option(metavar="TAGS", help="Runs: also by these tags, e.g. size,density.")] = "",
     hypotheses: Annotated[
         str,
-        typer.Option(metavar="NAMES", help="Runs: goal, key, key held, top-left, ..., 'cell ROW COL'; all of them."),
+        typer.Option(metavar="NAMES", help=HYPOTHESES),
     ] = "",
     utility: Annotated[
         str, typer.Option(metavar="WHICH", help="Runs: steps (spent there, the default) or arrival (being there last).")
@@ -289,7 +288,8 @@ def meg(
     invalid: Annotated[
         str,
         typer.Option(
-            metavar="WHICH", help="Runs: a turn without an action is a no-op (the default) or an action of its own."
+            metavar="WHICH",
+            help="Runs: a turn without an action is a step in place (no-op, the default) or an action (action).",
         ),
     ] = "",
     ridge: Annotated[
@@ -297,8 +297,14 @@ def meg(
     ] = None,
     beliefs: Annotated[
         str,
-        typer.Option(metavar="SITE:LAYER", help="Runs: also towards the goal that captured activations speak of."),
+        typer.Option(
+            metavar="SITE:LAYER",
+            help="Runs: also towards the goal that captured activations speak of, beside untrained and shuffled.",
+        ),
     ] = "",
+    draws: Annotated[
+        int | None, typer.Option(min=1, max=1000, metavar="N", help="Runs: shuffles of --beliefs; 20 by default.")
+    ] = None,
 ) -> None:
     """Say how goal-directed agents are, in nats: in a decision process of your own, or in a run towards several goals.
 
@@ -306,14 +312,17 @@ def meg(
     """
     from goalscope.cli.meg_run import check_options, meg_run, settings_of
 
+    if ridge is not None and not unknown:
+        raise ValueError("--ridge must come with --unknown, whose penalty it is: add --unknown, or leave it out")
     if path.is_dir():
         settings = settings_of(by, hypotheses, utility, invalid, confidence)
         penalty = 1.0 if ridge is None else ridge
-        meg_run(path, settings, unknown=unknown, ridge=penalty, as_json=as_json, beliefs=beliefs)
+        meg_run(path, settings, unknown=unknown, ridge=penalty, as_json=as_json, beliefs=beliefs, draws=draws)
         return
     from goalscope.cli.meg import meg_file
 
-    check_options(path, by=by, hypotheses=hypotheses, utility=utility, invalid=invalid, ridge=ridge, beliefs=beliefs)
+    given: dict[str, object] = {"by": by, "hypotheses": hypotheses, "utility": utility, "invalid": invalid}
+    check_options(path, **given, ridge=ridge, beliefs=beliefs, draws=draws)
     meg_file(path, unknown=unknown, confidence=confidence, as_json=as_json)
 
 

@@ -35,12 +35,26 @@ def command(
         bool, typer.Option("--other-weights", help="The model's weights need not be those that generated the run.")
     ] = False,
     batch_tokens: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Most tokens of a forward pass: fewer where memory is short.")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Most tokens of a forward pass (2048 on a processor, 32768 on a GPU): fewer where memory is short.",
+        ),
     ] = None,
-    device: Annotated[str, typer.Option(metavar="NAME", help="With --model: auto, cpu, cuda, cuda:1.")] = "",
-    dtype: Annotated[str, typer.Option(metavar="NAME", help="With --model: auto, float32, bfloat16, float16.")] = "",
-    revision: Annotated[str, typer.Option(metavar="NAME", help="With --model: commit, tag or branch.")] = "",
-    reasoning: Annotated[str, typer.Option(metavar="STYLE", help="With --model: harmony, think, none.")] = "",
+    device: Annotated[
+        str, typer.Option(metavar="NAME", help="With --model: auto (the default), cpu, cuda, cuda:1.")
+    ] = "",
+    dtype: Annotated[
+        str, typer.Option(metavar="NAME", help="With --model: auto (the default), float32, bfloat16, float16.")
+    ] = "",
+    revision: Annotated[str, typer.Option(metavar="NAME", help="With --model: commit, tag or branch on the hub.")] = "",
+    reasoning: Annotated[
+        str,
+        typer.Option(
+            metavar="STYLE", help="With --model: harmony, think, none; the tokenizer is asked where left out."
+        ),
+    ] = "",
 ) -> None:
     """Replay a run's token ids and store activations beside it. Run it again to go on after an interruption."""
     from goalscope.cli.work import split

@@ -9,6 +9,7 @@ from typing import Any
 
 from goalscope.cli.changes import split_names
 from goalscope.cli.console import say, table
+from goalscope.cli.work import check_measures
 from goalscope.measures.invariance import check_family, compare_transforms
 from goalscope.report.about import unfinished
 from goalscope.report.comparison import LEVEL, Side, compare_pairs, comparison_table
@@ -127,9 +128,15 @@ def compare(paths: Sequence[Path], asked: Asked) -> None:
     if len({path.resolve() for path in paths}) != len(paths):
         raise ValueError(f"runs that are compared must be different, got {', '.join(map(str, paths))}")
     runs = [(path, _rows(path)) for path in paths]
-    measures = asked.family(PAIRED if all(on_tasks(rows) for _, rows in runs) else COMPARED)
+    tasks = [path for path, rows in runs if on_tasks(rows)]
+    if tasks and len(tasks) < len(runs):
+        raise ValueError(
+            f"runs that are compared must be of one kind, got task worlds in {', '.join(map(str, tasks))} and grids in "
+            f"{', '.join(str(path) for path, _ in runs if path not in tasks)}: no world is in both"
+        )
+    measures = asked.family(PAIRED if tasks else COMPARED)
     for path, rows in runs:
-        _check_known(path, rows, measures)
+        _check_known(path, rows, measures, asked)
     sides = _sides(runs, measures, asked.agents)
     pairs = _pairs(sides)
     if not pairs:
@@ -189,7 +196,7 @@ def compare_versions(paths: Sequence[Path], asked: Asked) -> None:
     elif declared is not None:
         say("family and margins as given here, not as the study declared them before the data", error=True)
     names = asked.family(())
-    _check_known(path, rows, names)
+    _check_known(path, rows, names, asked)
     listed = [agent.name for agent in study.agents()] if study else []
     wanted = sorted(
         _wanted(rows, asked.agents, str(path)), key=lambda name: listed.index(name) if name in listed else len(listed)
@@ -212,15 +219,15 @@ def _show(plain: Plain, title: str) -> None:
         say(line)
 
 
-def _check_known(path: Path, rows: Rows, measures: Sequence[str]) -> None:
-    known = list(dict.fromkeys(rows.measure.tolist()))
-    unknown = [name for name in measures if name not in known]
-    if unknown:
-        raise ValueError(f"--measures must name measures of {path} ({'; '.join(known)}), got {'; '.join(unknown)}")
+def _check_known(path: Path, rows: Rows, measures: Sequence[str], asked: Asked) -> None:
+    option = "--margin" if asked.measures is None and asked.margin else "--measures"
+    check_measures(measures, list(dict.fromkeys(rows.measure.tolist())), str(path), option)
 
 
 def _rows(path: Path) -> Rows:
     with Store(path) as store:
+        if not store.episode_ids():
+            raise ValueError(f"a run must hold episodes to be compared, but {path} holds none: run its study first")
         rows = store.rows()
         check_measured(store, rows)
         state = unfinished(store)

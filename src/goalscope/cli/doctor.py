@@ -107,6 +107,8 @@ def _gpu() -> Finding:
 def _sqlite(folder: Path) -> Finding:
     version = f"SQLite {sqlite3.sqlite_version}"
     what = f"run directory in {folder}"
+    if not folder.is_dir():
+        return Finding(what=what, state="problem", detail="no such folder: make it, or name another one with --folder")
     try:
         from goalscope.runs.schema import wal_problem
     except ImportError as error:

@@ -6,7 +6,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import typer
 
@@ -49,6 +49,20 @@ def guarded(command: Command) -> Command:
     return run  # type: ignore[return-value]
 
 
+def check_outputs(*paths: Path | None) -> None:
+    """Refuse to write a result over the store of a run.
+
+    Args:
+        paths: files that are to be written, None for those that are not.
+
+    Raises:
+        ValueError: one of them has the name of a store; names it.
+    """
+    for path in paths:
+        if path is not None and path.name.split("-")[0] in ("run.db", "run.lock"):
+            raise ValueError(f"what is written must not take the place of a run's own files, got {path}: name another")
+
+
 def _checked(error: BaseException) -> bool:
     """Whether an error says what is wrong with the input: a file's own error, or raised by a statement of goalscope."""
     if isinstance(error, OSError) and error.filename:
@@ -63,7 +77,18 @@ def _checked(error: BaseException) -> bool:
     return stated and _PACKAGE in Path(file).parents
 
 
+_MENDED: Final[tuple[tuple[type[OSError], str], ...]] = (
+    (FileNotFoundError, "check the path, or make the folder that is to hold it"),
+    (FileExistsError, "a file has the name of the folder that is to be written: give another name"),
+    (NotADirectoryError, "a file stands where a folder must be: give another path"),
+    (IsADirectoryError, "a folder stands where a file must be: give the path of a file"),
+    (PermissionError, "it may not be read or written by this user: change its permissions, or give another path"),
+)
+
+
 def _words(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.strerror}: {error.filename}"
+        mend = next((f"; {words}" for kind, words in _MENDED if isinstance(error, kind)), "")
+        # Where one file is to take the place of another, the second is the one that the user named.
+        return f"{error.strerror}: {error.filename2 or error.filename}{mend}"
     return str(error) or type(error).__name__

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -48,11 +49,18 @@ def command(
         str, typer.Option(metavar="LIST", help="cognitive-map, beliefs, plans, distance; those of the study, else all.")
     ] = "",
     sites: Annotated[
-        str, typer.Option(metavar="LIST", help="pre, post (before and after the reasoning), action.")
+        str,
+        typer.Option(
+            metavar="LIST",
+            help="pre, post (before and after the reasoning), action; those of the study, else pre,post.",
+        ),
     ] = "",
     layers: Annotated[
         str,
-        typer.Option(metavar="LIST", help="Decoder blocks, 0-based: 7,15,23; thirds: the last one of each third; all."),
+        typer.Option(
+            metavar="LIST",
+            help="Decoder blocks, 0-based: 7,15,23; thirds: the last one of each third; all. The study's, else thirds.",
+        ),
     ] = "",
     agent: Annotated[str, typer.Option(metavar="NAME", help="Whose activations, where several have token ids.")] = "",
     untrained: Annotated[
@@ -95,7 +103,7 @@ def command(
     read_inside(run, Inside.parse(plain, "what is asked for"), full=full, model=model, device=device)
     from goalscope.cli.console import say
 
-    say(f"next: goalscope report {run}")
+    say(f"next: goalscope report {quote(str(run))}")
 
 
 def read_inside(run: Path, declared: "Inside", *, full: bool = False, model: str = "", device: str = "cpu") -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from goalscope.adapters.problems import Ledger
 from goalscope.adapters.task_log import ScoredLine, score_task_log
 from goalscope.cli.console import progress, say, table
+from goalscope.cli.guard import check_outputs
 from goalscope.measures.exploration import DISTANCES, ErrorEstimate, StepScore, Summary, estimate_errors
 from goalscope.stats import Estimate, estimate_mean
 
@@ -40,6 +41,7 @@ def score(path: Path, *, out: Path | None, as_json: bool, steps: bool, distances
         raise ValueError("--steps must be given together with --out FILE, where the steps are written")
     if out is not None and out.exists() and out.resolve() == path.resolve():
         raise ValueError(f"--out must be another file than the log, got {out}")
+    check_outputs(out)
     if path.is_dir():
         raise ValueError(
             f"score must be given a log of JSON lines, got the directory {path}: goalscope measure reads runs"
@@ -48,6 +50,8 @@ def score(path: Path, *, out: Path | None, as_json: bool, steps: bool, distances
     found: dict[str, list[tuple[Summary, str]]] = {}
     total = max(1, path.stat().st_size // 1024)
     with ExitStack() as stack:
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
         sink = None if out is None else stack.enter_context(out.open("w", encoding="utf-8"))
         show = stack.enter_context(progress("scored (KiB)"))
         for line in score_task_log(
@@ -65,6 +69,12 @@ def score(path: Path, *, out: Path | None, as_json: bool, steps: bool, distances
             "problems": [str(problem) for problem in ledger.problems],
         }
         say(json.dumps(plain, indent=2, allow_nan=False))
+    elif not groups:
+        say(
+            f"no episode of {path.name} could be scored: what a line must hold stands in docs/exploration.md; logs of "
+            "grid worlds are read by goalscope import",
+            error=True,
+        )
     else:
         title = f"Episodes of {path.name}"
         table(_EPISODES, [_episodes(agent, group) for agent, group in groups.items()], title=title, numbers=range(1, 8))

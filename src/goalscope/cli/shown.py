@@ -21,6 +21,18 @@ SUMMARY: Final[Mapping[str, str]] = {
     "train-theseus": "Train a bundled model, Theseus or Ariadne, from scratch.",
 }
 
+STUDIES: Final = (
+    "A study file (YAML), or a shipped study: demo, scripted, baseline, iso-difficulty, key-door, two-path, fog; of "
+    "activations cognitive-map, beliefs, plans, distance; in task worlds explore-exploit, harness, semantic, demand."
+)
+"""What a study may be, as the help of `run` and `plan` says it."""
+
+HYPOTHESES: Final = (
+    "Runs: some of goal, key, key held, top-left, top-right, bottom-left, bottom-right, 'cell ROW COL', with commas "
+    "between them. By default all but cells, as far as they make sense there."
+)
+"""What an agent may be after, as the help of `meg` says it."""
+
 EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "demo": ("goalscope demo --out runs/demo",),
     "run": (
@@ -56,7 +68,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope meg world.npz --unknown --json",
         "goalscope meg runs/demo --by size,density",
         "goalscope meg runs/demo --hypotheses 'goal,wrong goal'",
-        "goalscope meg runs/baseline --beliefs pre:4",
+        "goalscope meg runs/inside --beliefs pre:7",
     ),
     "score": ("goalscope score log.jsonl", "goalscope score log.jsonl --out scores.jsonl --steps"),
     "cliff-world": ("goalscope cliff-world --out cliff",),

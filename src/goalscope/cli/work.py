@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from string import ascii_lowercase
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy.typing as npt
 
 from goalscope.cli.changes import Changes
 from goalscope.cli.console import duration, progress, say, table
+from goalscope.cli.guard import check_outputs
 from goalscope.cli.reach import beyond_reach
 from goalscope.extras import how_to_install
 from goalscope.measures.invariance import check_declared
@@ -21,6 +24,7 @@ from goalscope.report.parts import counted, interval, number
 from goalscope.rows import Rows
 from goalscope.runs import Store, Study
 from goalscope.runs import run as run_study
+from goalscope.runs.schema import DATABASE
 from goalscope.stats import Grouped, estimate_rows
 
 SOURCE = "behaviour"
@@ -58,7 +62,10 @@ def _load(name: str) -> Study:
         return Study.parse(yaml.safe_load(studies.text(name)))
     if not path.exists():
         shipped = ", ".join(studies.names())
-        raise FileNotFoundError(f"a study must be a file or the name of a shipped study ({shipped}), got {name!r}")
+        close = "" if path.suffix else did_you_mean(name, studies.names())
+        raise FileNotFoundError(
+            f"a study must be a file or the name of a shipped study ({shipped}), got {name!r}{close}"
+        )
     return Study.load(path)
 
 
@@ -95,6 +102,7 @@ def run(
     )
     for line in beyond_reach(study):
         say(line, error=True)
+    _check_kept_apart(out, imported=False)
     arguments = {
         "command": "run",
         "passed": {"study": Path(name).name, "workers": workers, **(changes.given() if changes else {})},
@@ -122,9 +130,32 @@ def run(
         if can_report():
             report(out, None, None)
         else:
-            say(f"next: goalscope report {out} (it needs the extra report: {how_to_install('report')})")
+            say(f"next: goalscope report {quote(str(out))} (it needs the extra report: {how_to_install('report')})")
     elif guide:
-        say(f"next: goalscope measure {out}, goalscope report {out}")
+        say(f"next: goalscope measure {quote(str(out))}, goalscope report {quote(str(out))}")
+
+
+def _check_kept_apart(out: Path, *, imported: bool) -> None:
+    """Refuse to put imported trajectories and the episodes of a study into one directory.
+
+    Raises:
+        ValueError: the directory holds the other kind; a damaged store.
+    """
+    if not (out / DATABASE).is_file():
+        return
+    with Store(out) as store:
+        study = store.study()
+        [(held,)] = store.query("SELECT COUNT(*) FROM episodes")
+    if imported and study is not None:
+        raise ValueError(
+            f"imported trajectories must have a directory of their own, but {out} holds the run of the study "
+            f"{study.name!r}: choose another one (goalscope compare {quote(str(out))} OTHER compares both)"
+        )
+    if not imported and study is None and held:
+        raise ValueError(
+            f"a study must have a directory of its own, but {out} holds imported trajectories: choose another one "
+            f"(goalscope compare {quote(str(out))} OTHER compares both)"
+        )
 
 
 def _tell_declared(study: Study, out: Path) -> None:
@@ -169,17 +200,24 @@ def import_path(path: Path, out: Path | None) -> bool:
 
     if not path.exists():
         raise FileNotFoundError(f"what is imported must be a file or a folder, got {str(path)!r}: there is none")
+    if out is not None:
+        _check_kept_apart(out, imported=True)
     say(f"reading {path}", error=True)
     result = adapters.import_path(path, check=True) if out is None else adapters.import_into(path, out)
     for line in result.lines():
         say(line)
     if result.exit_status:
-        state = "checked" if out is None else f"the rest is in {out}"
+        if out is None:
+            state = "checked, nothing written"
+        elif result.counts.get("episodes stored") or result.counts.get("episodes that were stored before"):
+            state = f"the rest is in {out}; next: goalscope measure {quote(str(out))}"
+        else:
+            state = "nothing could be imported, nothing is written"
         say(f"{counted(result.problem_count, 'problem')}; {state}", error=True)
     elif out is None:
         say("no problem: everything can be imported")
     else:
-        say(f"no problem: everything is in {out}; next: goalscope measure {out}")
+        say(f"no problem: everything is in {out}; next: goalscope measure {quote(str(out))}")
     return not result.exit_status
 
 
@@ -191,35 +229,52 @@ def measure(path: Path, by: Sequence[str], measures: Sequence[str]) -> None:
     if state:
         say(f"{path}: {state}", error=True)
     known = list(dict.fromkeys(rows.measure.tolist()))
-    unknown = [name for name in measures if name not in known]
-    if unknown:
-        raise ValueError(f"--measures must name measures of this run ({'; '.join(known)}), got {'; '.join(unknown)}")
+    check_measures(measures, known, "this run")
     absent = [name for name in by if name not in rows.tags]
     if absent:
         there = ", ".join(name for name in rows.tags if name != "agent")
         raise ValueError(f"--by must name tags of this run ({there}), got {', '.join(absent)}")
     if measures:
         rows = rows.where(_any_of(rows, measures))
-    tags = [name for name in ("agent", *by) if name in rows.tags]
+    tags = [name for name in dict.fromkeys(("agent", *by)) if name in rows.tags]
     estimates_table(estimate_rows(rows, by=tags, bounds=_bounds()), tags)
     say(f"{counted(len(rows), 'row')} behind these estimates; all rows are stored in {path}")
 
 
+def check_measures(names: Sequence[str], known: Sequence[str], where: str, option: str = "--measures") -> None:
+    """Refuse names of measures that are not there.
+
+    Raises:
+        ValueError: names them, and what they may have been meant to be.
+    """
+    unknown = [name for name in names if name not in known]
+    if not unknown:
+        return
+    if all(part in known for part in split(unknown[0])):
+        close = ": names are separated by ';', not by ','"
+    else:
+        close = did_you_mean(unknown[0], known)
+    raise ValueError(f"{option} must name measures of {where} ({'; '.join(known)}), got {'; '.join(unknown)}{close}")
+
+
+def did_you_mean(given: str, valid: Sequence[str]) -> str:
+    """Return "; did you mean ...?" where a name is close to a valid one, "" elsewhere."""
+    lower = {name.lower(): name for name in valid}
+    close = get_close_matches(given.lower(), lower, n=1, cutoff=0.6)
+    return f"; did you mean {lower[close[0]]}?" if close else ""
+
+
 def measure_run(path: Path) -> Rows:
     """Measure all episodes of a run and store the rows; return them."""
-    from goalscope.measures import measure_episodes
+    from goalscope.measures import measure_store
 
     began = time.monotonic()
     with Store(path) as reader:
         total = len(reader.episode_ids())
     if not total:
-        raise ValueError(f"a run must hold episodes to be measured, but {path} holds none")
+        raise ValueError(f"a run must hold episodes to be measured, but {path} holds none: run its study first")
     with Store(path, "w") as store, progress("measuring") as show:
-        episodes = []
-        for episode in store.episodes():
-            episodes.append(episode)
-            show(len(episodes), total)
-        rows = measure_episodes(episodes)
+        rows = measure_store(store, show)
         store.put_rows(rows, source=SOURCE)
     say(f"{counted(total, 'episode')} measured in {duration(time.monotonic() - began)}", error=True)
     return rows
@@ -228,6 +283,7 @@ def measure_run(path: Path) -> Rows:
 def report(path: Path, out: Path | None, ledger: Path | None) -> None:
     """Write the report of a run, which is measured first where its rows do not cover its episodes."""
     page = out or path / "report.html"
+    check_outputs(page, ledger)
     with Store(path) as store:
         measured = {name for (name,) in store.query(_MEASURED)} == store.episode_ids()
     if not measured:

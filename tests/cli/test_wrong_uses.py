@@ -1,0 +1,202 @@
+"""What a newcomer gets wrong: each gives one block that says how to mend it, and leaves nothing behind."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from command_line import call
+from goalscope.measures.goals import GoalSettings
+from goalscope.runs import Store, Study, content_hash
+from goalscope.studies import names
+
+STUDY = """\
+worlds: [{kind: grid, sizes: [5], densities: [1.0], count: 2}]
+agents: [{kind: optimal}, {kind: random}]
+trajectories: 2
+"""
+STEP = {"episode": "e", "step": 0, "position": [1, 1], "action": "RIGHT", "grid": "#####\n#A_G#\n#####"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study, its run, a log of grid worlds, its import and a text, in a folder with a blank and an umlaut."""
+    place = tmp_path_factory.mktemp("meine Läufe")
+    (place / "study.yaml").write_text(STUDY, encoding="utf-8")
+    (place / "log.jsonl").write_text(json.dumps(STEP) + "\n", encoding="utf-8")
+    (place / "notes.txt").write_text("hello", encoding="utf-8")
+    call("run", place / "study.yaml", "--out", place / "run")
+    call("import", place / "log.jsonl", "--out", place / "imported")
+    return place
+
+
+def flat(output: str) -> str:
+    return " ".join(output.split())
+
+
+def test_a_study_and_imported_trajectories_are_kept_apart(folder: Path) -> None:
+    for words, name, said in (
+        (("run", folder / "study.yaml"), "imported", "a study must have a directory of its own"),
+        (("import", folder / "log.jsonl"), "run", "imported trajectories must have a directory of their own"),
+    ):
+        with Store(folder / name) as store:
+            before = content_hash(store)
+        output = flat(call(*words, "--out", folder / name, status=2))
+        assert said in output and "choose another one" in output
+        with Store(folder / name) as store:
+            assert content_hash(store) == before
+    call("run", folder / "study.yaml", "--out", folder / "run")
+    call("import", folder / "log.jsonl", "--out", folder / "imported")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("run", "study.yaml"), ("import", "log.jsonl"), ("export", "run")],
+)
+def test_a_file_where_a_folder_is_to_be_written_is_named(folder: Path, words: tuple[str, str]) -> None:
+    command, given = words
+    output = flat(call(command, folder / given, "--out", folder / "notes.txt", status=2))
+    assert "notes.txt" in output and "give another name" in output and "GOALSCOPE_TRACEBACK" not in output
+    assert (folder / "notes.txt").read_text(encoding="utf-8") == "hello"
+
+
+def test_a_folder_where_a_file_is_to_be_written_is_named(folder: Path) -> None:
+    call("measure", folder / "run")
+    output = flat(call("report", folder / "run", "--out", folder / "imported", status=2))
+    assert f"{folder / 'imported'}; a folder stands where a file must be" in output
+
+
+def test_an_import_without_anything_usable_says_that_nothing_is_written(folder: Path, tmp_path: Path) -> None:
+    for name, status in (("notes.txt", 1), ("study.yaml", 1)):
+        output = call("import", folder / name, "--out", tmp_path / "new", status=status)
+        assert "nothing could be imported, nothing is written" in output and "the rest is in" not in output
+    assert not (tmp_path / "new").exists()
+    mixed = tmp_path / "mixed.jsonl"
+    mixed.write_text(json.dumps(STEP) + "\n" + json.dumps(STEP | {"episode": "f", "position": [1, 3]}) + "\n")
+    output = flat(call("import", mixed, "--out", tmp_path / "new", status=1))
+    assert f"the rest is in {tmp_path / 'new'}; next: goalscope measure" in output
+
+
+def test_names_that_are_nearly_right_are_recognised(folder: Path) -> None:
+    run = folder / "run"
+    call("measure", run)
+    assert "did you mean baseline?" in call("run", "baselin", "--out", folder / "x", status=2)
+    assert "did you mean" not in call("run", "nowhere.yaml", "--out", folder / "x", status=2)
+    for option, words in (
+        ("--measures", ("measure", run, "--measures", "Success")),
+        ("--measures", ("compare", run, "--measures", "succes")),
+        ("--margin", ("compare", run, "--margin", "succes=0.1")),
+    ):
+        output = flat(call(*words, status=2))
+        assert f"{option} must name measures of" in output and "did you mean success?" in output
+    wanted = ("measure", run, "--measures", "success", "--by")
+    twice, once = (call(*wanted, by) for by in ("agent,size,size", "size"))
+    assert twice[twice.index("Estimates") :] == once[once.index("Estimates") :]
+    commas = flat(call("measure", run, "--measures", "success,action accuracy", status=2))
+    assert "names are separated by ';', not by ','" in commas
+
+
+def test_a_log_of_another_kind_is_not_scored_as_an_empty_table(folder: Path, tmp_path: Path) -> None:
+    output = flat(call("score", folder / "log.jsonl", status=1))
+    assert "no episode of log.jsonl could be scored" in output and "goalscope import" in output
+    assert "Errors of" not in output and "problem: log.jsonl: line 1" in output
+    made = tmp_path / "new" / "scores.jsonl"
+    call("score", folder / "log.jsonl", "--out", made, status=1)
+    assert made.read_text(encoding="utf-8") == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--steps", "0"), "--steps: must be a whole number of at least 1, got '0'"),
+        (("--hours", "soon"), "--hours: must be a number above 0, got 'soon'"),
+        (("--hours", "nan"), "--hours: must be a number above 0, got 'nan'"),
+        (("--tasks", "--goal", "key", "--fog-share", "0.1"), "--goal, --fog-share must come without --tasks"),
+        (("--device", "auto"), "--device must name the device"),
+        (("--device", "tpu"), "device must be"),
+        (("--device", "cuda:99"), "must be in this machine"),
+        (("--only-export",), "an export needs a checkpoint"),
+        (("--goal", "cheese"), "invalid choice"),
+        (("--stepps", "3"), "unrecognized arguments"),
+    ],
+)
+def test_training_refuses_what_does_not_fit_before_it_begins(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    assert said in flat(call("train-theseus", tmp_path / "run", *words, status=2))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_help_of_training_explains_every_option_with_its_default() -> None:
+    output = call("train-theseus", "--help")
+    said = {name: flat(text) for name, text in re.findall(r"^  --([a-z-]+)(.*(?:\n {24}.*)*)", output, re.MULTILINE)}
+    assert len(said) == 23 and all(len(text.split()) >= 4 for text in said.values())
+    defaults = {"decay-steps": "(2000)", "width": "(128)", "layers": "(8; with --tasks 6)", "goal": "(goal)"}
+    assert all(said[name].endswith(default) for name, default in defaults.items())
+
+
+def test_a_run_without_episodes_and_runs_of_two_kinds_are_told(folder: Path, tmp_path: Path) -> None:
+    with Store(tmp_path / "empty", "w") as store:
+        store.put_study(Study.parse(yaml.safe_load(STUDY)))
+    for command in ("measure", "compare"):
+        output = flat(call(command, tmp_path / "empty", status=2))
+        assert "a run must hold episodes" in output and "run its study" in output
+    tasks = {
+        "worlds": [{"kind": "task-map", "presets": ["low-small"], "count": 1}],
+        "agents": [{"kind": "task-greedy"}],
+    }
+    (tmp_path / "tasks.yaml").write_text(yaml.safe_dump(tasks | {"trajectories": 1}), encoding="utf-8")
+    call("run", tmp_path / "tasks.yaml", "--out", tmp_path / "tasks")
+    for run in (tmp_path / "tasks", folder / "run"):
+        call("measure", run)
+    output = flat(call("compare", tmp_path / "tasks", folder / "run", status=2))
+    assert "runs that are compared must be of one kind" in output
+
+
+def test_the_next_command_can_be_copied_where_a_path_has_a_blank(folder: Path) -> None:
+    output = call("run", folder / "study.yaml", "--out", folder / "run")
+    line = next(line for line in output.splitlines() if line.startswith("next: "))
+    first, second = (shlex.split(part) for part in line.removeprefix("next: ").split(", "))
+    assert first == ["goalscope", "measure", str(folder / "run")] and second[2:] == [str(folder / "run")]
+    call(*first[1:])
+
+
+def test_doctor_says_that_a_folder_is_not_there(tmp_path: Path) -> None:
+    output = flat(call("doctor", "--folder", tmp_path / "nowhere"))
+    assert "no such folder: make it" in output and ".goalscope-doctor" not in output
+
+
+def test_the_help_names_every_shipped_study_and_every_hypothesis() -> None:
+    for command in ("run", "plan"):
+        said = flat(call(command, "--help")).replace("- ", "-")
+        assert all(name in said for name in names())
+    said = flat(call("meg", "--help")).replace("- ", "-")
+    assert all(name in said for name in GoalSettings().hypotheses)
+
+
+def test_a_penalty_without_what_it_is_the_penalty_of_is_refused(folder: Path) -> None:
+    assert "--ridge must come with --unknown" in call("meg", folder / "run", "--ridge", "2", status=2)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", "run", "--out"),
+        ("report", "run", "--ledger"),
+        ("compare", "run", "--json"),
+        ("compare", "run", "--csv"),
+    ],
+)
+def test_no_result_is_written_over_a_run(folder: Path, words: tuple[str, str, str]) -> None:
+    command, run, option = words
+    call("measure", folder / run)
+    with Store(folder / run) as store:
+        before = content_hash(store)
+    output = flat(call(command, folder / run, option, folder / "imported" / "run.db", status=2))
+    assert "must not take the place of a run's own files" in output
+    call("score", folder / "log.jsonl", "--out", folder / run / "run.db", status=2)
+    with Store(folder / run) as store:
+        assert content_hash(store) == before
+    with Store(folder / "imported") as store:
+        assert len(store.episode_ids()) == 1
