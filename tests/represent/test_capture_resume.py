@@ -151,6 +151,7 @@ def test_peak_memory_does_not_grow_with_the_number_of_steps(tmp_path: Path) -> N
     for what, at in (("in use by the process, above the loaded model", 0), ("allocated by Python and numpy", 1)):
         sys.stdout.write(f"peak memory {what}: {small[at]} kB at {few} steps, {large[at]} kB at {many} steps\n")
     assert size > 60e6
-    assert large[1] < 1.3 * small[1]
+    # The plan of a capture is held: some 100 bytes a step, beside 10 kB of activations a step that are not.
+    assert large[1] - small[1] < (many - few) * 200 / 1024
     # An allocator keeps for a while what it was given back; what was written would show many times over if kept.
     assert large[0] - small[0] < size / 1024 / 4
