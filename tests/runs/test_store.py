@@ -233,6 +233,19 @@ def test_where_no_log_can_be_kept_a_rollback_journal_is_used_aloud(tmp_path: Pat
         assert fast.info()["durability"] == "power"
 
 
+def test_who_writes_later_keeps_the_durability_that_a_run_was_made_with(tmp_path: Path) -> None:
+    for made, level in (("process", 1), ("power", 2)):  # NORMAL and FULL
+        with Store(tmp_path / made, "w", durability=made):  # type: ignore[arg-type]
+            pass
+        with Store(tmp_path / made, "w") as store:
+            assert store.query("PRAGMA synchronous") == [(level,)]
+            assert store.info()["durability"] == made
+    with Store(tmp_path / "power", "w", durability="process") as store:
+        assert store.query("PRAGMA synchronous") == [(1,)] and store.info()["durability"] == "process"
+    with Store(tmp_path / "new", "w") as store:
+        assert store.info()["durability"] == "process"
+
+
 def test_a_log_left_by_a_killed_process_is_folded_in_when_the_mode_changes(tmp_path: Path) -> None:
     with Store(tmp_path / "one", "w") as store:
         store.put_episodes([episode(0)])

@@ -22,7 +22,6 @@ from goalscope.represent.shards import FORMAT, Shard, write_shard
 from goalscope.represent.sites import SiteFinder
 from goalscope.represent.subject import Subject, check_model, find_subject, model_of
 from goalscope.runs import Store
-from goalscope.runs.store import Durability
 
 Progress = Callable[[int, int], None]
 """Called with (steps done, steps of the agent)."""
@@ -74,13 +73,12 @@ def capture(
     if model is not None and untrained is not None:
         raise ValueError("untrained is for the study's model: give LocalModel(..., untrained=SEED) in place of both")
     with Store(run) as store:  # nothing is changed where something is wrong
-        durability: Durability = "power" if store.info().get("durability") == "power" else "process"
         subject = find_subject(store, agent, wanted)
         model = model or model_of(store, subject, untrained)
         check_model(subject, model, other_weights=other_weights)
     finder = SiteFinder(model, wanted)
     blocks = Blocks(model.model, _layers(model, layers))
-    with Store(run, "w", durability=durability) as store:
+    with Store(run, "w") as store:
         work = _Capture(store, subject, model, finder, blocks, wanted, scope, settings or CaptureSettings())
         return work.run(progress)
 

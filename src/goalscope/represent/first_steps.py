@@ -81,11 +81,10 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage, de
         wanted = _settings(store, site, layer)
         own = choose_capture(store, named, layer, None, None, None, wanted.agent)
         control = _untrained(store, own, named, layer, wanted.untrained)
-        power = store.info().get("durability") == "power"
     sites = tuple(one for one in wanted.sites if one in own.sites)
     changes = {"sites": sites if site in sites else (site,), "layers": (layer,), "by_size": False}
     wanted = wanted.model_copy(update=changes)
-    with Store(run, "w", durability="power" if power else "process") as store:
+    with Store(run, "w") as store:
         ground = ground_of(store, own, control, (layer,), wanted, shuffled=False)
         if ground.doors:
             raise ValueError(
@@ -110,14 +109,13 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage, de
             f"the untrained model must have been captured at the same steps as {own.agent}, {store.path} holds others: "
             "the files of a capture are damaged, run it again"
         )
-    said = {name: probes[name].predict(one, device=device).natural for name, one in vectors.items()}
-    side = ground.cells.frame
+    said = {name: probes[name].predict(one, device=device) for name, one in vectors.items()}
     return FirstSteps(
         site=site,
         layer=layer,
         agent=own.agent,
         episode_id=episodes,
-        posteriors={name: one.reshape(len(episodes), side, side, -1) for name, one in said.items()},
+        posteriors={name: one.maps("natural") for name, one in said.items()},
         probes={name: probe.id for name, probe in probes.items()},
         fitted=fitted,
         settings={

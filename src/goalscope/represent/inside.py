@@ -100,9 +100,8 @@ def study_inside(
         wanted = wanted.complete() if full else wanted
         subject = find_subject(store, wanted.agent, wanted.sites)
         _check_worlds(store, subject, wanted)
-        power = store.info().get("durability") == "power"
     own, untrained, layers = _captures(Path(run), wanted, subject, model, control, stage)
-    with Store(run, "w", durability="power" if power else "process") as store:
+    with Store(run, "w") as store:
         ground = ground_of(store, own, untrained, layers, wanted)
         reader = reader_of(store, ground, wanted, stage, device)
         rows: dict[str, Rows] = {}

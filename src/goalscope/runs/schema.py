@@ -141,12 +141,11 @@ def wal_problem(directory: Path) -> str | None:
     return None
 
 
-def open_for_writing(path: Path, *, durability: str, probe: Probe) -> tuple[sqlite3.Connection, str | None]:
+def open_for_writing(path: Path, *, probe: Probe) -> tuple[sqlite3.Connection, str | None]:
     """Open or create a run.db that this process alone writes to.
 
     Args:
         path: the file.
-        durability: "process" or "power": what a committed row survives.
         probe: see `Probe`.
 
     Returns:
@@ -165,9 +164,6 @@ def open_for_writing(path: Path, *, durability: str, probe: Probe) -> tuple[sqli
             mode = connection.execute(f"PRAGMA journal_mode = {'DELETE' if problem else 'WAL'}").fetchone()[0]
             if problem is None and mode != "wal":
                 problem = f"SQLite keeps the journal mode {mode!r} there"
-            # With a rollback journal, EXTRA also syncs the directory once the journal is gone.
-            level = "NORMAL" if durability == "process" else "EXTRA" if problem else "FULL"
-            connection.execute(f"PRAGMA synchronous = {level}")
             connection.execute("PRAGMA trusted_schema = OFF")
             if empty:
                 _create(connection)

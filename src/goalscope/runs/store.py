@@ -46,7 +46,8 @@ class Store:
     Args:
         path: the run directory, which holds `run.db`.
         mode: "r" to read, "w" to read and write (the directory and the file are made where they are missing).
-        durability: what written rows survive: "process", the process being killed; "power", a power failure too.
+        durability: what written rows survive: "process", the process being killed; "power", a power failure too. What
+            the run was made with where it is left out, "process" for a new one.
         probe: says whether the directory can hold a write-ahead log, see `schema.wal_problem`.
 
     Raises:
@@ -61,12 +62,12 @@ class Store:
         path: str | Path,
         mode: Literal["r", "w"] = "r",
         *,
-        durability: Durability = "process",
+        durability: Durability | None = None,
         probe: Probe = wal_problem,
     ) -> None:
         if mode not in ("r", "w"):
             raise ValueError(f"a store's mode must be 'r' (read) or 'w' (write), got {mode!r}")
-        if durability not in ("process", "power"):
+        if durability not in (None, "process", "power"):
             raise ValueError(f"durability must be 'process' or 'power', got {durability!r}")
         self.path = Path(path)
         self.mode = mode
@@ -78,7 +79,7 @@ class Store:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = DirectoryLock(self.path)
             try:
-                self.database, problem = open_for_writing(self._file, durability=durability, probe=probe)
+                self.database, problem = open_for_writing(self._file, probe=probe)
             except BaseException:
                 self._lock.release()
                 raise
@@ -316,7 +317,12 @@ class Store:
         with self.transaction() as database:
             return insert_episodes(database, group, usage)
 
-    def _note_journal(self, problem: str | None, durability: Durability) -> None:
+    def _note_journal(self, problem: str | None, durability: Durability | None) -> None:
+        if durability is None:
+            durability = "power" if self.info().get("durability") == "power" else "process"
+        # With a rollback journal, EXTRA also syncs the directory once the journal is gone.
+        level = "NORMAL" if durability == "process" else "EXTRA" if problem else "FULL"
+        self.database.execute(f"PRAGMA synchronous = {level}")
         self.put_info("durability", durability)
         self.put_info("journal_mode", "rollback journal" if problem else "write-ahead log")
         if problem:
