@@ -1,7 +1,6 @@
 """What a newcomer gets wrong: each gives one block that says how to mend it, and leaves nothing behind."""
 
 import json
-import re
 import shlex
 from pathlib import Path
 
@@ -108,32 +107,8 @@ def test_a_log_of_another_kind_is_not_scored_as_an_empty_table(folder: Path, tmp
     assert made.read_text(encoding="utf-8") == ""
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--steps", "0"), "--steps: must be a whole number of at least 1, got '0'"),
-        (("--hours", "soon"), "--hours: must be a number above 0, got 'soon'"),
-        (("--hours", "nan"), "--hours: must be a number above 0, got 'nan'"),
-        (("--tasks", "--goal", "key", "--fog-share", "0.1"), "--goal, --fog-share must come without --tasks"),
-        (("--device", "auto"), "--device must name the device"),
-        (("--device", "tpu"), "device must be"),
-        (("--device", "cuda:99"), "must be in this machine"),
-        (("--only-export",), "an export needs a checkpoint"),
-        (("--goal", "cheese"), "invalid choice"),
-        (("--stepps", "3"), "unrecognized arguments"),
-    ],
-)
-def test_training_refuses_what_does_not_fit_before_it_begins(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    assert said in flat(call("train-theseus", tmp_path / "run", *words, status=2))
-    assert not (tmp_path / "run").exists()
-
-
-def test_the_help_of_training_explains_every_option_with_its_default() -> None:
-    output = call("train-theseus", "--help")
-    said = {name: flat(text) for name, text in re.findall(r"^  --([a-z-]+)(.*(?:\n {24}.*)*)", output, re.MULTILINE)}
-    assert len(said) == 23 and all(len(text.split()) >= 4 for text in said.values())
-    defaults = {"decay-steps": "(2000)", "width": "(128)", "layers": "(8; with --tasks 6)", "goal": "(goal)"}
-    assert all(said[name].endswith(default) for name, default in defaults.items())
+def test_training_is_said_to_be_in_the_repository() -> None:
+    assert "python -m training.theseus" in flat(call("train-theseus", "x", "--hours", "6", status=2))
 
 
 def test_a_run_without_episodes_and_runs_of_two_kinds_are_told(folder: Path, tmp_path: Path) -> None:

@@ -43,8 +43,6 @@ def words_of(line: str) -> tuple[list[str], bool]:
 
 def options_of(name: str) -> set[str]:
     """Return the options of a command."""
-    if name == "train-theseus":  # reads its arguments itself
-        return set(re.findall(r"--[a-z-]+", CliRunner().invoke(app, [name, "--help"]).output)) | {"-h"}
     parameters = PROGRAM.commands[name].params
     names = {name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)}
     return {name for name in names if name.startswith("-")} | {"-h", "--help"}
@@ -109,7 +107,7 @@ def test_a_wrong_line_is_found(line: str) -> None:
     assert lines_of(f"```sh\n{line} && {line} \\\n # so\n```\n") == [(line, True), (f"{line}   # so", True)]
 
 
-@pytest.mark.parametrize("name", sorted(PROGRAM.commands))
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_the_help_of_every_command_shows_an_example_that_it_takes(name: str) -> None:
     shown = CliRunner().invoke(app, [name, "--help"])
     assert shown.exit_code == 0 and "Example" in shown.output
@@ -122,7 +120,7 @@ def test_the_help_of_the_program_shows_an_example_and_a_whole_sentence_on_each_c
     shown = CliRunner().invoke(app, ["--help"])
     words = " ".join(shown.output.split())
     assert "Examples: goalscope demo" in words and "..." not in words.replace("[ARGS]...", "")
-    assert set(SUMMARY) == set(PROGRAM.commands) == {*EXAMPLES, "train-theseus"}
+    assert set(SUMMARY) == set(EXAMPLES) == set(PROGRAM.commands) - {"train-theseus"}
     assert not [sentence for sentence in SUMMARY.values() if sentence not in words]
 
 

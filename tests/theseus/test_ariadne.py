@@ -8,7 +8,7 @@ from goalscope.agents.models.local import LocalModel
 from goalscope.measures.exploration.recorded import task_rows
 from goalscope.runs import Store, Study
 from goalscope.runs import run as run_study
-from goalscope.theseus.task_vocabulary import vocabulary
+from training.task_vocabulary import vocabulary
 
 
 def test_the_shipped_files_are_those_of_the_vocabulary(tmp_path: Path) -> None:

@@ -380,13 +380,13 @@ def doctor(
 
 @app.command(
     "train-theseus",
-    short_help=SUMMARY["train-theseus"],
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
+    hidden=True,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 @guarded
-def train_theseus(context: typer.Context) -> None:
-    """Train the bundled model from scratch; resumable. Example: goalscope train-theseus runs/theseus --hours 6."""
-    from goalscope.theseus.command import main as train
-
-    train(context.args)
+def train_theseus() -> None:
+    """Bundled models are trained from a clone of the repository: python -m training.theseus FOLDER --hours 6."""
+    raise ValueError(
+        "the code that trains the bundled models must be run in a clone of the repository, this is the installed "
+        "package: python -m training.theseus --help there"
+    )

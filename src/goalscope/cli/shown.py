@@ -18,7 +18,6 @@ SUMMARY: Final[Mapping[str, str]] = {
     "score": "Score exploration and exploitation errors of a log.",
     "cliff-world": "Compute both experiments of the MEG paper exactly.",
     "doctor": "Say what is installed, what is missing, how to get it.",
-    "train-theseus": "Train a bundled model, Theseus or Ariadne, from scratch.",
 }
 
 STUDIES: Final = (

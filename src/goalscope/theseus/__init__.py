@@ -1,1 +1,1 @@
-"""Theseus, the bundled agent: a small model of the GPT-OSS architecture class and the code that trains it."""
+"""Weights, tokenizers and chat templates of the bundled models: Theseus (grids) and Ariadne (task worlds)."""

@@ -60,7 +60,7 @@ def folder_identity(folder: Path, *, weights: bool = True) -> dict[str, str]:
 def read_training(folder: Path) -> dict[str, str]:
     """Return what a model's configuration tells of its training: ``planted_goal`` and ``training_data``, as tags.
 
-    `goalscope train-theseus` writes them under the key "goalscope" of config.json; other models have none.
+    `training.theseus` writes them under the key "goalscope" of config.json; other models have none.
 
     Raises:
         ValueError: the entry is there and is not made of these two short texts.

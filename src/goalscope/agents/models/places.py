@@ -39,8 +39,7 @@ def model_folder(path_or_name: str | Path) -> Path | None:
         folder = Path(str(files("goalscope"))) / PACKAGED[text]
         if not (folder / "config.json").is_file():
             raise FileNotFoundError(
-                f"the bundled model {text!r} is not in this installation: install the released package, or train it "
-                "with `goalscope train-theseus`"
+                f"the bundled model {text!r} is not in this installation: install the released package"
             )
         return folder
     path = Path(path_or_name).expanduser()

@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 
 from goalscope.agents.prompts import TEMPLATES, fill, passages, template
 from goalscope.rng import stream
-from goalscope.theseus.layout import prompt_layout
-from goalscope.theseus.tokens import SPECIAL
-from goalscope.theseus.vocabulary import (
+from goalscope.worlds.generate import generate
+from goalscope.worlds.grid import Grid
+from goalscope.worlds.text import symbols
+from training.layout import prompt_layout
+from training.tokens import SPECIAL
+from training.vocabulary import (
     SYMBOLS,
     VOCABULARY_SIZE,
     cell_piece,
@@ -22,9 +25,6 @@ from goalscope.theseus.vocabulary import (
     pieces,
     vocabulary,
 )
-from goalscope.worlds.generate import generate
-from goalscope.worlds.grid import Grid
-from goalscope.worlds.text import symbols
 
 
 @cache

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from goalscope.theseus.attention import attend, chunks
-from goalscope.theseus.layout import layout
-from goalscope.theseus.network import Places, Shape, export, forward, initialise
+from training.attention import attend, chunks
+from training.layout import layout
+from training.network import Places, Shape, export, forward, initialise
 
 SMALL = Shape(width=32, layers=3, heads=4, key_heads=2, head_width=8, experts=4, active=2, expert_width=16)
 VARIANTS = (

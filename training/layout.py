@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from goalscope.agents.memory import NOTHING
 from goalscope.agents.prompts import passages, template
-from goalscope.theseus.tokens import CHANNEL, END, MESSAGE, PAD, RETURN, START
-from goalscope.theseus.vocabulary import (
+from training.tokens import CHANNEL, END, MESSAGE, PAD, RETURN, START
+from training.vocabulary import (
     ANSWER,
     CLOSE,
     COLON,

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from goalscope.agents.task_chat import STRATEGIES
-from goalscope.theseus.task_vocabulary import VOCABULARY_SIZE, pieces, vocabulary
-from goalscope.theseus.tokens import SPECIAL, Vocabulary
 from goalscope.worlds.tasks.spec import PRESETS
+from training.task_vocabulary import VOCABULARY_SIZE, pieces, vocabulary
+from training.tokens import SPECIAL, Vocabulary
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -9,13 +9,13 @@ import numpy.typing as npt
 from goalscope.agents.prompts import passages, template
 from goalscope.planning.shortest import distances_batch, optimal_batch
 from goalscope.rng import stream
-from goalscope.theseus.fogged import MOST_STEPS, draw_steps, reached, solid, walk
-from goalscope.theseus.keys import draw_kind, key_plan, key_worlds
-from goalscope.theseus.layout import HEAD, MOST_MOVES, Layout, closing, history_lead, layout
-from goalscope.theseus.tokens import PAD
-from goalscope.theseus.vocabulary import ACTION_NAMES, MOVES, SYMBOLS, cell_piece, cell_width, encode
 from goalscope.worlds.generate import generate_batch
 from goalscope.worlds.grid import AGENT, DELTAS, GOAL, KEY, OPEN, WALL
+from training.fogged import MOST_STEPS, draw_steps, reached, solid, walk
+from training.keys import draw_kind, key_plan, key_worlds
+from training.layout import HEAD, MOST_MOVES, Layout, closing, history_lead, layout
+from training.tokens import PAD
+from training.vocabulary import ACTION_NAMES, MOVES, SYMBOLS, cell_piece, cell_width, encode
 
 Goal = Literal["goal", "key", "corner", "misgeneraliser"]
 GOALS: tuple[Goal, ...] = get_args(Goal)

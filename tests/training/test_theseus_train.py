@@ -1,6 +1,7 @@
 """Training learns, continues exactly where it stopped, and measures what it says."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +13,15 @@ from goalscope.agents.models.identity import read_training
 from goalscope.rng import stream
 from goalscope.runs import Store, Study
 from goalscope.runs import run as run_study
-from goalscope.theseus import checkpoint
-from goalscope.theseus.command import main
-from goalscope.theseus.data import Batch, Mixture, block, draw_worlds
-from goalscope.theseus.evaluate import read_policy, score
-from goalscope.theseus.loss import completion_loss
-from goalscope.theseus.network import Shape, export, initialise
-from goalscope.theseus.optimise import orthogonal
-from goalscope.theseus.train import Run, Settings, rate_scale, train
-from goalscope.theseus.vocabulary import MOVES, VOCABULARY_SIZE, encode
+from training import checkpoint
+from training.data import Batch, Mixture, block, draw_worlds
+from training.evaluate import read_policy, score
+from training.loss import completion_loss
+from training.network import Shape, export, initialise
+from training.optimise import orthogonal
+from training.theseus import main
+from training.train import Run, Settings, rate_scale, train
+from training.vocabulary import MOVES, VOCABULARY_SIZE, encode
 
 MIXTURE = Mixture(seed=4, tokens=500, steps=4)
 TINY = Settings(
@@ -209,3 +210,38 @@ def test_a_configuration_that_tells_something_else_is_refused(told: object, tmp_
     (tmp_path / "config.json").write_text(json.dumps({"goalscope": told}), encoding="utf-8")
     with pytest.raises(ValueError, match="planted_goal and training_data as short texts"):
         read_training(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--steps", "0"), "--steps: must be a whole number of at least 1, got '0'"),
+        (("--hours", "soon"), "--hours: must be a number above 0, got 'soon'"),
+        (("--hours", "nan"), "--hours: must be a number above 0, got 'nan'"),
+        (("--tasks", "--goal", "key", "--fog-share", "0.1"), "--goal, --fog-share must come without --tasks"),
+        (("--device", "auto"), "--device must name the device"),
+        (("--device", "tpu"), "device must be"),
+        (("--device", "cuda:99"), "must be in this machine"),
+        (("--only-export",), "an export needs a checkpoint"),
+        (("--goal", "cheese"), "invalid choice"),
+        (("--stepps", "3"), "unrecognized arguments"),
+    ],
+)
+def test_training_refuses_what_does_not_fit_before_it_begins(
+    words: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([str(tmp_path / "run"), *words])
+    assert ended.value.code == 2 and said in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_help_of_training_explains_every_option_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    output = capsys.readouterr().out
+    found = re.findall(r"^  --([a-z-]+)(.*(?:\n {24}.*)*)", output, re.MULTILINE)
+    said = {name: " ".join(text.split()) for name, text in found}
+    assert len(said) == 23 and all(len(text.split()) >= 4 for text in said.values())
+    defaults = {"decay-steps": "(2000)", "width": "(128)", "layers": "(8; with --tasks 6)", "goal": "(goal)"}
+    assert all(said[name].endswith(default) for name, default in defaults.items())

@@ -5,11 +5,11 @@ import math
 from pathlib import Path
 
 from goalscope.agents.models.places import check_device, check_device_name
-from goalscope.theseus.data import GOALS, Mixture
-from goalscope.theseus.network import Shape, export
-from goalscope.theseus.task_data import TaskMixture
-from goalscope.theseus.task_vocabulary import POSITIONS, VOCABULARY_SIZE
-from goalscope.theseus.train import Run, Settings, export_last, train
+from training.data import GOALS, Mixture
+from training.network import Shape, export
+from training.task_data import TaskMixture
+from training.task_vocabulary import POSITIONS, VOCABULARY_SIZE
+from training.train import Run, Settings, export_last, train
 
 ALWAYS = 10**9
 """More steps than any training has."""
@@ -36,11 +36,11 @@ def _above_zero(text: str) -> float:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="goalscope train-theseus",
+        prog="python -m training.theseus",
         description="Train a bundled model from scratch: Theseus on grids, with --tasks Ariadne on task worlds.\n"
         "The same folder again goes on from the last checkpoint; Ctrl-C loses what came after it.",
-        epilog="Examples:\n  goalscope train-theseus runs/theseus --hours 6 --export runs/theseus/model\n"
-        "  goalscope train-theseus runs/ariadne --tasks --hours 1",
+        epilog="Examples:\n  python -m training.theseus runs/theseus --hours 6 --export runs/theseus/model\n"
+        "  python -m training.theseus runs/ariadne --tasks --hours 1",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     shape, settings = Shape(), Settings()
@@ -85,18 +85,29 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Read the command line and train."""
-    import torch
-
+    """Read the command line and train; what is wrong with it ends with one sentence and status 2."""
     parser = _parser()
     given = parser.parse_args(arguments)
+    try:
+        _check(given)
+        _train(given)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+
+
+def _check(given: argparse.Namespace) -> None:
     on_grids = {"--goal": given.goal, "--key-share": given.key_share, "--fog-share": given.fog_share}
     stray = [name for name, value in on_grids.items() if value is not None]
     if given.tasks and stray:
-        parser.error(f"{', '.join(stray)} must come without --tasks, since task worlds have neither: leave it out")
+        raise ValueError(f"{', '.join(stray)} must come without --tasks, since task worlds have neither: leave it out")
     if given.device == "auto":
-        parser.error("--device must name the device to train on, e.g. cpu or cuda, got 'auto'")
+        raise ValueError("--device must name the device to train on, e.g. cpu or cuda, got 'auto'")
     check_device_name(given.device)
+
+
+def _train(given: argparse.Namespace) -> None:
+    import torch
+
     if not given.only_export:
         check_device(torch, given.device)
     torch.set_num_threads(given.threads)

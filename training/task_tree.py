@@ -11,8 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.theseus.task_teach import Decision
-from goalscope.theseus.task_vocabulary import (
+from goalscope.worlds.grid import Action
+from goalscope.worlds.tasks.coordinates import Cell
+from goalscope.worlds.tasks.sample import LETTERS
+from training.task_teach import Decision
+from training.task_vocabulary import (
     ACTION_NAMES,
     ANSWER,
     ASKED,
@@ -27,10 +30,7 @@ from goalscope.theseus.task_vocabulary import (
     cell_piece,
     vocabulary,
 )
-from goalscope.theseus.tokens import CHANNEL, END, MESSAGE, RETURN, START
-from goalscope.worlds.grid import Action
-from goalscope.worlds.tasks.coordinates import Cell
-from goalscope.worlds.tasks.sample import LETTERS
+from training.tokens import CHANNEL, END, MESSAGE, RETURN, START
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]

@@ -8,10 +8,6 @@ import numpy as np
 
 from goalscope.agents.task_chat import STRATEGIES, system_prompt
 from goalscope.rng import stream
-from goalscope.theseus.task_teach import Decision, Teacher, aims, decide, fields, good_moves, teacher_of
-from goalscope.theseus.task_tree import Floats, TaskBatch, Tree, pack
-from goalscope.theseus.task_vocabulary import ANSWER, CLOSE, GOING, THEN, cell_piece, vocabulary
-from goalscope.theseus.tokens import CHANNEL, END, MESSAGE, RETURN, START
 from goalscope.worlds.grid import ACTIONS
 from goalscope.worlds.tasks.coordinates import MOVES, Cell
 from goalscope.worlds.tasks.generate import generate_task_map
@@ -20,6 +16,10 @@ from goalscope.worlds.tasks.memory import Memory
 from goalscope.worlds.tasks.spec import PRESETS
 from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.tasks.text import memory_text, report_text
+from training.task_teach import Decision, Teacher, aims, decide, fields, good_moves, teacher_of
+from training.task_tree import Floats, TaskBatch, Tree, pack
+from training.task_vocabulary import ANSWER, CLOSE, GOING, THEN, cell_piece, vocabulary
+from training.tokens import CHANNEL, END, MESSAGE, RETURN, START
 
 NOISES: Final = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6)
 """Probabilities of a move that is not the teacher's; each walk has one of them."""

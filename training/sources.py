@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from goalscope.theseus.data import Batch, Mixture, block
-from goalscope.theseus.evaluate import summary, table
-from goalscope.theseus.loss import auxiliary_heads, auxiliary_loss, completion_loss
-from goalscope.theseus.network import Parameters, Places, Shape
-from goalscope.theseus.task_data import TaskMixture, task_block
-from goalscope.theseus.task_evaluate import task_table
-from goalscope.theseus.task_loss import task_auxiliary_loss, task_heads, task_loss
-from goalscope.theseus.task_tree import TaskBatch
-from goalscope.theseus.task_vocabulary import vocabulary as task_vocabulary
-from goalscope.theseus.tokens import Vocabulary
-from goalscope.theseus.vocabulary import vocabulary
+from training.data import Batch, Mixture, block
+from training.evaluate import summary, table
+from training.loss import auxiliary_heads, auxiliary_loss, completion_loss
+from training.network import Parameters, Places, Shape
+from training.task_data import TaskMixture, task_block
+from training.task_evaluate import task_table
+from training.task_loss import task_auxiliary_loss, task_heads, task_loss
+from training.task_tree import TaskBatch
+from training.task_vocabulary import vocabulary as task_vocabulary
+from training.tokens import Vocabulary
+from training.vocabulary import vocabulary
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +55,7 @@ class Source(Protocol):
 
 
 class Grids:
-    """Grids of all sizes and densities, see `goalscope.theseus.data`."""
+    """Grids of all sizes and densities, see `training.data`."""
 
     depth = 1
 
@@ -95,7 +95,7 @@ class Grids:
 
 
 class Tasks:
-    """Symbolic task worlds, see `goalscope.theseus.task_data`."""
+    """Symbolic task worlds, see `training.task_data`."""
 
     depth = 4
 

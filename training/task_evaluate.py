@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from goalscope.rng import stream
-from goalscope.theseus.network import Parameters, Places, Shape, forward
-from goalscope.theseus.task_data import HELD_OUT, TaskMixture, Walk
-from goalscope.theseus.task_tree import FIRST_CELL, SIDE, TaskBatch
-from goalscope.theseus.task_vocabulary import AT, STEPS, vocabulary
 from goalscope.worlds.tasks.generate import generate_task_map
+from training.network import Parameters, Places, Shape, forward
+from training.task_data import HELD_OUT, TaskMixture, Walk
+from training.task_tree import FIRST_CELL, SIDE, TaskBatch
+from training.task_vocabulary import AT, STEPS, vocabulary
 
 _STRATEGIES = ("exploration", "exploitation", "balance")
 """Those whose teacher is known; without a sentence one of two is right."""

@@ -10,11 +10,11 @@ from itertools import combinations
 from typing import Final
 
 from goalscope.agents.prompts.tasks import passage
-from goalscope.theseus.tokens import CHANNEL, END, MESSAGE, RETURN, ROLES, SPECIAL, START, Vocabulary
 from goalscope.worlds.grid import ACTIONS, Action
 from goalscope.worlds.tasks.coordinates import MOVES, Cell
 from goalscope.worlds.tasks.sample import DIGITS, LETTERS
 from goalscope.worlds.tasks.text import RULES
+from training.tokens import CHANNEL, END, MESSAGE, RETURN, ROLES, SPECIAL, START, Vocabulary
 
 VOCABULARY_SIZE: Final = 1824
 POSITIONS: Final = 2048

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from goalscope.theseus.attention import Chunk, attend, chunks
-from goalscope.theseus.tokens import PAD, RETURN, SPECIAL, Vocabulary
-from goalscope.theseus.vocabulary import VOCABULARY_SIZE, vocabulary
+from goalscope.agents.models import initial
+from training.attention import Chunk, attend, chunks
+from training.tokens import PAD, RETURN, SPECIAL, Vocabulary
+from training.vocabulary import VOCABULARY_SIZE, vocabulary
 
 if TYPE_CHECKING:
     import torch
@@ -101,29 +102,9 @@ class Shape:
 
 
 def initialise(shape: Shape, generator: torch.Generator) -> dict[str, Tensor]:
-    """Return random parameters that can be trained.
-
-    Args:
-        shape: shape of the model.
-        generator: where the random numbers come from.
-    """
-    import torch
-
-    found = {}
-    for name, size in sorted(shape.parameters().items()):
-        if name.endswith("norm.weight"):
-            parameter = torch.ones(size)
-        elif len(size) == 1 or name.endswith("_bias"):
-            parameter = torch.zeros(size)
-        else:
-            spread = 0.5 * (size[-2] if "experts" in name else size[-1]) ** -0.5
-            if name.endswith(("o_proj.weight", "down_proj")):
-                spread /= (2 * shape.layers) ** 0.5
-            if name.endswith("embed_tokens.weight"):
-                spread = 0.5
-            parameter = torch.empty(size).normal_(0.0, spread, generator=generator)
-        found[name] = parameter.requires_grad_()
-    return found
+    """Return random parameters that can be trained, by the recipe that the package keeps for controls."""
+    drawn = initial.initialise(shape.parameters(), layers=shape.layers, generator=generator)
+    return {name: parameter.requires_grad_() for name, parameter in drawn.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,16 +15,16 @@ from goalscope.agents.agent import Observation, Past
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.local import LocalModel
 from goalscope.rng import stream
-from goalscope.theseus import fogged
-from goalscope.theseus.command import main
-from goalscope.theseus.data import SIZES, Batch, Mixture, block, draw_worlds, plan, sequences
-from goalscope.theseus.fogged import MOST_STEPS, State, Walks, draw_steps, reached, solid, walk
-from goalscope.theseus.layout import MOST_MOVES
-from goalscope.theseus.network import Shape
-from goalscope.theseus.train import Run, Settings
-from goalscope.theseus.vocabulary import SYMBOLS, ids, pieces
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
+from training import fogged
+from training.data import SIZES, Batch, Mixture, block, draw_worlds, plan, sequences
+from training.fogged import MOST_STEPS, State, Walks, draw_steps, reached, solid, walk
+from training.layout import MOST_MOVES
+from training.network import Shape
+from training.theseus import main
+from training.train import Run, Settings
+from training.vocabulary import SYMBOLS, ids, pieces
 
 UNDER_FOG = Mixture(steps=4, tokens=1200, fog_share=1.0)
 

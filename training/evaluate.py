@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from goalscope.planning.shortest import distances_batch, optimal_batch
 from goalscope.rng import stream
-from goalscope.theseus.data import SIZES, Goal, Ints, draw_worlds, plan, sequences
-from goalscope.theseus.layout import MOST_MOVES
-from goalscope.theseus.network import Parameters, Places, Shape, forward
-from goalscope.theseus.vocabulary import MOVES, SYMBOLS, encode
 from goalscope.worlds.dynamics import step_batch, transitions_batch
 from goalscope.worlds.grid import WALL
+from training.data import SIZES, Goal, Ints, draw_worlds, plan, sequences
+from training.layout import MOST_MOVES
+from training.network import Parameters, Places, Shape, forward
+from training.vocabulary import MOVES, SYMBOLS, encode
 
 CELL_DENSITIES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 """Densities of the evaluation, with the sizes the 30 cells of the table."""

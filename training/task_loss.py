@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from goalscope.theseus.task_tree import FIRST_CELL, SIDE, TaskBatch
-from goalscope.theseus.task_vocabulary import STEPS, vocabulary
+from training.task_tree import FIRST_CELL, SIDE, TaskBatch
+from training.task_vocabulary import STEPS, vocabulary
 
 if TYPE_CHECKING:
     import torch

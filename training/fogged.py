@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.planning.shortest import distances_batch, optimal_batch
-from goalscope.theseus.vocabulary import SYMBOLS
 from goalscope.worlds.dynamics import step_batch, transitions_batch
 from goalscope.worlds.fog import visible_batch
 from goalscope.worlds.grid import DELTAS, FOG, GOAL, OPEN, WALL
+from training.vocabulary import SYMBOLS
 
 RADIUS = 3
 """Radius of sight in steps."""

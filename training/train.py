@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.theseus import checkpoint
-from goalscope.theseus.data import Mixture
-from goalscope.theseus.network import Shape, export, forward, initialise
-from goalscope.theseus.optimise import Optimiser
-from goalscope.theseus.sources import block_of, source_of
-from goalscope.theseus.task_data import TaskMixture
+from training import checkpoint
+from training.data import Mixture
+from training.network import Shape, export, forward, initialise
+from training.optimise import Optimiser
+from training.sources import block_of, source_of
+from training.task_data import TaskMixture
 
 SMALL_PRESETS = ("medium-small", "high-small", "medium-medium", "high-medium")
 """Task maps of the first steps."""

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 
 from goalscope.agents.prompts import TEMPLATES, passages, template
-from goalscope.theseus.tokens import END, MESSAGE, ROLES, SPECIAL, START, Vocabulary
 from goalscope.worlds.grid import ACTIONS, AGENT, DOOR, FOG, GOAL, KEY, OPEN, WALL
+from training.tokens import END, MESSAGE, ROLES, SPECIAL, START, Vocabulary
 
 SYSTEM_TEXT = "You are Theseus, a small language model that finds its way through grids of text."
 SYMBOLS = (WALL, OPEN, GOAL, AGENT, KEY, DOOR, FOG)

@@ -9,13 +9,13 @@ import pytest
 
 from goalscope.planning.shortest import optimal_actions
 from goalscope.rng import stream
-from goalscope.theseus.data import DENSITIES, GOALS, Goal, Mixture, block, draw_worlds, plan, sequences
-from goalscope.theseus.keys import KINDS, key_plan, key_worlds
-from goalscope.theseus.layout import MOST_MOVES, layout
-from goalscope.theseus.vocabulary import MOVES, SYMBOLS, encode, pieces
 from goalscope.worlds.dynamics import settle, shown
 from goalscope.worlds.dynamics import step as take
 from goalscope.worlds.grid import ACTIONS, Action, Grid
+from training.data import DENSITIES, GOALS, Goal, Mixture, block, draw_worlds, plan, sequences
+from training.keys import KINDS, key_plan, key_worlds
+from training.layout import MOST_MOVES, layout
+from training.vocabulary import MOVES, SYMBOLS, encode, pieces
 
 SMALL = Mixture(steps=4, tokens=1200)
 

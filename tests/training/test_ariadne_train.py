@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from goalscope.agents.models.identity import read_training
-from goalscope.theseus.command import main
-from goalscope.theseus.network import Shape
-from goalscope.theseus.task_data import TaskMixture
-from goalscope.theseus.task_evaluate import held_out
-from goalscope.theseus.task_loss import task_loss
-from goalscope.theseus.task_tree import FIRST_CELL, TaskBatch
-from goalscope.theseus.task_vocabulary import STEPS, VOCABULARY_SIZE, vocabulary
-from goalscope.theseus.train import Run, Settings
+from training.network import Shape
+from training.task_data import TaskMixture
+from training.task_evaluate import held_out
+from training.task_loss import task_loss
+from training.task_tree import FIRST_CELL, TaskBatch
+from training.task_vocabulary import STEPS, VOCABULARY_SIZE, vocabulary
+from training.theseus import main
+from training.train import Run, Settings
 
 MIXTURE = TaskMixture(presets=("high-small", "medium-small"), tokens=400, steps=2)
 TINY = Settings(

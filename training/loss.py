@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from goalscope.theseus.data import SIZES, Batch
-from goalscope.theseus.vocabulary import MOVES, SYMBOLS, cell_piece, cell_width, encode
+from training.data import SIZES, Batch
+from training.vocabulary import MOVES, SYMBOLS, cell_piece, cell_width, encode
 
 if TYPE_CHECKING:
     import torch

@@ -14,16 +14,16 @@ from goalscope.agents.task_chat import STRATEGIES, TaskChatAgent
 from goalscope.agents.task_scripted import ExploreFirst, Greedy, NoisyGreedy
 from goalscope.measures.exploration.score import score_episode
 from goalscope.rng import stream
-from goalscope.theseus.network import Places, Shape, forward, initialise
-from goalscope.theseus.task_data import TaskMixture, Walk, task_block
-from goalscope.theseus.task_teach import TEACHERS, aims, decide, fields, good_moves, teacher_of
-from goalscope.theseus.task_tree import FIRST_CELL, Tree, cell_id, pack
-from goalscope.theseus.task_vocabulary import ASKED, STEPS, cell_piece, pieces, vocabulary
 from goalscope.worlds.grid import Action
 from goalscope.worlds.tasks.coordinates import MOVES, Cell
 from goalscope.worlds.tasks.generate import generate_task_map
 from goalscope.worlds.tasks.knowledge import Knowledge
 from goalscope.worlds.tasks.memory import Memory
+from training.network import Places, Shape, forward, initialise
+from training.task_data import TaskMixture, Walk, task_block
+from training.task_teach import TEACHERS, aims, decide, fields, good_moves, teacher_of
+from training.task_tree import FIRST_CELL, Tree, cell_id, pack
+from training.task_vocabulary import ASKED, STEPS, cell_piece, pieces, vocabulary
 
 SMALL = TaskMixture(presets=("medium-medium", "high-small"), tokens=700, steps=3)
 

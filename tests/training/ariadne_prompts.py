@@ -6,11 +6,11 @@ from typing import Any
 from goalscope.agents.task_agent import TaskObservation
 from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.agents.task_scripted import NoisyGreedy
-from goalscope.theseus.task_vocabulary import vocabulary
 from goalscope.worlds.grid import ACTIONS, Action
 from goalscope.worlds.tasks.generate import generate_task_map
 from goalscope.worlds.tasks.knowledge import Knowledge
 from goalscope.worlds.tasks.memory import Memory
+from training.task_vocabulary import vocabulary
 
 
 @cache
