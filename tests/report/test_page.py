@@ -155,7 +155,7 @@ def test_rows_must_cover_the_episodes(tmp_path: Path) -> None:
 
 
 def test_a_run_without_episodes_has_no_report(tmp_path: Path) -> None:
-    with Store(tmp_path, "w") as store, pytest.raises(ValueError, match="a report needs episodes"):
+    with Store(tmp_path, "w") as store, pytest.raises(ValueError, match="must hold episodes"):
         write_report(store, tmp_path / "page.html")
 
 
