@@ -229,7 +229,7 @@ def measure(path: Path, by: Sequence[str], measures: Sequence[str]) -> None:
     absent = [name for name in by if name not in rows.tags]
     if absent:
         there = ", ".join(name for name in rows.tags if name != "agent")
-        raise ValueError(f"--by must name tags of this run ({there}), got {', '.join(absent)}")
+        raise ValueError(f"--by must name tags of this run ({there}), got {', '.join(absent)}: tag its worlds so")
     if measures:
         rows = rows.where(_any_of(rows, measures))
     tags = [name for name in dict.fromkeys(("agent", *by)) if name in rows.tags]
