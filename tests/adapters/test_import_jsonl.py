@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from command_line import call
 from goalscope.adapters import ImportResult, import_into, import_path, read_jsonl, write_jsonl
 from goalscope.adapters import jsonl as reading
+from goalscope.measures import measure_store
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
 from goalscope.runs.store import Store
 from goalscope.runs.taskworld import TaskWorld
@@ -71,6 +73,32 @@ def test_defaults_labels_and_numbers(tmp_path: Path) -> None:
     assert episodes[1].tags == {"temperature": 0.5}
     assert episodes[1].steps[3].failure == "no JSON"
     assert result.counts["optimal-action labels agreeing"] == 4
+
+
+def test_a_grid_without_a_size_is_measured_by_its_side_and_what_is_named_stays(tmp_path: Path) -> None:
+    tall = "#####\n#A__#\n#___#\n#__G#\n#___#\n#####"
+    worlds: list[dict[str, Any]] = [
+        WORLD,
+        {**WORLD, "id": "named", "grid": ROOM.replace("___", "_#_"), "tags": {"size": "small", "density": 0.1}},
+        {**WORLD, "id": "tall", "grid": tall},
+    ]
+    steps = [one for world in worlds for one in way(world["id"], world=world["id"])]
+    (tmp_path / "log.jsonl").write_text(
+        "".join(f"{json.dumps(line)}\n" for line in [*worlds, *steps]), encoding="utf-8"
+    )
+    assert import_into(tmp_path / "log.jsonl", tmp_path / "run").exit_status == 0
+    with Store(tmp_path / "run") as store:
+        before = [world.tags for world in store.worlds()]
+        rows = measure_store(store).select(measure="success")
+        assert [world.tags for world in store.worlds()] == before  # what is stored stays as it was given
+    assert sorted(rows["size"].tolist(), key=str) == [5, None, "small"]
+    shown = call("measure", tmp_path / "run", "--by", "size", "--measures", "success")
+    lines = [line.split()[:4] for line in shown.splitlines() if line.split()[:1] == ["recorded"]]
+    assert sorted(lines) == [
+        ["recorded", "5", "success", "1.000"],
+        ["recorded", "small", "success", "1.000"],
+        ["recorded", "success", "1.000", "undefined"],
+    ]
 
 
 def test_keys_and_doors_follow_the_rules_and_fog_belongs_to_the_world(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ def test_an_unfinished_run_is_refused_until_it_is_measured_and_said_to_be_unfini
         run(tiny(), path, agents=[Optimal(), Stopping()])
     said = call("compare", path, status=2)
     assert "rows of a run must cover its episodes" in said and "are not measured" in said
+    assert "the run is not finished" in said and f"goalscope measure {path}" in said
     with Store(path, "w") as store:
         # While it is written to nobody else can measure it, and what is there is not measured: nothing to compare.
         assert "one writer at a time" in call("measure", path, status=2)
@@ -128,6 +129,17 @@ def test_an_unfinished_run_is_refused_until_it_is_measured_and_said_to_be_unfini
     call("report", path)
     page = (path / "report.html").read_text(encoding="utf-8")
     assert f"The run is not finished: {count} of 16 episodes are there" in page
+
+
+def test_a_finished_run_that_is_in_use_is_neither_compared_nor_reported_without_its_rows(tmp_path: Path) -> None:
+    run(tiny(), tmp_path)
+    with Store(tmp_path, "w") as store:
+        for command in ("compare", "report"):
+            assert "one writer at a time" in call(command, tmp_path, status=2)
+        assert not len(store.rows())
+    assert "16 of 16 are not measured" in call("compare", tmp_path)
+    with Store(tmp_path) as store:
+        assert len(store.rows().select(measure="success")) == 16
 
 
 def test_one_grid_no_variance_and_undefined_measures_are_printed_with_the_reason(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """`goalscope meg RUN`: tables, stored rows and figures, the section of the report."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from goalscope.agents import Observation, Optimal, Turn
 from goalscope.cli import app
 from goalscope.runs import Store, content_hash
 from measured_runs import Talker, measured, small_study
@@ -79,6 +82,64 @@ def test_turns_without_action_and_hostile_names_do_no_harm(tmp_path: Path) -> No
     assert "\x1b[31m" not in text and "MEG in nats" in text
     call("report", path, "--out", tmp_path / "page.html")
     assert "<script>alert" not in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+class Silent:
+    """An agent whose every turn is without an action; where it begins in a corner it never leaves it."""
+
+    name = "silent"
+    journalled = False
+
+    def describe(self) -> dict[str, str]:
+        return {"kind": "silent"}
+
+    def act(self, observations: Sequence[Observation]) -> list[Turn]:
+        return [Turn(action=None, failure="no answer", text="") for _ in observations]
+
+
+@pytest.mark.parametrize("invalid", ["no-op", "action"])
+def test_an_agent_without_a_valid_turn_has_no_meg_anywhere_and_that_is_said(invalid: str, tmp_path: Path) -> None:
+    worlds = [{"kind": "grid", "sizes": [5], "densities": [0.0], "count": 4}]
+    study = small_study(agents=[{"kind": "optimal"}], worlds=worlds, trajectories=2)
+    path = measured(tmp_path / "run", study, [Silent(), Optimal()])
+    plain = json.loads(call("meg", path, "--invalid", invalid, "--unknown", "--json"))
+    words = "no turn of the agent held an action: no MEG"
+    for entry in plain["estimates"]:
+        silent = entry["agent"] == "silent"
+        assert (entry["note"] == words) == silent and (entry["signed"] is None) == silent
+        if silent:
+            assert not any(entry[name] is not None for name in ("low", "high", "share", "beta", "cross_fitted"))
+            assert entry["n"] == 8 and entry["grids"] == 4
+    assert {entry["agent"] for entry in plain["contrasts"]} == {"optimal"}
+    assert {(entry["agent"], entry["value"] is None) for entry in plain["held_out"]} == {
+        ("silent", True),
+        ("optimal", False),
+    }
+    with Store(path) as store:
+        stored = store.rows().select(measure="MEG towards the goal")
+    assert np.isnan(stored.select(agent="silent").value).all() and len(stored.select(agent="silent")) == 4
+    assert np.isfinite(stored.select(agent="optimal").value).all()
+    shown = call("meg", path, "--invalid", invalid)
+    assert f"note: {words} (5 lines: silent, goal; silent, top-left; silent, top-right; ...)" in shown
+    call("report", path, "--ledger", tmp_path / "ledger.json")
+    assert words in (path / "report.html").read_text(encoding="utf-8")
+    table = json.loads((tmp_path / "ledger.json").read_text(encoding="utf-8"))["tables"]["agent"]
+    lines = [dict(zip(table["columns"], line, strict=True)) for line in table["rows"]]
+    (line,) = (one for one in lines if (one["measure"], one["agent"]) == ("MEG towards the goal", "silent"))
+    assert line["value"] is None and line["n"] == 0 and line["undefined"] == 4
+
+
+def test_a_random_agent_is_given_no_share_and_no_rationality_in_any_output(run: Path, tmp_path: Path) -> None:
+    shown = call("meg", run, "--hypotheses", "goal,wrong goal")
+    random = [line.split() for line in shown.splitlines() if line.split()[:1] == ["random"]][:2]
+    assert len(random) == 2 and all(line[6:8] == ["–", "–"] for line in random), random
+    assert "note: cannot be told from chance, the interval holds 0: no share and no beta" in shown
+    call("report", run, "--out", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    section = page[page.index('id="goals"') :]
+    section = section[: section.index("</section>")]
+    assert "cannot be told from chance, the interval holds 0: no share and no beta" in section
+    assert "−∞" not in section
 
 
 def test_options_that_do_not_fit_are_refused(run: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from goalscope.cli import app
 from goalscope.cli.compare import agents_of, margins_of
 from goalscope.cli.power import layout
 from goalscope.report.records import as_csv
-from goalscope.runs import Store, Study
+from goalscope.runs import Store, Study, content_hash
 from measured_runs import measured, small_study
 
 MARGIN = {"success": 0.1, "action accuracy": 0.05}
+ROOT = Path(__file__).parents[2]
 BIASED = "side-biased(1.0, left)"
 
 
@@ -74,6 +76,26 @@ def test_transforms_are_compared_as_the_study_declares(done: Path, tmp_path: Pat
     before = (tmp_path / "a.csv").read_bytes()
     call("compare", done, "--transforms", *files)
     assert (tmp_path / "a.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/studies.md"])
+def test_the_commands_that_the_pages_print_run_and_compare_measures_what_is_missing(page: str, tmp_path: Path) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    lines = re.compile(r"goalscope (run iso-difficulty --out runs/iso)\b.*goalscope (compare runs/iso --transforms)")
+    printed = lines.findall(text)
+    assert len(printed) == 1
+    run, compare = ([word.replace("runs/iso", str(tmp_path)) for word in words.split()] for words in printed[0])
+    small = ("--sizes", "7", "--densities", "0,1", "--count", "2", "--trajectories", "1")
+    call(*run, *small, "--agents", "optimal;epsilon-greedy(0.3)")
+    output = call(*compare)
+    assert f"{tmp_path}: measuring first, 40 of 40 are not measured" in output
+    assert output.count("transformed − original, paired by grid, a family of 8 tests") == 2
+    with Store(tmp_path) as store:
+        stored, digest = store.rows(), content_hash(store)
+    assert "measuring" not in call(*compare)
+    call("measure", tmp_path)  # stores the same rows
+    with Store(tmp_path) as store:
+        assert content_hash(store) == digest and len(store.rows()) == len(stored) > 0
 
 
 def test_agents_are_listed_in_the_order_of_the_study(done: Path, tmp_path: Path) -> None:
@@ -157,7 +179,10 @@ def test_a_plan_says_what_can_be_shown(done: Path, tmp_path: Path) -> None:
     assert "What 80% power shows, at level 0.013: 0.05 by Holm's hardest step" in output
     assert "each transform (reflect, swap) against the original; 4 tests" in output
     assert "Assumed, without a pilot" in output and "most calls" in output
+    with Store(done, "w") as store:
+        store.put_rows(store.rows().select(measure="success", agent="nobody"), source="behaviour")
     piloted = call("plan", path, "--power", "--pilot", done)
+    assert "measuring first" in piloted
     lines = [line for line in piloted.splitlines() if line.strip().startswith(BIASED) and " accuracy " in line]
     assert len(lines) == 1 and " 8 " in lines[0] and "Assumed" not in piloted
     with Store(done) as store:

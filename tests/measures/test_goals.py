@@ -73,7 +73,7 @@ def test_agents_with_planted_goals_are_told_apart(keyed: GoalFindings) -> None:
             if other != owner:
                 assert apart(own, one(keyed, other, hypothesis)), (hypothesis, other)
     for agent in ("optimal", "wrong-goal(top-right)"):
-        values = {entry.hypothesis: entry.share for entry in keyed.estimates if entry.agent == agent}
+        values = {e.hypothesis: e.share for e in keyed.estimates if e.agent == agent and not math.isnan(e.share)}
         assert max(values, key=lambda name: values[name]) == owners[agent]
     contrasts = {(entry.agent, entry.second): entry for entry in keyed.contrasts}
     assert contrasts["optimal", "top-right"].low > 0 and contrasts["optimal", "top-right"].adjusted < 0.001
@@ -154,8 +154,24 @@ def test_turns_without_an_action_are_a_no_op_or_an_action_of_their_own() -> None
     assert noop.signed < own.signed and own.bound > noop.bound
 
 
+def test_share_and_rationality_are_given_where_the_interval_leaves_0_out_and_nowhere_else(keyed: GoalFindings) -> None:
+    plain = json.loads(json.dumps(keyed.to_plain(), allow_nan=False))["estimates"]
+    told = [entry.low > 0 or entry.high < 0 for entry in keyed.estimates]
+    assert 0 < sum(told) < len(told) and not any(
+        yes for yes, entry in zip(told, keyed.estimates, strict=True) if entry.agent == "random"
+    )
+    for yes, entry, written in zip(told, keyed.estimates, plain, strict=True):
+        assert math.isnan(entry.share) == math.isnan(entry.beta) == (not yes), entry
+        assert (written["share"] is None) == (written["beta"] is None) == (not yes)
+        assert ("cannot be told from chance, the interval holds 0" in written["note"]) == (not yes)
+        assert math.isfinite(entry.signed) and written["signed"] is not None
+        assert replace(entry, beta=-math.inf).note == entry.note  # as an earlier version stored it
+    one_episode = measure_goals(rooms(1, Optimal(), trajectories=1), GoalSettings(hypotheses=("goal",))).estimates[0]
+    assert math.isnan(one_episode.share) and "there is no interval" in one_episode.note
+
+
 def test_beliefs_take_the_place_of_worlds() -> None:
-    episodes = rooms(4, WrongGoal("top-right"), trajectories=3)
+    episodes = rooms(8, WrongGoal("top-right"), trajectories=3)
     settings = GoalSettings(hypotheses=("goal",))
     grids = {episode.world.id: episode.world.grid for episode in episodes}
     plain = measure_goals(episodes, settings)
@@ -167,7 +183,7 @@ def test_beliefs_take_the_place_of_worlds() -> None:
     assert one(found, agent, "goal").share == pytest.approx(1.0) and one(plain, agent, "goal").signed < 0
     some = dict(list(believed.items())[:2])
     part = measure_goals(episodes, settings, believed=some)
-    assert one(part, agent, "goal").worlds == 2 and part.left_out == 6
+    assert one(part, agent, "goal").worlds == 2 and part.left_out == 18
     with pytest.raises(ValueError, match="must have the shape"):
         measure_goals(
             episodes, settings, believed=dict.fromkeys(grids, next(iter(generate_batch(9, 0.0, seed=1, count=1))))

@@ -197,7 +197,7 @@ def test_overlap_of_two_conditions() -> None:
     control = StepTable.from_episodes([played(CONTROL, "UR", 0), played(CONTROL, "R", 1), played(CONTROL, "R", 2)])
     rows = paired_overlap(keyed, control)
     assert rows.value.tolist() == pytest.approx([2 / 5, 1.0])
-    assert set(rows.tags) == {"agent"}
+    assert set(rows.tags) == {"agent", "size"}
     assert rows.grid_id.tolist() == [KEYED.grid_id] * 2
     with pytest.raises(ValueError, match="without a pair"):
         paired_overlap(keyed, StepTable.from_episodes([played(CORRIDOR, "R")]))

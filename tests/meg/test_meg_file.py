@@ -93,6 +93,16 @@ def test_unknown_utilities(tmp_path: Path) -> None:
     assert "--unknown needs a policy" in call(sampled, "--unknown", status=2)
 
 
+def test_returns_that_cannot_be_told_from_chance_have_no_share_and_no_beta(tmp_path: Path) -> None:
+    for returns, told in (([0.0, 7.0, 5.0, 0.0], False), ([6.0, 7.0, 7.0, 6.5], True), ([7.0], False)):
+        path = write(tmp_path, WALK | {"returns": returns})
+        found, shown = json.loads(call(path, "--json"))["known"], call(path)
+        assert (found["signed_low"] is not None and found["signed_low"] > 0) == told
+        assert (found["share"] is not None) == (found["beta"] is not None) == told
+        assert ("cannot be told from chance" in found["note"]) == ("cannot be told from chance" in shown) == (not told)
+    assert "cannot be told" not in call(write(tmp_path, WALK | POLICY))  # exact, not a sample
+
+
 def test_trajectories_are_their_returns(tmp_path: Path) -> None:
     states, actions = [[0, 1, 1, 1], [0, 0, 0, 0], [0, 0, 1, 1]], [[1, 0, 1], [0, 1, 0], [1, 1, 0]]
     by_steps = write(tmp_path, WALK | {"trajectory_states": states, "trajectory_actions": actions})

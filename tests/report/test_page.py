@@ -1,11 +1,13 @@
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from goalscope.measures import BEHAVIOUR
+from goalscope.adapters import import_into, write_jsonl
+from goalscope.measures import BEHAVIOUR, measure_store
 from goalscope.report import build_ledger, write_report
 from goalscope.report.definitions import POOLED, definition_of
 from goalscope.report.figures import short
@@ -135,6 +137,32 @@ def test_hostile_text_is_shown_and_never_obeyed(tmp_path: Path) -> None:
     assert all(value is not None and value.startswith("#") for value in links)
 
 
+@pytest.mark.parametrize("sizes", [{5: "small", 7: "nan"}, {5: 5, 7: HOSTILE}])
+def test_sizes_and_densities_that_are_text_stand_side_by_side_in_figures_and_tables(
+    sizes: dict[int, str | int], tmp_path: Path
+) -> None:
+    worlds = [{"kind": "grid", "sizes": [5, 7], "densities": [0.0, 1.0], "count": 1}]
+    run(small_study(worlds=worlds, agents=[{"kind": "random"}], trajectories=1), tmp_path / "numbers")
+    with Store(tmp_path / "numbers") as store:
+        write_jsonl(store.episodes(), tmp_path / "all.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text(encoding="utf-8").splitlines()]
+    for line in lines:
+        if line.get("type") == "world":
+            line["tags"] |= {"size": sizes[line["tags"]["size"]], "density": f"d{line['tags']['density']:g}"}
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    (tmp_path / "log.jsonl").write_text(text, encoding="utf-8")
+    assert import_into(tmp_path / "log.jsonl", tmp_path / "run").exit_status == 0
+    with Store(tmp_path / "run", "w") as store:
+        store.put_rows(measure_store(store), source="behaviour")
+        page = write_report(store, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert not Page(page).open and "\x1b" not in page and "<script>alert" not in page
+    section = page[page.index('id="size-and-density"') :]
+    section = section[: section.index("</section>")]
+    assert section.count("<svg") == 4
+    for name in ("d0", "d1", *(str(size)[:19] for size in sizes.values())):
+        assert f">{name}" in unescape(section), name
+
+
 def test_worlds_with_keys_are_told_apart_from_their_controls(tmp_path: Path) -> None:
     worlds = [{"kind": "key-no-door", "count": 4, "control": True}]
     study = small_study(worlds=worlds, agents=[{"kind": "key-lured"}, {"kind": "optimal"}], trajectories=2)
@@ -155,7 +183,7 @@ def test_rows_must_cover_the_episodes(tmp_path: Path) -> None:
 
 
 def test_a_run_without_episodes_has_no_report(tmp_path: Path) -> None:
-    with Store(tmp_path, "w") as store, pytest.raises(ValueError, match="a report needs episodes"):
+    with Store(tmp_path, "w") as store, pytest.raises(ValueError, match="must hold episodes"):
         write_report(store, tmp_path / "page.html")
 
 

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from goalscope.cli import work
 from goalscope.cli.app import app
+from goalscope.cli.measuring import measure_run
 from goalscope.report.inside_facts import inside_facts
 from goalscope.represent import InsideSummary, stored_probes, study_inside
 from goalscope.represent.artifacts import artifacts, place
@@ -48,7 +49,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         told = call("run", study, "--out", folder / "run")
     assert "tested on 2" in told
     assert reported == [folder / "run"]
-    work.measure_run(folder / "run")
+    measure_run(folder / "run")
     return folder / "run"
 
 

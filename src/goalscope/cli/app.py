@@ -125,9 +125,7 @@ def plan(
     power: Annotated[
         bool, typer.Option("--power", help="Also say which effects and which equivalence margins it can show.")
     ] = False,
-    pilot: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="A measured run whose variances --power takes over.")
-    ] = None,
+    pilot: Annotated[Path | None, typer.Option(metavar="RUN", help="A run whose variances --power takes over.")] = None,
     assume_mean: Annotated[
         float, typer.Option(metavar="SHARE", help="Mean that --power assumes without a pilot.")
     ] = 0.8,
@@ -190,7 +188,10 @@ def measure(
 @app.command(epilog=examples("compare"), short_help=SUMMARY["compare"])
 @guarded
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN_A RUN_B ...", help="Measured run directories.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN_A RUN_B ...", help="Run directories."),
+    ],
     measures: Annotated[
         str | None,
         typer.Option(

@@ -9,13 +9,12 @@ from typing import Any
 
 from goalscope.cli.changes import split_names
 from goalscope.cli.console import say, table
+from goalscope.cli.measuring import measured_rows
 from goalscope.cli.work import check_measures
 from goalscope.measures.invariance import check_family, compare_transforms
-from goalscope.report.about import unfinished
 from goalscope.report.comparison import LEVEL, Side, compare_pairs, comparison_table
 from goalscope.report.definitions import COMPARED
 from goalscope.report.invariance import grids_table, in_order, means_table
-from goalscope.report.page import check_measured
 from goalscope.report.parts import Plain, counted
 from goalscope.report.records import as_csv, as_json, comparison_records, contrast_records
 from goalscope.report.sides import World, shared_worlds, worlds_of
@@ -127,7 +126,7 @@ def compare(paths: Sequence[Path], asked: Asked) -> None:
     """
     if len({path.resolve() for path in paths}) != len(paths):
         raise ValueError(f"runs that are compared must be different, got {', '.join(map(str, paths))}")
-    runs = [(path, _rows(path)) for path in paths]
+    runs = [(path, measured_rows(path)) for path in paths]
     tasks = [path for path, rows in runs if on_tasks(rows)]
     if tasks and len(tasks) < len(runs):
         raise ValueError(
@@ -182,7 +181,7 @@ def compare_versions(paths: Sequence[Path], asked: Asked) -> None:
     """
     if len(paths) != 1:
         raise ValueError(f"--transforms compares the versions of one run's grids, got {len(paths)} runs")
-    path, rows = paths[0], _rows(paths[0])
+    path = paths[0]
     with Store(path) as store:
         study = store.study()
     declared = study.analysis.invariance if study and study.analysis else None
@@ -196,6 +195,7 @@ def compare_versions(paths: Sequence[Path], asked: Asked) -> None:
     elif declared is not None:
         say("family and margins as given here, not as the study declared them before the data", error=True)
     names = asked.family(())
+    rows = measured_rows(path)
     _check_known(path, rows, names, asked)
     listed = [agent.name for agent in study.agents()] if study else []
     wanted = sorted(
@@ -222,18 +222,6 @@ def _show(plain: Plain, title: str) -> None:
 def _check_known(path: Path, rows: Rows, measures: Sequence[str], asked: Asked) -> None:
     option = "--margin" if asked.measures is None and asked.margin else "--measures"
     check_measures(measures, list(dict.fromkeys(rows.measure.tolist())), str(path), option)
-
-
-def _rows(path: Path) -> Rows:
-    with Store(path) as store:
-        if not store.episode_ids():
-            raise ValueError(f"a run must hold episodes to be compared, but {path} holds none: run its study first")
-        rows = store.rows()
-        check_measured(store, rows)
-        state = unfinished(store)
-    if state:
-        say(f"{path}: {state}", error=True)
-    return rows
 
 
 def _wanted(rows: Rows, agents: Sequence[str], where: str) -> list[str]:

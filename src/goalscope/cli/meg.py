@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from goalscope.cli.console import say, table
-from goalscope.meg import KnownMEG, UnknownMEG, meg_known, meg_unknown
+from goalscope.meg import KnownMEG, UnknownMEG, chance_note, meg_known, meg_unknown
 from goalscope.meg.file import MEGFile, read_meg_file
 
 
@@ -41,8 +41,8 @@ def meg_file(path: Path, *, unknown: bool, confidence: float, as_json: bool) -> 
     )
     rows = [(label, _number(value), unit, meaning) for label, value, unit, meaning in _lines(known)]
     table(("figure", "value", "unit", "meaning"), rows, title=title, numbers=(1,))
-    if known.note:
-        say(f"note: {known.note}")
+    for note in filter(None, (known.note, _untold(known))):
+        say(f"note: {note}")
     if other is not None:
         rows = [
             ("MEG", _number(other.value), "nats", "with the best utility over states" + _how(other)),
@@ -53,6 +53,7 @@ def meg_file(path: Path, *, unknown: bool, confidence: float, as_json: bool) -> 
 
 
 def _lines(known: KnownMEG) -> list[tuple[str, float, str, str]]:
+    share, beta = (math.nan, math.nan) if _untold(known) else (known.share, known.beta)
     lines = [("MEG", known.value, "nats", "how much better than chance the utility predicts the agent")]
     if known.n:
         sampled = f"{100 * known.confidence:g} %, {known.method}, n = {known.n}"
@@ -64,8 +65,8 @@ def _lines(known: KnownMEG) -> list[tuple[str, float, str, str]]:
     return [
         *lines,
         ("signed MEG", known.signed, "nats", "below 0: the agent does worse than the uniform policy"),
-        ("share", known.share, "share", "of the tight bound on its side"),
-        ("beta", known.beta, "nats/utility", "the rationality that predicts best"),
+        ("share", share, "share", "of the tight bound on its side"),
+        ("beta", beta, "nats/utility", "the rationality that predicts best"),
         ("tight bound", known.bound, "nats", "of an optimal policy in this process"),
         ("tight bound below", known.bound_lowest, "nats", "of a policy that is optimal at avoiding"),
         ("reachable bound", known.reachable_bound, "nats", "log A for each decision that changes anything"),
@@ -75,6 +76,10 @@ def _lines(known: KnownMEG) -> list[tuple[str, float, str, str]]:
         ("lowest utility", known.lowest_utility, "utility", "least attainable"),
         ("highest utility", known.highest_utility, "utility", "greatest attainable"),
     ]
+
+
+def _untold(known: KnownMEG) -> str:
+    return chance_note(known.signed_low, known.signed_high) if known.n else ""
 
 
 def _how(other: UnknownMEG) -> str:
@@ -111,7 +116,10 @@ _FIELDS = (
 
 
 def _known(known: KnownMEG) -> dict[str, Any]:
-    return {name: _plain(getattr(known, name)) for name in _FIELDS}
+    found = {name: _plain(getattr(known, name)) for name in _FIELDS}
+    if untold := _untold(known):
+        found |= {"share": None, "beta": None, "note": "; ".join(filter(None, (known.note, untold)))}
+    return found
 
 
 def _unknown(other: UnknownMEG) -> dict[str, Any]:

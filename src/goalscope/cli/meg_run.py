@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from goalscope.cli.console import duration, progress, say, table
 from goalscope.cli.work import split
 from goalscope.measures.goals import DRAWS, GoalFindings, GoalSettings, held_out_goals, joined, measure_goals
 from goalscope.measures.measure import StepTable
-from goalscope.report.meg import belief_words, contrast_lines, estimate_lines, held_out_lines, where
+from goalscope.report.meg import belief_words, contrast_lines, estimate_lines, held_out_lines, note_lines, where
 from goalscope.report.parts import counted
 from goalscope.rows import Tag
 from goalscope.runs import Store
@@ -84,12 +84,8 @@ def show_findings(found: GoalFindings) -> None:
     for cell in cells:
         heading, lines, numbers = estimate_lines([entry for entry in found.estimates if entry.cell == cell])
         table(heading, lines, title=f"MEG in nats (signed), one beta per line – {where(cell)}", numbers=numbers)
-    notes: dict[str, list[str]] = {}
-    for entry in found.estimates:
-        for note in filter(None, entry.note.split("; ")):
-            notes.setdefault(note, []).append(f"{entry.agent}, {entry.hypothesis}, {where(entry.cell)}")
-    for note, lines_of in notes.items():
-        say(f"note: {note} ({counted(len(lines_of), 'line')}: {_some(lines_of)})")
+    for note in note_lines(found.estimates):
+        say(f"note: {note}")
     if found.contrasts:
         heading, lines, numbers = contrast_lines(found.contrasts)
         title = f"Hypotheses compared, paired by world; p (Holm) corrected for all {len(found.contrasts)} tests"
@@ -103,11 +99,6 @@ def show_findings(found: GoalFindings) -> None:
         say(f"{counted(found.left_out, 'episode')} left out: the record stops before the end of the episode")
     if found.failed:
         say(f"{counted(found.failed, 'episode')} ended by a turn without an action: it stands still from there")
-
-
-def _some(names: Sequence[str], most: int = 3) -> str:
-    shown = "; ".join(names[:most])
-    return shown if len(names) <= most else f"{shown}; ..."
 
 
 def settings_of(by: str, hypotheses: str, utility: str, invalid: str, confidence: float) -> GoalSettings:

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 
 from goalscope.cli.console import say, table
+from goalscope.cli.measuring import measured_rows
 from goalscope.measures.invariance import ORIGINAL, bounds_of
 from goalscope.planning.shortest import shortest_length
 from goalscope.report.definitions import COMPARED
 from goalscope.report.figures import short
-from goalscope.report.page import check_measured
 from goalscope.report.parts import counted
 from goalscope.rng import stream
 from goalscope.rows import Rows
-from goalscope.runs import Store, Study
+from goalscope.runs import Study
 from goalscope.stats import (
     Paired,
     PairedDesign,
@@ -251,9 +251,7 @@ def _assumed(study: Study, shape: Layout, assumed: Assumed) -> list[tuple[str, s
 
 def _piloted(study: Study, path: Path, shape: Layout, assumed: Assumed) -> list[tuple[str, str, str, Paired]]:
     """Return the design of each agent and measure with the variances of a run: the study's agents, or else all."""
-    with Store(path) as store:
-        rows = store.rows()
-        check_measured(store, rows)
+    rows = measured_rows(path)
     known = list(dict.fromkeys(rows.measure.tolist()))
     missing = [name for name in shape.measures if name not in known]
     if missing:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from goalscope.cli.changes import Changes
 from goalscope.cli.console import duration, progress, say, table
 from goalscope.cli.guard import check_outputs
+from goalscope.cli.measuring import measure_missing, measure_run
 from goalscope.cli.reach import beyond_reach
 from goalscope.extras import how_to_install
 from goalscope.measures.invariance import check_declared
@@ -26,11 +27,6 @@ from goalscope.runs import Store, Study
 from goalscope.runs import run as run_study
 from goalscope.runs.schema import DATABASE
 from goalscope.stats import Grouped, estimate_rows
-
-SOURCE = "behaviour"
-"""The source under which a store keeps the rows of `measure`."""
-
-_MEASURED = "SELECT episode_id FROM rows WHERE measure = 'success'"
 
 
 def split(text: str, separator: str = ",") -> list[str]:
@@ -233,7 +229,7 @@ def measure(path: Path, by: Sequence[str], measures: Sequence[str]) -> None:
     absent = [name for name in by if name not in rows.tags]
     if absent:
         there = ", ".join(name for name in rows.tags if name != "agent")
-        raise ValueError(f"--by must name tags of this run ({there}), got {', '.join(absent)}")
+        raise ValueError(f"--by must name tags of this run ({there}), got {', '.join(absent)}: tag its worlds so")
     if measures:
         rows = rows.where(_any_of(rows, measures))
     tags = [name for name in dict.fromkeys(("agent", *by)) if name in rows.tags]
@@ -264,31 +260,11 @@ def did_you_mean(given: str, valid: Sequence[str]) -> str:
     return f"; did you mean {lower[close[0]]}?" if close else ""
 
 
-def measure_run(path: Path) -> Rows:
-    """Measure all episodes of a run and store the rows; return them."""
-    from goalscope.measures import measure_store
-
-    began = time.monotonic()
-    with Store(path) as reader:
-        total = len(reader.episode_ids())
-    if not total:
-        raise ValueError(f"a run must hold episodes to be measured, but {path} holds none: run its study first")
-    with Store(path, "w") as store, progress("measuring") as show:
-        rows = measure_store(store, show)
-        store.put_rows(rows, source=SOURCE)
-    say(f"{counted(total, 'episode')} measured in {duration(time.monotonic() - began)}", error=True)
-    return rows
-
-
 def report(path: Path, out: Path | None, ledger: Path | None) -> None:
     """Write the report of a run, which is measured first where its rows do not cover its episodes."""
     page = out or path / "report.html"
     check_outputs(page, ledger)
-    with Store(path) as store:
-        measured = {name for (name,) in store.query(_MEASURED)} == store.episode_ids()
-    if not measured:
-        say("measuring first: the report needs rows of every episode", error=True)
-        measure_run(path)
+    measure_missing(path)
     _write_report(path, page, ledger)
     say(f"Report: {page.resolve()}")
 

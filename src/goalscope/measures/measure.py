@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.planning.shortest import ShortestPaths, solve
-from goalscope.rows import Rows
+from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode, World, begin
 from goalscope.runs.walks import NO_ACTION, Walks, walks_of
 from goalscope.shapes import check_shape, freeze
@@ -47,7 +47,7 @@ class StepTable:
         horizon: ``[E]`` int64 most actions allowed.
         optimal_length: ``[E]`` int64 shortest path from the start, -1 where the goal cannot be reached.
         world: ``[E]`` int64 index of the episode's world among the G different ones of the table.
-        tags: name -> ``[E]`` object array.
+        tags: name -> ``[E]`` object array; "size" is the side of a square grid in cells where nothing else is given.
         episode: ``[N]`` int64 index of each step's episode.
         step: ``[N]`` int64 number of the step in its episode.
         state: ``[N, 3]`` int64 (row, col, phase) of the true state before the action; phase as in `State`.
@@ -127,7 +127,8 @@ class StepTable:
             optimal[mine], distance[mine] = paths.optimal[where], paths.distance[where]
             after[mine] = paths.distance[_places(following[mine], paths)]
             shortest[index] = paths.steps_from(begin(place))
-        names = list(dict.fromkeys(name for tags in walks.tags for name in tags))
+        listed = [_sized(tags, walks.worlds[index]) for tags, index in zip(walks.tags, world.tolist(), strict=True)]
+        names = list(dict.fromkeys(name for tags in listed for name in tags))
         return cls(
             episode_id=_text(walks.episode_id),
             agent=_text(walks.agent),
@@ -140,7 +141,7 @@ class StepTable:
             horizon=np.array(walks.horizon, dtype=np.int64),
             optimal_length=shortest[world],
             world=world,
-            tags={name: _text([tags.get(name) for tags in walks.tags]) for name in names},
+            tags={name: _text([tags.get(name) for tags in listed]) for name in names},
             episode=episode,
             step=np.arange(len(state)) - np.repeat(np.cumsum(length) - length, length),
             state=state,
@@ -294,6 +295,15 @@ def group_rows(
     shared = {name: column[first] for name, column in table.tags.items() if name not in PROVENANCE}
     tags = {**shared, **(tags or {})}
     return Rows.from_columns(measure=measure, unit=unit, value=value, grid_id=table.grid_id[first], tags=tags)
+
+
+def _sized(tags: Mapping[str, Tag], world: World) -> Mapping[str, Tag]:
+    """Return the tags of an episode, with the size of its grid where they name none and the grid is square.
+
+    The walls do not tell the density likewise: a generated grid's share of walls is that of its density rounded.
+    """
+    square = world.grid.height == world.grid.width
+    return {**tags, "size": world.grid.height} if square and tags.get("size") is None else tags
 
 
 def _begin(table: StepTable) -> npt.NDArray[np.int64]:

@@ -4,7 +4,7 @@ from goalscope.meg.causal import CausalModel, Variable
 from goalscope.meg.causal_diagram import InfluenceDiagram, with_recall
 from goalscope.meg.causal_target import CausalMEG, meg_target, meg_utility, pseudo_terminal_goals
 from goalscope.meg.curve import CurvePoint, Directedness, RationalityCurve
-from goalscope.meg.known import KnownMEG, meg_known
+from goalscope.meg.known import KnownMEG, chance_note, meg_known
 from goalscope.meg.shared import SharedCurve, SharedDirectedness, meg_shared
 from goalscope.meg.unknown import UnknownMEG, meg_unknown
 
@@ -20,6 +20,7 @@ __all__ = [
     "SharedDirectedness",
     "UnknownMEG",
     "Variable",
+    "chance_note",
     "meg_known",
     "meg_shared",
     "meg_target",

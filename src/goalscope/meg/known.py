@@ -75,6 +75,21 @@ class KnownMEG:
         return self.curve.policy(self.beta)
 
 
+def chance_note(low: float, high: float) -> str:
+    """Return why no share of the bound and no rationality are given beside a sampled MEG, "" where they are.
+
+    An agent that cannot be told from uniformly random actions has no side: its sign, share and rationality are those of
+    the sample at hand, up to -1 and minus infinity.
+
+    Args:
+        low, high: interval of the signed MEG in nats, NaN where there is none.
+    """
+    if low > 0 or high < 0:
+        return ""
+    why = "there is no interval" if math.isnan(low) or math.isnan(high) else "the interval holds 0"
+    return f"cannot be told from chance, {why}: no share and no beta"
+
+
 def meg_known(
     mdp: TabularMDP | RationalityCurve,
     policy: npt.NDArray[Any] | None = None,

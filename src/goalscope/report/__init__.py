@@ -2,6 +2,6 @@
 
 from goalscope.report.comparison import Compared, Side, compare_sides
 from goalscope.report.ledger import Ledger, build_ledger
-from goalscope.report.page import check_measured, write_report
+from goalscope.report.page import not_measured, write_report
 
-__all__ = ["Compared", "Ledger", "Side", "build_ledger", "check_measured", "compare_sides", "write_report"]
+__all__ = ["Compared", "Ledger", "Side", "build_ledger", "compare_sides", "not_measured", "write_report"]

@@ -28,7 +28,7 @@ COLOURS = ("#4477aa", "#cc3311", "#228833", "#aa3377", "#997700", "#33829b", "#5
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (1, 2)), (0, (8, 2)))
 
-_LONGEST_LABEL = 48
+_LONGEST_LABEL, _LONGEST_TICK = 48, 20  # characters
 
 _STYLE = {
     "svg.fonttype": "none",
@@ -90,6 +90,7 @@ def lines(
     ticks: Sequence[float] | Mapping[float, str] | None = None,
     counts: bool = False,
     bands: bool = True,
+    joined: bool = True,
 ) -> str:
     """Draw lines with interval bands.
 
@@ -101,6 +102,7 @@ def lines(
         ticks: marks on the horizontal axis, with their names where a mapping; chosen by the library where None.
         counts: draw the number of grids behind each point below the lines.
         bands: draw the intervals; many lines are legible without only, their intervals must then stand in a table.
+        joined: False for positions without an order: points and interval bars in place of lines and bands.
 
     Returns:
         SVG text without declaration or metadata.
@@ -116,7 +118,7 @@ def lines(
         else:
             upper, lower = figure.subplots(), None
         for line in series:
-            _draw(upper, line, markers=not counts, band=bands)
+            _draw(upper, line, markers=not counts, band=bands, joined=joined)
             if lower is not None:
                 grids = [estimate.clusters for estimate in line.estimates]
                 lower.plot(line.x, grids, drawstyle="steps-mid", **_look(line.style, marker=None))
@@ -135,7 +137,7 @@ def lines(
         bottom.set_xlabel(x_label)
         if ticks is not None:
             names = ticks if isinstance(ticks, Mapping) else {tick: f"{tick:g}" for tick in ticks}
-            bottom.set_xticks(list(names), list(names.values()))
+            bottom.set_xticks(list(names), [short_label(name, _LONGEST_TICK) for name in names.values()])
         handles, labels = upper.get_legend_handles_labels()
         if len(series) > 1:
             figure.legend(handles, labels, loc="outside lower center", ncols=legend_columns(labels), handlelength=2.6)
@@ -184,8 +186,8 @@ def heat_map(
                 axes.text(column, row + 0.24, below, ha="center", va="center", color=ink, fontsize=6.8)
         axes.set_xlim(-0.5, len(columns) - 0.5)
         axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xticks(range(len(columns)), list(columns))
-        axes.set_yticks(range(len(rows)), list(rows))
+        axes.set_xticks(range(len(columns)), [short_label(name, _LONGEST_TICK) for name in columns])
+        axes.set_yticks(range(len(rows)), [short_label(name, _LONGEST_TICK) for name in rows])
         axes.tick_params(length=0)
         for side in ("left", "bottom"):
             axes.spines[side].set_visible(False)
@@ -265,24 +267,23 @@ def short(value: float, unit: str) -> str:
     return text.replace("-", "−")
 
 
-def _draw(axes: Any, line: Series, markers: bool, band: bool) -> None:
-    values = [estimate.value for estimate in line.estimates]
+def _draw(axes: Any, line: Series, *, markers: bool, band: bool, joined: bool) -> None:
     # A band has no thickness at a gap: NaN ends leave it out.
-    ends = [(estimate.low, estimate.high) for estimate in line.estimates]
-    finite = [(low, high) if math.isfinite(low) and math.isfinite(high) else (math.nan,) * 2 for low, high in ends]
+    ends = [(one.low, one.high) if math.isfinite(one.high - one.low) else (math.nan,) * 2 for one in line.estimates]
     colour = COLOURS[line.style % len(COLOURS)]
-    lows, highs = [low for low, _ in finite], [high for _, high in finite]
-    if band:
+    lows, highs = [low for low, _ in ends], [high for _, high in ends]
+    if band and joined:
         axes.fill_between(line.x, lows, highs, color=colour, alpha=0.16, linewidth=0)
-    if len(line.x) == 1 and not math.isnan(finite[0][0]):
+    if not joined or (len(line.x) == 1 and not math.isnan(ends[0][0])):
         axes.vlines(line.x, lows, highs, color=colour, linewidth=1.4)
-    axes.plot(line.x, values, label=short_label(line.label), **_look(line.style, MARKERS if markers else None))
+    look = _look(line.style, MARKERS if markers else None) | ({} if joined else {"linestyle": "none"})
+    axes.plot(line.x, [estimate.value for estimate in line.estimates], label=short_label(line.label), **look)
 
 
-def short_label(text: str) -> str:
+def short_label(text: str, most: int = _LONGEST_LABEL) -> str:
     """Return a name that fits into a figure: cut where it is long, nothing unseen in it."""
     text = visible(text).replace("\n", " ")
-    return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def legend_columns(labels: Sequence[str]) -> int:

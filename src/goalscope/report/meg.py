@@ -17,13 +17,16 @@ Lines = tuple[tuple[str, ...], tuple[tuple[str, ...], ...], tuple[int, ...]]
 """Headings, lines, and the columns that are set flush right."""
 _Record = TypeVar("_Record", GoalEstimate, GoalContrast, HeldOut)
 
+_NAMED = 3  # lines that a note names; the others are counted
+
 _TEXT = (
     'Maximum-entropy goal-directedness: how much better than uniformly random actions does "it seeks this, more or '
     'less rationally" predict what the agent did, in nats an episode. A hypothesis pays 1 for every step that begins '
     "at its place (key held: with the key in hand), the true goal ends the episode, and one rationality beta holds for "
     "all worlds of a line. Signed: below 0 the agent gets less than a random one. The bound is what an optimal agent "
     "shows in these worlds; null is what simulated random agents with the same counts show, mean and 95 % quantile; "
-    "cross-fitted is the score of one half of the worlds at the beta of the other."
+    "cross-fitted is the score of one half of the worlds at the beta of the other. Where the interval holds 0 the "
+    "agent cannot be told from chance, and neither share nor beta is given."
 )
 
 
@@ -57,7 +60,7 @@ def meg_sections(store: Store, rows: Rows, ledger: Ledger) -> list[Section]:
         if len(methods) == 1:  # said once, not beside each number
             caption += f"; intervals: {methods.pop()}"
             headings, lines = headings[:-1], tuple(line[:-1] for line in lines)
-        table = Plain(caption=caption, headings=headings, rows=lines, numbers=numbers)
+        table = Plain(caption=caption, headings=headings, rows=lines, numbers=numbers, notes=tuple(note_lines(mine)))
         if mine[0] not in whole:
             parts.append(table)
             continue
@@ -112,9 +115,9 @@ def estimate_lines(estimates: Sequence[GoalEstimate]) -> Lines:
             entry.hypothesis,
             _nats(entry.signed),
             _between(entry.low, entry.high),
-            _nats(entry.bound if entry.signed >= 0 else entry.bound_lowest),
-            short(entry.share, "share"),
-            short(entry.beta, "nats"),
+            _nats(entry.bound_lowest if entry.signed < 0 else entry.bound),
+            "–" if math.isnan(entry.share) else short(entry.share, "share"),
+            "–" if math.isnan(entry.beta) else short(entry.beta, "nats"),
             _nats(entry.cross_fitted),
             _nats(entry.null),
             _nats(entry.null_high),
@@ -126,6 +129,20 @@ def estimate_lines(estimates: Sequence[GoalEstimate]) -> Lines:
         for entry in estimates
     )
     return headings, lines, tuple(range(2, 13))
+
+
+def note_lines(estimates: Sequence[GoalEstimate]) -> list[str]:
+    """Return what a reader must know beside some estimates, each note once with the lines that it belongs to."""
+    several = any(entry.cell != estimates[0].cell for entry in estimates)
+    found: dict[str, list[str]] = {}
+    for entry in estimates:
+        for note in filter(None, entry.note.split("; ")):
+            name = f"{entry.agent}, {entry.hypothesis}"
+            found.setdefault(note, []).append(f"{name}, {where(entry.cell)}" if several else name)
+    return [
+        f"{note} ({counted(len(names), 'line')}: {'; '.join(names[:_NAMED])}{'; ...' if len(names) > _NAMED else ''})"
+        for note, names in found.items()
+    ]
 
 
 def contrast_lines(contrasts: Sequence[GoalContrast]) -> Lines:

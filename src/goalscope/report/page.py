@@ -46,8 +46,12 @@ def write_report(store: Store, path: str | Path, *, ledger_path: str | Path | No
         ImportError: jinja2 or matplotlib is not installed (they come with the extra ``report``).
         OSError: the page cannot be written.
     """
+    if lacking_rows := not_measured(store):
+        raise ValueError(
+            f"the rows of a run must cover its episodes, but in {store.path} {lacking_rows}: "
+            f"goalscope measure {store.path}"
+        )
     rows, inside = split_inside(store.rows())
-    check_measured(store, rows)
     study = store.study()
     ledger = build_ledger(rows, agents=[agent.name for agent in study.agents()] if study else ())
     digest = content_hash(store)
@@ -62,22 +66,20 @@ def write_report(store: Store, path: str | Path, *, ledger_path: str | Path | No
     return _write(Path(path), text)
 
 
-def check_measured(store: Store, rows: Rows) -> None:
-    """Check that the rows of a run speak of all of its episodes and of no others.
+def not_measured(store: Store) -> str:
+    """Return how many episodes the rows of a run do not cover, in words; "" where they speak of all and of no others.
 
     Raises:
-        ValueError: there are no episodes, no rows, or rows that were made before the run was continued.
+        ValueError: there are no episodes.
     """
     episodes = store.episode_ids()
     if not episodes:
-        raise ValueError(f"a report needs episodes, but {store.path} holds none: finish the run or the import first")
-    measured = set(rows.episode_id[rows.measure == "success"].tolist())
-    if measured != episodes:
-        missing, gone = len(episodes - measured), len(measured - episodes)
-        state = f"{missing} of {len(episodes)} are not measured" + (f", {gone} measured ones are gone" if gone else "")
-        raise ValueError(
-            f"the rows of a run must cover its episodes, but in {store.path} {state}: goalscope measure {store.path}"
-        )
+        raise ValueError(f"a run must hold episodes, but {store.path} holds none: finish the run or the import first")
+    measured = {name for (name,) in store.query("SELECT episode_id FROM rows WHERE measure = 'success'")}
+    if measured == episodes:
+        return ""
+    missing, gone = len(episodes - measured), len(measured - episodes)
+    return f"{missing} of {len(episodes)} are not measured" + (f", {gone} measured ones are gone" if gone else "")
 
 
 def _sections(store: Store, rows: Rows, inside: Rows, ledger: Ledger, digest: str) -> list[Section]:

@@ -286,6 +286,8 @@ def curve(
 ) -> Figure | None:
     """Return the curves of all agents over a tag, None where no agent has a value.
 
+    Where a value is text that is no number, such as the size "large", all stand side by side as points.
+
     Args:
         ledger: the numbers.
         measure: what is drawn.
@@ -296,10 +298,14 @@ def curve(
         counts: draw the number of grids too, and leave out points with few of them.
     """
     table = f"agent, {tag}"
+    places = _places(ledger.values(table, tag, **group))
+    ordered = places is not None
+    if places is None:
+        places = {value: float(index) for index, value in enumerate(ledger.values(table, tag, **group))}
     series = []
     for style, agent in enumerate(ledger.agents):
         points = [
-            (float(str(value)), ledger.find(table, measure, agent=agent, **{tag: value}, **group))
+            (places[value], ledger.find(table, measure, agent=agent, **{tag: value}, **group))
             for value in ledger.values(table, tag, agent=agent, **group)
         ]
         least = _FEWEST_GRIDS if counts else 0
@@ -311,7 +317,8 @@ def curve(
         return None
     where = describe_key(group)
     title = f"{title_of(measure)} by {tag}"
-    ticks = None if counts else sorted({x for line in series for x in line.x})
+    names = {x: number(value) for value, x in places.items()}
+    ticks = None if counts else {x: names[x] for x in sorted({x for line in series for x in line.x})}
     svg = lines(
         series,
         title=title,
@@ -320,10 +327,20 @@ def curve(
         bounds=bounds,
         ticks=ticks,
         counts=counts,
+        joined=ordered,
     )
     prefix = "-".join(("c", *(f"{ord(letter):x}" for letter in f"{measure}{tag}{where}")))
     caption = where if len(ledger.groups(table)) > 1 else ""
     return Figure(svg=embed(svg, prefix, f"{title}, {where}" if where else title), caption=caption)
+
+
+def _places(values: Sequence[Tag]) -> dict[Tag, float] | None:
+    """Return where the values of a tag stand on an axis of numbers, None where one of them is no finite number."""
+    try:
+        places = {value: float(str(value)) for value in values}
+    except ValueError:
+        return None
+    return places if all(map(math.isfinite, places.values())) else None
 
 
 def _any(ledger: Ledger, table: str, measure: str, group: Mapping[str, Tag], *, defined: bool = False) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.goals.records import GoalEstimate
+from goalscope.measures.goals.records import NO_ACTION_NOTE, GoalEstimate, joined_notes
 from goalscope.measures.goals.resample import METHOD, interval, random_p, with_random
 
 Array = npt.NDArray[np.float64]
@@ -29,12 +29,14 @@ class Measured:
 
     Attributes:
         estimate: the figures.
+        beta: the rationality that was fitted, also where the estimate gives none.
         resampled: ``[B]`` signed MEG in each resample of the grids; empty with fewer than two.
         null: ``[R]`` signed MEG of random agents.
         parts: ``[U]`` the part of each world at the common rationality; their mean over grids is the signed MEG.
     """
 
     estimate: GoalEstimate
+    beta: float
     resampled: Array
     null: Array
     parts: Array
@@ -63,19 +65,32 @@ def mean_of(draws: Sequence[Measured]) -> Measured:
     if len(each) > 1:
         spread = statistics.stdev(one.signed for one in each)
         note = joined_notes(note, f"mean of {len(each)} draws, their standard deviation {spread:.2g} nats")
+    beta = statistics.median_low(draw.beta for draw in draws)
     estimate = replace(
         each[0],
         **mean,
         low=min(low, signed),
         high=max(high, signed),
-        beta=statistics.median_low(one.beta for one in each),
+        beta=beta,
         null=float(np.abs(null).mean()),
         null_high=float(np.quantile(np.abs(null), 0.95)),
         null_p=random_p(signed, null),
         method=method,
         note=note,
     )
-    return Measured(estimate=estimate, resampled=resampled, null=null, parts=parts)
+    return Measured(estimate=estimate, beta=beta, resampled=resampled, null=null, parts=parts)
+
+
+def without_action(measured: Measured) -> Measured:
+    """Return what is left of an agent's MEG where none of its turns held an action: its counts, and no figure of it."""
+    absent: dict[str, Any] = dict.fromkeys(("signed", "low", "high", "beta", "cross_fitted", "null_p"), math.nan)
+    return Measured(
+        estimate=replace(measured.estimate, **absent, method="none", note=NO_ACTION_NOTE),
+        beta=math.nan,
+        resampled=np.full_like(measured.resampled, np.nan),
+        null=measured.null,
+        parts=np.full_like(measured.parts, np.nan),
+    )
 
 
 def widened(
@@ -89,8 +104,3 @@ def widened(
 def few_grids(grids: int) -> str:
     """Return what a reader must know where grids are few, "" where they are not."""
     return next((text for few, text in _FEW if grids < few), "")
-
-
-def joined_notes(*notes: str) -> str:
-    """Return several notes as one."""
-    return "; ".join(filter(None, notes))

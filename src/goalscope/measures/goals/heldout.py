@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from goalscope.measures.goals.asked import GoalSettings, cells_of
 from goalscope.measures.goals.hypotheses import process
-from goalscope.measures.goals.records import HeldOut
-from goalscope.measures.goals.returns import Unit, episode_returns, random_walks, state_index
+from goalscope.measures.goals.records import NO_ACTION_NOTE, HeldOut
+from goalscope.measures.goals.returns import Unit, acted, episode_returns, random_walks, state_index
 from goalscope.measures.measure import StepTable
 from goalscope.meg.dual import OccupancyDual
 from goalscope.planning import TabularMDP
@@ -39,7 +39,8 @@ def held_out_goals(
 ) -> tuple[HeldOut, ...]:
     """Return how well unknown utilities predict held-out episodes, for each agent and each cell of conditions.
 
-    Each world with at least two episodes of an agent counts once: the mean of both halves' scores.
+    Each world with at least two episodes of an agent counts once: the mean of both halves' scores. An agent of which no
+    turn held an action has no score (NaN).
 
     Args:
         episodes: the episodes, or their table.
@@ -57,18 +58,19 @@ def held_out_goals(
     asked = settings or GoalSettings()
     table = episodes if isinstance(episodes, StepTable) else StepTable.from_episodes(episodes)
     returns = episode_returns(table, ("goal",), utility="steps", believed=believed)
-    work: list[tuple[str, dict[str, Tag], int, npt.NDArray[np.int64]]] = []
+    moved = acted(table)
+    work: list[tuple[str, dict[str, Tag], int, npt.NDArray[np.int64], bool]] = []
     for cell, members in cells_of(table, ()):
         for agent in sorted(set(table.agent[members].tolist())):
             mine = members[(table.agent[members] == agent) & returns.complete[members]]
             for number in sorted(set(returns.unit[mine].tolist())):
                 here = mine[returns.unit[mine] == number]
                 if len(here) > 1:
-                    work.append((agent, cell, number, here))
+                    work.append((agent, cell, number, here, bool(moved[mine].any())))
     scores: dict[tuple[str, int], list[tuple[str, float, float, int]]] = {}
     cells: list[dict[str, Tag]] = []
     known: dict[tuple[int, int], float] = {}
-    for done, (agent, cell, number, here) in enumerate(work):
+    for done, (agent, cell, number, here, moves) in enumerate(work):
         if cell not in cells:
             cells.append(cell)
         unit = returns.units[number]
@@ -76,7 +78,7 @@ def held_out_goals(
             unit.grid, np.zeros_like(unit.masks["goal"]), unit.horizon, utility="steps", invalid=asked.invalid
         )
         ordered = here[np.argsort(table.episode_id[here].astype(str), kind="stable")]
-        own = _score(mdp, _visits(table, unit, ordered), ridge, asked.seed)
+        own = _score(mdp, _visits(table, unit, ordered), ridge, asked.seed) if moves else np.nan
         if (number, len(here)) not in known:
             known[number, len(here)] = _score(mdp, _random_visits(unit, len(here), asked), ridge, asked.seed)
         entry = (unit.grid_id, own, known[number, len(here)], len(here))
@@ -107,9 +109,9 @@ def _record(
         null_high=null.high,
         ridge=ridge,
         n=sum(count for _, _, _, count in entries),
-        grids=own.clusters,
+        grids=null.clusters,
         method=f"halves of each world's episodes; {own.method} over grids",
-        note=own.note,
+        note=NO_ACTION_NOTE if np.isnan(own.value) else own.note,
     )
 
 

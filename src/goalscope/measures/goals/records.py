@@ -3,9 +3,13 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from goalscope.meg import chance_note
 from goalscope.rows import Rows, Tag
+
+NO_ACTION_NOTE: Final = "no turn of the agent held an action: no MEG"
+"""Note of figures that are left out, since an agent that never acts stays where it begins, whatever it is after."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,9 +20,11 @@ class GoalEstimate:
         agent: name of the agent.
         cell: tag -> value of the worlds: the conditions of the run, and at most one tag that was asked for.
         hypothesis: what the agent may be after.
-        signed: MEG in nats; below 0 where the agent does worse than a uniformly random one.
+        signed: MEG in nats; below 0 where the agent does worse than a uniformly random one. NaN where no turn of the
+            agent held an action.
         low, high: interval of ``signed``, NaN where there is none.
-        beta: the common rationality in nats per unit of utility; infinite at the ends of what is attainable.
+        beta: the common rationality in nats per unit of utility; infinite at the ends of what is attainable. NaN where
+            the interval does not leave 0 out, whatever was given: see `goalscope.meg.chance_note`.
         bound: mean over worlds of the tight bound W*(greatest attainable utility), nats: what an optimal agent shows.
         bound_lowest: the same of an agent that is optimal at avoiding.
         cross_fitted: mean score of one half of the worlds at the rationality of the other half, nats; may be negative.
@@ -58,6 +64,14 @@ class GoalEstimate:
     method: str
     note: str = ""
 
+    def __post_init__(self) -> None:
+        untold = "" if math.isnan(self.signed) else chance_note(self.low, self.high)
+        if not untold:
+            return
+        object.__setattr__(self, "beta", math.nan)
+        if self.bound > 0 or self.bound_lowest > 0:  # else nothing could be shown, which has a note of its own
+            object.__setattr__(self, "note", joined_notes(*dict.fromkeys([*self.note.split("; "), untold])))
+
     @property
     def value(self) -> float:
         """MEG in nats, >= 0."""
@@ -65,7 +79,9 @@ class GoalEstimate:
 
     @property
     def share(self) -> float:
-        """``signed`` as a share of the tight bound on its side; 0 where nothing can be shown."""
+        """``signed`` as a share of the tight bound on its side; NaN where the interval does not leave 0 out."""
+        if math.isnan(self.signed) or chance_note(self.low, self.high):
+            return math.nan
         bound = self.bound if self.signed >= 0 else self.bound_lowest
         return self.signed / bound if bound > 0 else 0.0
 
@@ -166,6 +182,11 @@ class GoalFindings:
             "contrasts": [_plain(entry) for entry in self.contrasts],
             "held_out": [_plain(entry) for entry in self.held_out],
         } | ({"beliefs": dict(self.beliefs)} if self.beliefs else {})
+
+
+def joined_notes(*notes: str) -> str:
+    """Return several notes as one."""
+    return "; ".join(filter(None, notes))
 
 
 def _plain(record: Any) -> dict[str, Any]:

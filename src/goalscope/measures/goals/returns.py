@@ -100,6 +100,11 @@ def episode_returns(
     return Returns(units=units, unit=unit, complete=complete, failed=failed, values=values)
 
 
+def acted(table: StepTable) -> npt.NDArray[np.bool_]:
+    """Return ``[E]`` whether any turn of each episode held an action."""
+    return np.bincount(table.episode, weights=table.action >= 0, minlength=len(table.length)) > 0
+
+
 def random_returns(
     unit: Unit, episodes: int, repeats: int, *, seed: int, utility: Utility, invalid: Invalid
 ) -> dict[str, Array]:

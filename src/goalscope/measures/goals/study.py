@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from goalscope.measures.goals.asked import GoalSettings, cells_of
 from goalscope.measures.goals.curves import CurveTable, WorldCurve
-from goalscope.measures.goals.draws import NOTHING, Measured, few_grids, joined_notes, mean_of, widened
+from goalscope.measures.goals.draws import NOTHING, Measured, few_grids, mean_of, widened, without_action
 from goalscope.measures.goals.hypotheses import process
 from goalscope.measures.goals.lines import Line, Place, lines_of
 from goalscope.measures.goals.mixed import Mixed, Sample, cross_fitted
-from goalscope.measures.goals.records import GoalContrast, GoalEstimate, GoalFindings
+from goalscope.measures.goals.records import GoalContrast, GoalEstimate, GoalFindings, joined_notes
 from goalscope.measures.goals.resample import (
     METHOD,
     interval,
@@ -28,7 +28,7 @@ from goalscope.measures.goals.resample import (
     weigh,
     with_random,
 )
-from goalscope.measures.goals.returns import random_returns
+from goalscope.measures.goals.returns import acted, random_returns
 from goalscope.measures.measure import CONDITIONS, StepTable, group_rows
 from goalscope.meg import RationalityCurve, meg_known
 from goalscope.rows import Rows, Tag
@@ -102,6 +102,7 @@ class _Study:
         progress: Callable[[int, int], None] | None,
     ) -> None:
         self.table, self.lines, self.asked = table, lines, asked
+        self._acted = acted(table)
         self._show = progress or (lambda done, total: None)
         places = set[Place]().union(*(line.places() for listed in lines.values() for line in listed))
         self._total = len(places) + len({place[:2] for place in places})  # curves, and random agents on each grid
@@ -206,7 +207,8 @@ class _Study:
             self._fit_one(agent, cell, name, line, sample)
             for line, sample in zip(self.lines[name], samples, strict=True)
         ]
-        return mean_of(draws) if len(draws) > 1 else draws[0]
+        found = mean_of(draws) if len(draws) > 1 else draws[0]
+        return found if self._acted[samples[0].episodes].any() else without_action(found)
 
     def _fit_one(self, agent: str, cell: Mapping[str, Tag], name: str, line: Line, sample: Sample) -> Measured:
         asked, mixed = self.asked, self._mixed(line, sample.units)
@@ -251,7 +253,9 @@ class _Study:
             method=method,
             note=note,
         )
-        return Measured(estimate=estimate, resampled=resampled, null=null, parts=terms if signed >= 0 else -terms)
+        return Measured(
+            estimate=estimate, beta=beta, resampled=resampled, null=null, parts=terms if signed >= 0 else -terms
+        )
 
     def _one_world(self, line: Line, sample: Sample) -> tuple[float, float, float, float, str, str]:
         """Return the figures of a single world: the interval is that of the mean return, mapped through W*."""
@@ -295,6 +299,8 @@ class _Study:
             for name, mine in ((first, kept[: len(samples[first])]), (second, kept[len(samples[first]) :])):
                 same = mine[0].units == samples[name][0].units
                 sides.append(fitted[name] if same else self._fit(agent, cell, name, mine))
+            if any(math.isnan(side.estimate.signed) for side in sides):
+                continue
             difference = sides[0].resampled - sides[1].resampled
             grids = sides[0].estimate.grids
             low, high = interval(difference, grids, self.asked.confidence)
