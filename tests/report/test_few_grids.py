@@ -119,3 +119,14 @@ def test_printed_tables_warn_too(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_a_table_without_such_cells_says_nothing() -> None:
     assert Table(caption="", headings=(), rows=(counted_row("agent", [estimate(5, 5)]),)).warning == ""
+
+
+def test_a_curve_of_one_agent_among_several_names_it() -> None:
+    alone = rows_of(4)
+    other = Rows.from_rows([Row(measure="success", unit="share", value=1.0, grid_id="g", tags={"agent": "other"})])
+    for rows, title in (
+        (alone, ">Excess JSD (5+ visits) by size<"),
+        (Rows.concatenate([alone, other]), "size, model<"),
+    ):
+        [section] = uncertainty(build_ledger(rows))
+        assert title in section.figures[0].svg

@@ -324,6 +324,8 @@ def curve(
         return None
     where = describe_key(group)
     title = f"{title_of(measure)} by {tag}"
+    if len(series) == 1 < len(ledger.agents):
+        title += f", {series[0].label}"  # one line has no legend
     ticks = None if counts else sorted({x for line in series for x in line.x})
     svg = lines(
         series,
