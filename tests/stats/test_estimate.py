@@ -216,6 +216,7 @@ def test_text_of_an_estimate() -> None:
     shown = Estimate(value=0.871, low=0.832, high=0.901, n=300, clusters=30, method="t", unit="share", confidence=0.95)
     assert str(shown) == "0.87 [0.83, 0.90] (95 %, t over 30 grids, n = 300)"
     assert str(replace(shown, note="few")) == "0.87 [0.83, 0.90] (95 %, t over 30 grids, n = 300; few)"
+    assert "over 30 of 150 grids, n = 300" in str(replace(shown, without=120))
     narrow = replace(shown, value=0.9514, low=0.9502, high=0.9531)
     assert str(narrow).startswith("0.951 [0.950, 0.953]")
 

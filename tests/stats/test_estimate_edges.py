@@ -14,7 +14,9 @@ from goalscope.stats.groups import LESS
 SHARE = (0.0, 1.0)
 
 
-@pytest.mark.parametrize("wrong", [{"clusters": 6}, {"n": -1, "clusters": -1}, {"undefined": -1}, {"clusters": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"clusters": 6}, {"n": -1, "clusters": -1}, {"undefined": -1}, {"without": -1}, {"clusters": -1}]
+)
 def test_counts_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
     given: dict[str, Any] = {"n": 5, "clusters": 5, "undefined": 0, **wrong}
     with pytest.raises(ValueError, match="0 <= clusters <= n and undefined >= 0"):

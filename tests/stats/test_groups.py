@@ -3,12 +3,13 @@
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from goalscope.rows import Row, Rows
-from goalscope.stats import estimate_mean, estimate_rows, paired_difference
+from goalscope.rows import Row, Rows, Tag
+from goalscope.stats import estimate_mean, estimate_pooled, estimate_rows, paired_difference
 
 
 def _rows(count: int = 400) -> Rows:
@@ -25,7 +26,9 @@ def _rows(count: int = 400) -> Rows:
 def test_groups_agree_with_a_literal_loop() -> None:
     rows = _rows()
     groups: dict[tuple[object, ...], tuple[list[float], list[str]]] = {}
+    whole: dict[tuple[object, ...], set[str]] = {}
     for row in rows:
+        whole.setdefault((row.tags["agent"], row.tags["size"]), set()).add(row.grid_id)
         values, grids = groups.setdefault((row.measure, row.tags["agent"], row.tags["size"]), ([], []))
         values.append(row.value)
         grids.append(row.grid_id)
@@ -33,9 +36,43 @@ def test_groups_agree_with_a_literal_loop() -> None:
     assert len(found) == len(groups) == 12
     for group in found:
         values, grids = groups[tuple(group.key.values())]
-        assert group.estimate == estimate_mean(values, grids, unit="share", bounds=(0, 1))
+        expected = estimate_mean(values, grids, unit="share", bounds=(0, 1))
+        without = len(whole[group.key["agent"], group.key["size"]]) - expected.clusters
+        assert group.estimate == replace(expected, without=without)
         assert list(group.key) == ["measure", "agent", "size"]
     assert sum(group.estimate.undefined for group in found) == int(np.isnan(rows.value).sum())
+
+
+def _on(count: int, measure: str, **tags: Tag) -> list[Row]:
+    return [
+        Row(measure=measure, unit="bits", value=0.1 * index, grid_id=f"{tags['size']}/{index}", tags=tags)
+        for index in range(count)
+    ]
+
+
+@pytest.mark.parametrize(("behind", "sparse"), [(1, True), (4, True), (5, False), (10, False)])
+def test_grids_without_a_value_are_counted_and_less_than_half_are_few(behind: int, sparse: bool) -> None:
+    listed = [*_on(10, "success", agent="a", size=7), *_on(30, "success", agent="a", size=9)]
+    rows = Rows.from_rows([*listed, *_on(behind, "entropy", agent="a", size=7)])
+    alone = rows.select(measure="entropy")
+    for found in (estimate_rows(rows), estimate_rows(alone, whole=rows)):
+        [estimate] = [one.estimate for one in found if one.key["measure"] == "entropy"]
+        assert (estimate.clusters, estimate.without, estimate.grids) == (behind, 10 - behind, 10)
+        assert estimate.sparse is sparse
+    assert estimate_rows(alone)[0].estimate.without == 0
+    assert estimate_rows(alone, by=("agent",), whole=rows)[0].estimate.grids == 40
+
+
+def test_parts_of_an_episode_choose_no_grids() -> None:
+    steps = [*_on(10, "entropy", agent="a", size=7, distance=1), *_on(3, "entropy", agent="a", size=7, distance=9)]
+    near, far = (found.estimate for found in estimate_rows(Rows.from_rows(steps), by=("agent", "size", "distance")))
+    assert (near.clusters, near.without, near.sparse) == (10, 0, False)
+    assert (far.clusters, far.without, far.sparse) == (3, 7, True)
+
+
+def test_grids_without_a_denominator_are_counted() -> None:
+    found = estimate_pooled([1.0, 0.0, 0.0], [2.0, 0.0, 0.0], ["a", "b", "c"], unit="share", bounds=(0, 1))
+    assert (found.value, found.clusters, found.without, found.sparse) == (0.5, 1, 2, True)
 
 
 def test_order_is_natural_and_stable() -> None:

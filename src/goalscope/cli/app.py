@@ -174,7 +174,12 @@ def import_(
 @guarded
 def measure(
     run: RunDirectory,
-    by: Annotated[str, typer.Option(metavar="TAGS", help="Group by these tags, too, e.g. size,density.")] = "",
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="TAGS", help="Group by agent and these tags, e.g. size,density; by all conditions if left out."
+        ),
+    ] = "",
     measures: Annotated[
         str, typer.Option(metavar="NAMES", help="Print these only, separated by ';' (all are stored).")
     ] = "",

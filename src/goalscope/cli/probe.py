@@ -13,7 +13,6 @@ from goalscope.cli.guard import guarded
 if TYPE_CHECKING:
     from goalscope.rows import Rows, Tag
     from goalscope.runs.inside import Inside
-    from goalscope.stats import Estimate
 
 _NONE: Final = "none"
 
@@ -187,25 +186,19 @@ def _having(rows: "Rows", tags: Mapping[str, "Tag"]) -> "Rows":
 
 def _compared(own: "Rows", control: "Rows") -> tuple[str, str, str, str]:
     """Return two values and their difference by grid, each with its interval, and the number of grids."""
+    from goalscope.cli.estimates import written
     from goalscope.represent.paired import paired_rows
     from goalscope.represent.scores import summarise
 
     if not len(own):
         return "–", "–", "–", "0"
     (first,) = summarise(own, by=())
-    texts = [_text(first.estimate), "–", "–"]
+    texts = [written(first.estimate), "–", "–"]
     if len(control):
-        texts[1] = _text(summarise(control, by=())[0].estimate)
+        texts[1] = written(summarise(control, by=())[0].estimate)
         less = paired_rows(own, control, name="untrained", by=("site", "layer", "shape"))
-        texts[2] = _text(summarise(less, by=())[0].estimate)
-    return texts[0], texts[1], texts[2], str(first.estimate.clusters)
-
-
-def _text(estimate: "Estimate") -> str:
-    from goalscope.report.figures import short
-    from goalscope.report.parts import interval
-
-    return f"{short(estimate.value, estimate.unit)} {interval(estimate)}".strip()
+        texts[2] = written(summarise(less, by=())[0].estimate)
+    return texts[0], texts[1], texts[2], str(first.estimate.grids)
 
 
 def _layers(text: str) -> str | list[int]:

@@ -11,8 +11,10 @@ from typing import Any
 from goalscope.adapters.problems import Ledger
 from goalscope.adapters.task_log import ScoredLine, score_task_log
 from goalscope.cli.console import progress, say, table
+from goalscope.cli.estimates import warn_of_few
 from goalscope.cli.guard import check_outputs
 from goalscope.measures.exploration import DISTANCES, ErrorEstimate, StepScore, Summary, estimate_errors
+from goalscope.report.parts import few_of
 from goalscope.stats import Estimate, estimate_mean
 
 _EPISODES = ("agent", "episodes", "maps", "success", "steps", "blocked", "unparsable", "detours")
@@ -85,6 +87,9 @@ def score(path: Path, *, out: Path | None, as_json: bool, steps: bool, distances
             "Mean: over the episodes of a map, then over maps; pooled: all errors over all steps of the kind. 95 % "
             "intervals over maps; - where no step called for the kind. docs/exploration.md defines every column."
         )
+        warn_of_few(
+            each for errors, *_ in groups.values() for one in errors for each in (one.mean, one.pooled, one.valid)
+        )
     for problem in ledger.problems:
         say(f"problem: {problem}", error=True)
     if ledger.problem_count > len(ledger.problems):
@@ -117,9 +122,9 @@ def _errors(agent: str, error: ErrorEstimate) -> tuple[str, ...]:
 def _short(estimate: Estimate) -> str:
     if math.isnan(estimate.value):
         return "-"
-    if not estimate.has_interval:
-        return f"{estimate.value:.3f}"
-    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+    ends = f" [{estimate.low:.3f}, {estimate.high:.3f}]" if estimate.has_interval else ""
+    few = few_of(estimate, "map")
+    return f"{estimate.value:.3f}{ends}{f' ({few})' if few else ''}"
 
 
 def _plain_group(

@@ -6,27 +6,23 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
-from string import ascii_lowercase
-
-import numpy as np
-import numpy.typing as npt
 
 from goalscope.cli.changes import Changes
-from goalscope.cli.console import duration, progress, say, table
+from goalscope.cli.console import duration, progress, say
+from goalscope.cli.estimates import across, estimates_table, headline
 from goalscope.cli.guard import check_outputs
 from goalscope.cli.measuring import measure_missing, measure_run
 from goalscope.cli.reach import beyond_reach
 from goalscope.extras import how_to_install
+from goalscope.measures.behaviour import BOUNDS
+from goalscope.measures.conditions import conditions_of, mixed
 from goalscope.measures.invariance import check_declared
 from goalscope.report.about import unfinished
-from goalscope.report.definitions import HEADLINE, title_of
-from goalscope.report.figures import short
-from goalscope.report.parts import counted, interval, number
-from goalscope.rows import Rows
+from goalscope.report.parts import counted, listed, number
 from goalscope.runs import Store, Study
 from goalscope.runs import run as run_study
 from goalscope.runs.schema import DATABASE
-from goalscope.stats import Grouped, estimate_rows
+from goalscope.stats import estimate_rows
 
 
 def split(text: str, separator: str = ",") -> list[str]:
@@ -218,7 +214,13 @@ def import_path(path: Path, out: Path | None) -> bool:
 
 
 def measure(path: Path, by: Sequence[str], measures: Sequence[str]) -> None:
-    """Measure a run, store the rows, and print the estimates."""
+    """Measure a run, store the rows, and print the estimates.
+
+    Args:
+        path: the run.
+        by: tags to group by beside the agent; where empty, the conditions of the run, which are never averaged unasked.
+        measures: what is printed, all where empty.
+    """
     rows = measure_run(path)
     with Store(path) as store:
         state = unfinished(store)
@@ -230,11 +232,16 @@ def measure(path: Path, by: Sequence[str], measures: Sequence[str]) -> None:
     if absent:
         there = ", ".join(name for name in rows.tags if name != "agent")
         raise ValueError(f"--by must name tags of this run ({there}), got {', '.join(absent)}: tag its worlds so")
-    if measures:
-        rows = rows.where(_any_of(rows, measures))
-    tags = [name for name in dict.fromkeys(("agent", *by)) if name in rows.tags]
-    estimates_table(estimate_rows(rows, by=tags, bounds=_bounds()), tags)
-    say(f"{counted(len(rows), 'row')} behind these estimates; all rows are stored in {path}")
+    conditions = conditions_of(rows)
+    tags = [name for name in dict.fromkeys(("agent", *(by or conditions))) if name in rows.tags]
+    kept = rows.where(rows.among("measure", measures)) if measures else rows
+    estimates_table(estimate_rows(kept, by=tags, whole=rows, bounds=BOUNDS), tags)
+    if not by and conditions:
+        say(f"conditions are shown apart, by {listed(conditions)}; --by agent averages over them")
+    if over := mixed(rows, conditions, tags):
+        told = [f"{name} ({listed([number(value) for value in values])})" for name, values in over.items()]
+        say(f"these averages mix conditions: {listed(told)}; without --by they are shown apart")
+    say(f"{counted(len(kept), 'row')} behind these estimates; all rows are stored in {path}")
 
 
 def check_measures(names: Sequence[str], known: Sequence[str], where: str, option: str = "--measures") -> None:
@@ -279,85 +286,9 @@ def export(path: Path, out: Path) -> None:
         say(f"{name}: {file} ({file.stat().st_size / 1e6:.1f} MB)")
 
 
-def headline(rows: Rows, agents: Sequence[str], title: str) -> None:
-    """Print the main measures of each agent, one line an agent."""
-    found = {
-        (grouped.key["agent"], grouped.key["measure"]): grouped.estimate
-        for grouped in estimate_rows(rows.where(_any_of(rows, HEADLINE)), by=("agent",), bounds=_bounds())
-    }
-    names = [name for name in HEADLINE if any(measure == name for _, measure in found)]
-    lines = []
-    for agent in agents:
-        cells = []
-        for name in names:
-            estimate = found.get((agent, name))
-            text = f"{short(estimate.value, estimate.unit)} {interval(estimate)}".strip() if estimate else "–"
-            cells.append(text)
-        lines.append((str(agent), *cells))
-    columns = ["agent", *(title_of(name) for name in names)]
-    table(columns, lines, title=title, numbers=range(1, len(columns)))
-
-
-def across(rows: Rows, measure: str, agents: Sequence[str], tag: str) -> None:
-    """Print one measure of each agent over the values of a tag, one line a value."""
-    found = {
-        (grouped.key["agent"], grouped.key[tag]): grouped.estimate
-        for grouped in estimate_rows(rows.select(measure=measure), by=("agent", tag), bounds=_bounds())
-    }
-    values = sorted({value for _, value in found if value is not None}, key=float)
-    lines = []
-    for value in values:
-        each = [found.get((agent, value)) for agent in agents]
-        grids = max((estimate.clusters for estimate in each if estimate), default=0)
-        cells = [f"{short(one.value, one.unit)} {interval(one)}".strip() if one else "–" for one in each]
-        lines.append((number(value), *cells, str(grids)))
-    columns = [tag, *agents, "grids"]
-    table(columns, lines, title=f"{title_of(measure)} by {tag}", numbers=range(len(columns)))
-
-
-def estimates_table(listed: Sequence[Grouped], tags: Sequence[str]) -> None:
-    """Print estimates with interval, n, grids and method, one a line, and below them where intervals may miss."""
-    lines = []
-    letters: dict[str, str] = {}
-    for grouped in listed:
-        estimate = grouped.estimate
-        keys = [number(grouped.key[tag]) if grouped.key[tag] is not None else "" for tag in tags]
-        method = estimate.method if estimate.has_interval else estimate.note
-        if estimate.has_interval and "cover" in estimate.note:
-            method += f" ({letters.setdefault(estimate.note, ascii_lowercase[len(letters)])})"
-        lines.append(
-            (
-                *keys,
-                str(grouped.key["measure"]),
-                short(estimate.value, estimate.unit),
-                interval(estimate) or "undefined",
-                estimate.unit,
-                str(estimate.n),
-                str(estimate.clusters),
-                method,
-            )
-        )
-    lines.sort(key=lambda line: line[0])
-    columns = [*tags, "measure", "value", "95 % interval", "unit", "n", "grids", "method"]
-    first = len(tags) + 1
-    table(columns, lines, title="Estimates, intervals over grids", numbers=(first, first + 1, first + 3, first + 4))
-    for note, letter in letters.items():
-        say(f"{letter}: {note}")
-
-
 def _write_report(path: Path, page: Path, ledger: Path | None) -> None:
     from goalscope.report import write_report
 
     say("writing the report", error=True)
     with Store(path) as store:
         write_report(store, page, ledger_path=ledger)
-
-
-def _bounds() -> dict[str, tuple[float, float]]:
-    from goalscope.measures.behaviour import BOUNDS
-
-    return dict(BOUNDS)
-
-
-def _any_of(rows: Rows, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    return rows.among("measure", names)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from goalscope.measures.exploration.rows import KINDS
 from goalscope.report.ledger import Ledger
-from goalscope.report.parts import Cell, Heading, Row, Table, counted
+from goalscope.report.parts import Cell, Heading, Row, Table, counted, counted_row
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, estimate_pooled
 
@@ -38,7 +38,9 @@ def error_tables(
     after = f" – {where}" if where else ""
     mine = {agent: rows.select(agent=agent, **group) for agent in agents}
     pooled = [
-        line(agent, [part for kind in KINDS for part in _pooled_cells(mine[agent], kind, "", suffix, noun)], noun)
+        counted_row(
+            agent, [part for kind in KINDS for part in _pooled_cells(mine[agent], kind, "", suffix, noun)], noun
+        )
         for agent in agents
     ]
     headings = [
@@ -66,7 +68,7 @@ def error_tables(
         for kind in KINDS:
             cells.append(ledger.find("agent", f"{kind} error{_VALID}{suffix}", agent=agent, **group))
             cells += _pooled_cells(mine[agent], kind, _VALID, suffix, noun)
-        valid.append(line(agent, cells, noun))
+        valid.append(counted_row(agent, cells, noun))
     headings = [
         heading
         for kind in KINDS
@@ -90,26 +92,6 @@ def any_invalid(rows: Rows, group: Mapping[str, Tag], suffix: str) -> bool:
         mine.select(measure=f"{kind} steps{suffix}").value.sum()
         != mine.select(measure=f"{kind} steps{_VALID}{suffix}").value.sum()
         for kind in KINDS
-    )
-
-
-def line(label: str, found: Sequence[Estimate | Cell | None], noun: str) -> Row:
-    """Return a line of estimates; one that fewer maps enter than the last column says carries their number."""
-    most = max((entry.clusters for entry in found if isinstance(entry, Estimate)), default=0)
-    cells = (entry if isinstance(entry, Cell) else cell(entry, noun, most) for entry in found)
-    return Row(label=label, cells=(*cells, Cell(value=str(most))))
-
-
-def cell(estimate: Estimate | None, noun: str, most: int) -> Cell:
-    """Return an estimate as a table shows it, with the number of its maps where these are fewer than ``most``."""
-    shown = Cell.of(estimate, noun)
-    fewer = estimate is not None and 0 < estimate.clusters < most
-    after = f" ({estimate.clusters})" if estimate is not None and fewer else ""
-    return Cell(
-        value=shown.value,
-        interval=f"{shown.interval}{after}" if shown.interval else "",
-        note=f"{shown.note}{after}" if shown.note else "",
-        hint=shown.hint,
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from goalscope.extras import lacking
 from goalscope.report.text import visible
-from goalscope.stats import Estimate
+from goalscope.stats import FEWEST, Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,6 +29,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (1, 2)), (0, (8, 2)))
 
 _LONGEST_LABEL, _LONGEST_TICK = 48, 20  # characters
+_LONGEST_LABEL = 48
+_LESS = f"less than {100 * FEWEST:g} % of the grids"
 
 _STYLE = {
     "svg.fonttype": "none",
@@ -92,7 +94,7 @@ def lines(
     bands: bool = True,
     joined: bool = True,
 ) -> str:
-    """Draw lines with interval bands.
+    """Draw lines with interval bands; what comes from few of the grids is pale, and the grids are counted below.
 
     Args:
         series: the lines; undefined values leave a gap, undefined intervals a marker without a band.
@@ -100,7 +102,7 @@ def lines(
         x_label, y_label: labels of the axes with their units.
         bounds: range of the vertical axis; from the data where None.
         ticks: marks on the horizontal axis, with their names where a mapping; chosen by the library where None.
-        counts: draw the number of grids behind each point below the lines.
+        counts: draw the number of grids behind each point below the lines, whether they are few or not.
         bands: draw the intervals; many lines are legible without only, their intervals must then stand in a table.
         joined: False for positions without an order: points and interval bars in place of lines and bands.
 
@@ -110,10 +112,11 @@ def lines(
     Raises:
         ImportError: matplotlib is not installed (it comes with the extra ``report``).
     """
+    sparse = any(estimate.sparse for line in series for estimate in line.estimates)
     with drawing_style():
         legend = -(-len(series) // legend_columns([short_label(line.label) for line in series]))
-        figure = blank_figure(5.2, (4.15 if counts else 3.6) + 0.19 * max(0, legend - 3))
-        if counts:
+        figure = blank_figure(5.2, (4.15 if counts or sparse else 3.6) + 0.19 * (max(0, legend - 3) + sparse))
+        if counts or sparse:
             upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
         else:
             upper, lower = figure.subplots(), None
@@ -121,7 +124,7 @@ def lines(
             _draw(upper, line, markers=not counts, band=bands, joined=joined)
             if lower is not None:
                 grids = [estimate.clusters for estimate in line.estimates]
-                lower.plot(line.x, grids, drawstyle="steps-mid", **_look(line.style, marker=None))
+                lower.plot(line.x, grids, drawstyle="steps-mid", **look_of(line.style, marker=None))
         upper.set_title(short_label(title))
         upper.set_ylabel(y_label)
         upper.grid(axis="y", color="#e4e7eb", linewidth=0.8)
@@ -134,7 +137,7 @@ def lines(
             lower.xaxis.get_major_locator().set_params(integer=True)
             lower.yaxis.get_major_locator().set_params(integer=True)
         bottom = upper if lower is None else lower
-        bottom.set_xlabel(x_label)
+        bottom.set_xlabel(f"{x_label}\npale: {_LESS}" if sparse else x_label)
         if ticks is not None:
             names = ticks if isinstance(ticks, Mapping) else {tick: f"{tick:g}" for tick in ticks}
             bottom.set_xticks(list(names), [short_label(name, _LONGEST_TICK) for name in names.values()])
@@ -156,6 +159,8 @@ def heat_map(
 ) -> str:
     """Draw a table of estimates as coloured cells, each with its value and, below it, its interval.
 
+    A cell from few of the grids has no colour and says how many they are.
+
     Args:
         cells: ``[R][C]`` estimates, None where there are no data.
         rows, columns: labels of the R rows and C columns.
@@ -170,20 +175,24 @@ def heat_map(
         ImportError: matplotlib is not installed (it comes with the extra ``report``).
     """
     with drawing_style():
-        figure = blank_figure(1.1 + 0.78 * len(columns), 0.95 + 0.52 * len(rows))
+        sparse = any(one is not None and one.sparse for row in cells for one in row)
+        figure = blank_figure(1.1 + 0.78 * len(columns), 0.95 + 0.52 * len(rows) + 0.19 * sparse)
         axes = figure.subplots()
         scale = _colour_scale()
         low, high = bounds
         for row, line in enumerate(cells):
             for column, estimate in enumerate(line):
-                known = estimate is not None and not math.isnan(estimate.value)
+                known = estimate is not None and not math.isnan(estimate.value) and not estimate.sparse
                 share = (estimate.value - low) / (high - low) if known and estimate else 0.0
                 colour = scale(min(1.0, max(0.0, share))) if known else (0.94, 0.94, 0.94, 1.0)
                 axes.add_patch(_cell(column, row, colour))
                 text, below = _cell_text(estimate)
                 ink = "white" if known and _luminance(colour) < 0.36 else INK
-                axes.text(column, row - 0.13, text, ha="center", va="center", color=ink, fontsize=10)
-                axes.text(column, row + 0.24, below, ha="center", va="center", color=ink, fontsize=6.8)
+                few = f"{estimate.clusters}/{estimate.grids} grids" if estimate is not None and estimate.sparse else ""
+                up = 0.09 if few else 0.0
+                axes.text(column, row - 0.13 - up, text, ha="center", va="center", color=ink, fontsize=10)
+                axes.text(column, row + 0.24 - up - up, below, ha="center", va="center", color=ink, fontsize=6.8)
+                axes.text(column, row + 0.33, few, ha="center", va="center", color=ink, fontsize=6.8)
         axes.set_xlim(-0.5, len(columns) - 0.5)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xticks(range(len(columns)), [short_label(name, _LONGEST_TICK) for name in columns])
@@ -192,65 +201,8 @@ def heat_map(
         for side in ("left", "bottom"):
             axes.spines[side].set_visible(False)
         axes.set_title(short_label(title))
-        axes.set_xlabel(column_label)
+        axes.set_xlabel(f"{column_label}\nwithout colour: {_LESS}" if sparse else column_label)
         axes.set_ylabel(row_label)
-        return as_svg(figure)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """One point of a scatter plot: a label, a style as in `Series`, and an estimate on either axis."""
-
-    label: str
-    style: int
-    x: Estimate
-    y: Estimate
-
-
-def points(
-    listed: Sequence[Point], *, title: str, x_label: str, y_label: str, line: tuple[float, float] | None = None
-) -> str:
-    """Draw points with interval bars over a base-10 logarithmic axis; points that are not above 0 are left out.
-
-    Args:
-        listed: the points.
-        title: heading of the figure.
-        x_label, y_label: labels of the axes with their units.
-        line: slope and intercept of a line over log10 x, None for none.
-
-    Returns:
-        SVG text without declaration or metadata.
-
-    Raises:
-        ImportError: matplotlib is not installed (it comes with the extra ``report``).
-    """
-    shown = [point for point in listed if point.x.value > 0 and not math.isnan(point.y.value)]
-    with drawing_style():
-        figure = blank_figure(5.2, 4.1)
-        axes = figure.subplots()
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.xaxis.set_minor_formatter(lambda value, _: "")
-        for point in shown:
-            colour = COLOURS[point.style % len(COLOURS)]
-            if point.y.has_interval:
-                axes.vlines(point.x.value, point.y.low, point.y.high, color=colour, linewidth=0.8, alpha=0.6)
-            if point.x.has_interval and point.x.low > 0:
-                axes.hlines(point.y.value, point.x.low, point.x.high, color=colour, linewidth=0.8, alpha=0.6)
-            look = _look(point.style, MARKERS) | {"linestyle": "none", "markersize": 7}
-            axes.plot([point.x.value], [point.y.value], label=short_label(point.label), **look)
-        if line is not None and len(shown) > 1:
-            ends = [min(point.x.value for point in shown), max(point.x.value for point in shown)]
-            heights = [line[0] * math.log10(end) + line[1] for end in ends]
-            axes.plot(ends, heights, color=MUTED, linewidth=1.0, linestyle="--")
-        axes.set_ylim(-0.04, 1.04)
-        axes.set_title(short_label(title))
-        axes.set_xlabel(x_label)
-        axes.set_ylabel(y_label)
-        axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
-        handles, labels = axes.get_legend_handles_labels()
-        if shown:
-            figure.legend(handles, labels, loc="outside lower center", ncols=legend_columns(labels), handlelength=1.4)
         return as_svg(figure)
 
 
@@ -271,13 +223,21 @@ def _draw(axes: Any, line: Series, *, markers: bool, band: bool, joined: bool) -
     # A band has no thickness at a gap: NaN ends leave it out.
     ends = [(one.low, one.high) if math.isfinite(one.high - one.low) else (math.nan,) * 2 for one in line.estimates]
     colour = COLOURS[line.style % len(COLOURS)]
+    sparse = [estimate.sparse for estimate in line.estimates]
+    values = [estimate.value for estimate in line.estimates]
+    look = look_of(line.style, MARKERS if markers else None) | ({} if joined else {"linestyle": "none"})
+    if any(sparse):
+        axes.plot(line.x, values, **look | {"alpha": 0.35})
+        if band and joined:
+            axes.fill_between(line.x, *zip(*ends, strict=True), color=colour, alpha=0.06, linewidth=0)
+        values = [math.nan if few else value for few, value in zip(sparse, values, strict=True)]
+        ends = [(math.nan,) * 2 if few else both for few, both in zip(sparse, ends, strict=True)]
     lows, highs = [low for low, _ in ends], [high for _, high in ends]
     if band and joined:
         axes.fill_between(line.x, lows, highs, color=colour, alpha=0.16, linewidth=0)
     if not joined or (len(line.x) == 1 and not math.isnan(ends[0][0])):
         axes.vlines(line.x, lows, highs, color=colour, linewidth=1.4)
-    look = _look(line.style, MARKERS if markers else None) | ({} if joined else {"linestyle": "none"})
-    axes.plot(line.x, [estimate.value for estimate in line.estimates], label=short_label(line.label), **look)
+    axes.plot(line.x, values, label=short_label(line.label), **look)
 
 
 def short_label(text: str, most: int = _LONGEST_LABEL) -> str:
@@ -301,7 +261,8 @@ def legend_columns(labels: Sequence[str]) -> int:
     return 1
 
 
-def _look(style: int, marker: Sequence[str] | None) -> dict[str, Any]:
+def look_of(style: int, marker: Sequence[str] | None) -> dict[str, Any]:
+    """Return colour, dashes and marker of a style as arguments of a plot; no marker where there are none to choose."""
     shape = style + style // len(COLOURS)  # where colours come round again, shapes do not
     look: dict[str, Any] = {"color": COLOURS[style % len(COLOURS)], "linestyle": DASHES[shape % len(DASHES)]}
     if marker is not None:

@@ -4,9 +4,9 @@ from goalscope.measures.exploration.fogged import UNDER_FOG
 from goalscope.measures.exploration.rows import KINDS
 from goalscope.report.arms import Arms, settings
 from goalscope.report.definitions import title_of
-from goalscope.report.error_tables import NO_INVALID, any_invalid, error_tables, line, table
+from goalscope.report.error_tables import NO_INVALID, any_invalid, error_tables, table
 from goalscope.report.ledger import Ledger, describe_key
-from goalscope.report.parts import Fold, Heading, Section
+from goalscope.report.parts import Fold, Heading, Section, counted_row
 from goalscope.report.sections import curve, numbers_table
 from goalscope.rows import Rows
 from goalscope.stats import Grouped
@@ -37,9 +37,9 @@ def fog_errors(rows: Rows, ledger: Ledger, arms: Arms) -> list[Section]:
         where = describe_key(group)
         means = table(
             f"Errors under fog of radius {full['fog_radius']}{f' – {where}' if where else ''}: mean over the episodes "
-            "of a grid, then over grids; in brackets behind an interval the number of its grids where they are fewer",
+            "of a grid, then over grids",
             [Heading(text=title_of(name), unit="share") for name in ERRORS],
-            [line(agent, [estimates[agent, name] for name in ERRORS], "grid") for agent in here],
+            [counted_row(agent, [estimates[agent, name] for name in ERRORS], "grid") for agent in here],
             "grid",
         )
         figures = [curve(ledger, name, "size", "grid size n (cells a side)", group, bounds=None) for name in ERRORS]

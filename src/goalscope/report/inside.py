@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.report.figures import Series
-from goalscope.report.parts import Cell, Fold, Heading, Plain, Row, Table, counted
+from goalscope.report.parts import Cell, Fold, Heading, Plain, Row, Table, counted, counted_row
 from goalscope.report.sections import numbers_table
 from goalscope.represent.paired import pairs
 from goalscope.represent.record import SITES
@@ -221,19 +221,14 @@ def table_of(
         first: heading of the labels.
         columns: heading and unit of each column.
         lines: label and estimates of each line.
-        grids: add the greatest number of grids of each line.
+        grids: add the number of grids of each line.
     """
     kept = [(label, cells) for label, cells in lines if any(cell is not None for cell in cells)]
     used = [at for at in range(len(columns)) if any(cells[at] is not None for _, cells in kept)]
+    of_used = [(label, [cells[at] for at in used]) for label, cells in kept]
     rows = [
-        Row(
-            label=label,
-            cells=(
-                *(Cell.of(cells[at]) for at in used),
-                *([Cell(value=str(max(one.clusters for one in cells if one is not None)))] if grids else []),
-            ),
-        )
-        for label, cells in kept
+        counted_row(label, cells) if grids else Row(label=label, cells=tuple(map(Cell.of, cells)))
+        for label, cells in of_used
     ]
     headings = (
         Heading(text=first),

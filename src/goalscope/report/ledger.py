@@ -12,7 +12,7 @@ from goalscope.measures.behaviour import BOUNDS
 from goalscope.measures.measure import CONDITIONS
 from goalscope.report.definitions import HEADLINE, KEY_POOLED, KEY_STEPWISE, MAPS, POOLED
 from goalscope.rows import Rows, Tag
-from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows
+from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows, grids_of
 
 TABLES: Mapping[str, tuple[str, ...]] = {
     "agent": ("agent",),
@@ -113,7 +113,7 @@ class Ledger:
         return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=True)
 
 
-_FIELDS = ("unit", "value", "low", "high", "confidence", "n", "grids", "undefined", "method", "note")
+_FIELDS = ("unit", "value", "low", "high", "confidence", "n", "grids", "without", "undefined", "method", "note")
 
 
 def build_ledger(rows: Rows, *, agents: Sequence[str] = (), confidence: float = 0.95) -> Ledger:
@@ -138,9 +138,7 @@ def build_ledger(rows: Rows, *, agents: Sequence[str] = (), confidence: float = 
     curves = set(rows.measure[rows.known(CURVE)].tolist())
     curve = rows.among("measure", curves)
     pooled = [
-        grouped
-        for measure, name in _RATIOS.items()
-        for grouped in _pooled(rows.where(rows.measure == measure), name, conditions, confidence)
+        grouped for measure, name in _RATIOS.items() for grouped in _pooled(rows, measure, name, conditions, confidence)
     ]
     sides = {True: rows.where(curve), False: rows.where(~curve)}
     tables = {}
@@ -151,7 +149,8 @@ def build_ledger(rows: Rows, *, agents: Sequence[str] = (), confidence: float = 
         known = np.logical_and.reduce([side.known(tag) for tag in sorted(needed)])
         if {"size", "density"} <= set(tags):
             known &= side.among("measure", (*HEADLINE, *MAPS))
-        listed = estimate_rows(side.where(known), by=(*tags, *conditions), bounds=BOUNDS, confidence=confidence)
+        by = (*tags, *conditions)
+        listed = estimate_rows(side.where(known), by=by, whole=rows, bounds=BOUNDS, confidence=confidence)
         tables[name] = tuple(listed + (pooled if name == "agent" else []))
     # One order for all tables: measure, then conditions, then agents as asked for, then the table's own tags.
     rank = {name: index for index, name in enumerate(order)}
@@ -170,8 +169,9 @@ def build_ledger(rows: Rows, *, agents: Sequence[str] = (), confidence: float = 
     )
 
 
-def _pooled(rows: Rows, name: str, conditions: Sequence[str], confidence: float) -> list[Grouped]:
+def _pooled(whole: Rows, measure: str, name: str, conditions: Sequence[str], confidence: float) -> list[Grouped]:
     """Return the share over all steps of each agent and condition: a ratio of sums, with an interval over grids."""
+    grids, rows = grids_of(whole, ("agent", *conditions)), whole.where(whole.measure == measure)
     columns = [rows["agent"].tolist(), *(rows[name].tolist() for name in conditions)]
     members: dict[tuple[Tag, ...], list[int]] = {}
     for index, values in enumerate(zip(*columns, strict=True)):
@@ -188,6 +188,7 @@ def _pooled(rows: Rows, name: str, conditions: Sequence[str], confidence: float)
             confidence=confidence,
         )
         key = {"measure": name, "agent": values[0], **dict(zip(conditions, values[1:], strict=True))}
+        estimate = replace(estimate, without=grids[values] - estimate.clusters)
         found.append(Grouped(key=key, estimate=estimate))
     return found
 
@@ -214,7 +215,7 @@ def describe_key(key: Mapping[str, Tag]) -> str:
 def _plain(estimate: Estimate) -> list[Any]:
     """Return the values of `_FIELDS`."""
     numbers = [json_number(value) for value in (estimate.value, estimate.low, estimate.high)]
-    counts = [estimate.confidence, estimate.n, estimate.clusters, estimate.undefined]
+    counts = [estimate.confidence, estimate.n, estimate.clusters, estimate.without, estimate.undefined]
     return [estimate.unit, *numbers, *counts, estimate.method, estimate.note]
 
 

@@ -5,7 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from goalscope.report.figures import short
-from goalscope.stats import Estimate
+from goalscope.stats import FEWEST, Estimate
+
+SPARSE = (
+    f"A value marked “only” comes from less than {100 * FEWEST:g} % of the grids or maps of its group; the others have "
+    "no such value. It may differ from the values beside it because of what is left out."
+)
+"""What every table says that holds a value which is `Estimate.sparse`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +30,16 @@ class Cell:
         value: the value.
         interval: its interval, "" where there is none.
         note: what stands in the interval's place.
+        few: number of clusters behind it, where others of its group have no value.
+        sparse: whether they are so few that a warning is due.
         hint: counts and method, shown on demand.
     """
 
     value: str
     interval: str = ""
     note: str = ""
+    few: str = ""
+    sparse: bool = False
     hint: str = ""
 
     @classmethod
@@ -38,14 +48,21 @@ class Cell:
         if estimate is None:
             return cls(value="–", hint="the run has no rows for this")
         unit = estimate.unit
-        hint = f"{counted(estimate.clusters, noun)}, n = {estimate.n}, {estimate.method}"
+        those = f"{estimate.clusters:,} of " if estimate.without else ""
+        hint = f"{those}{counted(estimate.grids, noun)}, n = {estimate.n}, {estimate.method}"
         if estimate.undefined:
             hint += f", {estimate.undefined} undefined values left out"
         if math.isnan(estimate.value):
             return cls(value="undefined", hint=hint)
+        few = few_of(estimate, noun)
         if not estimate.has_interval:
-            return cls(value=short(estimate.value, unit), note="no interval", hint=f"{hint}; {estimate.note}")
-        return cls(value=short(estimate.value, unit), interval=interval(estimate), hint=hint)
+            hint = f"{hint}; {estimate.note}"
+            return cls(
+                value=short(estimate.value, unit), note="no interval", few=few, sparse=estimate.sparse, hint=hint
+            )
+        return cls(
+            value=short(estimate.value, unit), interval=interval(estimate), few=few, sparse=estimate.sparse, hint=hint
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +80,11 @@ class Table:
     caption: str
     headings: tuple[Heading, ...]
     rows: tuple[Row, ...]
+
+    @property
+    def warning(self) -> str:
+        """What a reader must know of the cells that few clusters are behind, "" where there is no such cell."""
+        return SPARSE if any(cell.sparse for row in self.rows for cell in row.cells) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +164,21 @@ def interval(estimate: Estimate) -> str:
     if not estimate.has_interval:
         return ""
     return f"[{short(estimate.low, estimate.unit)}, {short(estimate.high, estimate.unit)}]"
+
+
+def few_of(estimate: Estimate, noun: str = "") -> str:
+    """Write the number of clusters behind a value: ``only 20 of 150 grids``, ``102 of 150 grids``, "" for all."""
+    if not estimate.without or math.isnan(estimate.value):
+        return ""
+    those = f"{estimate.clusters:,} of {counted(estimate.grids, noun) if noun else f'{estimate.grids:,}'}"
+    return f"only {those}" if estimate.sparse else those
+
+
+def counted_row(label: str, found: Sequence[Estimate | Cell | None], noun: str = "grid") -> Row:
+    """Return a line of estimates with the number of grids, or what else ``noun`` names, in its last cell."""
+    cells = (entry if isinstance(entry, Cell) else Cell.of(entry, noun) for entry in found)
+    most = max((entry.grids for entry in found if isinstance(entry, Estimate)), default=0)
+    return Row(label=label, cells=(*cells, Cell(value=str(most))))
 
 
 def number(value: object) -> str:

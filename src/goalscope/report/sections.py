@@ -19,7 +19,20 @@ from goalscope.report.definitions import (
 )
 from goalscope.report.figures import Series, embed, heat_map, lines, short
 from goalscope.report.ledger import Ledger, describe_key, undefined
-from goalscope.report.parts import Cell, Figure, Fold, Heading, Plain, Row, Section, Table, interval, number
+from goalscope.report.parts import (
+    Cell,
+    Figure,
+    Fold,
+    Heading,
+    Plain,
+    Row,
+    Section,
+    Table,
+    counted_row,
+    few_of,
+    interval,
+    number,
+)
 from goalscope.rows import Tag
 from goalscope.stats import Estimate, Grouped
 
@@ -153,7 +166,11 @@ def numbers_table(listed: Sequence[Grouped]) -> Plain:
         estimate = grouped.estimate
         note = "; ".join(
             part
-            for part in (estimate.note, f"{estimate.undefined} undefined left out" if estimate.undefined else "")
+            for part in (
+                estimate.note,
+                f"{estimate.undefined} undefined left out" if estimate.undefined else "",
+                few_of(estimate, "grid"),
+            )
             if part
         )
         rows.append(
@@ -260,7 +277,7 @@ def _by_agent(ledger: Ledger, measures: Sequence[str], group: Mapping[str, Tag],
     for agent in ledger.agents:
         found = [ledger.find("agent", name, agent=agent, **group) for name in measures]
         if any(found):
-            rows.append(Row(label=agent, cells=(*(Cell.of(estimate) for estimate in found), _grids(found))))
+            rows.append(counted_row(agent, found))
     headings = [Heading(text=title_of(name), unit=ledger.measures[name]) for name in measures]
     where = describe_key(group)
     return Table(
@@ -268,10 +285,6 @@ def _by_agent(ledger: Ledger, measures: Sequence[str], group: Mapping[str, Tag],
         headings=(Heading(text="agent"), *headings, Heading(text="grids")),
         rows=tuple(rows),
     )
-
-
-def _grids(found: Sequence[Estimate | None]) -> Cell:
-    return Cell(value=str(max(estimate.clusters for estimate in found if estimate)))
 
 
 def curve(
@@ -317,6 +330,8 @@ def curve(
         return None
     where = describe_key(group)
     title = f"{title_of(measure)} by {tag}"
+    if len(series) == 1 < len(ledger.agents):
+        title += f", {series[0].label}"  # one line has no legend
     names = {x: number(value) for value, x in places.items()}
     ticks = None if counts else {x: names[x] for x in sorted({x for line in series for x in line.x})}
     svg = lines(

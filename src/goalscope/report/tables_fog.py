@@ -10,7 +10,7 @@ from goalscope.report.arms import Arms, settings
 from goalscope.report.comparison import LEVEL, Side, compare_pairs, comparison_table
 from goalscope.report.definitions import title_of
 from goalscope.report.ledger import Ledger, describe_key
-from goalscope.report.parts import Cell, Fold, Heading, Plain, Row, Section, Table, counted
+from goalscope.report.parts import Fold, Heading, Plain, Section, Table, counted, counted_row
 from goalscope.report.parts import listed as listed_names
 from goalscope.report.sections import curve, numbers_table
 from goalscope.rows import Rows, Tag
@@ -51,8 +51,7 @@ def fog_tables(rows: Rows, ledger: Ledger, arms: Arms) -> list[Section]:
             label = (
                 f"{agent} ({_SHOWN.get(arms.history[agent], arms.history[agent])})" if agent in arms.models else agent
             )
-            grids = max((cell.clusters for cell in cells if cell), default=0)
-            lines.append(Row(label=label, cells=(*map(Cell.of, cells), Cell(value=str(grids)))))
+            lines.append(counted_row(label, cells))
         headings = [Heading(text=title_of(name), unit=ledger.measures[name]) for name in COLUMNS]
         table = Table(
             caption=f"Arms under fog of radius {full['fog_radius']}{f' – {where}' if where else ''}, mean and 95 % "

@@ -1,14 +1,28 @@
 """Success against the logarithm of both errors (Fig. 1), and exploration over the course of an episode (Fig. 4)."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from goalscope.measures.exploration.recorded import PROGRESS_SHARE, TENTHS
 from goalscope.measures.exploration.relation import MOST_APART, Divergence, Relation, divergences, log_relation
-from goalscope.report.error_tables import line
-from goalscope.report.figures import Point, Series, embed, lines, points, short
+from goalscope.report.figures import (
+    COLOURS,
+    MARKERS,
+    MUTED,
+    Series,
+    as_svg,
+    blank_figure,
+    drawing_style,
+    embed,
+    legend_columns,
+    lines,
+    look_of,
+    short,
+    short_label,
+)
 from goalscope.report.ledger import Ledger, describe_key
-from goalscope.report.parts import Figure, Fold, Heading, Plain, Section, Table, counted, interval
+from goalscope.report.parts import Figure, Fold, Heading, Plain, Section, Table, counted, counted_row, interval
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, estimate_rows
 
@@ -16,6 +30,63 @@ _ERRORS = ("exploration error", "exploitation error")
 _MOST_PAIRS = 3
 MOST_BANDS = 6
 """Most lines of a figure that are drawn with their intervals."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One point of a scatter plot: a label, a style as in `Series`, and an estimate on either axis."""
+
+    label: str
+    style: int
+    x: Estimate
+    y: Estimate
+
+
+def points(
+    listed: Sequence[Point], *, title: str, x_label: str, y_label: str, line: tuple[float, float] | None = None
+) -> str:
+    """Draw points with interval bars over a base-10 logarithmic axis; points that are not above 0 are left out.
+
+    Args:
+        listed: the points.
+        title: heading of the figure.
+        x_label, y_label: labels of the axes with their units.
+        line: slope and intercept of a line over log10 x, None for none.
+
+    Returns:
+        SVG text without declaration or metadata.
+
+    Raises:
+        ImportError: matplotlib is not installed (it comes with the extra ``report``).
+    """
+    shown = [point for point in listed if point.x.value > 0 and not math.isnan(point.y.value)]
+    with drawing_style():
+        figure = blank_figure(5.2, 4.1)
+        axes = figure.subplots()
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.xaxis.set_minor_formatter(lambda value, _: "")
+        for point in shown:
+            colour = COLOURS[point.style % len(COLOURS)]
+            if point.y.has_interval:
+                axes.vlines(point.x.value, point.y.low, point.y.high, color=colour, linewidth=0.8, alpha=0.6)
+            if point.x.has_interval and point.x.low > 0:
+                axes.hlines(point.y.value, point.x.low, point.x.high, color=colour, linewidth=0.8, alpha=0.6)
+            look = look_of(point.style, MARKERS) | {"linestyle": "none", "markersize": 7}
+            axes.plot([point.x.value], [point.y.value], label=short_label(point.label), **look)
+        if line is not None and len(shown) > 1:
+            ends = [min(point.x.value for point in shown), max(point.x.value for point in shown)]
+            heights = [line[0] * math.log10(end) + line[1] for end in ends]
+            axes.plot(ends, heights, color=MUTED, linewidth=1.0, linestyle="--")
+        axes.set_ylim(-0.04, 1.04)
+        axes.set_title(short_label(title))
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
+        handles, labels = axes.get_legend_handles_labels()
+        if shown:
+            figure.legend(handles, labels, loc="outside lower center", ncols=legend_columns(labels), handlelength=1.4)
+        return as_svg(figure)
 
 
 def relation_section(rows: Rows, ledger: Ledger) -> list[Section]:
@@ -125,7 +196,7 @@ def progress_section(rows: Rows, ledger: Ledger) -> list[Section]:
             *(Heading(text=str(tenth), unit="share") for tenth in range(1, TENTHS + 1)),
             Heading(text="maps"),
         ),
-        rows=tuple(line(agent, curves[agent], "map") for agent in shown),
+        rows=tuple(counted_row(agent, curves[agent], "map") for agent in shown),
     )
     plain = Plain(
         caption="Equal success, different exploration: first − second, paired by map",

@@ -10,10 +10,22 @@ import numpy as np
 from goalscope.measures.behaviour import BOUNDS
 from goalscope.measures.exploration.recorded import PROGRESS_SHARE
 from goalscope.report.comparison import LEVEL, Compared, Side, compare_pairs, comparison_table
-from goalscope.report.error_tables import NO_INVALID, any_invalid, error_tables, line, table
+from goalscope.report.error_tables import NO_INVALID, any_invalid, error_tables, table
 from goalscope.report.figures import Series, embed, lines, short
 from goalscope.report.ledger import Ledger, describe_key
-from goalscope.report.parts import Figure, Fold, Heading, Plain, Row, Section, Table, counted, interval, listed
+from goalscope.report.parts import (
+    Figure,
+    Fold,
+    Heading,
+    Plain,
+    Row,
+    Section,
+    Table,
+    counted,
+    counted_row,
+    interval,
+    listed,
+)
 from goalscope.report.task_relation import MOST_BANDS, bands_legend, progress_section, relation_section
 from goalscope.rows import Rows, Tag
 from goalscope.runs.store import Store
@@ -33,8 +45,8 @@ _ABOUT = (
     "An error is an action that no reasonable strategy would take, judged on what the agent knew before it. The "
     "exploration error is the share of errors among the steps that called for exploration (cases 1 and 4), the "
     "exploitation error among those that called for exploitation (cases 2, 3 and 4); without such a step it is "
-    "undefined, never 0. Brackets are 95 % intervals over maps; a number in brackets behind one counts its maps where "
-    "a value is defined on fewer than the last column says."
+    "undefined, never 0. Brackets are 95 % intervals over maps; the last column counts the maps, a number of them "
+    "below a value says on how many it is defined where they are not all."
 )
 _DEFINITIONS = {
     "success": "share of episodes that achieve the goal within the budget",
@@ -320,7 +332,7 @@ def _demands(rows: Rows, ledger: Ledger) -> list[Section]:
 
 
 def _line(label: str, found: Sequence[Estimate | None]) -> Row:
-    return line(label, found, "map")
+    return counted_row(label, found, "map")
 
 
 def _title(measure: Tag) -> str:

@@ -273,6 +273,7 @@ def r_squared(error: npt.ArrayLike, deviation: npt.ArrayLike, clusters: Sequence
         clusters=found.clusters,
         method=found.method,
         unit="share",
+        without=found.without,
         confidence=found.confidence,
         note=found.note,
         undefined=found.undefined,

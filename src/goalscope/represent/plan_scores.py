@@ -198,6 +198,7 @@ def median_over_grids(
         confidence=confidence,
         note=note,
         undefined=int((~defined).sum()),
+        without=len(labels) - count,
     )
 
 

@@ -8,10 +8,10 @@ from goalscope.stats.compare import (
     paired_difference,
     signed_rank,
 )
-from goalscope.stats.estimate import UNBOUNDED, Estimate, estimate_mean, estimate_pooled
+from goalscope.stats.estimate import FEWEST, UNBOUNDED, Estimate, estimate_mean, estimate_pooled
 from goalscope.stats.exact import exact_binomial
 from goalscope.stats.family import Corrected, Family, holm
-from goalscope.stats.groups import LESS, Grouped, estimate_rows
+from goalscope.stats.groups import LESS, Grouped, estimate_rows, grids_of
 from goalscope.stats.power import (
     PairedDesign,
     equivalence_power,
@@ -24,6 +24,7 @@ from goalscope.stats.sensitivity import Sensitivity, sensitivity
 from goalscope.stats.simulate import Paired, SimulatedPower, simulate_power
 
 __all__ = [
+    "FEWEST",
     "LESS",
     "UNBOUNDED",
     "Corrected",
@@ -44,6 +45,7 @@ __all__ = [
     "estimate_rows",
     "exact_binomial",
     "grids_needed",
+    "grids_of",
     "holm",
     "minimum_detectable_effect",
     "paired_difference",

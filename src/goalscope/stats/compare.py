@@ -146,6 +146,7 @@ def paired_difference(
             bounds=span,
             confidence=confidence,
             undefined=0,
+            grids=len(labels),
             differences=True,
         ),
         test=signed_rank(differences),

@@ -6,7 +6,7 @@ Grids are the unit of every interval, never steps: the steps of one grid share i
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,8 @@ from goalscope.stats.exact import check_confidence
 from goalscope.stats.intervals import Interval, mean_interval
 
 UNBOUNDED = (-math.inf, math.inf)
+FEWEST: Final = 0.5
+"""Least part of a group's grids behind an estimate that speaks for the group; with less, it is shown with a warning."""
 _SLACK = 1e-9  # a value may exceed a bound by rounding, relative to the range
 
 
@@ -32,6 +34,7 @@ class Estimate:
         unit: the unit of value, low and high.
         note: what a reader must know beside the interval, "" for nothing.
         undefined: number of NaN values left out.
+        without: number of further grids of the same group, in which no value is defined.
 
     Raises:
         ValueError: ends in the wrong order, an interval of width 0, a value outside of it, or one end only.
@@ -47,13 +50,14 @@ class Estimate:
     confidence: float = 0.95
     note: str = ""
     undefined: int = 0
+    without: int = 0
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence)
-        if min(self.n, self.clusters, self.undefined) < 0 or self.clusters > self.n:
+        if min(self.n, self.clusters, self.undefined, self.without) < 0 or self.clusters > self.n:
             raise ValueError(
-                f"an estimate must have 0 <= clusters <= n and undefined >= 0, got n = {self.n}, "
-                f"clusters = {self.clusters}, undefined = {self.undefined}"
+                f"an estimate must have 0 <= clusters <= n and undefined >= 0 and without >= 0, got n = {self.n}, "
+                f"clusters = {self.clusters}, undefined = {self.undefined}, without = {self.without}"
             )
         if math.isnan(self.low) and math.isnan(self.high):
             return
@@ -68,10 +72,21 @@ class Estimate:
         """Whether the interval is defined."""
         return not math.isnan(self.low)
 
+    @property
+    def grids(self) -> int:
+        """Number of grids of the group, with a value or without."""
+        return self.clusters + self.without
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the value comes from less than the part `FEWEST` of the grids of its group."""
+        return 0 < self.clusters < FEWEST * self.grids
+
     def __str__(self) -> str:
-        """Return e.g. ``0.87 [0.83, 0.90] (95 %, t over 30 grids, n = 300)``."""
+        """Return e.g. ``0.87 [0.83, 0.90] (95 %, t over 30 grids, n = 300)``, ``20 of 150 grids`` where some lack."""
         digits = self._digits()
-        counted = f"{self.clusters} grid{'' if self.clusters == 1 else 's'}, n = {self.n}"
+        those = f"{self.clusters} of {self.grids}" if self.without else str(self.clusters)
+        counted = f"{those} grid{'' if self.grids == 1 else 's'}, n = {self.n}"
         value = "undefined" if math.isnan(self.value) else f"{self.value:.{digits}f}"
         if not self.has_interval:
             inside = ", ".join(part for part in (counted, self.note) if part)
@@ -114,7 +129,7 @@ def estimate_mean(
     check_confidence(confidence)
     bounds = check_bounds(bounds)
     numbers = vector("values", values)
-    codes, _ = factorize(clusters)
+    codes, labels = factorize(clusters)
     if codes.shape != numbers.shape:
         raise ValueError(f"clusters must be as long as values ({len(numbers)}), got {len(codes)}: one grid a value")
     defined = ~np.isnan(numbers)
@@ -125,6 +140,7 @@ def estimate_mean(
         bounds=bounds,
         confidence=confidence,
         undefined=int((~defined).sum()),
+        grids=len(labels),
     )
 
 
@@ -136,6 +152,7 @@ def from_codes(
     bounds: tuple[float, float],
     confidence: float,
     undefined: int,
+    grids: int,
     differences: bool = False,
 ) -> Estimate:
     """Estimate a mean from defined values whose grids are numbered.
@@ -145,6 +162,7 @@ def from_codes(
         codes: ``[N]`` number of each value's grid, 0 .. K - 1; numbers may be absent.
         unit, bounds, confidence: as in `estimate_mean`.
         undefined: number of values that were left out before.
+        grids: number of grids of the group, with a value or without.
         differences: whether the values are differences of two conditions, one a grid.
 
     Raises:
@@ -159,7 +177,7 @@ def from_codes(
     points = np.bincount(codes, weights=values)[used] / counts[used] if len(codes) else np.zeros(0)
     found = mean_interval(points, bounds=bounds, confidence=confidence, differences=differences)
     value = float(np.sort(points).mean()) if len(points) else math.nan
-    return _record(value, found, bounds, len(values), len(points), unit, confidence, undefined)
+    return _record(value, found, bounds, len(values), len(points), unit, confidence, undefined, grids - len(points))
 
 
 def estimate_pooled(
@@ -184,7 +202,8 @@ def estimate_pooled(
         confidence: nominal coverage.
 
     Returns:
-        The estimate; ``n`` is the number of pairs. A grid whose denominators sum to 0 holds nothing and is left out.
+        The estimate; ``n`` is the number of pairs. A grid whose denominators sum to 0 has no ratio: it is counted in
+        ``without``.
 
     Raises:
         ValueError: vectors of different lengths, infinite values, negative denominators, or a grid's ratio outside of
@@ -195,7 +214,7 @@ def estimate_pooled(
     check_confidence(confidence)
     bounds = check_bounds(bounds)
     above, below = vector("numerator", numerator), vector("denominator", denominator)
-    codes, _ = factorize(clusters)
+    codes, labels = factorize(clusters)
     if above.shape != below.shape or above.shape != codes.shape:
         raise ValueError(
             f"numerator, denominator and clusters must be equally long, got {len(above)}, {len(below)}, {len(codes)}"
@@ -217,13 +236,15 @@ def estimate_pooled(
     _check_range("the ratio of a grid", tops / bottoms, bounds)
     if not len(tops):
         found = mean_interval(np.zeros(0), bounds=bounds, confidence=confidence)
-        return _record(math.nan, found, bounds, 0, 0, unit, confidence, undefined)
+        return _record(math.nan, found, bounds, 0, 0, unit, confidence, undefined, len(labels))
     value = float(tops.sum() / bottoms.sum())
     points = value + (tops - value * bottoms) / bottoms.mean()
     weighed = float(bottoms.sum() ** 2 / (bottoms**2).sum())
     found = mean_interval(points, bounds=bounds, confidence=confidence, groups=weighed)
     count = int(used[codes].sum())
-    return _record(value, found, bounds, count, len(tops), unit, confidence, undefined, " of a linearised ratio")
+    without = len(labels) - len(tops)
+    suffix = " of a linearised ratio"
+    return _record(value, found, bounds, count, len(tops), unit, confidence, undefined, without, suffix)
 
 
 def factorize(labels: Sequence[Any] | npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], list[Any]]:
@@ -249,6 +270,7 @@ def _record(
     unit: str,
     confidence: float,
     undefined: int,
+    without: int,
     suffix: str = "",
 ) -> Estimate:
     value = min(max(value, bounds[0]), bounds[1]) if not math.isnan(value) else value
@@ -264,6 +286,7 @@ def _record(
         confidence=confidence,
         note=found.note,
         undefined=undefined,
+        without=without,
     )
 
 

@@ -11,6 +11,9 @@ from goalscope.rows import Rows, Tag
 from goalscope.stats.estimate import UNBOUNDED, Estimate, factorize, from_codes
 from goalscope.stats.exact import check_confidence
 
+PARTS: Final = ("distance", "distance_band", "progress")
+"""Tags of parts of an episode: they choose steps, never grids, so that a group has the grids of all of its parts."""
+
 LESS: Final = " less "
 """Stands between two conditions in the name of a measure that is their difference on the same grid."""
 
@@ -32,6 +35,7 @@ def estimate_rows(
     rows: Rows,
     by: Sequence[str] = ("agent", "size"),
     *,
+    whole: Rows | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
     confidence: float = 0.95,
 ) -> list[Grouped]:
@@ -42,6 +46,8 @@ def estimate_rows(
     Args:
         rows: the rows; NaN values are left out and counted in ``estimate.undefined``.
         by: names of tags (or of columns) to group by, in the order of sorting; a tag that no row has is None.
+        whole: rows that hold all grids of each group, where ``rows`` are some measures of them; ``rows`` by default. A
+            grid of a group without a value is counted in ``estimate.without``; `PARTS` make no group of grids.
         bounds: measure -> least and greatest possible value. For measures that are not named here, if their unit is
             "share": [-1, 1] for a difference, [-2, 2] for one of differences, ...; for others [0, 1] if all values lie
             there, [-1, 1] if some are negative. No bounds otherwise.
@@ -69,6 +75,7 @@ def estimate_rows(
     kinds, group = np.unique(group, return_inverse=True)
     grid = factorize(rows.grid_id)[0]
     unit_codes, unit_labels = factorize(rows.unit)
+    grids = grids_of(rows if whole is None else whole, names)
     ranges = _bounds_of(rows, factors[0], unit_codes, unit_labels, bounds or {})
     order = np.argsort(group, kind="stable")
     edges = np.searchsorted(group[order], np.arange(len(kinds) + 1))
@@ -92,10 +99,35 @@ def estimate_rows(
             bounds=ranges[key["measure"]],
             confidence=confidence,
             undefined=int((~defined).sum()),
+            grids=grids.get(tuple(key[name] for name in names if name not in PARTS), 0),
             differences=LESS in str(key["measure"]),
         )
         found.append(Grouped(key=key, estimate=estimate))
     return found
+
+
+def grids_of(rows: Rows, by: Sequence[str]) -> dict[tuple[Tag, ...], int]:
+    """Return the number of grids of each group that occurs, whatever was measured of them.
+
+    Args:
+        rows: the rows.
+        by: names of tags (or of columns) to group by; `PARTS` are passed over.
+
+    Returns:
+        Values of the tags that are not passed over, in order -> number of grids.
+    """
+    present = rows.columns()
+    missing = np.full(len(rows), None, dtype=object)
+    factors = [factorize(present.get(name, missing)) for name in by if name not in PARTS]
+    group = np.zeros(len(rows), dtype=np.int64)
+    for codes, labels in factors:
+        group = group * len(labels) + codes
+    grid, grids = factorize(rows.grid_id)
+    kinds, first, group = np.unique(group, return_index=True, return_inverse=True)
+    pairs = np.unique(group * len(grids) + grid)
+    counts = np.bincount(pairs // len(grids), minlength=len(kinds))
+    keys = [tuple(labels[codes[index]] for codes, labels in factors) for index in first]
+    return dict(zip(keys, counts.tolist(), strict=True))
 
 
 def _ordered(name: str, column: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], list[Any]]:

@@ -1,0 +1,132 @@
+"""A number from few of the grids that its table names says so: in tables, curves, maps, and on the command line."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from command_line import call
+from goalscope.cli.estimates import across, headline
+from goalscope.measures import measure_episodes
+from goalscope.report import build_ledger, write_report
+from goalscope.report.figures import Series, heat_map, lines
+from goalscope.report.parts import SPARSE, Table, counted_row
+from goalscope.report.sections import numbers_table, uncertainty
+from goalscope.rows import Row, Rows, Tag
+from goalscope.runs import Store, run
+from goalscope.stats import Estimate, estimate_rows
+from measured_runs import small_study
+
+OFTEN = "JSD from optimal, excess, 5+ visits"
+
+
+def rows_of(behind: int, grids: int = 10) -> Rows:
+    tags: dict[str, Tag] = {"agent": "model", "size": 7, "density": 0.0}
+    listed = [
+        Row(measure=measure, unit=unit, value=0.3 + 0.01 * index, grid_id=f"grid {index}", tags=tags)
+        for measure, unit, count in (("success", "share", grids), (OFTEN, "bits", behind))
+        for index in range(count)
+    ]
+    return Rows.from_rows(listed)
+
+
+def estimate(clusters: int, without: int, value: float = 0.4) -> Estimate:
+    low, high = value - 0.1, value + 0.1
+    return Estimate(
+        value=value, low=low, high=high, n=clusters, clusters=clusters, method="t", unit="share", without=without
+    )
+
+
+@pytest.mark.parametrize(
+    ("behind", "few", "sparse"), [(4, "only 4 of 10 grids", True), (5, "5 of 10 grids", False), (10, "", False)]
+)
+def test_a_cell_says_how_many_of_the_grids_are_behind_it(behind: int, few: str, sparse: bool) -> None:
+    ledger = build_ledger(rows_of(behind))
+    [section] = uncertainty(ledger)
+    [row] = section.tables[0].rows
+    assert [(cell.few, cell.sparse) for cell in row.cells] == [(few, sparse), ("", False)]
+    assert row.cells[-1].value == "10"
+    assert section.tables[0].warning == (SPARSE if sparse else "")
+    [line] = [cells for cells in numbers_table(ledger.tables["agent"]).rows if cells[0] == OFTEN]
+    assert line[-1].endswith(few) and ("of 10 grids" in line[-1]) is bool(few)
+
+
+def test_a_row_counts_the_grids_of_its_group_and_never_those_of_its_cells_alone() -> None:
+    row = counted_row("agent", [estimate(3, 7), None], "map")
+    assert [cell.value for cell in row.cells] == ["0.400", "–", "10"]
+    assert row.cells[0].few == "only 3 of 10 maps" and row.cells[0].hint.startswith("3 of 10 maps")
+
+
+def test_curves_are_pale_where_few_grids_are_and_count_them_below() -> None:
+    def drawn(*estimates: Estimate) -> str:
+        x = tuple(float(index) for index in range(len(estimates)))
+        return lines([Series(label="a", style=0, x=x, estimates=estimates)], title="t", x_label="x", y_label="y")
+
+    whole, sparse = drawn(estimate(9, 1), estimate(5, 5)), drawn(estimate(9, 1), estimate(4, 6))
+    assert "pale: less than 50 % of the grids" in sparse and ">grids<" in sparse
+    assert "pale" not in whole and ">grids<" not in whole
+
+
+def test_a_map_has_no_colour_where_few_grids_are_and_counts_them() -> None:
+    def drawn(one: Estimate) -> str:
+        return heat_map(
+            [[one]], rows=("7",), columns=("0",), title="t", row_label="r", column_label="c", bounds=(0.0, 1.0)
+        )
+
+    sparse, whole = drawn(estimate(4, 6)), drawn(estimate(5, 5))
+    assert ">4/10 grids<" in sparse and "without colour: less than 50 % of the grids" in sparse
+    assert "/10 grids" not in whole and "without colour" not in whole
+    assert "fill: #f0f0f0" in sparse and "fill: #f0f0f0" not in whole
+
+
+def test_the_page_of_a_run_with_few_visits_warns_and_its_numbers_stay(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    worlds = [{"kind": "grid", "sizes": [7], "densities": [0.5], "count": 12}]
+    run(small_study(trajectories=2, worlds=worlds), directory)
+    with Store(directory, "w") as store:
+        rows = measure_episodes(store.episodes())
+        store.put_rows(rows, source="behaviour")
+        write_report(store, tmp_path / "page.html", ledger_path=tmp_path / "ledger.json")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    table = json.loads((tmp_path / "ledger.json").read_text(encoding="utf-8"))["tables"]["agent"]
+    checked = 0
+    for values in table["rows"]:
+        one = dict(zip(table["columns"], values, strict=True))
+        visits = [row for row in rows.select(measure=one["measure"], agent=one["agent"]) if not math.isnan(row.value)]
+        if one["measure"] == OFTEN:
+            assert (one["grids"], one["without"]) == (len(visits), 12 - len(visits))
+            checked += 0 < len(visits) < 6
+    assert checked and 'class="sparse">only ' in page and SPARSE in page
+
+
+def test_printed_tables_warn_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    headline(rows_of(4), ["model"], "title")
+    assert "only" not in capsys.readouterr().out
+    across(rows_of(4), OFTEN, ["model"], "size")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "(only 4 of 10 grids)" in printed and "A value marked “only” comes from less than 50 %" in printed
+    run(small_study(trajectories=2), tmp_path / "run")
+    shown = call("measure", tmp_path / "run")
+    with Store(tmp_path / "run") as store:
+        found = {(g.key["agent"], g.key["measure"]): g.estimate for g in estimate_rows(store.rows(), by=("agent",))}
+    few = {key: one for key, one in found.items() if one.sparse}
+    for (agent, measure), one in few.items():
+        [line] = [line for line in shown.splitlines() if line.split()[:1] == [agent] and f" {measure}  " in line]
+        assert f"only {one.clusters} of 12" in line
+    assert few and "A value marked" in shown
+
+
+def test_a_table_without_such_cells_says_nothing() -> None:
+    assert Table(caption="", headings=(), rows=(counted_row("agent", [estimate(5, 5)]),)).warning == ""
+
+
+def test_a_curve_of_one_agent_among_several_names_it() -> None:
+    alone = rows_of(4)
+    other = Rows.from_rows([Row(measure="success", unit="share", value=1.0, grid_id="g", tags={"agent": "other"})])
+    for rows, title in (
+        (alone, ">Excess JSD (5+ visits) by size<"),
+        (Rows.concatenate([alone, other]), "size, model<"),
+    ):
+        [section] = uncertainty(build_ledger(rows))
+        assert title in section.figures[0].svg
