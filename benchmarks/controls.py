@@ -49,7 +49,7 @@ from goalscope.worlds.dynamics import State
 
 Array = npt.NDArray[np.float64]
 DENSITIES = (0.2, 0.4, 0.6, 0.8, 1.0)
-PENALTIES = 10.0 ** np.arange(-2, 7.5, 0.5)
+PENALTIES = 10.0 ** np.arange(-9, 7.5, 0.5)
 TARGETS = {"walls, area under the curve": WALL, "goal's cell": GOAL, "agent's cell": AGENT}
 CHECKED = 8  # prompts whose vectors are compared with a plain forward pass
 RUN = "run"
@@ -208,6 +208,8 @@ def probe(inputs: Array, cells: Cells, train: npt.NDArray[np.bool_], seed: int) 
         tried = [np.nanmean(values) for values in _tried(inputs, cells, label, (fitted, held), PENALTIES)]
         # Of equally good penalties the strongest one.
         best = len(tried) - 1 - int(np.argmax(tried[::-1]))
+        if best == 0 and inputs.std() > 0:
+            print(f"{name}: the best penalty is the least one tried, {PENALTIES[best]:g}", file=sys.stderr)
         (found[name],) = _tried(inputs, cells, label, (rows, np.flatnonzero(~train)), PENALTIES[best : best + 1])
     return found
 

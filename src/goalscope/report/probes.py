@@ -362,16 +362,12 @@ def _missing(entries: Sequence[Entry]) -> list[str]:
 def _forests(less: Found, where: str, own: str) -> list[Figure]:
     """Draw how much average precision the MLP and the per-cell head have more than their controls."""
     figures: list[Figure] = []
-    legend = (
-        ("untrained", f"less {DEFAULT_NETWORK}"),
-        ("shuffled", "selectivity"),
-        ("position", "less position alone"),
-    )
+    legend = {"untrained": f"less {DEFAULT_NETWORK}", "shuffled": "selectivity", "position": "less position alone"}
     for head in ("mlp", "percell"):
         differences = [
             Difference(series=label, style=style, line=_plural(name), estimate=found)
             for name in _TOLD
-            for style, (against, label) in enumerate(legend)
+            for style, (against, label) in enumerate(legend.items())
             if (found := less.get((head, f"{PRECISION} less {against}", name))) is not None
         ]
         if differences:
