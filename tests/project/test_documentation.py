@@ -69,3 +69,10 @@ def test_the_line_that_two_pages_explain_is_one_that_is_printed() -> None:
     stated = re.search(r"^# (0\.85 .*)$", block, re.MULTILINE)
     assert stated and stated.group(1) == shown.getvalue().splitlines()[0]
     assert f"`{stated.group(1)}`" in (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.name)
+def test_no_page_says_that_training_made_something_readable(page: Path) -> None:
+    """The control of the studies is the library's default initialisation, which cannot show that."""
+    text = " ".join(prose(page).split()).lower()
+    assert not re.findall(r"training (?:put|gives|has no part)[^.]*\.|untrained (?:model|twin)[^.|]*", text)

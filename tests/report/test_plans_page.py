@@ -8,6 +8,7 @@ from goalscope.report.distances import distance_sections
 from goalscope.report.figures import short
 from goalscope.report.maps import split_inside
 from goalscope.report.plans import plan_sections
+from goalscope.report.words import DEFAULT_NETWORK
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import estimate_mean, paired_difference
@@ -61,7 +62,7 @@ def test_curves_and_tables_hold_the_numbers_of_the_rows() -> None:
     titles = [figure.svg for figure in plans.figures]
     assert len(titles) == 4 and "0.25^N" in titles[0]
     assert "named in the text" not in titles[1] and "named in the text" in titles[3]
-    assert all(name in titles[1] for name in ("untrained model", "commonest plan", "planner on decoded map"))
+    assert all(name in titles[1] for name in (DEFAULT_NETWORK, "commonest plan", "planner on decoded map"))
     table = plans.tables[0]
     line = next(row for row in table.rows if row.label == "pre, layer 4: decoder of 2 layers")
     wanted = given.select(head="decoder-2", control="none", site="pre", N=2, plans="all")
@@ -93,10 +94,11 @@ def test_differences_are_paired_by_grid_and_said_in_words() -> None:
     wanted = paired_difference(
         own.value, own.grid_id, other.value, other.grid_id, unit="share", bounds=(0, 1)
     ).difference
-    line = next(row for row in plans.tables[1].rows if row.label == "pre, layer 4: less untrained model")
+    line = next(row for row in plans.tables[1].rows if row.label == "pre, layer 4: less default-initialised network")
     assert line.cells[0].value == short(wanted.value, "share")
-    said = dict(plans.facts)["pre, layer 4 less untrained model"]
+    said = dict(plans.facts)["pre, layer 4 less default-initialised network"]
     assert ("no difference was shown for N = 1" in said) == (wanted.low <= 0 <= wanted.high)
+    assert "does not show that training made something readable" in " ".join(plans.paragraphs)
     assert "post, layer 4 less the same before the reasoning" in dict(plans.facts)
     rows = given.where(np.array([value is None for value in given["distance"]]))
     own, other = (rows.select(measure="distance error", head=head) for head in ("linear", "mean"))

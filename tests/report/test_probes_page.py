@@ -12,6 +12,7 @@ from goalscope.report.inside import Index, main_place, places_of
 from goalscope.report.page import _render
 from goalscope.report.parts import Section
 from goalscope.report.probes import map_sections
+from goalscope.report.words import ALLOWS, DEFAULT_NETWORK
 from goalscope.represent.probe import CLASSES
 from goalscope.rng import stream
 from goalscope.rows import Rows
@@ -97,14 +98,22 @@ def test_tables_hold_the_numbers_of_the_rows(sections: list[Section]) -> None:
     difference = paired_difference(
         mine.value, mine.grid_id, less.value, less.grid_id, unit="share", bounds=(0, 1)
     ).difference
-    shown = cell(first, 1, "MLP less untrained model", "average precision: wall")
+    shown = cell(first, 1, "MLP less default-initialised network", "average precision: wall")
     assert shown.value == short(difference.value, "share")
     assert shown.interval == f"[{short(difference.low, 'share')}, {short(difference.high, 'share')}]"
     facts = dict(first.facts)
-    assert f"walls (+{shown.value} {shown.interval})" in facts["MLP less untrained model"]
+    assert f"walls (+{shown.value} {shown.interval})" in facts["MLP less default-initialised network"]
     assert facts["MLP less per-cell linear"].startswith("lower for walls")
     assert facts["MLP, layer 4: pre less post"].startswith("higher for walls")
     assert facts["MLP less shuffled labels (selectivity)"].startswith("higher for walls")
+
+
+def test_a_control_that_is_a_default_initialisation_is_called_so_and_carries_no_claim_about_training() -> None:
+    sections = map_sections(made())
+    page = _render("page", [], sections, "{}")
+    assert "training put" not in page.lower() and "untrained model" not in page
+    said = [section for section in sections if any(DEFAULT_NETWORK in name for name, _ in section.facts)]
+    assert said and all(ALLOWS in " ".join(section.paragraphs) for section in said)
 
 
 def test_the_caveats_stand_beside_the_comparison(sections: list[Section], plain_figures: None) -> None:
@@ -175,4 +184,4 @@ def test_controls_without_their_probe_are_shown_and_not_compared(plain_figures: 
     own = (rows["control"] == "none") & np.isin(rows.grid_id.astype(str), GRIDS[:4])
     other = (rows["control"] != "none") & np.isin(rows.grid_id.astype(str), GRIDS[4:])
     (first, *_) = map_sections(rows.where(own | other))
-    assert not [name for name, _ in first.facts if "untrained" in name or "shuffled" in name]
+    assert not [name for name, _ in first.facts if DEFAULT_NETWORK in name or "shuffled" in name]

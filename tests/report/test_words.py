@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from goalscope.report.words import told
+from goalscope.report.words import ALLOWS, DEFAULT_NETWORK, READ_RULE, told
 from goalscope.stats import Estimate
 
 
@@ -44,3 +44,8 @@ def test_several_differences_are_sorted_by_what_was_shown() -> None:
         "no difference was shown for a (+0.100 [−0.100, 0.200])"
     )
     assert told([]) == ""
+
+
+def test_the_rule_for_activations_names_its_control_and_what_a_difference_to_it_does_not_show() -> None:
+    assert DEFAULT_NETWORK in ALLOWS and "does not show that training" in ALLOWS
+    assert READ_RULE.endswith(ALLOWS)

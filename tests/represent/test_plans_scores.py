@@ -6,10 +6,12 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from planted_plans import random_plans, worlds
 
 from goalscope.planning import optimal_actions
+from goalscope.represent.cells import Cells
 from goalscope.represent.map_reading import MapReading, true_map
 from goalscope.represent.maps import decode_maps, one_hot
 from goalscope.represent.paired import chosen, paired_rows
@@ -125,34 +127,86 @@ def test_the_interval_of_a_median_covers_as_the_binomial_says() -> None:
     assert np.isnan(median_over_grids([np.nan], ["a"], unit="").value)
 
 
+def uneven(seed: int = 5, *, ended: bool = False) -> tuple[Plans, Cells]:
+    """Plans half of which are of one grid and alike, as where an agent is stuck; known to the end or not."""
+    plans, cells = some(seed=seed), worlds(12, 4)
+    tokens = np.where(ended & (plans.tokens == UNKNOWN), END, plans.tokens)
+    stuck = plans.grid_id == plans.grid_id[0]
+    tokens[stuck] = tokens[1]
+    rows = np.repeat(np.arange(len(plans)), np.where(stuck, 11, 1))
+    given = Plans(tokens=tokens, episode_id=plans.episode_id, step=plans.step, grid_id=plans.grid_id)
+    return given.where(rows), cells.where(rows)
+
+
+def shares(plans: Plans, begin: int, end: int) -> dict[tuple[int, ...], Fraction]:
+    """Return the mean over grids of how often each part, from place begin on, stands in a grid's known plans."""
+    by_grid: dict[str, Counter[tuple[int, ...]]] = {}
+    for grid, row in zip(plans.grid_id, plans.tokens.tolist(), strict=True):
+        if UNKNOWN not in row[:end]:
+            by_grid.setdefault(grid, Counter())[tuple(row[begin:end])] += 1
+    found: Counter[tuple[int, ...]] = Counter()
+    for counts in by_grid.values():
+        for part, count in counts.items():
+            found[part] += Fraction(count, counts.total() * len(by_grid))  # type: ignore[assignment]
+    return dict(found)  # type: ignore[arg-type]
+
+
+def most(found: dict[tuple[int, ...], Fraction]) -> tuple[int, ...]:
+    return min(found, key=lambda plan: (-found[plan], plan))
+
+
 def test_blind_baselines_are_what_counting_by_hand_gives() -> None:
-    plans, train = some(), some(seed=5).tokens
+    plans, (train, _) = some(), uneven()
     tokens = plans.tokens
     marginal, common = marginal_matches(train, tokens), commonest_matches(train, tokens)
     first = np.array([at % 4 for at in range(len(tokens))])
     further = commonest_matches(train, tokens, first)
+    alone, by_hand = ([shares(train, place * own, place + 1) for place in range(6)] for own in (1, 0))
     for at, number in itertools.product(range(len(tokens)), range(1, 7)):
-        prefix = tokens[at, :number].tolist()
+        prefix = tuple(tokens[at, :number].tolist())
         if UNKNOWN in prefix:
             assert np.isnan([m[at, number - 1] for m in (marginal, common, further)]).all()
             continue
-        chance = 1.0
-        for place, token in enumerate(prefix):
-            known = [row[place] for row in train.tolist() if row[place] != UNKNOWN]
-            chance *= known.count(token) / len(known)
-        assert marginal[at, number - 1] == pytest.approx(chance)
-        whole = [tuple(row[:number]) for row in train.tolist() if UNKNOWN not in row[:number]]
-        counts = Counter(whole)
-        best = min(one for one in counts if counts[one] == max(counts.values()))
-        assert common[at, number - 1] == (list(best) == prefix)
-        begun = Counter(one for one in whole if one[0] == first[at])
-        best = min(one for one in begun if begun[one] == max(begun.values()))
-        assert further[at, number - 1] == (list(best) == prefix)
+        drawn = [float(alone[place].get((token,), 0)) for place, token in enumerate(prefix)]
+        assert marginal[at, number - 1] == pytest.approx(np.prod(drawn))
+        whole = by_hand[number - 1]
+        assert common[at, number - 1] == (most(whole) == prefix)
+        begun = {plan: share for plan, share in whole.items() if plan[0] == first[at]}
+        assert further[at, number - 1] == (most(begun) == prefix)
     assert common[:, 0].sum() > 0 and np.nansum(further[:, 1:]) > 0
     assert guess(3) == 0.25**3
     assert repeated(np.array([2, 0]), 3).tolist() == [[2, 2, 2], [0, 0, 0]]
-    unseen = commonest_matches(np.full((3, 2), 1, dtype=np.int8), np.array([[0, 1]], dtype=np.int8), np.array([0]))
-    assert unseen.tolist() == [[1, 0]]
+    one = train.where(np.arange(3))
+    ups = Plans(tokens=np.ones((3, 2), np.int8), episode_id=one.episode_id, step=one.step, grid_id=one.grid_id)
+    assert commonest_matches(ups, np.array([[0, 1]], dtype=np.int8), np.array([0])).tolist() == [[1, 0]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_guess_that_sees_nothing_scores_higher_than_the_commonest_plan(seed: int) -> None:
+    """Every plan that occurs is tried as the guess; it is judged by the scores' own code and by counting by hand."""
+    train, cells = uneven(seed, ended=True)
+
+    def score(matches: npt.NDArray[np.float64]) -> list[float]:
+        rows = score_prefixes(matches, train, cells, TAGS)
+        return [float(rows.select(N=number, plans="all").value.mean()) for number in range(1, 7)]
+
+    guesses = np.unique(train.tokens, axis=0)
+    tried = [score(prefix_matches(np.tile(one, (len(train), 1)), train.tokens)) for one in guesses]
+    by_hand = [shares(train, 0, number) for number in range(1, 7)]
+    for one, values in zip(guesses.tolist(), tried, strict=True):
+        assert values == pytest.approx([float(by_hand[at][tuple(one[: at + 1])]) for at in range(6)])
+    found = score(commonest_matches(train, train.tokens))
+    assert found == pytest.approx(np.max(tried, axis=0))
+    assert found == sorted(found, reverse=True)
+    continued = score(commonest_matches(train, train.tokens, train.tokens[:, 0]))
+    # The best guess that is told the first token: of each first token its best plan.
+    assert continued == pytest.approx(
+        [
+            float(sum(max(one for plan, one in whole.items() if plan[0] == token) for token in {p[0] for p in whole}))
+            for whole in by_hand
+        ]
+    )
+    assert score(marginal_matches(train, train.tokens))[0] <= found[0]
 
 
 def layouts(count: int = 12) -> tuple[list[Grid], MapReading]:

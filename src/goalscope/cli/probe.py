@@ -149,8 +149,9 @@ def read_inside(run: Path, declared: "Inside", *, full: bool = False, model: str
 
 
 def _print(name: str, rows: "Rows", sites: Sequence[str], layer: int) -> None:
-    """Print the headline of one reading at one layer: each site beside the untrained model, and their difference."""
+    """Print the headline of one reading at one layer: each site beside its control, and their difference."""
     from goalscope.cli.console import table
+    from goalscope.report.words import DEFAULT_NETWORK
 
     lines = []
     for label, tags in HEADLINES[name]:
@@ -161,7 +162,7 @@ def _print(name: str, rows: "Rows", sites: Sequence[str], layer: int) -> None:
             here = _having(mine, {"site": site})
             own, control = _having(here, {"control": "none"}), _having(here, {"control": "untrained"})
             lines.append((label, site, head, *_compared(own, control)))
-    columns = ("what", "site", "probe", "this model", "untrained", "difference", "grids")
+    columns = ("what", "site", "probe", "this model", DEFAULT_NETWORK, "difference", "grids")
     table(columns, lines, title=f"{name}, layer {layer}: mean and 95 % interval over grids", numbers=(3, 4, 5, 6))
 
 

@@ -28,7 +28,7 @@ from goalscope.report.inside import (
     what_is_undefined,
 )
 from goalscope.report.parts import Cell, Figure, Fold, Heading, Row, Section, Table, number
-from goalscope.report.words import RULE, told
+from goalscope.report.words import DEFAULT_NETWORK, READ_RULE, told
 from goalscope.represent import beliefs as names
 from goalscope.represent.heads import CELL_HEADS
 from goalscope.rows import Rows, Tag
@@ -91,14 +91,17 @@ def _section(rows: Index, agent: str, own: str) -> Section:
         *_by_grids(main, less, [*_COLUMNS[1:], names.EXPECTED, names.NO_PLAN], names.DIFFERENCE),
         *_of_probes(found, probes, "All probes, less their value with shuffled beliefs", names.DIFFERENCE),
         *_of_probes(
-            found, probes, "How much these differences exceed those of the same probe, untrained model", names.UNTRAINED
+            found,
+            probes,
+            f"How much these differences exceed those of the same probe on the {DEFAULT_NETWORK}",
+            names.UNTRAINED,
         ),
     ]
     balanced = rows.where(reading="balanced") if len(natural) else rows.where(reading=())
     return Section(
         anchor=f"beliefs{own}",
         title=f"Actions against decoded beliefs{f' of {agent}' if agent else ''}",
-        paragraphs=(*_TEXT, *([f"In words: differences of shares of actions. {RULE}"] if facts else [])),
+        paragraphs=(*_TEXT, *([f"In words: differences of shares of actions. {READ_RULE}"] if facts else [])),
         facts=tuple(facts),
         tables=tuple(tables),
         figures=(*_curves(main, own), *_by_layer(found, places_of(base), head, own)),
@@ -174,7 +177,7 @@ def _of_reading(rows: Index, probes: Sequence[tuple[Tag, ...]]) -> list[Fold]:
     tables = [
         *_of_probes(found, probes, "Shares of actions", ""),
         *_of_probes(found, probes, "Less their value with shuffled beliefs", names.DIFFERENCE),
-        *_of_probes(found, probes, "How much these exceed those of an untrained model", names.UNTRAINED),
+        *_of_probes(found, probes, f"How much these exceed those on the {DEFAULT_NETWORK}", names.UNTRAINED),
     ]
     return [Fold(title=f"All probes {READINGS['balanced']}", tables=tuple(tables))]
 
@@ -200,7 +203,7 @@ def _in_words(found: Found, head: str, place: Place) -> list[tuple[str, str]]:
     said = []
     for suffix, against in (
         (names.DIFFERENCE, "less shuffled beliefs"),
-        (names.UNTRAINED, "the same less an untrained model"),
+        (names.UNTRAINED, f"the same less the {DEFAULT_NETWORK}"),
     ):
         parts = [
             (f"“{_HEADINGS.get(name, name)}”", found.get((head, "none", *place, name + suffix)))
@@ -263,7 +266,7 @@ def _by_layer(found: Found, places: Sequence[Place], head: str, own: str) -> lis
     for name in (names.DECODED, names.RECOVERY):
         curves = [
             (label, (head, control, name + names.DIFFERENCE))
-            for control, label in (("none", probe_name(head)), ("untrained", "untrained"))
+            for control, label in (("none", probe_name(head)), ("untrained", DEFAULT_NETWORK))
         ]
         series = over_layers(at_places, sites_of(places), curves)
         if series:

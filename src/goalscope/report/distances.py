@@ -30,7 +30,7 @@ from goalscope.report.inside import (
     what_is_undefined,
 )
 from goalscope.report.parts import Figure, Fold, Section, Table
-from goalscope.report.words import RULE, told
+from goalscope.report.words import DEFAULT_NETWORK, READ_RULE, told
 from goalscope.represent.distance import DEVIATION, ERROR, SQUARED, summarise_distance
 from goalscope.represent.heads import NUMBER_HEADS
 from goalscope.rows import Rows, Tag
@@ -41,7 +41,7 @@ _MANHATTAN = {
     "true map": "line on the Manhattan distance, true map",
 }
 _BESIDE = (
-    ("untrained", "the same on an untrained model"),
+    ("untrained", f"the same on the {DEFAULT_NETWORK}"),
     ("shuffled", "the same on shuffled labels"),
     ("mean", "the mean of the training grids"),
     ("true map", "the line on the Manhattan distance, true map"),
@@ -97,7 +97,7 @@ def _section(rows: Index, agent: str, own: str) -> Section:
     return Section(
         anchor=f"distance-inside{own}",
         title=f"Decoded distance to the goal{f' of {agent}' if agent else ''}",
-        paragraphs=(_TEXT, *([f"In words: differences in absolute error, steps. {RULE}"] if facts else [])),
+        paragraphs=(_TEXT, *([f"In words: differences in absolute error, steps. {READ_RULE}"] if facts else [])),
         facts=facts,
         tables=(
             *_table("Distance (Table 4)", found, near),
@@ -181,7 +181,7 @@ def _by_layer(found: Found, places: Sequence[Place], own: str) -> list[Figure]:
     curves = [
         ("MLP", ("mlp", "none", ERROR)),
         ("linear", ("linear", "none", ERROR)),
-        ("MLP, untrained", ("mlp", "untrained", ERROR)),
+        (f"MLP, {DEFAULT_NETWORK}", ("mlp", "untrained", ERROR)),
     ]
     series = over_layers(found, sites, curves)
     for style, (head, control, label) in enumerate(
@@ -211,7 +211,7 @@ def _by_distance(rows: Index, places: Sequence[Place], own: str) -> tuple[list[F
             (
                 (place, "linear", "none", "linear"),
                 (place, "mlp", "none", "MLP"),
-                (place, "mlp", "untrained", "MLP, untrained model"),
+                (place, "mlp", "untrained", f"MLP, {DEFAULT_NETWORK}"),
                 (place, "manhattan", "none", "Manhattan on the decoded map"),
                 (NOWHERE, "manhattan", "true map", "Manhattan on the true map"),
                 (NOWHERE, "mean", "none", "mean"),

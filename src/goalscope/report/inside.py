@@ -10,6 +10,7 @@ import numpy.typing as npt
 from goalscope.report.figures import Series
 from goalscope.report.parts import Cell, Fold, Heading, Plain, Row, Table, counted, counted_row
 from goalscope.report.sections import numbers_table
+from goalscope.report.words import DEFAULT_NETWORK
 from goalscope.represent.paired import pairs
 from goalscope.represent.record import SITES
 from goalscope.rows import Rows, Tag
@@ -34,7 +35,7 @@ HEADS = {
 }
 CONTROLS = {
     "shuffled": "shuffled labels",
-    "untrained": "untrained model",
+    "untrained": DEFAULT_NETWORK,
     "input": "prompt's cells",
     "text": "reasoning text",
 }
@@ -139,7 +140,7 @@ def place_name(place: Place) -> str:
 
 
 def probe_name(head: Tag, control: Tag = "none") -> str:
-    """Write ``MLP``, ``MLP, untrained model``."""
+    """Write ``MLP``, ``MLP, default-initialised network``."""
     name = HEADS.get(str(head), str(head))
     return name if control in (None, "none") else f"{name}, {CONTROLS.get(str(control), str(control))}"
 

@@ -9,6 +9,7 @@ from goalscope.report.figures import embed, short
 from goalscope.report.forest import Difference, forest
 from goalscope.report.ledger import Ledger, describe_key
 from goalscope.report.parts import Figure, Fold, Plain, Section, counted
+from goalscope.report.words import ALLOWS, DEFAULT_NETWORK
 from goalscope.rows import Rows, Tag
 from goalscope.runs.store import Store
 from goalscope.stats import Estimate
@@ -197,7 +198,7 @@ def belief_words(told: Mapping[str, Any]) -> tuple[str, ...]:
     worlds, settings, decoded = int(told["worlds"]), told["settings"], told["decoded"]
     right = f"{int(decoded['none']['goal at its cell'])} of {worlds} worlds"
     if "untrained" in decoded:
-        right += f" (from the untrained model: {int(decoded['untrained']['goal at its cell'])})"
+        right += f" (from the {DEFAULT_NETWORK}: {int(decoded['untrained']['goal at its cell'])})"
     grids = counted(int(settings["training grids"]), "grid")
     found = (
         f"Beliefs are decoded at {told['site']}, layer {int(told['layer'])}, from {told['agent']} before its first "
@@ -209,7 +210,7 @@ def belief_words(told: Mapping[str, Any]) -> tuple[str, ...]:
     if told["missing"]:
         text = str(told["missing"])
         return (*found, f"{text[:1].upper()}{text[1:]}")
-    return (*found, "Untrained: what a probe of the same form decodes from the same architecture with random weights.")
+    return (*found, f"Untrained: what a probe of the same form decodes from the {DEFAULT_NETWORK}. {ALLOWS}")
 
 
 def where(cell: Mapping[str, Tag]) -> str:

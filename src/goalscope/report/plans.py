@@ -30,7 +30,7 @@ from goalscope.report.inside import (
     what_is_undefined,
 )
 from goalscope.report.parts import Figure, Fold, Section, Table
-from goalscope.report.words import RULE, told
+from goalscope.report.words import DEFAULT_NETWORK, READ_RULE, told
 from goalscope.represent.plan_baselines import guess
 from goalscope.represent.plan_scores import LENGTHS, PREFIX, summarise_plans
 from goalscope.rows import Rows, Tag
@@ -39,7 +39,7 @@ from goalscope.stats import Estimate, Grouped
 _KEY = ("site", "layer", "head", "control")
 _BESIDE = (
     ("shuffled", "plans of other grids"),
-    ("untrained", "untrained model"),
+    ("untrained", DEFAULT_NETWORK),
     ("repeat", "first action repeated"),
     ("continuation", "first action continued"),
 )
@@ -63,8 +63,8 @@ _WIDTH = 2  # layers of the decoder that stands beside its controls
 _TEXT = (
     "A decoder reads the next actions out of the activations of one moment, all places at once. Prefix accuracy at N: "
     "the first N tokens are all right; a plan that ends sooner goes on with the end token. What counts is the distance "
-    "to what knows no plan: an untrained model, the plans of other grids, what follows from the first action alone, a "
-    "planner on the map that is decoded at the same place, and after the reasoning the actions that the text names.",
+    f"to what knows no plan: a {DEFAULT_NETWORK}, the plans of other grids, what follows from the first action alone, "
+    "a planner on the map that is decoded at the same place, and after the reasoning the actions that the text names.",
     "What a decoder finds is what can be computed from the activations, not yet what the model does with it.",
 )
 _LONG = "plans with at least N actions (the authors' subset)"
@@ -110,7 +110,7 @@ def _section(rows: Index, agent: str, own: str) -> Section:
         title=f"Decoded plans{f' of {agent}' if agent else ''}",
         paragraphs=(
             *_TEXT,
-            *([f"In words: differences in prefix accuracy of the {_layers(head)}. {RULE}"] if facts else []),
+            *([f"In words: differences in prefix accuracy of the {_layers(head)}. {READ_RULE}"] if facts else []),
         ),
         facts=facts,
         tables=(
@@ -278,7 +278,7 @@ def _beside(found: Found, place: Place, head: str) -> list[Series]:
 
 
 def _by_layer(found: Found, places: Sequence[Place], head: str, numbers: Sequence[int], own: str) -> list[Figure]:
-    """Return the accuracy of the first tokens over the layers of each site, beside an untrained model."""
+    """Return the accuracy of the first tokens over the layers of each site, beside the default-initialised network."""
     layers = layers_of(places)
     if len(layers) < 2:
         return []
@@ -286,7 +286,7 @@ def _by_layer(found: Found, places: Sequence[Place], head: str, numbers: Sequenc
     for number in (number for number in _SAID[:2] if number in numbers):
         curves = [
             (_layers(head), (head, "none", number)),
-            ("untrained", (head, "untrained", number)),
+            (DEFAULT_NETWORK, (head, "untrained", number)),
             ("planner", ("planner", "none", number)),
         ]
         series = over_layers(found, sites_of(places), curves)

@@ -26,6 +26,7 @@ from goalscope.report.inside import (
     sites_of,
 )
 from goalscope.report.parts import Figure, Section
+from goalscope.report.words import DEFAULT_NETWORK
 from goalscope.represent.probe import CLASSES
 from goalscope.represent.scores import summarise
 from goalscope.rows import Tag
@@ -46,7 +47,7 @@ _COMPARED = (
     ("additive", "none", "additive linear"),
     ("position", "none", "position alone"),
     ("majority", "none", "majority class"),
-    ("mlp", "untrained", "MLP, untrained model"),
+    ("mlp", "untrained", f"MLP, {DEFAULT_NETWORK}"),
     ("mlp", "shuffled", "MLP, shuffled labels"),
 )
 _WHERE = ("agent", "goal")
@@ -76,7 +77,7 @@ def layer_section(rows: Index, title: str, own: str) -> list[Section]:
             (label, (head, control, measure, name))
             for head, control, label in (
                 ("mlp", "none", "MLP"),
-                ("mlp", "untrained", "untrained"),
+                ("mlp", "untrained", DEFAULT_NETWORK),
                 ("percell", "none", "per-cell"),
             )
         ]
@@ -190,7 +191,7 @@ def _by_tag(here: Index, tag: str, axis: str, prefix: str) -> tuple[list[Figure]
                     (control, name) for control in ("none", "untrained") for name in _WHERE
                 )
                 for each in line(
-                    f"{name}{'' if control == 'none' else ', untrained model'}",
+                    f"{name}{'' if control == 'none' else f', {DEFAULT_NETWORK}'}",
                     style,
                     numbered(found, measure, "mlp", control, name),
                 )

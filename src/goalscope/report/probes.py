@@ -31,7 +31,7 @@ from goalscope.report.inside import (
 )
 from goalscope.report.parts import Figure, Fold, Section, Table, listed
 from goalscope.report.probe_curves import AWAY, INNER, LOCAL, PRECISION, layer_section, size_section
-from goalscope.report.words import RULE, told
+from goalscope.report.words import DEFAULT_NETWORK, READ_RULE, told
 from goalscope.represent.heads import CELL_HEADS, COUNTED
 from goalscope.represent.matrix import FULL, Entry
 from goalscope.represent.probe import CLASSES
@@ -63,12 +63,11 @@ _LESS = {"position": HEADS["position"], "percell": HEADS["percell"]}
 _TEXT = (
     "A probe says, from the activations of one moment, which class stands in every cell of the grid. Each head stands "
     "beside its controls on the same split: labels of other grids (the difference is the selectivity), the same "
-    "architecture with random weights, the number of cells of each class in the prompt, the text of the reasoning (a "
-    "baseline for what is read after it, not before).",
+    f"architecture with weights drawn anew ({DEFAULT_NETWORK}), the number of cells of each class in the prompt, the "
+    "text of the reasoning (a baseline for what is read after it, not before).",
     "Recall under rebalanced training is no evidence by itself: rare classes are weighed up, and a probe that knows "
     "nothing calls many cells an agent and finds it among them, at a few per cent precision. Average precision needs "
-    "no threshold; the line of the majority class is what it is for a probe that knows nothing. What training put "
-    "there only the difference to the untrained model can say.",
+    "no threshold; the line of the majority class is what it is for a probe that knows nothing.",
 )
 _ADDITIVE = (
     "The additive head (the published linear probe) has no term of activation and place together: all cells shift "
@@ -163,7 +162,9 @@ def _section(base: Index, place: Place, title: str, own: str) -> Section:
         if not str(key[2]).startswith(CALLED)
     ]
     facts = (*_in_words(scores.less), *before)
-    said = f"In words: differences in average precision at {scores.place}, mean and 95 % interval over grids. {RULE}"
+    said = (
+        f"In words: differences in average precision at {scores.place}, mean and 95 % interval over grids. {READ_RULE}"
+    )
     nothing = "No probe of activations stands beside a control here: of what is inside nothing can be said."
     figures = (*_forests(scores.less, scores.place, own), *_confusion(scores.found, scores.place, own))
     return Section(
@@ -361,12 +362,12 @@ def _missing(entries: Sequence[Entry]) -> list[str]:
 def _forests(less: Found, where: str, own: str) -> list[Figure]:
     """Draw how much average precision the MLP and the per-cell head have more than their controls."""
     figures: list[Figure] = []
-    legend = (("untrained", "less untrained"), ("shuffled", "selectivity"), ("position", "less position alone"))
+    legend = {"untrained": f"less {DEFAULT_NETWORK}", "shuffled": "selectivity", "position": "less position alone"}
     for head in ("mlp", "percell"):
         differences = [
             Difference(series=label, style=style, line=_plural(name), estimate=found)
             for name in _TOLD
-            for style, (against, label) in enumerate(legend)
+            for style, (against, label) in enumerate(legend.items())
             if (found := less.get((head, f"{PRECISION} less {against}", name))) is not None
         ]
         if differences:

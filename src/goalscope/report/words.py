@@ -12,6 +12,19 @@ RULE = (
     "no difference was shown, which is not “there is none”. The intervals are not corrected for their number."
 )
 
+DEFAULT_NETWORK = "default-initialised network"
+"""The control that a capture with ``untrained`` makes: the same architecture, weights as the library draws them."""
+
+ALLOWS = (
+    f"The {DEFAULT_NETWORK} is the same architecture with the weights that the library draws. A difference to it "
+    "does not show that training made something readable: other random networks, with weights of the trained model's "
+    "scale, can hold much more than this one."
+)
+"""What a difference to that control allows to say."""
+
+READ_RULE = f"{RULE} {ALLOWS}"
+"""For sentences about activations."""
+
 
 def told(
     parts: Sequence[tuple[str, Estimate | None]],

@@ -7,9 +7,13 @@
 * a planner on a map: decoded, or (labelled) the true one;
 * the actions that the written reasoning names.
 
+How common something is in the training plans is counted in the weights of the scores: at each N all grids weigh alike,
+and so do the known plans of one grid.
+
 Source: behavioural and representational evaluation, section 5.3 (the first one; the others are ours).
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -21,7 +25,7 @@ import numpy.typing as npt
 from goalscope.planning import distances_batch, optimal_batch
 from goalscope.represent.map_reading import MapReading
 from goalscope.represent.plan_scores import chance_matches
-from goalscope.represent.plans import END, TOKENS, UNKNOWN, check_tokens
+from goalscope.represent.plans import END, TOKENS, UNKNOWN, Plans, check_tokens
 from goalscope.shapes import check_shape
 from goalscope.worlds.grid import ACTIONS, DELTAS
 
@@ -38,29 +42,35 @@ def guess(number: int) -> float:
     return float(len(ACTIONS)) ** -number
 
 
-def marginal_matches(train: npt.NDArray[np.int8], tokens: npt.NDArray[np.int8]) -> npt.NDArray[np.float64]:
+def marginal_matches(train: Plans, tokens: npt.NDArray[np.int8]) -> npt.NDArray[np.float64]:
     """Return the chance that tokens drawn place by place at their frequency in the training plans are right.
 
     Args:
-        train: ``[M, T]`` training plans.
+        train: M training plans; all grids weigh alike.
         tokens: ``[N, T]`` executed plans.
 
     Returns:
         ``[N, T]`` for the first 1 to T tokens, NaN where unknown.
     """
     _check(train, tokens)
-    counts = np.stack([(train == token).sum(axis=0) for token in range(len(TOKENS))])  # [5, T]
-    shares = counts / np.maximum(counts.sum(axis=0), 1)
-    return chance_matches(np.take_along_axis(shares, np.maximum(tokens, 0).astype(np.int64), axis=0), tokens)
+    frequency = np.zeros((len(TOKENS), train.horizon))
+    for place in range(train.horizon):
+        known, counts = _known(train, place)
+        frequency[:, place] = np.bincount(train.tokens[known, place], 1 / counts, minlength=len(TOKENS))
+    frequency /= np.maximum(frequency.sum(axis=0), 1)
+    return chance_matches(np.take_along_axis(frequency, np.maximum(tokens, 0).astype(np.int64), axis=0), tokens)
 
 
 def commonest_matches(
-    train: npt.NDArray[np.int8], tokens: npt.NDArray[np.int8], first: npt.NDArray[Any] | None = None
+    train: Plans, tokens: npt.NDArray[np.int8], first: npt.NDArray[Any] | None = None
 ) -> npt.NDArray[np.float64]:
     """Return whether the commonest first N tokens of the training plans are right.
 
+    No guess that is the same at every step has a higher prefix accuracy on the training plans. Where all of them are
+    known to their end, this accuracy does not rise with N.
+
     Args:
-        train: ``[M, T]`` training plans.
+        train: M training plans; all grids weigh alike.
         tokens: ``[N, T]`` executed plans.
         first: ``[N]`` the first token where it is known (decoded): the commonest continuation of it is taken.
 
@@ -72,19 +82,33 @@ def commonest_matches(
     begins = np.full(len(tokens), UNKNOWN) if first is None else np.asarray(first)
     check_shape("first", begins, "N", {"N": len(tokens)})
     found = np.zeros(tokens.shape)
-    for begin in sorted(set(begins.tolist())):
-        rows = np.flatnonzero(begins == begin)
-        mine = train if first is None else train[train[:, 0] == begin]
-        for number in range(1, tokens.shape[1] + 1):
-            known = mine[mine[:, number - 1] != UNKNOWN, :number]
-            if number == 1 and first is not None:
-                found[rows, 0] = tokens[rows, 0] == begin
-            elif len(known):
-                counts = Counter(map(tuple, known.tolist()))
-                best = min(counts, key=lambda plan: (-counts[plan], plan))
-                found[rows, number - 1] = (tokens[rows, :number] == best).all(axis=1)
+    for number in range(1, tokens.shape[1] + 1):
+        best = _commonest(train, number, None if first is None else sorted(set(begins.tolist())))
+        for begin, plan in best.items():
+            rows = np.flatnonzero(begins == begin)
+            found[rows, number - 1] = (tokens[rows, :number] == plan).all(axis=1)
     found[tokens == UNKNOWN] = np.nan
     return found
+
+
+def _commonest(train: Plans, number: int, begins: Sequence[int] | None) -> dict[int, tuple[int, ...]]:
+    """Return the commonest first N tokens by their first token, or of all plans (under `UNKNOWN`)."""
+    known, counts = _known(train, number - 1)
+    # Weights 1 / count as whole numbers: sums are exact, and equally common plans are found equal.
+    whole = math.lcm(*counts.tolist())
+    totals: dict[int, Counter[tuple[int, ...]]] = {}
+    for plan, count in zip(map(tuple, train.tokens[known, :number].tolist()), counts.tolist(), strict=True):
+        totals.setdefault(UNKNOWN if begins is None else plan[0], Counter())[plan] += whole // count
+    best = {begin: min(total, key=lambda plan: (-total[plan], plan)) for begin, total in totals.items()}
+    # The first token is given: nothing must be known of it from the training plans.
+    return best if begins is None or number > 1 else {begin: (begin,) for begin in begins}
+
+
+def _known(train: Plans, place: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return which plans are known up to a place, and how many of them are of the same grid: one over it weighs."""
+    known = np.flatnonzero(train.tokens[:, place] != UNKNOWN)
+    grids, counts = np.unique(train.grid_id[known], return_inverse=True, return_counts=True)[1:]
+    return known, counts[grids]
 
 
 def repeated(first: npt.NDArray[Any], horizon: int) -> npt.NDArray[np.int8]:
@@ -181,10 +205,10 @@ def _from_agent(layout: MapReading, distance: npt.NDArray[np.int32]) -> npt.NDAr
     return found
 
 
-def _check(train: npt.NDArray[np.int8], tokens: npt.NDArray[np.int8]) -> None:
-    check_tokens("train", train)
+def _check(train: Plans, tokens: npt.NDArray[np.int8]) -> None:
     check_tokens("tokens", tokens)
-    if not len(train) or train.shape[1] != tokens.shape[1]:
+    if not len(train) or train.horizon != tokens.shape[1]:
         raise ValueError(
-            f"training plans must be there and have the {tokens.shape[1]} places of the others, got {list(train.shape)}"
+            f"training plans must be there and have the {tokens.shape[1]} places of the others, got "
+            f"{list(train.tokens.shape)}"
         )

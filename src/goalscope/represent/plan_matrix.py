@@ -136,7 +136,7 @@ def _decoded(said: PlanPrediction, learned: Plans, truth: Plans, shown: Cells, t
     ]
     if tags["control"] == "none":
         straight = prefix_matches(repeated(said.first, truth.horizon), truth.tokens)
-        further = commonest_matches(learned.tokens, truth.tokens, said.first)
+        further = commonest_matches(learned, truth.tokens, said.first)
         for name, matches in zip(FIRST_KNOWN, (straight, further), strict=True):
             rows.append(score_prefixes(matches, truth, shown, {**tags, "control": name}))
     return rows
@@ -151,7 +151,7 @@ def _baselines(
     for control, (train, truth) in parts.items():
         for head, baseline in zip(BLIND, (marginal_matches, commonest_matches), strict=True):
             own = {**nowhere, "head": head, "control": control}
-            rows.append(score_prefixes(baseline(train.tokens, truth.tokens), truth, shown, own))
+            rows.append(score_prefixes(baseline(train, truth.tokens), truth, shown, own))
     truth = parts["none"][1]
     straight = prefix_matches(np.maximum(repeated(truth.tokens[:, 0], truth.horizon), 0), truth.tokens)
     rows.append(score_prefixes(straight, truth, shown, {**nowhere, "head": "repeat executed", "control": "none"}))
