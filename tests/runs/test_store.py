@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from run_agents import Dice, small_study
 
 from goalscope.rows import Rows
-from goalscope.runs import Episode, EpisodeSpec, Outcome, Step, Store, World, content_hash, run, schema
+from goalscope.runs import Episode, EpisodeSpec, Outcome, Step, Store, World, content_hash, opening, run
 from goalscope.runs.provenance import scrub
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import State
@@ -256,10 +256,10 @@ def test_a_log_left_by_a_killed_process_is_folded_in_when_the_mode_changes(tmp_p
 
 
 def test_the_probe_writes_for_real_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert schema.wal_problem(tmp_path) is None
+    assert opening.wal_problem(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr(schema, "_file_system", lambda path: "nfs4")
-    assert schema.wal_problem(tmp_path) == "the file system is shared over a network (nfs4)"
+    monkeypatch.setattr(opening, "_file_system", lambda path: "nfs4")
+    assert opening.wal_problem(tmp_path) == "the file system is shared over a network (nfs4)"
 
 
 def damaged(path: Path) -> None:
@@ -311,7 +311,7 @@ def test_a_file_that_is_no_run_is_closed_again(tmp_path: Path, monkeypatch: pyte
         opened.append(sqlite3.Connection(*arguments, **options))
         return opened[-1]
 
-    monkeypatch.setattr("goalscope.runs.schema.sqlite3.connect", connect)
+    monkeypatch.setattr("goalscope.runs.opening.sqlite3.connect", connect)
     with pytest.raises(ValueError, match="got another SQLite database"):
         Store(tmp_path)
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):

@@ -15,9 +15,9 @@ from goalscope.runs.episode import Live, LiveEpisode, Places
 from goalscope.runs.episodetable import Usage
 from goalscope.runs.interrupt import interruptible
 from goalscope.runs.journal import Journal, call_for
+from goalscope.runs.opening import Probe, wal_problem
 from goalscope.runs.provenance import session
 from goalscope.runs.record import Episode, EpisodeSpec, World
-from goalscope.runs.schema import Probe, wal_problem
 from goalscope.runs.store import GROUP_SECONDS, Store
 from goalscope.runs.study import Study
 from goalscope.runs.taskepisode import TaskLive
