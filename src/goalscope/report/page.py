@@ -72,8 +72,9 @@ def check_measured(store: Store, rows: Rows) -> None:
     if not episodes:
         raise ValueError(f"a report needs episodes, but {store.path} holds none: finish the run or the import first")
     measured = set(rows.episode_id[rows.measure == "success"].tolist())
-    if measured != episodes:
-        missing, gone = len(episodes - measured), len(measured - episodes)
+    gone = len(set(rows.episode_id.tolist()) - {""} - episodes)
+    if measured != episodes or gone:
+        missing = len(episodes - measured)
         state = f"{missing} of {len(episodes)} are not measured" + (f", {gone} measured ones are gone" if gone else "")
         raise ValueError(
             f"the rows of a run must cover its episodes, but in {store.path} {state}: goalscope measure {store.path}"

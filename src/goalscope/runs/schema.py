@@ -107,6 +107,7 @@ TABLES: dict[str, tuple[str, ...]] = {
 
 _CLUSTERED = ("info", "steps", "usage", "rows")  # kept in the order of their primary key, without a second index
 _INDEX = "CREATE INDEX episodes_in_order ON episodes (world_id, agent_id, trajectory, id)"
+_NO_TEXT = "{} must hold UTF-8 text, got other bytes: the file is damaged"
 _FULL = "{} must have room to grow, but the disk is full: free some and run again"
 
 
@@ -122,11 +123,13 @@ def explained(path: Path) -> Iterator[None]:
         if "full" in text:
             raise OSError(_FULL.format(path)) from error
         if "decode" in text:
-            raise ValueError(f"{path} must hold UTF-8 text, got other bytes: the file is damaged") from error
+            raise ValueError(_NO_TEXT.format(path)) from error
         raise OSError(
             f"{path} must be readable (and writable for a run), but SQLite says: {text}; check the directory's "
             "permissions and its file system"
         ) from error
+    except UnicodeDecodeError as error:  # of what SQLite says, which quotes the file
+        raise ValueError(_NO_TEXT.format(path)) from error
     except sqlite3.DatabaseError as error:
         raise ValueError(
             f"{path} must be a sound SQLite file written by goalscope, but it is damaged or something else: {error}; "

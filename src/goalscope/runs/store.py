@@ -235,7 +235,8 @@ class Store:
 
     def episode_ids(self) -> set[str]:
         """Return the ids of all stored episodes."""
-        return {identity for (identity,) in self.query("SELECT id FROM episodes")}
+        # Of the table: in a damaged file the index may name others, which nothing that reads episodes would find.
+        return {identity for (identity,) in self.query("SELECT id FROM episodes NOT INDEXED")}
 
     def episodes(self, ids: Iterable[str] | None = None) -> Iterator[Episode]:
         """Return episodes one by one, ordered by world, agent and trajectory, a few in memory at a time.
