@@ -23,7 +23,7 @@ WORLD = World(grid=Grid.parse("#####\n#A_G#\n#K_D#\n#####"), tags={"size": 5, "d
 TEXT = st.text(st.characters(), max_size=12)
 TAGS = st.dictionaries(
     st.text(max_size=5),
-    TEXT | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.booleans(),
+    st.text(max_size=12) | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.booleans(),
     max_size=3,
 )
 PLAIN = st.recursive(
@@ -200,6 +200,8 @@ def test_what_cannot_be_stored_is_refused_and_what_came_before_is_kept(tmp_path:
             store.put_episodes(stop())
         assert len(store.episode_ids()) == 2
         for wrong, message in (
+            (episode(9, agent="a\ud800"), "the name of an agent must be Unicode text"),
+            (episode(9, tags={"t": "\udfff"}), "tag 't' must be Unicode text"),
             (bad(reward=math.nan), "a reward must be a finite number"),
             (bad(prompt_tokens=(-1,)), "token ids must be whole numbers"),
             (bad(state=State((9, 9))), "must lie in the 4x5 grid"),
