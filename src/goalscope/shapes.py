@@ -105,3 +105,24 @@ def check_distributions(name: str, array: npt.NDArray[Any], tolerance: float = 1
         where = tuple(int(index) for index in np.argwhere(np.atleast_1d(off))[0])
         given = float(np.atleast_1d(sums)[where])
         raise ValueError(f"{name} must sum to 1 over its last axis (to {tolerance:g}), got {given!r} at index {where}")
+
+
+def check_text(name: str, value: str) -> str:
+    """Return a text that has a UTF-8 form, as names and tags must: they are stored, printed and written to files.
+
+    Args:
+        name: what the text is, for the error.
+        value: the text.
+
+    Raises:
+        ValueError: half of a surrogate pair in it.
+    """
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"{name} must be Unicode text, got half of a surrogate pair at character {error.start + 1} of "
+                f"{value[:60]!a}: leave that character out"
+            ) from None
+    return value

@@ -363,3 +363,23 @@ def test_a_task_world_cannot_be_written_for_its_grid_alone_would_be_another_worl
     with pytest.raises(ValueError, match="must hold episodes on grids, got the task world"):
         write_jsonl([episode], tmp_path / "log.jsonl")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("key", ["agent", "episode", "text", "tags", "extra"])
+def test_half_of_a_surrogate_pair_and_huge_numbers_are_one_line_and_the_rest_is_read(tmp_path: Path, key: str) -> None:
+    for value in ("\ud800", 10**3999):
+        bad: Any = {"n": value} if key in ("tags", "extra") else value
+        _, result, problems = read(tmp_path, [WORLD, *way("good"), *(line | {key: bad} for line in way("bad")[:1])])
+        assert any("surrogate" in line or "64 bits" in line for line in problems)
+        assert result.problem_count == len(problems) and len(problems) <= 2
+
+
+def test_a_file_whose_name_is_no_text_can_be_imported(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "log\udcff.jsonl").write_text("\n".join(map(json.dumps, [WORLD, *way()])))
+    result = import_into(folder, tmp_path / "run")
+    with Store(tmp_path / "run") as store:
+        assert result.problem_count == 0 and len(store.episode_ids()) == 1
+        (back,) = store.episodes()
+    str(back.tags).encode()

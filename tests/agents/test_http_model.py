@@ -19,7 +19,7 @@ from goalscope.agents.models.http_budget import Budget
 from goalscope.agents.models.http_client import GarbledError, Pace, _retry_after
 from goalscope.agents.models.http_settings import Caps, Prices, Server
 from goalscope.agents.models.local import LocalModel
-from goalscope.runs import run
+from goalscope.runs import Store, run
 
 GREEDY = Sampling(temperature=0.0, max_tokens=12, reasoning_effort=None)
 REQUESTS = [request(f"state {number} " + "#_" * number, episode=f"episode-{number}") for number in range(6)]
@@ -278,6 +278,35 @@ def test_reasoning_is_kept_where_the_server_hands_it_over() -> None:
     assert (read({"content": tagged}).text, read({"content": tagged}).reasoning) == ("a", "r")
     assert read({"content": tagged}, "none").text == tagged
     assert read({"content": "r</think>a"}, "think").text == "a"
+
+
+HUGE = 10**3999
+
+
+@pytest.mark.parametrize("key", ["prompt_tokens", "completion_tokens", "completion_tokens_details"])
+def test_a_usage_of_4000_digits_is_one_sentence_and_what_came_before_is_kept(tmp_path: Path, key: str) -> None:
+    prices = {"input": 1.0, "output": 1.0, "date": "2025-08-05"}
+    usage = {"prompt_tokens": 3, "completion_tokens": 2, key: {"reasoning_tokens": HUGE} if "details" in key else HUGE}
+    body = {"choices": [{"message": {"content": "UP"}, "finish_reason": "stop"}], "usage": usage}
+    with Loopback(speaker()) as server:
+        few = study(server.url, template(tmp_path), server={"retries": 1}, prices=prices, count=1, trajectories=1)
+
+        def late(done: int, total: int, steps: int, left: float | None) -> None:
+            server.behaviour.override = body
+
+        with pytest.raises(ConnectionError, match=r"at most 2\*\*53 tokens, got 4000 digits"):
+            run(few, tmp_path / "run", progress=late)
+    with Store(tmp_path / "run") as store:
+        ((kept,),) = store.query("SELECT count(*) FROM calls WHERE state = 'done'")
+    assert kept > 0
+
+
+def test_other_huge_numbers_of_a_response_are_garbled() -> None:
+    held = {"tokens": ["token_id:1"], "token_logprobs": [-HUGE]}
+    rest: list[dict[str, Any]] = [{"logprobs": held}, {"stop_reason": HUGE}, {"token_ids": [HUGE]}]
+    for choice in ({"text": "UP", **part} for part in rest):
+        with pytest.raises(GarbledError):
+            completions_answer({"choices": [choice]})
 
 
 KEYS = ["choices", "message", "content", "text", "usage", "prompt_tokens", "logprobs", "tokens", "token_logprobs"]

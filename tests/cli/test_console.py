@@ -82,7 +82,7 @@ def test_doctor_finds_what_the_project_declares(tmp_path: Path) -> None:
 def test_doctor_and_runs_agree_on_where_a_write_ahead_log_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("goalscope.runs.schema._file_system", lambda directory: "nfs4")
+    monkeypatch.setattr("goalscope.runs.opening._file_system", lambda directory: "nfs4")
     (found,) = (finding for finding in examine(tmp_path) if finding.what == f"run directory in {tmp_path}")
     assert found.state == "ok" and not found.fatal
     assert "no write-ahead log (the file system is shared over a network (nfs4))" in found.detail

@@ -6,6 +6,7 @@ process for each, which kills itself with SIGKILL at that point:
 * "statement": just before the number-th SQL statement of the process, the ones that make the file included
 * "answer": inside of the agent, after its number-th request went out
 * "journalled": after the number-th answer was committed and before it is used
+* "making": before the number-th line of the code that makes and opens a run.db; nothing is run
 """
 
 import json
@@ -13,16 +14,18 @@ import os
 import signal
 import sqlite3
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from run_agents import Dice, small_study
 
 from goalscope.agents import Observation, Turn
 from goalscope.agents.scripted import Optimal
-from goalscope.runs import Store, run
+from goalscope.runs import Store, opening, run
 from goalscope.runs.journal import Call, Journal
 
 
@@ -58,6 +61,19 @@ def trace_statements(countdown: Countdown) -> None:
     sqlite3.connect = traced  # type: ignore[assignment]
 
 
+def trace_lines(countdown: Countdown) -> None:
+    """Count the lines of `opening`, but for the one that looks through the mounted file systems."""
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        if frame.f_code.co_filename != opening.__file__ or frame.f_code.co_name == "_file_system":
+            return None
+        if event == "line":
+            countdown()
+        return trace
+
+    sys.settrace(trace)
+
+
 @dataclass(frozen=True)
 class Doomed(Dice):
     countdown: Countdown | None = None
@@ -72,6 +88,11 @@ class Doomed(Dice):
 def doomed_run(directory: str, log: str, fault: str, number: int) -> int:
     """Run and die at a point; return how many such points were passed where the run ends first."""
     countdown = Countdown(number)
+    if fault == "making":
+        trace_lines(countdown)
+        Store(directory, "w").close()
+        sys.settrace(None)
+        return countdown.passed
     dice = Doomed(log=Path(log))
     if fault == "statement":
         trace_statements(countdown)
@@ -111,6 +132,34 @@ def slow(directory: str, log: str, seconds: str) -> None:
         sys.exit(130)
 
 
+def together(folder: str, rounds: str) -> None:
+    """Start a command twice at the same moment, round after round; say how each ended, and what it wrote."""
+    from typer.testing import CliRunner
+
+    from goalscope.cli import app
+
+    starters = []
+    for name in ("one", "two"):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            for number in range(int(rounds)):
+                words = ["run", f"{folder}/study.yaml", "--out", f"{folder}/{number}"]
+                os.write(writing, b"r")
+                while not Path(folder, f"go-{number}").exists():
+                    time.sleep(0.0005)
+                result = CliRunner().invoke(app, words)
+                Path(folder, f"{number}-{name}").write_text(f"{result.exit_code} {result.output} {result.exception!r}")
+            os._exit(0)
+        starters.append((child, reading))
+    for number in range(int(rounds)):
+        for _, reading in starters:
+            os.read(reading, 1)
+        Path(folder, f"go-{number}").touch()
+    for child, _ in starters:
+        os.waitpid(child, 0)
+
+
 def refused(directory: str) -> None:
     try:
         run(small_study(), directory)
@@ -134,4 +183,5 @@ if __name__ == "__main__":
     # Tests run in the background hand SIGINT on as ignored; the process of a user at a terminal has it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     modes: dict[str, Any] = {"kill": kill, "slow": slow, "refused": refused, "read-only": read_only}
+    modes["together"] = together
     modes[sys.argv[1]](*sys.argv[2:])

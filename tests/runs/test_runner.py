@@ -1,5 +1,7 @@
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,8 @@ from run_agents import Dice, requests, small_study
 
 from goalscope.agents import Observation, Turn
 from goalscope.runs import Episode, Store, Study, content_hash, run
+from goalscope.runs.journal import Journal
+from goalscope.runs.provenance import note_libraries
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.fog import Fog
@@ -242,3 +246,59 @@ def test_agents_must_differ_and_be_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="workers and batch must be at least 1"):
         run(small_study(), tmp_path, batch=0)
     assert not (tmp_path / "run.db").exists()
+
+
+@dataclass(frozen=True)
+class Named(Dice):
+    tags: Mapping[str, Any] = field(default_factory=dict)
+
+
+@pytest.mark.parametrize("agent", [Named(name="a\ud800"), Named(tags={"t": "\udfff"}), Named(tags={"\ud800": 1})])
+def test_a_name_with_half_of_a_surrogate_pair_is_refused_before_anything_is_asked(tmp_path: Path, agent: Named) -> None:
+    log = tmp_path / "log"
+    with pytest.raises(ValueError, match="must be Unicode text, got half of a surrogate pair"):
+        run(small_study(), tmp_path / "run", agents=[replace(agent, log=log)])
+    assert not log.exists()
+
+
+COSTS = {"4000 digits": 10**3999, "infinite": float("inf"), "undefined": float("nan"), "yes": True, "text": "5"}
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_a_turn_cannot_cost_what_is_no_number(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="usage 'tokens' must be a"):
+        Turn(action=Action.UP, usage={"tokens": COSTS[name]})
+    with Store(tmp_path, "w") as store:
+        with store.transaction() as database:
+            database.execute(
+                "INSERT INTO calls (id, agent_id, prompt, episode_id, step, attempt, state, sent, usage) "
+                "VALUES ('c', 'a', 'p', 'e', 0, 0, 'done', 0, ?)",
+                (json.dumps({"tokens": COSTS[name]}),),
+            )
+        with pytest.raises(ValueError, match=r"usage .*must be"):
+            Journal(store).spent("a")
+
+
+def test_a_number_too_long_to_be_written_is_no_cost() -> None:
+    with pytest.raises(ValueError, match="a whole number of 16610 bits"):
+        Turn(action=Action.UP, usage={"tokens": 10**5000})
+
+
+def test_versions_of_what_decides_numbers_are_stored_and_enter_no_hash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agents = [Dice()]
+    run(small_study(), tmp_path / "one", agents=agents)
+    with Store(tmp_path / "one") as store:
+        info, expected = store.info(), content_hash(store)
+    for name in ("numpy", "scipy", "torch", "transformers", "tokenizers"):
+        assert info[name] == metadata.version(name)
+    monkeypatch.setattr("goalscope.runs.provenance.LIBRARIES", ("numpy", "no-such-library"))
+    run(small_study(), tmp_path / "two", agents=agents)
+    with Store(tmp_path / "two", "w") as store:
+        assert "torch" not in store.info() and "no-such-library" not in store.info()
+        assert content_hash(store) == expected
+        for _ in range(2):
+            note_libraries(store, "capture")
+        assert store.info()["libraries of capture"] == [{"numpy": metadata.version("numpy")}]
+        assert content_hash(store) == expected

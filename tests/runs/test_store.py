@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from run_agents import Dice, small_study
 
 from goalscope.rows import Rows
-from goalscope.runs import Episode, EpisodeSpec, Outcome, Step, Store, World, content_hash, run, schema
+from goalscope.runs import Episode, EpisodeSpec, Outcome, Step, Store, World, content_hash, opening, run
 from goalscope.runs.provenance import scrub
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import State
@@ -23,7 +23,7 @@ WORLD = World(grid=Grid.parse("#####\n#A_G#\n#K_D#\n#####"), tags={"size": 5, "d
 TEXT = st.text(st.characters(), max_size=12)
 TAGS = st.dictionaries(
     st.text(max_size=5),
-    TEXT | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.booleans(),
+    st.text(max_size=12) | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.booleans(),
     max_size=3,
 )
 PLAIN = st.recursive(
@@ -200,6 +200,8 @@ def test_what_cannot_be_stored_is_refused_and_what_came_before_is_kept(tmp_path:
             store.put_episodes(stop())
         assert len(store.episode_ids()) == 2
         for wrong, message in (
+            (episode(9, agent="a\ud800"), "the name of an agent must be Unicode text"),
+            (episode(9, tags={"t": "\udfff"}), "tag 't' must be Unicode text"),
             (bad(reward=math.nan), "a reward must be a finite number"),
             (bad(prompt_tokens=(-1,)), "token ids must be whole numbers"),
             (bad(state=State((9, 9))), "must lie in the 4x5 grid"),
@@ -256,10 +258,10 @@ def test_a_log_left_by_a_killed_process_is_folded_in_when_the_mode_changes(tmp_p
 
 
 def test_the_probe_writes_for_real_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert schema.wal_problem(tmp_path) is None
+    assert opening.wal_problem(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr(schema, "_file_system", lambda path: "nfs4")
-    assert schema.wal_problem(tmp_path) == "the file system is shared over a network (nfs4)"
+    monkeypatch.setattr(opening, "_file_system", lambda path: "nfs4")
+    assert opening.wal_problem(tmp_path) == "the file system is shared over a network (nfs4)"
 
 
 def damaged(path: Path) -> None:
@@ -311,7 +313,7 @@ def test_a_file_that_is_no_run_is_closed_again(tmp_path: Path, monkeypatch: pyte
         opened.append(sqlite3.Connection(*arguments, **options))
         return opened[-1]
 
-    monkeypatch.setattr("goalscope.runs.schema.sqlite3.connect", connect)
+    monkeypatch.setattr("goalscope.runs.opening.sqlite3.connect", connect)
     with pytest.raises(ValueError, match="got another SQLite database"):
         Store(tmp_path)
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):

@@ -246,3 +246,26 @@ def test_a_stored_study_is_read_where_its_model_is_not(tmp_path: Path) -> None:
     assert restored.dump()["agents"][0]["model"].endswith("gone")
     with pytest.raises(ValueError, match="unknown key"):
         Study.restore({**mapping, "sed": 1})
+
+
+HALVES = [
+    'name: "a\\ud800"\nworlds: [{kind: grid, sizes: [5], densities: [0.5], count: 1}]\nagents: [{kind: optimal}]\n',
+    'worlds: [{kind: grid, sizes: [5], densities: [0.5], count: 1}]\nagents: [{kind: optimal, name: "\\udfff"}]\n',
+    '"wor\\ud800lds": []\n',
+]
+
+
+@pytest.mark.parametrize("text", HALVES)
+def test_half_of_a_surrogate_pair_in_a_study_is_one_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "study.yaml").write_text(text)
+    with pytest.raises(ValueError, match="must be Unicode text, got half of a surrogate pair") as caught:
+        Study.load(tmp_path / "study.yaml")
+    assert "\n" not in str(caught.value) and str(caught.value).isascii()
+
+
+def test_numbers_of_4000_digits_in_a_study_are_refused(tmp_path: Path) -> None:
+    for key in ("seed", "trajectories"):
+        text = HALVES[0].replace("a\\ud800", "a") + f"{key}: {10**3999}\n"
+        (tmp_path / "study.yaml").write_text(text)
+        with pytest.raises(ValueError, match=f"{key}: must be less than or equal to"):
+            Study.load(tmp_path / "study.yaml")

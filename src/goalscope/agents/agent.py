@@ -14,6 +14,9 @@ History = Literal["none", "actions", "conversation", "reasoning"]
 """What an agent is shown of the earlier steps of its episode: nothing; what it saw and did; the whole conversation, its
 own answers included; the conversation with the reasoning that it wrote before each answer."""
 
+MOST_USAGE: Final = 2**53
+"""Largest number of tokens, seconds or USD that a turn may have cost: sums of such are still exact."""
+
 HISTORIES: Final[tuple[str, ...]] = get_args(History)
 
 
@@ -93,10 +96,25 @@ class Turn:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_usage(self.usage)
         if (self.action is None) == (self.failure is None):
             raise ValueError(
                 f"a turn must hold either an action or the name of a failure, got {self.action=} and {self.failure=}"
             )
+
+
+def check_usage(usage: Mapping[str, Any]) -> None:
+    """Check what a turn cost.
+
+    Raises:
+        ValueError: something else than a number, one that is not finite, or one beyond `MOST_USAGE`.
+    """
+    for name, value in usage.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"usage {name!r} must be a number, got {type(value).__name__}")
+        if not -MOST_USAGE <= value <= MOST_USAGE:  # neither NaN nor infinity is in between
+            given = f"a whole number of {value.bit_length()} bits" if isinstance(value, int) else repr(value)
+            raise ValueError(f"usage {name!r} must be a finite number of at most 2**53, got {given}")
 
 
 class NotSentError(ValueError):

@@ -110,7 +110,7 @@ def _sqlite(folder: Path) -> Finding:
     if not folder.is_dir():
         return Finding(what=what, state="problem", detail="no such folder: make it, or name another one with --folder")
     try:
-        from goalscope.runs.schema import wal_problem
+        from goalscope.runs.opening import wal_problem
     except ImportError as error:
         return Finding(what=what, state="problem", detail=f"{version}: not tried, goalscope cannot be loaded ({error})")
     try:

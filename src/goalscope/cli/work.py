@@ -21,6 +21,7 @@ from goalscope.report.about import unfinished
 from goalscope.report.parts import counted, listed, number
 from goalscope.runs import Store, Study
 from goalscope.runs import run as run_study
+from goalscope.runs.opening import unmade
 from goalscope.runs.schema import DATABASE
 from goalscope.stats import estimate_rows
 
@@ -133,7 +134,7 @@ def _check_kept_apart(out: Path, *, imported: bool) -> None:
     Raises:
         ValueError: the directory holds the other kind; a damaged store.
     """
-    if not (out / DATABASE).is_file():
+    if unmade(out / DATABASE):
         return
     with Store(out) as store:
         study = store.study()

@@ -10,6 +10,7 @@ import yaml
 from goalscope.report.ledger import Ledger
 from goalscope.report.parts import Fold, Plain, Section, counted, listed, number
 from goalscope.rows import Rows
+from goalscope.runs.provenance import LIBRARIES
 from goalscope.runs.store import Store
 
 _MOST_TEXT = 4000
@@ -149,7 +150,9 @@ def import_checks(store: Store) -> list[Section]:
 _FACTS = {
     "goalscope": "goalscope",
     "python": "Python",
-    "numpy": "numpy",
+    **{name: name for name in LIBRARIES},
+    "libraries of capture": "libraries of the capture",
+    "libraries of probes": "libraries of the probes",
     "sqlite": "SQLite",
     "platform": "platform",
     "processors": "processor cores",

@@ -75,11 +75,14 @@ def not_measured(store: Store) -> str:
     episodes = store.episode_ids()
     if not episodes:
         raise ValueError(f"a run must hold episodes, but {store.path} holds none: finish the run or the import first")
-    measured = {name for (name,) in store.query("SELECT episode_id FROM rows WHERE measure = 'success'")}
-    if measured == episodes:
+    named = store.query("SELECT DISTINCT episode_id, measure = 'success' FROM rows WHERE episode_id != ''")
+    measured = {name for name, success in named if success}
+    gone = len({name for name, _ in named} - episodes)
+    if measured == episodes and not gone:
         return ""
-    missing, gone = len(episodes - measured), len(measured - episodes)
-    return f"{missing} of {len(episodes)} are not measured" + (f", {gone} measured ones are gone" if gone else "")
+    return f"{len(episodes - measured)} of {len(episodes)} are not measured" + (
+        f", {gone} measured ones are gone" if gone else ""
+    )
 
 
 def _sections(store: Store, rows: Rows, inside: Rows, ledger: Ledger, digest: str) -> list[Section]:

@@ -22,6 +22,7 @@ from goalscope.represent.shards import FORMAT, Shard, write_shard
 from goalscope.represent.sites import SiteFinder
 from goalscope.represent.subject import Subject, check_model, find_subject, model_of
 from goalscope.runs import Store
+from goalscope.runs.provenance import note_libraries
 
 Progress = Callable[[int, int], None]
 """Called with (steps done, steps of the agent)."""
@@ -79,6 +80,7 @@ def capture(
     finder = SiteFinder(model, wanted)
     blocks = Blocks(model.model, _layers(model, layers))
     with Store(run, "w") as store:
+        note_libraries(store, "capture")
         work = _Capture(store, subject, model, finder, blocks, wanted, scope, settings or CaptureSettings())
         return work.run(progress)
 

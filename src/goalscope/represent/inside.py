@@ -30,6 +30,7 @@ from goalscope.represent.subject import Subject, find_subject, model_of
 from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.inside import Inside
+from goalscope.runs.provenance import note_libraries
 from goalscope.runs.taskworld import TaskWorld
 
 INFO: Final = "inside"
@@ -102,6 +103,7 @@ def study_inside(
         _check_worlds(store, subject, wanted)
     own, untrained, layers = _captures(Path(run), wanted, subject, model, control, stage)
     with Store(run, "w") as store:
+        note_libraries(store, "probes")
         ground = ground_of(store, own, untrained, layers, wanted)
         reader = reader_of(store, ground, wanted, stage, device)
         rows: dict[str, Rows] = {}

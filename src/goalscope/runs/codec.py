@@ -13,6 +13,7 @@ from goalscope.ident import canonical_json
 from goalscope.rows import Tag
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World
 from goalscope.runs.taskworld import TaskWorld
+from goalscope.shapes import check_text
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.grid import ACTIONS, Action, Grid
 from goalscope.worlds.tasks.taskmap import TaskMap
@@ -62,9 +63,13 @@ def encode_tags(tags: Mapping[str, Tag]) -> str:
 
     Raises:
         TypeError: a tag is neither text nor number, boolean or None.
+        ValueError: half of a surrogate pair in a name or a text.
     """
     for name, tag in tags.items():
-        if tag is not None and not isinstance(tag, str | int | float | bool):
+        check_text("the name of a tag", name)
+        if isinstance(tag, str):
+            check_text(f"tag {name!r}", tag)
+        elif tag is not None and not isinstance(tag, int | float | bool):
             raise TypeError(f"tag {name!r} must be text, a number, a boolean or None, got {type(tag).__name__}")
     return encode_json(tags)
 
@@ -220,10 +225,6 @@ def decode_turn(cells: Sequence[Cell]) -> Turn:
         ValueError: columns that are no turn.
     """
     action, failure, text, reasoning, prompt, output, usage, extra = cells
-    numbers = decode_json(usage, "usage")
-    for name, number in numbers.items():
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            raise ValueError(f"usage {name!r} must be a number, got {number!r}")
     return Turn(
         action=decode_action(action),
         failure=decode_text(failure, "a failure"),
@@ -231,7 +232,7 @@ def decode_turn(cells: Sequence[Cell]) -> Turn:
         reasoning=decode_text(reasoning, "a reasoning"),
         prompt_tokens=decode_tokens(prompt, "prompt tokens"),
         output_tokens=decode_tokens(output, "output tokens"),
-        usage=numbers,
+        usage=decode_json(usage, "usage"),
         extra=decode_json(extra, "the extra values of a turn"),
     )
 
@@ -262,7 +263,8 @@ def world_text(world: World) -> str:
 
 def encode_world(world: World) -> tuple[Cell, ...]:
     """Return the columns `WORLD_COLUMNS` of a world; a task map stands as JSON where others have their grid."""
-    return world.id, world_text(world), world.fog_radius, world.cluster, encode_tags(world.tags)
+    cluster = check_text("the cluster of a world", world.cluster)
+    return world.id, world_text(world), world.fog_radius, cluster, encode_tags(world.tags)
 
 
 def decode_world(cells: Sequence[Cell]) -> World:
@@ -310,7 +312,7 @@ def encode_episode(episode: Episode) -> tuple[Cell, ...]:
         int(spec.seed),
         int(spec.horizon),
         spec.rules,
-        episode.agent,
+        check_text("the name of an agent", episode.agent),
         episode.outcome,
         *encode_state(episode.final, episode.world.grid),
         len(episode.steps),

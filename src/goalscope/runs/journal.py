@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
-from goalscope.agents.agent import Agent, Past, Turn
+from goalscope.agents.agent import Agent, Past, Turn, check_usage
 from goalscope.agents.task_agent import AnyObservation, TaskObservation
 from goalscope.ident import content_id
 from goalscope.runs.codec import TURN_COLUMNS, decode_json, decode_turn, encode_turn
@@ -125,7 +125,9 @@ class Journal:
         total: dict[str, float] = {"lost": 0}
         for usage, lost in self._store.query("SELECT usage, lost FROM calls WHERE agent_id = ?", (identity,)):
             total["lost"] += lost
-            for name, value in decode_json(usage, "the usage of a call").items() if usage else ():
+            cost = decode_json(usage, "the usage of a call") if usage else {}
+            check_usage(cost)
+            for name, value in cost.items():
                 total[name] = total.get(name, 0.0) + value
         return total
 

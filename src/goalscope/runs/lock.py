@@ -43,8 +43,15 @@ class DirectoryLock:
                 f"a run directory must lie on a file system with locks, but locking {path} failed ({error}): "
                 "choose a directory on a local disk"
             ) from error
-        self._file.truncate(0)
-        self._file.write(str(os.getpid()).encode())
+        try:
+            self._file.truncate(0)
+            self._file.write(str(os.getpid()).encode())
+        except OSError as error:
+            self._file.close()
+            raise OSError(
+                f"a run directory must be writable, but {path} is not ({error.strerror}): free some room on its disk, "
+                "or choose another directory"
+            ) from error
         _held.add(self)
 
     def release(self) -> None:

@@ -7,15 +7,18 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from goalscope import __version__
+from goalscope.runs.store import Store
 
 HIDDEN = "(hidden)"
+LIBRARIES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "safetensors", "openai")
+"""Distributions that decide numbers of a run: what is computed, what a model answers, how its tokens are cut."""
 _SECRET_NAME = re.compile(r"(?i)(^|[_\-. ])(api[_\-]?key|key|token|secret|password|passwd|authorization|credential)s?$")
 _SECRET_TEXT = re.compile(
     r"(?<=://)[^/@\s]+@"  # name and password of a URL
@@ -31,15 +34,15 @@ def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
         arguments: plain values, e.g. {"command": "run", "passed": {...}, "defaulted": {...}}.
 
     Returns:
-        Plain values: versions, platform, commit and dirty flag of the working tree (None outside of one), start time,
-        and the arguments with everything hidden that looks like a secret.
+        Plain values: versions (those of `libraries` among them), platform, commit and dirty flag of the working tree
+        (None outside of one), start time, and the arguments with everything hidden that looks like a secret.
     """
     commit, dirty = _working_tree()
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "goalscope": __version__,
         "python": platform.python_version(),
-        "numpy": np.__version__,
+        **libraries(),
         "sqlite": sqlite3.sqlite_version,
         "platform": platform.platform(),
         "machine": platform.machine(),
@@ -48,6 +51,28 @@ def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
         "dirty": dirty,
         "arguments": scrub(arguments or {"program": Path(sys.argv[0]).name}),
     }
+
+
+def libraries() -> dict[str, str]:
+    """Return the versions of the installed libraries that decide numbers, by name; none of them is imported."""
+    found = {}
+    for name in LIBRARIES:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def note_libraries(store: Store, work: str) -> None:
+    """Store which versions a part of the work on a run was done with, beside those noted for it before.
+
+    Args:
+        store: the run.
+        work: "capture", "probes".
+    """
+    name = f"libraries of {work}"
+    known, now = store.info().get(name, []), libraries()
+    if now not in known:
+        store.put_info(name, [*known, now])
 
 
 def scrub(value: Any) -> Any:

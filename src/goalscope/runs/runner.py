@@ -11,17 +11,19 @@ from typing import Any, Protocol, runtime_checkable
 from goalscope.agents.agent import Agent, Turn, agent_id
 from goalscope.agents.task_agent import AnyObservation, Knowing
 from goalscope.runs.caller import Caller
+from goalscope.runs.codec import encode_tags
 from goalscope.runs.episode import Live, LiveEpisode, Places
 from goalscope.runs.episodetable import Usage
 from goalscope.runs.interrupt import interruptible
 from goalscope.runs.journal import Journal, call_for
+from goalscope.runs.opening import Probe, wal_problem
 from goalscope.runs.provenance import session
 from goalscope.runs.record import Episode, EpisodeSpec, World
-from goalscope.runs.schema import Probe, wal_problem
 from goalscope.runs.store import GROUP_SECONDS, Store
 from goalscope.runs.study import Study
 from goalscope.runs.taskepisode import TaskLive
 from goalscope.runs.taskworld import TaskWorld
+from goalscope.shapes import check_text
 
 Progress = Callable[[int, int, int, float | None], None]
 """Told every tenth of a second: episodes done, episodes in all, steps taken now, seconds left (None at first)."""
@@ -274,6 +276,9 @@ def _effort(agent: Agent) -> float:
 def _check_agents(agents: Sequence[Agent]) -> None:
     if not agents:
         raise ValueError("a run must have at least one agent, got none")
+    for agent in agents:  # before anything is asked: what it answers could not be stored
+        check_text("the name of an agent", agent.name)
+        encode_tags(getattr(agent, "tags", None) or {})
     for what, values in (("names", [agent.name for agent in agents]), ("ids", [agent_id(agent) for agent in agents])):
         if len(set(values)) < len(values):
             raise ValueError(f"the agents of a run must have different {what}, got {', '.join(values)}")

@@ -16,17 +16,10 @@ from goalscope.runs import codec
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, WORLD_COLUMNS, Cell
 from goalscope.runs.episodetable import EncodedEpisode, Usage, insert_episodes, insert_worlds
 from goalscope.runs.lock import DirectoryLock
+from goalscope.runs.opening import Probe, open_for_reading, open_for_writing, wal_problem
 from goalscope.runs.record import Episode, Step, World
 from goalscope.runs.rowtable import read_rows, write_rows
-from goalscope.runs.schema import (
-    DATABASE,
-    VERSION,
-    Probe,
-    explained,
-    open_for_reading,
-    open_for_writing,
-    wal_problem,
-)
+from goalscope.runs.schema import DATABASE, VERSION, explained
 from goalscope.runs.study import Study
 from goalscope.worlds.dynamics import State
 
@@ -48,7 +41,7 @@ class Store:
         mode: "r" to read, "w" to read and write (the directory and the file are made where they are missing).
         durability: what written rows survive: "process", the process being killed; "power", a power failure too. What
             the run was made with where it is left out, "process" for a new one.
-        probe: says whether the directory can hold a write-ahead log, see `schema.wal_problem`.
+        probe: says whether the directory can hold a write-ahead log, see `opening.wal_problem`.
 
     Raises:
         FileNotFoundError: nothing to read.
@@ -242,7 +235,8 @@ class Store:
 
     def episode_ids(self) -> set[str]:
         """Return the ids of all stored episodes."""
-        return {identity for (identity,) in self.query("SELECT id FROM episodes")}
+        # Of the table: in a damaged file the index may name others, which nothing that reads episodes would find.
+        return {identity for (identity,) in self.query("SELECT id FROM episodes NOT INDEXED")}
 
     def episodes(self, ids: Iterable[str] | None = None) -> Iterator[Episode]:
         """Return episodes one by one, ordered by world, agent and trajectory, a few in memory at a time.

@@ -29,6 +29,7 @@ from goalscope.runs.part import MOST_COUNT, Part, distinct, filled, sequence
 from goalscope.runs.reading import explain, read_yaml, shorten
 from goalscope.runs.record import EpisodeSpec, World
 from goalscope.runs.taskentries import CookingWorlds, TaskMapWorlds
+from goalscope.shapes import check_text
 
 _NO_RESULT = ("name", "durability", "further_agents", "analysis")  # keys that change no result
 _MOST_SEED = 2**63 - 1
@@ -152,6 +153,7 @@ class Study(Part):
             raise ValueError(
                 f"{name} must be a study: a mapping with the keys {', '.join(_KEYS[''])}; got {shorten(given)}"
             )
+        _check_texts(given, name)
         try:
             study = cls.model_validate(dict(given), context=context)
         except ValidationError as error:
@@ -271,6 +273,19 @@ _KEYS: dict[str, Sequence[str]] = {
     "failure": list(FailurePolicy.model_fields),
     "analysis": [name for part in (Analysis, Invariance, Inside, Full, Probes, Decoders) for name in part.model_fields],
 }
+
+
+def _check_texts(given: Any, name: str) -> None:
+    """Check every key and text of a study.
+
+    Raises:
+        ValueError: half of a surrogate pair in one; names the place.
+    """
+    for path, value in _flat(given).items():
+        if isinstance(value, str):
+            check_text(f"{name}: {path}", value)
+        if not path.isascii():
+            check_text(f"a key of {name}", path)
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:

@@ -1,15 +1,17 @@
 """From the body of a response to what it says; whatever a server sends is checked as a stranger's."""
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from goalscope.agents.agent import MOST_USAGE
 from goalscope.agents.models.base import Finish
 from goalscope.agents.models.harmony import split, text_segments
 from goalscope.agents.models.http_client import GarbledError
 
 _TOKEN_ID = "token_id:"
+_MOST_FLOAT = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,7 @@ def completions_answer(body: Mapping[str, Any]) -> Answer:
         prompt_tokens=_ids(body.get("prompt_token_ids") if prompt is None else prompt),
         output_tokens=output,
         logprobs=logprobs,
-        stop_token=_count(choice.get("stop_reason")),
+        stop_token=_stop_token(choice.get("stop_reason")),
         **counts,
     )
 
@@ -103,9 +105,9 @@ def _choice(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]
     held = usage if isinstance(usage, Mapping) else {}
     details = held.get("completion_tokens_details")
     return choices[0], {
-        "prompt_count": _count(held.get("prompt_tokens")),
-        "output_count": _count(held.get("completion_tokens")),
-        "reasoning_count": _count(details.get("reasoning_tokens")) if isinstance(details, Mapping) else None,
+        "prompt_count": _tokens(held.get("prompt_tokens")),
+        "output_count": _tokens(held.get("completion_tokens")),
+        "reasoning_count": _tokens(details.get("reasoning_tokens")) if isinstance(details, Mapping) else None,
     }
 
 
@@ -128,6 +130,14 @@ def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
+def _tokens(value: Any) -> int | None:
+    """Return a number of tokens, None where none is reported."""
+    count = _count(value)
+    if count is not None and count > MOST_USAGE:
+        raise GarbledError(f"the usage of a response must count at most 2**53 tokens, got {len(str(count))} digits")
+    return count
+
+
 def _ids(value: Any) -> tuple[int, ...] | None:
     if value is None:
         return None
@@ -138,6 +148,14 @@ def _ids(value: Any) -> tuple[int, ...] | None:
     return found
 
 
+def _stop_token(value: Any) -> int | None:
+    """Return the id of a stop token, None where another reason is told: a text, or none."""
+    number = _count(value)
+    if number is not None and number >= 2**32:
+        raise GarbledError("the stop token of a response is no token id")
+    return number
+
+
 def _list(value: Any) -> Sequence[Any]:
     if not isinstance(value, list):
         raise GarbledError(f"a response holds {type(value).__name__} in place of a list")
@@ -145,7 +163,7 @@ def _list(value: Any) -> Sequence[Any]:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MOST_FLOAT:
         raise GarbledError("a log-probability of a response is no finite number")
     return float(value)
 
