@@ -1,6 +1,10 @@
-"""Rollouts of the bundled model: lockstep against one `generate` call a step, same model, same states, same run.
+"""Rollouts of the bundled model beside transformers' `generate`, in batches and one call a step; same model, same run.
 
 Usage: python benchmarks/rollouts.py [--states 256] [--single 16] [--slots 64] [--threads 1] [--size 11] [--grids 1]
+                                     [--rounds 3]
+
+The batches of `generate` are as large as the slots of lockstep, padded on the left, and stop at the same tokens.
+Seconds are processor seconds (of all threads together), so that other jobs on the machine count little.
 
 A second table runs a sample of the paper's behavioural grid as a study (5 sizes x 6 densities, journalled and stored)
 and projects from it how long the whole of it would take: 10 grids a cell and 10 trajectories a grid. ``--grids 0``
@@ -10,6 +14,7 @@ leaves it out.
 import argparse
 import multiprocessing
 import resource
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -51,26 +56,41 @@ def lockstep(given: argparse.Namespace) -> tuple[int, int, float]:
     """Answer all states in lockstep; return steps, tokens written, seconds."""
     agent, _ = subject(given)
     observations = states(given.size, given.states)
-    began = time.perf_counter()
+    began = time.process_time()
     turns = agent.act(observations)
-    return len(turns), sum(len(turn.output_tokens or ()) for turn in turns), time.perf_counter() - began
+    return len(turns), sum(len(turn.output_tokens or ()) for turn in turns), time.process_time() - began
 
 
-def one_by_one(given: argparse.Namespace) -> tuple[int, int, float]:
-    """Answer some of the states with a `generate` call of their own each; return steps, tokens written, seconds."""
+def generated(given: argparse.Namespace, count: int, rows: int) -> tuple[int, int, float]:
+    """Answer `count` states with `generate`, `rows` at a time; return steps, tokens written, seconds."""
     agent, model = subject(given)
     settings: dict[str, Any] = {"do_sample": True, "temperature": 0.7, "top_p": 0.95, "top_k": 0}
     stop = sorted(Dialect("theseus").stop)
+    settings |= {"eos_token_id": stop, "pad_token_id": stop[0]}
     model.model.generate(torch.tensor([[1, 2]]), max_new_tokens=2, attention_mask=torch.ones(1, 2), **settings)
     written = 0
-    observations = states(given.size, given.single)
-    began = time.perf_counter()
-    for observation in observations:
-        ids = torch.tensor([model.encode(agent.prompt(observation))])
-        mask = torch.ones_like(ids)
-        answer = model.model.generate(ids, attention_mask=mask, max_new_tokens=LIMIT, eos_token_id=stop, **settings)
-        written += answer.shape[1] - ids.shape[1]
-    return len(observations), written, time.perf_counter() - began
+    observations = states(given.size, count)
+    began = time.process_time()
+    for first in range(0, count, rows):
+        prompts = [model.encode(agent.prompt(seen)) for seen in observations[first : first + rows]]
+        longest = max(map(len, prompts))
+        ids = torch.tensor([[stop[0]] * (longest - len(prompt)) + prompt for prompt in prompts])
+        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+        answers = model.model.generate(ids, attention_mask=mask, max_new_tokens=LIMIT, **settings)[:, longest:]
+        ended = torch.isin(answers, torch.tensor(stop))
+        lengths = torch.where(ended.any(1), ended.int().argmax(1) + 1, answers.shape[1])
+        written += int(lengths.sum())
+    return count, written, time.process_time() - began
+
+
+def one_by_one(given: argparse.Namespace) -> tuple[int, int, float]:
+    """Answer some of the states with a `generate` call of their own each."""
+    return generated(given, given.single, 1)
+
+
+def batched(given: argparse.Namespace) -> tuple[int, int, float]:
+    """Answer all states with `generate`, in batches."""
+    return generated(given, given.states, given.slots)
 
 
 def behavioural(given: argparse.Namespace) -> tuple[int, int, float]:
@@ -87,9 +107,9 @@ def behavioural(given: argparse.Namespace) -> tuple[int, int, float]:
         }
     )
     with tempfile.TemporaryDirectory() as folder:
-        began = time.perf_counter()
+        began = time.process_time()
         steps = run(study, folder).steps
-        seconds = time.perf_counter() - began
+        seconds = time.process_time() - began
         with Store(folder) as store:
             tokens = sum(len(step.output_tokens or ()) for episode in store.episodes() for step in episode.steps)
     return steps, tokens, seconds
@@ -97,7 +117,8 @@ def behavioural(given: argparse.Namespace) -> tuple[int, int, float]:
 
 WORK: dict[str, Callable[[argparse.Namespace], tuple[int, int, float]]] = {
     "lockstep": lockstep,
-    "generate": one_by_one,
+    "batches": batched,
+    "one": one_by_one,
     "study": behavioural,
 }
 
@@ -124,20 +145,27 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=64)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--size", type=int, default=11)
+    parser.add_argument("--rounds", type=int, default=3, help="times that the three are measured, in turns")
     parser.add_argument("--grids", type=int, default=1, help="grids a cell of the sample of the behavioural grid")
     given = parser.parse_args()
     # A process of its own for each, one after the other: peak memory is that of a process.
     pool = multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1)
     with pool:
-        print(f"theseus, {given.size}x{given.size}, {given.threads} thread(s), {given.slots} slots")
+        print(f"theseus, {given.size}x{given.size}, {given.threads} thread(s), {given.slots} slots, processor seconds")
         columns = (("steps", 8), ("seconds", 9), ("steps/s", 10), ("tokens/s", 10), ("tokens a step", 15))
         print(" " * 10 + "".join(f"{name:>{width}}" for name, width in (*columns, ("peak memory, MB", 17))))
-        found = {}
-        for name in ("lockstep", "generate"):
-            found[name] = pool.map(measured, [(name, given)], chunksize=1)[0]
-            show(name, found[name])
-        speed = {name: steps / seconds for name, (steps, _, seconds, _) in found.items()}
-        print(f"lockstep / generate: {speed['lockstep'] / speed['generate']:.1f} times the steps/s")
+        speed: dict[str, list[float]] = {"lockstep": [], "batches": [], "one": []}
+        for _ in range(given.rounds):
+            for name, speeds in speed.items():
+                found = pool.map(measured, [(name, given)], chunksize=1)[0]
+                show(name, found)
+                speeds.append(found[0] / found[2])
+        for name, words in (("batches", f"`generate`, {given.slots} at a time"), ("one", "`generate`, one at a time")):
+            ratios = sorted(ours / theirs for ours, theirs in zip(speed["lockstep"], speed[name], strict=True))
+            print(
+                f"lockstep / {words}: {statistics.median(ratios):.2f} times the steps/s, median of {given.rounds} "
+                f"rounds [{ratios[0]:.2f}, {ratios[-1]:.2f}]"
+            )
         if given.grids:
             sample = pool.map(measured, [("study", given)], chunksize=1)[0]
             show("study", sample)

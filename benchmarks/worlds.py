@@ -1,12 +1,15 @@
 """Print the speed of worlds and planning beside their peers, measured in one run.
 
-    python benchmarks/worlds.py            # without maze-dataset
-    python benchmarks/worlds.py --peers    # makes build/peers/.venv for it on first use
+    python benchmarks/worlds.py            # without maze-dataset and MiniGrid
+    python benchmarks/worlds.py --peers    # makes build/peers/.venv for them on first use
 
-Each figure is the best of several repetitions, in processor seconds of one core.
+Each figure is the best of several repetitions, in processor seconds of one core. The whole is done `--rounds` times,
+ours and its peer in turns; a ratio is the median over rounds, with the least and the greatest.
 """
 
 import argparse
+import os
+import statistics
 import subprocess
 import sys
 import time
@@ -17,12 +20,21 @@ import numpy as np
 
 from goalscope.planning import distances_batch, optimal_batch, solve
 from goalscope.rng import stream
-from goalscope.worlds import Fog, Grid, generate, generate_batch, step_batch, transitions_batch
+from goalscope.worlds import (
+    Action,
+    Fog,
+    Grid,
+    State,
+    generate,
+    generate_batch,
+    step,
+    step_batch,
+    transitions_batch,
+)
 
 HERE = Path(__file__).resolve().parent
 PEERS = HERE.parent / "build" / "peers" / ".venv"
-PEER_PACKAGES = ("maze-dataset==1.4.2", "muutils<0.9")
-MINIGRID_STEPS = 12_000.0  # quoted, not measured here
+PEER_PACKAGES = ("maze-dataset==1.4.2", "muutils<0.9", "minigrid==3.2.0", "gymnasium==1.4.0")
 SIZE, DENSITY, SEED = 15, 0.6, 0
 
 
@@ -49,14 +61,28 @@ def generation_single() -> float:
     return rate(lambda: [generate(SIZE, DENSITY, rng=rng) for _ in range(100)], 100, 3)
 
 
-def maze_dataset() -> float | None:
-    """Return maze-dataset's bare mazes a second, None where its environment is missing."""
+def peer(worker: str, *words: str) -> float | None:
+    """Return the rate that a program of the peers' environment prints, None where that environment is missing."""
     python = PEERS / "bin" / "python"
     if not python.exists():
         return None
-    worker = HERE / "peers" / "maze_dataset_rate.py"
-    done = subprocess.run([str(python), str(worker)], capture_output=True, text=True, check=True)
-    return float(done.stdout)
+    command = [str(python), str(HERE / "peers" / worker), *words]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ)).stdout)
+
+
+def maze_dataset() -> float | None:
+    """Return maze-dataset's bare mazes a second."""
+    return peer("maze_dataset_rate.py")
+
+
+def minigrid() -> float | None:
+    """Return MiniGrid's steps a second, each with its observation."""
+    return peer("minigrid_rate.py", "observed")
+
+
+def minigrid_dynamics() -> float | None:
+    """Return MiniGrid's steps a second without observations: what a step does to the world alone."""
+    return peer("minigrid_rate.py", "dynamics")
 
 
 def install_peers() -> None:
@@ -99,6 +125,65 @@ def planning_networkx() -> float:
     return rate(sets, len(grids), 3)
 
 
+def planning_csgraph(together: bool) -> float:
+    """Return worlds a second whose optimal sets come from SciPy's compiled searches, as arrays ``[N, H, W, 4]``.
+
+    Args:
+        together: all worlds as the parts of one graph and one search from all goals; else a search for each world.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
+    batch = generate_batch(SIZE, DENSITY, seed=SEED, count=2048 if together else 200)
+    groups = [np.arange(len(batch))] if together else [np.array([index]) for index in range(len(batch))]
+    graphs, goals = [], []
+    for members in groups:
+        open_, count = ~batch.walls[members], SIZE * SIZE * len(members)
+        cell = np.arange(count).reshape(open_.shape)
+        across, down = open_[:, :, :-1] & open_[:, :, 1:], open_[:, :-1] & open_[:, 1:]
+        one = np.concatenate([cell[:, :, :-1][across], cell[:, :-1][down]])
+        other = np.concatenate([cell[:, :, 1:][across], cell[:, 1:][down]])
+        ends = (np.concatenate([one, other]), np.concatenate([other, one]))
+        graphs.append(csr_array((np.ones(2 * len(one)), ends), shape=(count, count)))
+        goals.append(cell[np.arange(len(members)), batch.goal[members, 0], batch.goal[members, 1]])
+
+    def sets() -> list[object]:
+        found: list[object] = []
+        for members, graph, goal in zip(groups, graphs, goals, strict=True):
+            length = dijkstra(graph, indices=goal, unweighted=True, min_only=True)
+            field = np.pad(length.reshape(len(members), SIZE, SIZE), ((0, 0), (1, 1), (1, 1)), constant_values=np.inf)
+            near = (field[:, :-2, 1:-1], field[:, 2:, 1:-1], field[:, 1:-1, :-2], field[:, 1:-1, 2:])
+            found.append(np.stack(near, axis=-1) < field[:, 1:-1, 1:-1, None])
+        return found
+
+    return rate(sets, len(batch), 3)
+
+
+def csgraph_single() -> float:
+    """Return worlds a second by one search of SciPy's for each world."""
+    return planning_csgraph(False)
+
+
+def csgraph_batched() -> float:
+    """Return worlds a second by one search of SciPy's for all worlds."""
+    return planning_csgraph(True)
+
+
+def steps_single() -> float:
+    """Return world steps a second of one agent in one world, `step` after `step`, back to the start at the goal."""
+    grid = generate(SIZE, DENSITY, rng=stream(SEED, "benchmark steps one by one"))
+    start = State(position=grid.start)
+    actions = [Action(int(action)) for action in stream(SEED, "benchmark actions").integers(0, 4, size=2000)]
+
+    def play() -> None:
+        state = start
+        for action in actions:
+            state = step(grid, state, action)
+            state = start if state.position == grid.goal else state
+
+    return rate(play, len(actions), 3)
+
+
 def steps() -> float:
     """Return world steps a second: many agents in many worlds, random actions, back to the start at the goal."""
     agents, rounds = 16384, 64
@@ -126,33 +211,49 @@ def looks() -> float:
     return rate(lambda: [fog.look(cell) for cell in cells], len(cells))
 
 
-def line(what: str, ours: float, peer: str, theirs: float | None, target: str, holds: bool | None) -> str:
-    """Return one row of the table."""
-    other = "not run" if theirs is None else f"{theirs:,.0f}"
-    ratio = "" if theirs is None else f"{ours / theirs:,.1f}x"
-    verdict = "" if holds is None else "holds" if holds else "MISSED"
-    return f"{what:<44} {ours:>14,.0f} {peer:<28} {other:>10} {ratio:>10} {target:<14} {verdict}"
+Row = tuple[str, Callable[[], float], str, Callable[[], float | None] | None, float | None]
+ROWS: tuple[Row, ...] = (  # what, ours, peer, theirs, target: a ratio, or without a peer a rate
+    ("15x15 worlds, batched", generation, "maze-dataset, bare mazes", maze_dataset, 30),
+    ("15x15 worlds, one by one", generation_single, "maze-dataset, bare mazes", maze_dataset, None),
+    ("optimal sets, batched", planning_batched, "csgraph, all in one graph", csgraph_batched, None),
+    ("optimal sets, one by one", planning_single, "csgraph, a search a world", csgraph_single, None),
+    ("optimal sets, batched", planning_batched, "networkx BFS", planning_networkx, 10),
+    ("optimal sets, one by one", planning_single, "networkx BFS", planning_networkx, None),
+    ("steps, one by one", steps_single, "MiniGrid, no observations", minigrid_dynamics, None),
+    ("steps, one by one", steps_single, "MiniGrid, observations", minigrid, None),
+    ("steps, batched", steps, "MiniGrid, no observations", minigrid_dynamics, None),
+    ("steps, batched", steps, "", None, 1e6),
+    ("looks under fog, one by one", looks, "", None, 20_000),
+)
+
+
+def line(row: Row, rounds: int) -> str:
+    """Measure ours and its peer in turns; return one row of the table."""
+    what, work, name, theirs, target = row
+    pairs = [(work(), theirs() if theirs else None) for _ in range(rounds)]
+    ours = statistics.median(mine for mine, _ in pairs)
+    other = [their for _, their in pairs if their is not None]
+    ratios = sorted(mine / their for mine, their in pairs if their is not None)
+    shown = f"{statistics.median(ratios):,.2f} [{ratios[0]:,.2f}, {ratios[-1]:,.2f}]" if ratios else ""
+    peers = f"{statistics.median(other):,.0f}" if other else "not run" if theirs else ""
+    reached = (statistics.median(ratios) if ratios else None) if theirs else ours
+    word = "" if target is None or reached is None else "holds" if reached >= target else "MISSED"
+    verdict = f"{target:,.0f}: {word}" if word else ""
+    return f"{what:<28} {ours:>13,.0f} {name:<27} {peers:>10} {shown:>34} {verdict}"
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Speed of worlds and planning beside their peers.")
-    parser.add_argument("--peers", action="store_true", help="make build/peers/.venv with maze-dataset if missing")
-    if parser.parse_args().peers:
+    parser.add_argument("--peers", action="store_true", help="make build/peers/.venv for the peers if missing")
+    parser.add_argument("--rounds", type=int, default=5, help="times that each pair is measured")
+    given = parser.parse_args()
+    if given.peers:
         install_peers()
-    print(f"{'per second, one core':<44} {'goalscope':>14} {'peer':<28} {'peer':>10} {'ratio':>10} {'target':<14}")
-    ours, theirs = generation(), maze_dataset()
-    holds = None if theirs is None else ours >= 30 * theirs
-    print(line("15x15 worlds, batched", ours, "maze-dataset, bare mazes", theirs, ">= 30x", holds))
-    print(line("15x15 worlds, one by one", generation_single(), "maze-dataset, bare mazes", theirs, "", None))
-    networkx = planning_networkx()
-    ours = planning_batched()
-    print(line("optimal sets of all states, batched", ours, "networkx BFS", networkx, ">= 10x", ours >= 10 * networkx))
-    print(line("optimal sets of all states, one by one", planning_single(), "networkx BFS", networkx, "", None))
-    ours = steps()
-    print(line("world steps, batched", ours, "MiniGrid (quoted)", MINIGRID_STEPS, ">= 1,000,000", ours >= 1e6))
-    ours = looks()
-    print(line("looks under fog, one by one", ours, "", None, ">= 20,000", ours >= 20_000))
+    print(f"per second, one core; medians of {given.rounds} rounds, ratio with its least and greatest")
+    print(f"{'':<28} {'goalscope':>13} {'peer':<27} {'peer':>10} {'ratio':>34} target")
+    for row in ROWS:
+        print(line(row, given.rounds), flush=True)
 
 
 if __name__ == "__main__":

@@ -138,6 +138,15 @@ def test_the_examples_of_the_documentation_are_read(tmp_path: Path) -> None:
     found = [read(tmp_path, [block.rstrip().encode()]) for block in blocks]
     assert [(len(episodes), problems) for episodes, _, problems in found] == [(1, []), (1, [])]
     assert found[1][0][0].outcome == "goal"
+    for both in (blocks, blocks[::-1]):  # in one file, in either order
+        episodes, _, problems = read(tmp_path, [block.rstrip().encode() for block in both])
+        assert problems == [] and {episode.world.tags.get("size") for episode in episodes} == {None, 5}
+
+
+def test_a_world_that_was_shown_before_it_is_declared_with_tags_is_a_problem_that_says_so(tmp_path: Path) -> None:
+    shown = {"episode": "first", "step": 0, "position": [1, 1], "action": "RIGHT", "grid": ROOM}
+    _, _, problems = read(tmp_path, [shown, WORLD | {"tags": {"size": 5}}])
+    assert len(problems) == 1 and "declared before the first line with its grid" in problems[0]
 
 
 def edited(index: int, **changes: Any) -> list[Any]:

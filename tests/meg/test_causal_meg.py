@@ -184,6 +184,21 @@ def test_pseudo_terminal_goals(seed: int, kind: str) -> None:
         assert towards <= nearer + 1e-8
 
 
+def test_towards_the_decisions_alone_the_value_is_their_log_count_less_their_entropy() -> None:
+    def value(model: CausalModel, target: str | tuple[str, ...]) -> float:
+        return meg_target(model, decisions=("D1", "D2") if "D1" in model.names else "D", target=target).value
+
+    perfect, sides = mouse(1.0), ("left", "right")
+    for chances, entropy in (([0.5, 0.5], LOG2), ([0.9, 0.1], -0.9 * np.log(0.9) - 0.1 * np.log(0.1)), ([1, 0], 0.0)):
+        told = perfect.replace(Variable(name="S", values=sides, chances=np.array(chances)))
+        assert value(told, "D") == pytest.approx(LOG2 - entropy, abs=1e-9)
+        assert value(told, ("S", "D")) == pytest.approx(LOG2, abs=1e-9)  # with what it sees: the full value
+    two = pomdp_mouse(1.0)  # both moves go the same way, left as often as right
+    assert value(two, ("D1", "D2")) == pytest.approx(2 * LOG2 - LOG2, abs=1e-9)
+    assert value(two, ("O1", "D1", "O2", "D2")) == pytest.approx(2 * LOG2, abs=1e-9)
+    assert value(perfect, "D") == 0.0 and value(two, "D1") == pytest.approx(0, abs=1e-12)
+
+
 def test_mediators_that_do_not_separate_can_hide_the_goal() -> None:
     # The agent wants T = 1, and what it makes of M for that depends on a context X.
     seen = Variable(name="X", values=(0, 1), chances=np.array([0.5, 0.5]))

@@ -1,4 +1,4 @@
-"""Links of the documentation lead somewhere, its pages are found from the README, and its short examples run."""
+"""Links of the documentation lead somewhere, and its pages are found from the README."""
 
 import contextlib
 import io
@@ -11,7 +11,6 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "benchmarks/README.md")] + sorted(ROOT.glob("docs/*.md"))
 FENCED = re.compile(r"^[ ]*```.*?^[ ]*```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-EXAMPLES = ["start.md", "statistics.md", "worlds.md", "meg.md"]
 
 
 def prose(page: Path) -> str:
@@ -45,19 +44,6 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
             reached.add(page)
             ahead += [target for target, _ in links(page)]
     assert set(PAGES) == reached
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_short_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / name).read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    assert blocks
-    names: dict[str, object] = {}
-    shown = io.StringIO()
-    with contextlib.redirect_stdout(shown):
-        for block in blocks:
-            exec(compile(block, name, "exec"), names)
-    assert shown.getvalue()
 
 
 def test_the_line_that_two_pages_explain_is_one_that_is_printed() -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from goalscope.cli import app
 from goalscope.meg import RationalityCurve, meg_known, meg_unknown
-from goalscope.planning import TabularMDP
+from goalscope.planning import TabularMDP, value_iteration
 from goalscope.studies.cliff_world import (
     GOAL_LENGTHS,
     HORIZON,
@@ -152,6 +152,22 @@ def test_unknown_limits_against_the_literal_score(study: CliffStudy) -> None:
         found = meg_unknown(mdp, greedy(mdp))
         score = float(found.utility @ counts) - slow_soft(moves, found.utility)[0]
         assert score <= found.upper + 1e-8 and score == pytest.approx(rows[goal_length].unknown, abs=2e-6)
+
+
+def test_the_gap_to_unknown_utility_is_mostly_the_tie_break_as_the_page_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cliff-world.md").read_text(encoding="utf-8")
+    table = page[page.index("| k | known, every optimal policy") :].split("\n\n")[0].splitlines()[2:]
+    for goal_length, line in zip(GOAL_LENGTHS, table, strict=True):
+        mdp = cliff_world(goal_length)
+        curve, best = RationalityCurve(mdp), value_iteration(mdp).optimal
+        first, at_random = greedy(mdp), best / best.sum(axis=-1, keepdims=True)
+        known = meg_known(curve, first).value
+        assert meg_known(curve, at_random).value == pytest.approx(known, abs=1e-6)  # both are optimal
+        unknown = [meg_unknown(mdp, policy).tabular for policy in (first, at_random)]
+        figures = [known, *unknown, *(value - known for value in unknown)]
+        stated = [float(cell) for cell in line.split("|")[2:-1]]
+        np.testing.assert_allclose(stated, figures, atol=1.0001e-4)
+    assert f"makes {unknown[0] - unknown[1]:.1f} of the {unknown[0] - known:.1f} nats" in " ".join(page.split())
 
 
 def test_laws_of_both_tables(study: CliffStudy) -> None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from goalscope.adapters.problems import Ledger
 from goalscope.adapters.task_log import score_task_log
-from goalscope.agents.task_chat import STRATEGIES
+from goalscope.agents.task_chat import STRATEGIES, system_prompt
 from goalscope.agents.task_scripted import TASK_SCRIPTED
 from goalscope.cli.app import app
 from goalscope.cli.changes import Changes
@@ -20,7 +20,7 @@ from goalscope.cli.work import load_study
 from goalscope.measures.exploration import FOGGED, score_episode
 from goalscope.measures.exploration.rows import episode_values
 from goalscope.runs import Study
-from goalscope.worlds.tasks import PRESETS, generate_task_map
+from goalscope.worlds.tasks import PRESETS, Report, generate_task_map, report_text
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "exploration.md").read_text(encoding="utf-8")
@@ -62,6 +62,24 @@ def test_the_study_of_the_page_on_runs_is_a_study_and_its_arms_are_known() -> No
     assert set(STRATEGIES) <= set(re.findall(r"`(\w+)`", RUNS))
     kinds = [f"task-{kind}" for kind in TASK_SCRIPTED]
     assert all(f"`{kind}`" in RUNS for kind in [*kinds, "task-chat"])
+
+
+def test_what_the_page_calls_ours_stands_in_every_prompt_or_observation() -> None:
+    rows = [line.split("|")[1:-1] for line in RUNS.splitlines() if line.startswith("|")]
+    start = next(index for index, row in enumerate(rows) if row[0].strip() == "told")
+    ours = [row[2] for row in rows[start + 1 : start + 9]]
+    quoted = [phrase for cell in ours for phrase in re.findall(r'"([^"]+)"', cell)]
+    assert len(quoted) == 5 and "the facts are those of the paper" not in RUNS
+    blocked = report_text(Report(position=(0, 0), available=(), node=None, rejected="blocked"))
+    prompts = [
+        system_prompt("", strategy, reasoned, memory)
+        for strategy in STRATEGIES
+        for reasoned in (False, True)
+        for memory in (False, True)
+    ]
+    for phrase in quoted:
+        assert phrase in blocked or all(phrase in prompt for prompt in prompts), phrase
+    assert not re.search(r"You (have )?spent", blocked + "".join(prompts))  # the steps spent are not told
 
 
 def test_the_commands_of_both_pages_name_agents_options_and_measures_that_exist() -> None:

@@ -155,7 +155,7 @@ class _Reader:
         if self.worlds.setdefault(record.id, world) != world:
             raise UnreadableError("a world must be declared once", f"another one named {show(record.id)}")
         if self.known.setdefault(world.id, world) != world:
-            must = "one world must have one cluster and one set of tags"
+            must = "one world must have one cluster and one set of tags, declared before the first line with its grid"
             raise UnreadableError(must, f"other ones for {show(record.id)}")
         self.ledger.counts["worlds declared"] += 1
 

@@ -1,8 +1,9 @@
 """Task worlds in words: what an agent reads, the log of an episode, and both read back exactly.
 
 Every sentence has one form, and names stand in double quotes, which no name may hold; so `parse_report` is the exact
-inverse of `report_text`, and `read_log` rebuilds an agent's whole memory from a text alone. The wording is our own; the
-facts are those of the paper's Appendix C.3 to E.
+inverse of `report_text`, and `read_log` rebuilds an agent's whole memory from a text alone. The wording is our own.
+The facts are those of the paper's Appendix C.3 to E and some more: the rules also tell what a move does to the
+coordinates, to take few steps, how to know the goal, and to come back to a state that is not active yet.
 """
 
 import re

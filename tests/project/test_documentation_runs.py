@@ -1,0 +1,356 @@
+"""What README and docs show is run as it stands there, chains as chains, long ones made short by flags of their own.
+
+Every command that can be typed as it is, every block of Python and every JSON example stands in a scenario, which runs
+it, or in `NOT_RUN` or `ELSEWHERE` with the reason. What stands nowhere turns a test red. Lines to fill in (``goalscope
+report RUN``) and names of commands within a sentence are checked by test_documented_commands.py.
+"""
+
+import contextlib
+import io
+import json
+import re
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from documented import PAGES, ROOT, blocks, is_form, lines_of, parts_of, problem, words_of
+from typer.testing import CliRunner
+
+from goalscope.cli.app import app
+from goalscope.runs import Study
+
+BLOCKS = {block.name: block for block in blocks()}
+
+FEW = "--sizes 7 --densities 0,0.6 --count 2 --trajectories 1"
+SCRIPTED = f"{FEW} --agents optimal,random"
+MAPS = "--set worlds.0.presets=[high-small] --set 'worlds.0.generator={alpha: 1.5}' --count 2"
+INSIDE = f"{FEW} --set analysis.inside.probes.epochs=2"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Lines and blocks that are run in order in one folder; a second command on the same run finds it there.
+
+    Attributes:
+        steps: names of blocks, and lines as they are printed, each alone or with what is appended to its first command.
+        files: what lies in the folder beforehand: the blocks that are put together, by the file's name.
+        before: commands that make what the steps take for granted.
+    """
+
+    steps: tuple[str | tuple[str, str], ...]
+    files: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    before: tuple[str, ...] = ()
+
+
+SCENARIOS = {
+    "logs": Scenario(
+        files={
+            "logs.jsonl": ("import.md json 1", "import.md json 2"),
+            "logs/one.jsonl": ("import.md json 1",),
+            "logs/two.jsonl": ("import.md json 2",),
+            "log.jsonl": ("exploration.md json 1",),
+            "world.json": ("meg.md json 1",),
+            "mine.json": ("meg.md json 1",),
+        },
+        steps=(
+            "goalscope import logs.jsonl --out runs/logs",
+            "goalscope measure runs/logs --by size,density",
+            "goalscope report runs/logs",
+            "goalscope meg runs/logs --invalid action --json",
+            "import.md python 1",
+            "goalscope score log.jsonl",
+            "goalscope meg mine.json",
+            "goalscope meg world.json",
+            "goalscope meg world.npz --json",
+            "goalscope meg world.npz --unknown",
+            "goalscope doctor",
+        ),
+    ),
+    "in Python": Scenario(
+        steps=(
+            "statistics.md python 1",
+            "worlds.md python 1",
+            "meg.md python 1",
+            "start.md python 1",
+            "goalscope report runs/mine",
+            "goalscope meg runs/mine",
+        )
+    ),
+    "a study": Scenario(
+        files={"maze.yaml": ("README.md yaml 1",), "study.yaml": ("runs.md yaml 1",)},
+        before=("goalscope run maze.yaml --sizes 7 --count 2 --trajectories 2 --out RUN", "goalscope measure RUN"),
+        steps=(
+            "goalscope run maze.yaml --out runs/maze",
+            "goalscope measure runs/maze",
+            "goalscope compare runs/maze",
+            "goalscope export runs/maze --out tables",
+            "README.md python 1",
+            "measures.md python 1",
+            "measures.md python 2",
+            "runs.md python 1",
+            "goalscope report RUN --out report.html --ledger ledger.json",
+            "report.md python 1",
+            "report.md python 2",
+        ),
+    ),
+    "baseline": Scenario(
+        steps=(
+            "goalscope plan baseline",
+            ("goalscope run baseline --out runs/baseline && goalscope report runs/baseline", f"{FEW} --agents Theseus"),
+            "goalscope meg runs/baseline --unknown",
+            "goalscope capture runs/baseline",
+            "goalscope capture runs/baseline --untrained 0",
+            "capture.md python 1",
+            "probes.md python 1",
+            "beliefs.md python 1",
+            "beliefs.md python 2",
+            "plans.md python 1",
+            ("goalscope probe runs/baseline", "--layers 7 --sites pre --reads cognitive-map --set probes.epochs=2"),
+        ),
+    ),
+    "smaller studies": Scenario(
+        steps=(
+            (
+                "goalscope run baseline --count 2 --trajectories 2 --agents Theseus,optimal,random --out runs/first",
+                SCRIPTED,
+            ),
+            (
+                "goalscope run baseline --sizes 7,9 --densities 0,0.6 --count 3 --trajectories 2 "
+                "--agents Theseus,optimal --out runs/small",
+                SCRIPTED,
+            ),
+            (
+                "goalscope run baseline --agents Theseus,optimal,random --sizes 7,9,11 --densities 0,0.4,0.8 --count 5 "
+                "--trajectories 3 --out runs/theseus && goalscope meg runs/theseus --unknown",
+                SCRIPTED,
+            ),
+        ),
+    ),
+    "model card": Scenario(
+        steps=(
+            (
+                "goalscope run baseline --count 30 --set seed=411 --agents Theseus,optimal,random --out runs/theseus",
+                SCRIPTED,
+            ),
+            "goalscope measure runs/theseus --by size",
+        ),
+    ),
+    "scripted": Scenario(
+        steps=(
+            (
+                "goalscope run scripted --out runs/scripted && goalscope meg runs/scripted --by size,density",
+                "--sizes 7 --densities 0.6 --count 2 --trajectories 1 --agents optimal,key-lured",
+            ),
+            "goalscope meg runs/scripted --hypotheses 'goal,key held,wrong goal,cell 3 4'",
+        ),
+    ),
+    "keys": Scenario(
+        steps=(
+            (
+                "goalscope run key-door --out runs/key-door && goalscope report runs/key-door",
+                "--count 1 --set horizon.steps=4 --agents Theseus,key-lured",
+            ),
+        ),
+    ),
+    "iso-difficulty": Scenario(
+        steps=(
+            (
+                "goalscope run iso-difficulty --out runs/iso && goalscope compare runs/iso --transforms",
+                f"{FEW} --agents optimal,epsilon-greedy(0.3)",
+            ),
+            "goalscope measure runs/iso",
+            "goalscope compare runs/iso --transforms --json iso.json --csv iso.csv",
+            "goalscope report runs/iso",
+            ("goalscope plan iso-difficulty --power", FEW),
+        ),
+    ),
+    "fog": Scenario(
+        steps=(
+            (
+                'goalscope run fog --agents "optimal;forgetful(0.3, 6);random" --out runs/fog',
+                "--sizes 7 --densities 0.2 --count 2 --trajectories 1",
+            ),
+            'goalscope measure runs/fog --measures "exploration error under fog;exploitation error under fog"',
+            "goalscope report runs/fog",
+            (
+                'goalscope run fog --set worlds.0.fog_radius=2 --set "horizon={factor: 3}" --out runs/near',
+                f"{FEW} --agents optimal",
+            ),
+        ),
+    ),
+    "task worlds": Scenario(
+        steps=(
+            (
+                "goalscope run explore-exploit --out runs/explore && goalscope report runs/explore",
+                f'{MAPS} --agents "greedy;random-walk"',
+            ),
+            ("goalscope run harness --out runs/harness && goalscope report runs/harness", f'{MAPS} --agents "greedy"'),
+            ("goalscope run harness --out RUN", f'{MAPS} --agents "Ariadne;Ariadne memory"'),
+            "goalscope measure RUN",
+            'goalscope compare RUN --agents "Ariadne;Ariadne memory" --measures "success;exploration error;exploration '
+            'error of valid moves;exploitation error;exploitation error of valid moves;invalid actions"',
+            ("goalscope run explore-exploit --out runs/errors", f'{MAPS} --agents "greedy;random-walk"'),
+            'goalscope measure runs/errors --by demand,graph --measures "success;exploration error;exploitation error"',
+            "goalscope report runs/errors",
+        ),
+    ),
+    "costs": Scenario(
+        files={"gpt-oss.yaml": ("models.md yaml 4",)},
+        steps=(
+            ("goalscope plan gpt-oss.yaml", FEW),
+            (
+                'goalscope plan fog --agents "GPT-OSS-20B;GPT-OSS-20B conversation;GPT-OSS-20B high effort;'
+                'GPT-OSS-20B reasoning kept;GPT-OSS-120B high effort"',
+                FEW,
+            ),
+            ('goalscope plan explore-exploit --agents "GPT-OSS-120B base;GPT-OSS-120B exploration"', MAPS),
+        ),
+    ),
+    "Cliff World": Scenario(
+        steps=("goalscope cliff-world --out runs/cliff", ("goalscope cliff-world --out cliff", "--no-figures"))
+    ),
+    "activations": Scenario(
+        steps=(
+            (
+                "goalscope run cognitive-map --out runs/inside && goalscope meg runs/inside --beliefs pre:7",
+                INSIDE,
+            ),
+            ("goalscope run beliefs --out runs/inside", INSIDE),
+            ("goalscope run plans --out runs/inside", INSIDE),
+            ("goalscope run distance --out runs/inside", INSIDE),
+            "goalscope capture runs/inside --sites pre,post",
+            "goalscope capture runs/inside --sites pre,post --untrained 0",
+        ),
+    ),
+    "complete table": Scenario(
+        steps=(("goalscope run cognitive-map --out runs/inside --full", FEW),),
+    ),
+}
+LONG = {"Cliff World", "activations", "complete table"}
+"""Scenarios of the long tests; the gate runs the commands in other ways (tests/studies, tests/represent)."""
+
+_GPT = "needs the weights of GPT-OSS-20B: a download, and a GPU"
+_SERVER = "needs a server of GPT-OSS-20B"
+_INSTALLS = "installs packages"
+NOT_RUN = {
+    "make demo": _INSTALLS,
+    "make test": "is what runs this test",
+    "pip install '.[lm]'": _INSTALLS,
+    "pip install '.[lm]' accelerate kernels": _INSTALLS,
+    "goalscope capture runs/gpt --model openai/gpt-oss-20b --layers 7,15,23 --sites pre,post,grid,action": _GPT,
+    "goalscope import gpt-oss-20b --out runs/gpt && goalscope meg runs/gpt": "needs the authors' recorded trajectories",
+    "goalscope run gpt-oss.yaml --out runs/gpt-oss": _GPT,
+    "goalscope measure runs/gpt-oss --by size,density": _GPT,
+    "goalscope export runs/gpt-oss --out tables": _GPT,
+    "vllm serve openai/gpt-oss-20b --revision 6cee5e81ee83917806bbde320786a8fb61efebee --tokenizer-revision "
+    "6cee5e81ee83917806bbde320786a8fb61efebee --host 127.0.0.1 --port 8000 --max-model-len 16384 --generation-config "
+    "vllm --seed 0": _SERVER,
+    'goalscope run fog --agents "GPT-OSS-20B;GPT-OSS-20B conversation" --workers 16 --out runs/fog-20b': _SERVER,
+    "goalscope probe RUN --reads cognitive-map,plans --layers 7,15,23": "layers of GPT-OSS-20B",
+    "goalscope train-theseus": "trains for hours; tests/theseus trains a small one",
+    "goalscope train-theseus --tasks": "trains for hours; tests/theseus trains a small one",
+    "inside.md python 1": "its second line reads a run of GPT-OSS-20B",
+}
+ELSEWHERE = {
+    "meg-causal.md": "tests/meg/test_meg_docs.py",
+    "cliff-world.md": "tests/meg/test_meg_docs.py",
+    "exploration.md": "tests/tasks/test_exploration_docs.py",
+}
+"""Pages whose Python is run by another test, which also compares what it prints with the page."""
+
+
+def printed(step: str | tuple[str, str]) -> str:
+    """Return a line as it is printed."""
+    return step if isinstance(step, str) else step[0]
+
+
+def to_be_run() -> set[str]:
+    """Return all that a reader can copy: lines of blocks, whole lines within sentences, blocks of Python and JSON."""
+    lines = {
+        line
+        for page in PAGES
+        for line, fenced in lines_of(page.read_text(encoding="utf-8"))
+        if fenced or not any(is_form(part) or problem(part) for part in parts_of(line))
+    }
+    named = {name for name, block in BLOCKS.items() if block.language in ("python", "json")}
+    return lines | {name for name in named if not (name.split()[0] in ELSEWHERE and "python" in name)}
+
+
+def run_here() -> set[str]:
+    """Return what the scenarios run: their lines, the commands of their chains, their blocks and files."""
+    steps = [printed(step) for scenario in SCENARIOS.values() for step in scenario.steps]
+    files = [name for scenario in SCENARIOS.values() for names in scenario.files.values() for name in names]
+    return {*steps, *(part for step in steps for part in parts_of(step)), *files}
+
+
+def test_all_that_can_be_copied_from_a_page_is_run_or_listed_with_a_reason() -> None:
+    assert len(to_be_run()) > 90
+    assert sorted(to_be_run() - run_here() - set(NOT_RUN)) == []
+    assert sorted(run_here() & set(NOT_RUN)) == []
+
+
+def test_the_tables_hold_nothing_that_no_page_shows() -> None:
+    shown = {line for page in PAGES for line, _ in lines_of(page.read_text(encoding="utf-8"))} | set(BLOCKS)
+    steps = {printed(step) for scenario in SCENARIOS.values() for step in scenario.steps}
+    assert sorted((steps | set(NOT_RUN)) - shown) == []
+    for page, test in ELSEWHERE.items():
+        assert page in (ROOT / test).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.full] if name in LONG else []) for name in SCENARIOS]
+)
+def test_what_the_pages_show_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = SCENARIOS[name]
+    monkeypatch.chdir(tmp_path)
+    for file, parts in scenario.files.items():
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        text = "".join(BLOCKS[part].text for part in parts)
+        # The block of Python that runs this study takes no flags: the study itself is made smaller.
+        text = re.sub(r"count: \d+", "count: 1", text) if file == "study.yaml" else text
+        Path(file).write_text(text, encoding="utf-8")
+    if "world.json" in scenario.files:
+        arrays = json.loads(Path("world.json").read_text(encoding="utf-8"))
+        np.savez("world.npz", **{key: np.array(value) for key, value in arrays.items()})
+    names: dict[str, dict[str, object]] = {}
+    for step in (*scenario.before, *scenario.steps):
+        line, more = (step, "") if isinstance(step, str) else step
+        if line in BLOCKS:
+            run_block(line, names.setdefault(BLOCKS[line].page, {}))
+            continue
+        for number, part in enumerate(parts_of(line)):
+            run_line(part, shlex.split(more) if number == 0 else [])
+
+
+def run_line(command: str, more: list[str]) -> None:
+    """Run a command; it must end well and say something."""
+    result = CliRunner().invoke(app, [*words_of(command), *more], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, f"{command} {shlex.join(more)}\n{result.output}"
+    assert result.output.strip(), command
+
+
+def run_block(name: str, names: dict[str, object]) -> None:
+    """Run a block of Python with the names that earlier ones of its page have made."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            exec(compile(BLOCKS[name].text, name, "exec"), names)
+        except SystemExit as end:
+            assert not end.code, f"{name} ends with {end.code}"
+
+
+STUDIES = [name for name, block in BLOCKS.items() if block.language == "yaml"]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_that_a_page_shows_is_one_also_the_pieces(name: str) -> None:
+    found: Any = yaml.safe_load(BLOCKS[name].text)
+    if isinstance(found, list):  # entries of agents
+        found = {"agents": found}
+    if "server" in found:  # keys of an agent
+        found = {"agents": [{"kind": "chat", "model": "a-model", **found}]}
+    grids = {"kind": "grid", "sizes": [7], "densities": [0.0], "count": 1}
+    assert Study.parse({"worlds": [grids], "agents": [{"kind": "optimal"}], **found}).size().worlds > 0
