@@ -123,7 +123,8 @@ class _Members:
     def __init__(self) -> None:
         self.found: list[Any] = []
         self._state = "key"  # what comes next: key, colon, value, end; "odd" where it is no object
-        self._key, self._pieces, self._value = "", 0, None
+        self._key, self._pieces = "", 0
+        self._value: Any = None
         self._level, self._nested = 1, 0
 
     @property
