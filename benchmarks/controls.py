@@ -104,7 +104,6 @@ def permuted(seed: int) -> LocalModel:
 def initial(seed: int) -> LocalModel:
     """Return a network as Theseus's training begins with."""
     import torch
-
     from goalscope.theseus.network import Shape, initialise
 
     model = LocalModel("theseus", untrained=0)

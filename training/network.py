@@ -6,12 +6,14 @@ The forward pass takes any attention mask and computes the last block only where
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goalscope.agents.models import initial
+from goalscope.agents.models.identity import CARD
 from training.attention import Chunk, attend, chunks
 from training.tokens import PAD, RETURN, SPECIAL, Vocabulary
 from training.vocabulary import VOCABULARY_SIZE, vocabulary
@@ -297,6 +299,7 @@ def export(
     if told:
         config.update({"goalscope": dict(told)})
     config.save_pretrained(str(folder))
+    (folder / CARD).write_text(json.dumps({"template": "schema"}, indent=2) + "\n", encoding="utf-8")
     half = {
         name: parameters[name].detach().to("cpu", torch.bfloat16).contiguous().clone() for name in shape.parameters()
     }

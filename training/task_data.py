@@ -201,4 +201,4 @@ def encode(text: str) -> tuple[int, ...]:
 @cache
 def _opening(strategy: str, reasoned: bool, memory: bool) -> str:
     """Return a chat up to its first observation, as the chat template writes it."""
-    return f"{START}system{MESSAGE}{system_prompt('', strategy, reasoned, memory)}{END}{_TOLD}"
+    return f"{START}system{MESSAGE}{system_prompt('', strategy, reasoned, memory, form='schema')}{END}{_TOLD}"

@@ -10,13 +10,16 @@ import pytest
 from goalscope.agents import Agent, Observation, Past, Turn, agent_id
 from goalscope.agents.build import build_agent
 from goalscope.agents.chat import TASKS, ChatAgent, read_template
+from goalscope.agents.example import example_action
 from goalscope.agents.memory import render_history
 from goalscope.agents.models import Completion, Message, Request, Sampling
 from goalscope.agents.models.replay import ReplayAgent
-from goalscope.worlds import Action, Grid
+from goalscope.agents.prompts import FORMS
+from goalscope.worlds import ACTIONS, Action, Grid
 
 GRID = Grid.parse("#####\n#A_G#\n#####")
 KEYED = Grid.parse("#####\n#AKG#\n#####")
+ANSWERS = {"example": '{"action": "EXAMPLE"}', "schema": '{"action": "<UP|DOWN|LEFT|RIGHT>"}'}
 FOGGED = Grid.parse("#####\n#A_**\n#####")
 
 
@@ -46,13 +49,16 @@ def text(agent: ChatAgent, observation: Observation) -> str:
     return message.content
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("task", TASKS)
-def test_bundled_templates_show_the_grid_the_legend_and_the_form_of_the_answer(task: str) -> None:
+def test_bundled_templates_show_the_grid_the_legend_and_the_form_of_the_answer(task: str, form: str) -> None:
     grid = {"grid": GRID, "key-door": KEYED, "fog": FOGGED}[task]
-    shown = text(ChatAgent(model=Scripted(), task=task), Observation(grid=grid))
+    shown = text(ChatAgent(model=Scripted(), task=task, template=form), Observation(grid=grid))
     assert shown.count(grid.render()) == 1
     assert "{{" not in shown
-    assert '{"action": "<UP|DOWN|LEFT|RIGHT>"}' in shown
+    example = example_action("", 0, ACTIONS).name
+    assert ANSWERS[form].replace("EXAMPLE", example) in shown
+    assert ("<UP|" in shown) == (form == "schema"), "a weak model copies a schema letter by letter"
     for symbol in sorted(set(grid.render()) - set("0123456789 \n")):
         assert f"\n{symbol} " in shown, f"the legend explains {symbol}"
 
@@ -170,14 +176,15 @@ def test_a_chat_agent_is_an_agent_known_by_what_determines_its_answers(tmp_path:
     named = ChatAgent(model=Scripted(), task="grid", name="other")
     assert agent_id(named) == agent_id(agent)
     path = tmp_path / "same.txt"
-    path.write_text(agent.template)
+    path.write_text(agent.text)
     assert agent_id(ChatAgent(model=Scripted(), task=path)) == agent_id(agent), "the text counts, not its place"
     others = [
         ChatAgent(model=Scripted(), task="fog"),
+        ChatAgent(model=Scripted(), task="grid", template="schema"),
         ChatAgent(model=Scripted(), task="grid", sampling=Sampling(temperature=0)),
         ChatAgent(model=Scripted(), task="grid", sampling=Sampling(top_logprobs=5)),
     ]
-    assert len({agent_id(other) for other in [agent, *others]}) == 4
+    assert len({agent_id(other) for other in [agent, *others]}) == 5
 
 
 def test_the_exact_prompt_is_what_the_model_reads() -> None:
@@ -206,6 +213,7 @@ def test_the_exact_prompt_is_what_the_model_reads() -> None:
             "got messages, tokenize, set elsewhere",
         ),
         ({"model": "x", "temperature": "hot"}, "temperature of a chat agent must be int or float, got 'hot'"),
+        ({"model": "x", "template": "none"}, "form of a bundled template must be one of example, schema, got 'none'"),
         ({"model": "x", "slots": True}, "slots of a chat agent must be int, got True"),
         ({"model": "x", "temperature": -1}, "finite number >= 0"),
         ({"model": "x", "top_p": 0}, "top_p must lie in"),

@@ -124,11 +124,10 @@ def test_megabytes_are_split_in_a_moment() -> None:
 
 def test_the_style_comes_from_the_study_or_the_tokenizer() -> None:
     harmony = {marker: number for number, marker in enumerate(HARMONY_MARKERS)}
-    assert choose_style("auto", harmony, "", "m") == "harmony"
-    assert choose_style("auto", {"<think>": 1, "</think>": 2}, "", "m") == "think"
-    assert choose_style("auto", {}, "... <think> ... </think>", "m") == "think"
-    assert choose_style("none", harmony, "", "m") == "none"
-    with pytest.raises(ValueError, match=r"how m tells its reasoning.*reasoning: none"):
-        choose_style("auto", {"a": 1}, "{{ messages }}", "m")
+    assert choose_style("auto", harmony, "") == "harmony"
+    assert choose_style("auto", {"<think>": 1, "</think>": 2}, "") == "think"
+    assert choose_style("auto", {}, "... <think> ... </think>") == "think"
+    assert choose_style("none", harmony, "") == "none"
+    assert choose_style("auto", {"a": 1}, "{{ messages }}") == "none"
     with pytest.raises(ValueError, match="got 'xml'"):
-        choose_style("xml", {}, "", "m")
+        choose_style("xml", {}, "")

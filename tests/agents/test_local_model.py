@@ -172,8 +172,14 @@ def test_what_cannot_be_loaded_says_why(folder: Path, tmp_path: Path) -> None:
             LocalModel(folder, **wrong)
     with pytest.raises(ValueError, match=r"tokenizer of bare has none"):
         LocalModel.from_parts(llama(), tokenizer(None), name="bare")
-    with pytest.raises(ValueError, match=r"reasoning: none"):
-        LocalModel.from_parts(llama(), tokenizer(PLAIN_TEMPLATE, added=()))
+
+
+def test_a_model_that_marks_no_reasoning_answers_with_its_whole_output_and_says_so() -> None:
+    with pytest.warns(UserWarning, match=r"plain marks no reasoning.*reasoning: none") as told:
+        model = LocalModel.from_parts(llama(), tokenizer(PLAIN_TEMPLATE, added=()), name="plain")
+    assert len(told) == 1
+    parts = model.text_parts("", '<think>up</think>{"action": "UP"}')
+    assert (parts.reasoning, parts.text) == (None, '<think>up</think>{"action": "UP"}')
 
 
 def test_a_device_that_is_not_there_is_refused_before_weights_are_read(folder: Path) -> None:

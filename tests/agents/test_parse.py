@@ -1,6 +1,7 @@
 """The parser never crashes and never returns an action that the answer did not state."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,12 @@ STATED = {
     'I go up.\n{"action": "UP"}\nThank you.': Action.UP,
     '{"action": "UP"} {"action": "up"}': Action.UP,
     '{"thought": "the goal is above", "action": "UP"}': Action.UP,
-    '{"answer": {"action": "LEFT"}}': Action.LEFT,
+    '{{"action": "LEFT"}}': Action.LEFT,
+    'So: { {"action": "LEFT"} }': Action.LEFT,
+    '[0, 1] is next. {"action": "LEFT"}': Action.LEFT,
+    '[[still open {"action": "LEFT"}': Action.LEFT,
+    'So: {"path": ["UP", {"to": [1, 2]}], "action": "UP"}': Action.UP,
+    "So: {thought: the goal: above, action: UP,}": Action.UP,
     '{"action": "\\u0055P"}': Action.UP,
     '{"Action": " Down "}': Action.DOWN,
     'So: {"thought": "a } b", "action": "UP"}': Action.UP,
@@ -34,7 +40,6 @@ FAILED = {
     '{"reaction": "UP"}': "no JSON",
     '{"last-action": "UP"} and so on': "no JSON",
     "{}": "no JSON",
-    '[{"action": "UP"}]': None,
     '{"action": "U': "truncated",
     '{"action": "UP"': "truncated",
     '{"act': "truncated",
@@ -57,6 +62,32 @@ FAILED = {
     "{'note': 'never \"action\": \"UP\"'}": "no JSON",
     "{action: UP or DOWN}": "unknown action",
     '{"action": "UP" or "DOWN"}': "unknown action",
+    '{"action": "not UP"}': "unknown action",
+    "{action: not UP}": "unknown action",
+    "{action: !UP}": "unknown action",
+    # An action that is denied, or that is a part of something else, is stated by nobody.
+    "{do not action: UP}": "no JSON",
+    "{do not, action: UP}": "no JSON",
+    "{never: do, not action: UP}": "no JSON",
+    "{not 'action': 'UP'}": "no JSON",
+    "{!action: UP}": "no JSON",
+    "{avoid: action: UP}": "no JSON",
+    '{"bad" "action":"UP"}': "no JSON",
+    '{"bad", "action":"UP"}': "no JSON",
+    '{"avoid": "this" "action": "UP"}': "no JSON",
+    '{"avoid": {"action": "UP"}}': "no JSON",
+    'So: {"avoid": {"action": "UP"}}': "no JSON",
+    "So: {avoid {action: UP}}": "no JSON",
+    'So: {{"action": "UP"} "is wrong"}': "no JSON",
+    'So: {{"action": "UP"}, "is": "wrong"}': "no JSON",
+    '{"answer": {"action": "LEFT"}}': "no JSON",
+    '{"avoid": [{"action": "UP"}]}': "no JSON",
+    'So: {"avoid": ["action": "UP"]}': "no JSON",
+    '[{"action": "UP"}]': "no JSON",
+    '["never", {"action": "UP"}]': "no JSON",
+    'Bad moves: [{"action": "UP"}, {"action": "UP"}]': "no JSON",
+    '{"avoid": {"action": "UP"}} {"action": "DOWN"}': "two different actions",
+    "{do not action: UP} {action: DOWN}": "two different actions",
 }
 
 
@@ -101,6 +132,30 @@ hostile = st.one_of(
     ).map(lambda value: json.dumps(value)),
     st.sampled_from(["<script>alert(1)</script>", "[red]UP[/red]", '=HYPERLINK("x")']),
 )
+
+
+KEYS = st.sampled_from(["avoid", "not", "plan", "a"])
+OTHERS = st.recursive(
+    st.sampled_from(["x", "UP", 1, None]),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.one_of(KEYS, st.just("action")), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(members=st.dictionaries(KEYS, OTHERS, max_size=3), around=st.sampled_from(["", "So: ", "```json\n"]))
+def test_an_object_without_the_key_of_its_own_states_nothing(members: dict[str, Any], around: str) -> None:
+    assert parse_action(f"{around}{json.dumps(members)}").failure == "no JSON"
+    assert parse_action(f"{around}{json.dumps([members, {'action': 'UP'}])}").action is None
+
+
+@settings(max_examples=150, deadline=None)
+@given(before=st.text(alphabet="ab_ :'\"-!", min_size=1), quote=st.sampled_from(["", "'", '"']))
+def test_what_stands_before_the_key_in_its_member_takes_its_meaning(before: str, quote: str) -> None:
+    answer = f"{{{before}{quote}action{quote}: UP}}"
+    assert (parse_action(answer).action is None) == bool(before.strip())
 
 
 @settings(max_examples=2500, deadline=None)

@@ -251,8 +251,6 @@ NOT_RUN = {
     "vllm --seed 0": _SERVER,
     'goalscope run fog --agents "GPT-OSS-20B;GPT-OSS-20B conversation" --workers 16 --out runs/fog-20b': _SERVER,
     "goalscope probe RUN --reads cognitive-map,plans --layers 7,15,23": "layers of GPT-OSS-20B",
-    "goalscope train-theseus": "trains for hours; tests/theseus trains a small one",
-    "goalscope train-theseus --tasks": "trains for hours; tests/theseus trains a small one",
     "inside.md python 1": "its second line reads a run of GPT-OSS-20B",
 }
 ELSEWHERE = {

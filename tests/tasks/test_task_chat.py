@@ -41,7 +41,8 @@ HISTORIES = ("none", "actions", "conversation")
 
 
 def arm(strategy: str = "base", reasoned: bool = False, memory: bool = False, **more: Any) -> TaskChatAgent:
-    return TaskChatAgent(model=Parrot(), strategy=strategy, reasoned=reasoned, memory=memory, **more)
+    settings = {"template": "schema", **more}
+    return TaskChatAgent(model=Parrot(), strategy=strategy, reasoned=reasoned, memory=memory, **settings)
 
 
 def walk(task_map: TaskMap, seed: int) -> Iterator[tuple[Memory, list[tuple[int, int]], list[Action | None]]]:
@@ -239,7 +240,7 @@ def test_prompt_and_strategy_can_be_files_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "own.txt").write_text("{{rules}}\n\n{{strategy}}\n\nSay where: {{answer}}\n")
     (tmp_path / "hasty.txt").write_text("Hurry.\n")
     agent = arm(str(tmp_path / "hasty.txt"), template=str(tmp_path / "own.txt"))
-    assert agent.system == f"{RULES}\n\nHurry.\n\nSay where: {passage('direct')}"
+    assert agent.system == f"{RULES}\n\nHurry.\n\nSay where: {passage('direct_example')}"
     assert agent.tags["prompt"] == "hasty" and agent.name == "parrot (hasty)"
     (tmp_path / "odd.txt").write_text("{{rules}} {{budget}}")
     (tmp_path / "bare.txt").write_text("{{rules}} Go.")

@@ -35,7 +35,7 @@ class Silent:
 
 def prompts(preset: str, *, strategy: str, reasoned: bool, memory: bool) -> tuple[list[str], Memory]:
     """Return the prompts of an episode of a noisy agent that names a blocked or no direction now and then."""
-    agent = TaskChatAgent(model=Silent(), strategy=strategy, reasoned=reasoned, memory=memory)  # type: ignore[arg-type]
+    agent = TaskChatAgent(model=Silent(), template="schema", strategy=strategy, reasoned=reasoned, memory=memory)  # type: ignore[arg-type]
     world, seen = Knowledge(generate_task_map(preset, seed=7)), Memory()
     seen.add(world.report())
     found: list[str] = []

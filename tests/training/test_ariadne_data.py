@@ -130,7 +130,7 @@ def test_every_question_follows_the_tokens_of_the_real_prompt(
     asked: list[list[int]] = []
     answers: list[str] = []
     for preset, strategy in zip(("low-large", "high-large", "medium-medium", "8x8"), STRATEGIES, strict=True):
-        agent = TaskChatAgent(model=Silent(), strategy=strategy, reasoned=reasoned, memory=memory)  # type: ignore[arg-type]
+        agent = TaskChatAgent(model=Silent(), template="schema", strategy=strategy, reasoned=reasoned, memory=memory)  # type: ignore[arg-type]
         walk = Walk(
             generate_task_map(preset, seed=5),
             TaskMixture(easy=0.2, hard=0.6),

@@ -7,33 +7,35 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope.agents.agent import Observation, Past
+from goalscope.agents.example import RULE, example_action
 from goalscope.agents.memory import render_answer, render_history
 from goalscope.agents.model_agent import ModelAgent
 from goalscope.agents.models.base import Message, Model, Sampling
 from goalscope.agents.models.http_settings import DECISIVE, MOST_NUMBER, Caps, Prices, Server, read
 from goalscope.agents.parse import PARSER_VERSION
 from goalscope.agents.prompts import fill, placeholders, template
-from goalscope.worlds.grid import Grid
+from goalscope.worlds.grid import ACTIONS, Action, Grid
 
 TASKS: Final = {"grid": "grid", "key-door": "key_door", "fog": "fog"}
 """The tasks that come with the package, and the names of their templates."""
 
-PLACEHOLDERS: Final = ("grid", "carrying_key", "history")
+PLACEHOLDERS: Final = ("grid", "carrying_key", "history", "example")
 """What a template may hold, written ``{{grid}}``; it must hold the grid."""
 
 
-def read_template(task: str | Path) -> str:
+def read_template(task: str | Path, form: str = "schema") -> str:
     """Return the template of a task.
 
     Args:
         task: a key of `TASKS`, or the path of a text file.
+        form: one of `FORMS`; a file is what it is.
 
     Raises:
         FileNotFoundError: neither a task nor a file.
         ValueError: the template lacks the grid, or holds a placeholder that is not known; names it.
     """
     if task in TASKS:
-        text = template(TASKS[str(task)])
+        text = template(TASKS[str(task)], form)
     else:
         path = Path(task).expanduser()
         if not path.is_file():
@@ -66,6 +68,9 @@ class ChatAgent(ModelAgent[Observation]):
     Attributes:
         model: the language model.
         task: "grid", "key-door", "fog", or the path of a template of one's own.
+        template: form of the bundled template, one of `FORMS`; "" for the one that the model's card names, and
+            "example" where it names none.
+        text: the template.
         sampling: how its outputs are drawn.
         name: short name, as tables show it; the model's name by default.
         history: what it is shown of earlier steps; None for what the study says.
@@ -75,10 +80,16 @@ class ChatAgent(ModelAgent[Observation]):
     """
 
     task: str | Path = "grid"
-    template: str = field(default="", init=False)
+    template: str = ""
+    text: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "template", read_template(self.task))
+        if self.template and self.task not in TASKS:
+            raise ValueError(
+                f"the form of a template must be given for a bundled task ({', '.join(TASKS)}), got {self.template!r} "
+                f"for the file {self.task}: leave template out"
+            )
+        object.__setattr__(self, "text", read_template(self.task, self.template or self.form))
         super().__post_init__()
 
     def describe(self) -> Mapping[str, Any]:
@@ -86,7 +97,8 @@ class ChatAgent(ModelAgent[Observation]):
         return {
             "kind": "chat",
             "model": dict(self.model.describe()),
-            "template": hashlib.sha256(self.template.encode()).hexdigest(),
+            "template": hashlib.sha256(self.text.encode()).hexdigest(),
+            **({"example": RULE} if "example" in placeholders(self.text) else {}),
             "sampling": self.sampling.describe(),
             "parser": PARSER_VERSION,
             **({} if self.history is None else {"history": self.history}),
@@ -104,20 +116,22 @@ class ChatAgent(ModelAgent[Observation]):
         chat: list[Message] = []
         if observation.history_as in ("conversation", "reasoning"):
             for index, past in enumerate(observation.history):
-                text = self._text(past.grid, past.carrying_key, observation.history[:index])
+                example = example_action(observation.episode_id, index, ACTIONS)
+                text = self._text(past.grid, past.carrying_key, observation.history[:index], example)
                 chat.append(Message(role="user", content=text))
                 chat.append(Message(role="assistant", content=render_answer(past)))
-        elif observation.history and "history" not in placeholders(self.template):
+        elif observation.history and "history" not in placeholders(self.text):
             raise ValueError(
                 f"this study hands over the history, for which the template {self.task} has no {{{{history}}}}: set "
                 "the agent's task to fog, or its history to none or conversation"
             )
-        text = self._text(observation.grid, observation.carrying_key, observation.history)
+        example = example_action(observation.episode_id, observation.step, ACTIONS)
+        text = self._text(observation.grid, observation.carrying_key, observation.history, example)
         return (*chat, Message(role="user", content=text))
 
-    def _text(self, grid: Grid, carrying_key: bool, history: Sequence[Past]) -> str:
+    def _text(self, grid: Grid, carrying_key: bool, history: Sequence[Past], example: Action) -> str:
         """Return the prompt of one step."""
-        wanted = set(placeholders(self.template))
+        wanted = set(placeholders(self.text))
         if (carrying_key or grid.key is not None or grid.door is not None) and "carrying_key" not in wanted:
             raise ValueError(
                 f"worlds with a key or a door need a template with {{{{carrying_key}}}}, {self.task} has none: set "
@@ -125,10 +139,10 @@ class ChatAgent(ModelAgent[Observation]):
             )
         if grid.fog is not None and self.task in ("grid", "key-door"):
             raise ValueError(f"the task {self.task} says nothing about fog: set the agent's task to fog")
-        values = {"grid": grid.render(), "carrying_key": "yes" if carrying_key else "no"}
+        values = {"grid": grid.render(), "carrying_key": "yes" if carrying_key else "no", "example": example.name}
         if "history" in wanted:
             values["history"] = render_history(history)
-        return fill(self.template, {name: value for name, value in values.items() if name in wanted})
+        return fill(self.text, {name: value for name, value in values.items() if name in wanted})
 
 
 _SAMPLING = tuple(entry.name for entry in fields(Sampling))
@@ -148,6 +162,7 @@ _SERVER = ("server", "prices", "caps", "concurrency")
 _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "model": (str,),
     "task": (str,),
+    "template": (str,),
     "name": (str,),
     "history": (str,),
     "temperature": (int, float),
@@ -175,9 +190,10 @@ def chat_agent(parameters: Mapping[str, Any]) -> ChatAgent:
     """Build a chat agent from the parameters of a study; no weight is read and nothing is sent yet.
 
     Args:
-        parameters: ``model`` (a folder, a name on the hub, or "theseus"), ``task``, ``name``, ``history``, the fields
-            of `Sampling` and the keyword arguments of `goalscope.agents.models.local.LocalModel`; or, for a model
-            behind a server, ``server``, ``prices``, ``caps`` and those of `goalscope.agents.models.http.HttpModel`.
+        parameters: ``model`` (a folder, a name on the hub, or "theseus"), ``task``, ``template``, ``name``,
+            ``history``, the fields of `Sampling` and the keyword arguments of
+            `goalscope.agents.models.local.LocalModel`; or, for a model behind a server, ``server``, ``prices``,
+            ``caps`` and those of `goalscope.agents.models.http.HttpModel`.
 
     Raises:
         FileNotFoundError: a folder or a template that is not there.
@@ -204,7 +220,12 @@ def chat_agent(parameters: Mapping[str, Any]) -> ChatAgent:
     model = _served(given, name) if "server" in given else _local(given, name)
     sampling = Sampling(**{key: value for key, value in given.items() if key in _SAMPLING})
     return ChatAgent(
-        model=model, task=given.get("task", "grid"), sampling=sampling, name=name, history=given.get("history")
+        model=model,
+        task=given.get("task", "grid"),
+        template=given.get("template", ""),
+        sampling=sampling,
+        name=name,
+        history=given.get("history"),
     )
 
 

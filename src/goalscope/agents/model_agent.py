@@ -10,6 +10,7 @@ from goalscope.agents.agent import HISTORIES, History, Turn
 from goalscope.agents.models.base import Completion, Message, Model, Request, Sampling
 from goalscope.agents.models.http_budget import Budget
 from goalscope.agents.parse import parse_action
+from goalscope.agents.prompts import FORMS
 from goalscope.agents.task_agent import AnyObservation
 from goalscope.ident import canonical_json
 from goalscope.rows import Tag
@@ -42,6 +43,13 @@ class ModelAgent(ABC, Generic[Seen]):
         if self.history is not None and self.history not in HISTORIES:
             raise ValueError(f"the history of an agent must be one of {', '.join(HISTORIES)}, got {self.history!r}")
         object.__setattr__(self, "name", self.name or self.model.name)
+
+    @property
+    def form(self) -> str:
+        """Form of the bundled templates that the model is asked with: what its card names, else "example"."""
+        # A model behind a server has a card where its tokenizer lies in a folder.
+        known = (self.model, getattr(self.model, "dialect", None))
+        return next((form for one in known if (form := getattr(one, "template", None)) is not None), FORMS[0])
 
     @property
     def largest_batch(self) -> int:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
 from goalscope.worlds.grid import Action
@@ -12,7 +12,7 @@ Failure = Literal["empty", "no JSON", "truncated", "unknown action", "two differ
 FAILURES: Final[tuple[Failure, ...]] = get_args(Failure)
 """The names of all failures, as they stand in stored steps."""
 
-PARSER_VERSION: Final = 2
+PARSER_VERSION: Final = 3
 """Raised whenever the same answer comes to be read as something else; it enters an agent's identity."""
 
 _ACTIONS = {action.name: action for action in Action}
@@ -24,6 +24,7 @@ _PIECE = re.compile(
     r"""|(?P<sign>[{}:,\[\]])|(?P<bare>[^\s{}:,\[\]"'\\]++)|\\.|["'\\]|\s++""",
     re.DOTALL,
 )
+_OUTSIDE = re.compile(r"\{|(?<!\\)[\[\]]")
 _OPENED = re.compile(r"""(?<![\w-])["']?action["']?\s*(?::|$)""", re.IGNORECASE | re.ASCII)
 
 
@@ -43,9 +44,12 @@ class Parsed:
 def parse_action(text: str, *, truncated: bool = False) -> Parsed:
     """Read the action out of an answer that should be ``{"action": "UP"}``.
 
-    Tolerated: text around the object, code fences, single quotes, a trailing comma, any case, the same action stated
-    more than once, further keys. Not tolerated: an action outside of a JSON object, a word that is not one of the
-    four, two objects or keys that name different actions; a text that is quoted inside of an object states nothing.
+    The key must stand in an object that is part of no other object or array, and whose members are all ``key: value``.
+    Tolerated: text around the object, further braces around it alone, code fences, single or no quotes, a trailing
+    comma, any case, the same action stated more than once, further keys. Not tolerated: an action outside of a JSON
+    object, a word that is not one of the four, two objects or keys that name different actions. An action inside of
+    another value states nothing, and neither does a text that is quoted inside of an object; an action inside of
+    another value that differs from the one that is stated contradicts it.
 
     Args:
         text: the final answer, of any length and content.
@@ -57,14 +61,14 @@ def parse_action(text: str, *, truncated: bool = False) -> Parsed:
     stripped = text.strip()
     if not stripped:
         return Parsed(failure="truncated" if truncated else "empty")
-    stated = _strict(stripped)
-    if stated is None:
-        stated, cut = _tolerant(stripped)
-        if cut:
-            return Parsed(failure="truncated")
-    if not stated:
+    found = _strict(stripped)
+    if found is None:
+        found = _tolerant(stripped)
+    if found.cut:
+        return Parsed(failure="truncated")
+    if not found.stated:
         return Parsed(failure="truncated" if truncated else "no JSON")
-    values = {_normal(value) for value in stated}
+    values = {_normal(value) for value in (*found.stated, *found.mentioned)}
     if len(values) > 1:
         return Parsed(failure="two different actions")
     action = _ACTIONS.get(values.pop())
@@ -79,12 +83,29 @@ def _normal(value: Any) -> str:
     return word.upper() if word.isascii() else word
 
 
-def _strict(text: str) -> list[Any] | None:
-    """Return the values of all keys ``action`` where the whole answer is one JSON object, None where it is not."""
-    found: list[Any] = []
+@dataclass(slots=True, kw_only=True)
+class _Found:
+    """What an answer holds.
+
+    Attributes:
+        stated: values of the keys ``action`` that count.
+        mentioned: values of all keys ``action``, wherever they stand.
+        cut: whether an object begins that is never closed.
+    """
+
+    stated: list[Any] = field(default_factory=list)
+    mentioned: list[Any] = field(default_factory=list)
+    cut: bool = False
+
+
+def _strict(text: str) -> _Found | None:
+    """Return what an answer holds that is one JSON object as a whole, None where it is not."""
+    found = _Found()
 
     def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found.extend(value for key, value in pairs if _key(key) == "action")
+        # Inner objects come first: what is left in the end is the outermost one.
+        found.stated = [value for key, value in pairs if _key(key) == "action"]
+        found.mentioned += found.stated
         return dict(pairs)
 
     try:
@@ -94,16 +115,77 @@ def _strict(text: str) -> list[Any] | None:
     return found if isinstance(whole, dict) else None
 
 
-def _tolerant(text: str) -> tuple[list[Any], bool]:
-    """Return the actions stated inside braces, and whether an object begins that is never closed.
+class _Members:
+    """The members of an outermost object, read piece by piece: key, colon, value, and so on after a comma."""
+
+    __slots__ = ("_key", "_level", "_nested", "_pieces", "_state", "_value", "found")
+
+    def __init__(self) -> None:
+        self.found: list[Any] = []
+        self._state = "key"  # what comes next: key, colon, value, end; "odd" where it is no object
+        self._key, self._pieces = "", 0
+        self._value: Any = None
+        self._level, self._nested = 1, 0
+
+    @property
+    def sound(self) -> bool:
+        """Whether the object was closed, and every member is a key and a value."""
+        return self._state == "end" and self._level == 0
+
+    def take(self, said: str, word: str, sign: bool) -> None:
+        """Read the next piece after the opening brace."""
+        state = self._state
+        if state == "value":
+            self._take_value(said, word, sign)
+        elif said == "}" and state in ("key", "end"):
+            self._state, self._level = "end", self._level - 1
+        elif state == "key" and said == "{" and not self._key:
+            self._level += 1  # braces around the object alone
+        elif state == "key" and not sign:
+            self._key, self._state = _key(word), "colon"
+        elif state == "colon" and said == ":":
+            self._state, self._pieces, self._value = "value", 0, None
+        else:
+            self._state = "odd"
+
+    def _take_value(self, said: str, word: str, sign: bool) -> None:
+        ends = self._nested == 0 and said in ("}", ",")
+        if not ends:
+            self._nested = max(0, self._nested + (said in ("{", "[")) - (said in ("}", "]")))
+            self._pieces += 1
+            self._value = None if sign else word
+            return
+        if self._key == "action" and self._pieces:
+            self.found.append(self._value if self._pieces == 1 else None)
+        self._state = "key" if said == "," else "end"
+        self._level -= said == "}"
+
+
+def _tolerant(text: str) -> _Found:
+    """Return what an answer holds inside of braces.
 
     A text that is quoted inside of an object is a text: what it says about actions states none. A value ends at a
     comma or a brace; ``UP or DOWN`` is no action.
     """
-    stated: list[tuple[int, Any]] = []
+    stated: list[Any] = []
+    mentioned: list[tuple[int, Any]] = []
+    arrays: list[int] = []  # of each array around objects, how much was stated before it
+    members = _Members()
     depth, at, last_open, last_close = 0, 0, -1, -1
     before = ("", "", "")  # the three pieces before, blanks left out
-    while depth > 0 or (at := text.find("{", at)) >= 0:  # outside of braces quotes are punctuation
+    while True:
+        if depth == 0:  # outside of braces quotes are punctuation
+            opened = _OUTSIDE.search(text, at)
+            if opened is None:
+                break
+            at = opened.start()
+            if opened.group() == "[":
+                arrays.append(len(stated))
+            elif opened.group() == "]" and arrays:
+                del stated[arrays.pop() :]
+            if opened.group() != "{":
+                at += 1
+                continue
         piece = _PIECE.match(text, at)
         if piece is None:
             break
@@ -112,17 +194,23 @@ def _tolerant(text: str) -> tuple[list[Any], bool]:
         if said.isspace():
             continue
         if before[:2] == ("action", ":") and before[2] not in ("}", ","):
-            stated.append((piece.start(), before[2] if said in ("}", ",") else None))
+            mentioned.append((piece.start(), before[2] if said in ("}", ",") else None))
+        word = said if kind == "sign" else _unquoted(said, kind)
+        if depth == 0:
+            members = _Members()
+        else:
+            members.take(said, word, kind == "sign")
         if said == "{":
             depth, last_open = depth + 1, piece.start()
         elif said == "}":
             depth, last_close = depth - 1, piece.start()
-        word = said if kind == "sign" else _unquoted(said, kind)
+            if depth == 0 and members.sound:
+                stated += members.found
         before = (_key(before[1]), before[2], word)
     inside = text[last_open:] if last_open > last_close else ""
-    cut = any(end > last_close for end, _ in stated)
+    cut = any(end > last_close for end, _ in mentioned)
     cut = cut or (inside != "" and (_OPENED.search(inside) is not None or len(inside) < 12))
-    return [value for end, value in stated if end <= last_close], cut
+    return _Found(stated=stated, mentioned=[value for end, value in mentioned if end <= last_close], cut=cut)
 
 
 def _key(text: str) -> str:

@@ -12,13 +12,15 @@ from typing import Any, Final
 
 from goalscope.agents.agent import History
 from goalscope.agents.chat import chat_agent
+from goalscope.agents.example import RULE, example_action
 from goalscope.agents.model_agent import ModelAgent
 from goalscope.agents.models.base import Message
 from goalscope.agents.parse import PARSER_VERSION
-from goalscope.agents.prompts import fill, placeholders
+from goalscope.agents.prompts import FORMS, SUFFIXES, fill, placeholders
 from goalscope.agents.prompts.tasks import passage
 from goalscope.agents.task_agent import TaskObservation
 from goalscope.rows import Tag
+from goalscope.worlds.grid import ACTIONS
 from goalscope.worlds.tasks.memory import Memory
 from goalscope.worlds.tasks.text import RULES, memory_text, report_text, write_log
 
@@ -44,9 +46,11 @@ class TaskChatAgent(ModelAgent[TaskObservation]):
         strategy: one of `STRATEGIES`, or the path of a text file with a strategy sentence of one's own.
         reasoned: whether it is asked to reason in its answer before it names a direction.
         memory: whether each observation comes with a summary of all that was told so far (the harness).
-        template: path of a system prompt of one's own, "" for the bundled one.
+        template: form of the bundled prompts, one of `FORMS`, or the path of a system prompt of one's own; "" for the
+            form that the model's card names, and "example" where it names none.
         history: what else it is shown of earlier steps: the conversation unless stated otherwise.
         system: the system prompt, put together.
+        example: whether each observation ends with an example of the answer.
 
     Raises:
         FileNotFoundError: a strategy that is neither known nor a file, a template that is not there.
@@ -59,9 +63,15 @@ class TaskChatAgent(ModelAgent[TaskObservation]):
     template: str = ""
     history: History | None = "conversation"
     system: str = field(default="", init=False)
+    example: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "system", system_prompt(self.template, self.strategy, self.reasoned, self.memory))
+        form = self.template if self.template in FORMS else self.form
+        path = "" if self.template in FORMS else self.template
+        text = system_prompt(path, self.strategy, self.reasoned, self.memory, form=form)
+        object.__setattr__(self, "system", text)
+        shown = form == "example" and (not path or "answer" in placeholders(_file(path, "")))
+        object.__setattr__(self, "example", shown)
         if not self.name:
             arm = [
                 self.strategy if self.strategy in STRATEGIES else Path(self.strategy).stem,
@@ -84,6 +94,7 @@ class TaskChatAgent(ModelAgent[TaskObservation]):
             "model": dict(self.model.describe()),
             "system": hashlib.sha256(self.system.encode()).hexdigest(),
             "memory": self.memory,
+            **({"example": {"rule": RULE, "text": passage("example")}} if self.example else {}),
             "sampling": self.sampling.describe(),
             "parser": PARSER_VERSION,
             **({} if self.history is None else {"history": self.history}),
@@ -99,10 +110,20 @@ class TaskChatAgent(ModelAgent[TaskObservation]):
         memory = observation.memory
         chat = [Message(role="system", content=self.system)]
         if observation.history_as in ("conversation", "reasoning"):
-            for (_, report), answer in zip(memory.turns, observation.answers, strict=False):
-                chat.append(Message(role="user", content=f"OBSERVATION: {report_text(report)}"))
+            for step, ((_, report), answer) in enumerate(zip(memory.turns, observation.answers, strict=False)):
+                told = f"OBSERVATION: {report_text(report)}"
+                chat.append(Message(role="user", content=self._with_example(told, observation, step)))
                 chat.append(Message(role="assistant", content=answer))
-        return (*chat, Message(role="user", content=self._turn(memory, log=observation.history_as == "actions")))
+        text = self._turn(memory, log=observation.history_as == "actions")
+        return (*chat, Message(role="user", content=self._with_example(text, observation, len(memory.turns) - 1)))
+
+    def _with_example(self, text: str, observation: TaskObservation, step: int) -> str:
+        """Return what is told at a step, with the example of its answer below it where examples are shown."""
+        if not self.example:
+            return text
+        _, report = observation.memory.turns[step]
+        shown = example_action(observation.episode_id, step, report.available or ACTIONS).name.lower()
+        return f"{text}\n\n{fill(passage('example'), {'example': shown})}"
 
     def _turn(self, memory: Memory, *, log: bool) -> str:
         """Return the last message: what is told now, the steps before it and the summary where they are shown."""
@@ -136,11 +157,13 @@ def task_chat_agent(parameters: Mapping[str, Any]) -> TaskChatAgent:
     return TaskChatAgent(model=common.model, sampling=common.sampling, name=str(parameters.get("name", "")), **own)
 
 
-def system_prompt(template: str, strategy: str, reasoned: bool, memory: bool) -> str:
+def system_prompt(template: str, strategy: str, reasoned: bool, memory: bool, *, form: str) -> str:
     """Return the system prompt; a paragraph that says nothing in this arm leaves no gap.
 
     Args:
-        template, strategy, reasoned, memory: see `TaskChatAgent`.
+        template: path of a system prompt of one's own, "" for the bundled one.
+        strategy, reasoned, memory: see `TaskChatAgent`.
+        form: how the answer is described, one of `FORMS`.
 
     Raises:
         FileNotFoundError: a template or a strategy that is not there.
@@ -159,7 +182,7 @@ def system_prompt(template: str, strategy: str, reasoned: bool, memory: bool) ->
         "rules": RULES,
         "summary": passage("summary") if memory else "",
         "strategy": sentence,
-        "answer": passage("reasoned" if reasoned else "direct"),
+        "answer": passage(f"{'reasoned' if reasoned else 'direct'}{SUFFIXES[form]}"),
     }
     needed = {"rules", *(["strategy"] if sentence else []), *(["summary"] if memory else [])}
     for name in sorted(needed - wanted):

@@ -18,8 +18,13 @@ def command(
         typer.Option(metavar="LIST", help="Decoder blocks, 0-based: 7,15,23; thirds: the last one of each third; all."),
     ] = "thirds",
     sites: Annotated[
-        str, typer.Option(metavar="LIST", help="pre, post (before and after the reasoning), grid (cells), action.")
-    ] = "pre,post",
+        str,
+        typer.Option(
+            metavar="LIST",
+            help="pre, post (before and after the reasoning), grid (cells), action; else those of pre,post that the "
+            "run has.",
+        ),
+    ] = "",
     model: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="A folder or a hub name; the model of the run's study if left out."),
@@ -62,7 +67,7 @@ def command(
     given = {"device": device, "dtype": dtype, "revision": revision, "reasoning": reasoning}
     capture(
         run,
-        sites=split(sites),
+        sites=split(sites) if sites else None,
         layers=layers,
         model=model,
         agent=agent,
@@ -77,7 +82,7 @@ def command(
 def capture(
     run: Path,
     *,
-    sites: Sequence[str],
+    sites: Sequence[str] | None,
     layers: str,
     model: str | None,
     agent: str | None,
@@ -91,7 +96,7 @@ def capture(
 
     Args:
         run: the run directory.
-        sites: names of sites.
+        sites: names of sites, None for those of pre and post that the run has.
         layers: numbers separated by commas, "thirds" (the last block of each third) or "all".
         model: folder or name of the model; None for the one that the run's study names.
         agent: whose steps, None for the only agent with token ids.

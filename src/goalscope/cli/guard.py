@@ -4,13 +4,14 @@ import functools
 import linecache
 import os
 import sqlite3
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import typer
 
-from goalscope.cli.console import fail
+from goalscope.cli.console import fail, say
 
 WRONG_INPUT, PROBLEMS, INTERRUPTED = 2, 1, 130
 
@@ -33,7 +34,9 @@ def guarded(command: Command) -> Command:
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> Any:
         try:
-            return command(*arguments, **options)
+            with warnings.catch_warnings():
+                warnings.showwarning = _notices()
+                return command(*arguments, **options)
         except KeyboardInterrupt as stop:
             text = str(stop) or "stopped; what was stored before is kept, run the same command again to go on"
             fail(text, title="Stopped")
@@ -47,6 +50,19 @@ def guarded(command: Command) -> Command:
             raise typer.Exit(WRONG_INPUT) from None
 
     return run  # type: ignore[return-value]
+
+
+def _notices() -> Callable[..., None]:
+    """Return what writes each warning as one line, once; where in the code it was raised is nothing to the user."""
+    told = set[str]()
+
+    def notice(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
+        text = str(message)
+        if text not in told:
+            told.add(text)
+            say(f"Notice: {text}", error=True)
+
+    return notice
 
 
 def check_outputs(*paths: Path | None) -> None:

@@ -51,7 +51,8 @@ def command(
         str,
         typer.Option(
             metavar="LIST",
-            help="pre, post (before and after the reasoning), action; those of the study, else pre,post.",
+            help="pre, post (before and after the reasoning), action; those of the study, else those of "
+            "pre,post that the run has.",
         ),
     ] = "",
     layers: Annotated[

@@ -19,7 +19,7 @@ from goalscope.represent.reading import CAPTURE, SHARD, Capture, captures, join_
 from goalscope.represent.record import SITES, Site, check_site
 from goalscope.represent.settings import CaptureSettings
 from goalscope.represent.shards import FORMAT, Shard, write_shard
-from goalscope.represent.sites import SiteFinder
+from goalscope.represent.sites import DEFAULT_SITES, SiteFinder, sites_there
 from goalscope.represent.subject import Subject, check_model, find_subject, model_of
 from goalscope.runs import Store
 from goalscope.runs.provenance import note_libraries
@@ -34,7 +34,7 @@ def capture(
     run: str | Path,
     model: LocalModel | None = None,
     *,
-    sites: Sequence[str] = ("pre", "post"),
+    sites: Sequence[str] | None = None,
     layers: Sequence[int] | None = None,
     agent: str | None = None,
     untrained: int | None = None,
@@ -50,7 +50,8 @@ def capture(
     Args:
         run: a run directory; nobody else may write to it meanwhile.
         model: what to replay through; by default the local model that the run's study names.
-        sites: "pre", "post", "grid", "action"; see `goalscope.represent.sites.SiteFinder`.
+        sites: "pre", "post", "grid", "action"; see `goalscope.represent.sites.SiteFinder`. None for those of
+            `DEFAULT_SITES` that the steps have; a warning names the others.
         layers: numbers of decoder blocks, 0-based; the last block of each third of the model by default.
         agent: short name or id of the agent, where the run has several with token ids.
         untrained: seed of random weights in place of the study's: the control.
@@ -66,7 +67,8 @@ def capture(
         ImportError: torch or transformers is missing.
         BlockingIOError: another process writes to the run.
     """
-    wanted: tuple[Site, ...] = tuple(site for site in SITES if site in {check_site(name) for name in sites})
+    named = {check_site(name) for name in (DEFAULT_SITES if sites is None else sites)}
+    wanted: tuple[Site, ...] = tuple(site for site in SITES if site in named)
     if not wanted:
         raise ValueError(f"a capture needs at least one site of {', '.join(SITES)}, got none")
     if scope not in SCOPES:
@@ -77,6 +79,7 @@ def capture(
         subject = find_subject(store, agent, wanted)
         model = model or model_of(store, subject, untrained)
         check_model(subject, model, other_weights=other_weights)
+        wanted = wanted if sites is not None else sites_there(store, subject.agent_id, model)
     finder = SiteFinder(model, wanted)
     blocks = Blocks(model.model, _layers(model, layers))
     with Store(run, "w") as store:

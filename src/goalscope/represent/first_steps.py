@@ -81,7 +81,7 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage, de
         wanted = _settings(store, site, layer)
         own = choose_capture(store, named, layer, None, None, None, wanted.agent)
         control = _untrained(store, own, named, layer, wanted.untrained)
-    sites = tuple(one for one in wanted.sites if one in own.sites)
+    sites = tuple(one for one in wanted.wanted_sites if one in own.sites)
     changes = {"sites": sites if site in sites else (site,), "layers": (layer,), "by_size": False}
     wanted = wanted.model_copy(update=changes)
     with Store(run, "w") as store:

@@ -117,20 +117,20 @@ def ground_of(
     """
     keys: dict[str, list[tuple[str, int]]] = {}
     first: dict[str, Activations] = {}
-    for site in declared.sites:
+    for site in declared.wanted_sites:
         found = load_activations(store, site=site, layer=layers[0], capture=own.id)
         first[site] = found
         keys[site] = list(zip(found.episode_id.tolist(), found.step.tolist(), strict=True))
     common = set.intersection(*(set(listed) for listed in keys.values()))
     if not common:
         raise ValueError(
-            f"the steps that are read must have all sites ({', '.join(declared.sites)}), none has: read fewer sites"
+            f"the steps that are read must have all sites ({', '.join(declared.wanted_sites)}), none has: read fewer"
         )
     rows = {
         site: np.array([at for at, key in enumerate(listed) if key in common], dtype=np.int64)
         for site, listed in keys.items()
     }
-    site = declared.sites[0]
+    site = declared.wanted_sites[0]
     steps = first[site].where(rows[site])
     if declared.steps is not None:
         kept = _some_of_each(steps.grid_id, declared.steps, declared.seed)
@@ -147,7 +147,7 @@ def ground_of(
     return Ground(
         own=own,
         control=control,
-        sites=tuple(declared.sites),
+        sites=tuple(declared.wanted_sites),
         layers=tuple(sorted(layers)),
         rows=rows,
         cells=cells,

@@ -26,6 +26,7 @@ from goalscope.represent.reading import SHARD, Capture, captures
 from goalscope.represent.readings import Reader, Stage
 from goalscope.represent.shelf import DECODER, PROBE, Shelf
 from goalscope.represent.shown_maps import ShownMap
+from goalscope.represent.sites import sites_there
 from goalscope.represent.subject import Subject, find_subject, model_of
 from goalscope.rows import Rows
 from goalscope.runs import Store
@@ -99,8 +100,11 @@ def study_inside(
     with Store(run) as store:
         wanted = declared or declared_in(store) or Inside()
         wanted = wanted.complete() if full else wanted
-        subject = find_subject(store, wanted.agent, wanted.sites)
+        subject = find_subject(store, wanted.agent, wanted.wanted_sites)
         _check_worlds(store, subject, wanted)
+        if wanted.sites is None:
+            there = sites_there(store, subject.agent_id, model or model_of(store, subject))
+            wanted = wanted.model_copy(update={"sites": there})
     own, untrained, layers = _captures(Path(run), wanted, subject, model, control, stage)
     with Store(run, "w") as store:
         note_libraries(store, "probes")
@@ -184,7 +188,7 @@ def _captures(
                 one
                 for one in captures(store)
                 if one.complete and one.model == identity and one.plan == plan
-                if set(one.layers) >= set(layers) and set(one.sites) >= set(wanted.sites) and _files(store, one)
+                if set(one.layers) >= set(layers) and set(one.sites) >= set(wanted.wanted_sites) and _files(store, one)
             ]
         if there:
             found.append(there[0])
@@ -192,7 +196,7 @@ def _captures(
         with stage(label) as show:
             found.append(
                 capture(
-                    run, used, sites=wanted.sites, layers=layers, agent=subject.agent_id,
+                    run, used, sites=wanted.wanted_sites, layers=layers, agent=subject.agent_id,
                     other_weights=given is not None and given is control,
                     progress=show,
                 )

@@ -1,9 +1,11 @@
 """Where the sites of a step are: found by matching token ids, never by fixed offsets."""
 
 import re
+import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +15,16 @@ from goalscope.agents.models.cells import check_cell_tokens
 from goalscope.agents.models.harmony import Style, choose_style
 from goalscope.agents.models.local import LocalModel
 from goalscope.represent.record import TRIPLE, Site
+from goalscope.runs import Store
 from goalscope.runs.record import Episode, Step
 from goalscope.worlds.dynamics import shown
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import Grid
 
+DEFAULT_SITES: Final[tuple[Site, ...]] = ("pre", "post")
+"""What is captured and probed where nobody names sites."""
+
+_LOOKED = 4096  # steps
 _CONTENT = "goalscope"
 _FORMS = 8  # of prompts of one length that are remembered
 _CLOSE = "</think>"
@@ -48,6 +55,48 @@ def grids_seen(episode: Episode) -> Iterator[Grid]:
         yield grid
 
 
+def sites_there(store: Store, agent_id: str, model: LocalModel) -> tuple[Site, ...]:
+    """Return those of the `DEFAULT_SITES` that an agent's steps have; a warning names the others and why they lack.
+
+    Args:
+        store: the run.
+        agent_id: whose steps; a site that none of the first `_LOOKED` has is not there.
+        model: the model; its tokenizer and template are used, not its weights.
+    """
+    lacking: dict[Site, str] = {}
+    for site in DEFAULT_SITES:
+        try:
+            reason = _lacks(store, agent_id, SiteFinder(model, (site,)), site)
+        except ValueError as error:
+            reason = str(error)
+        if reason:
+            lacking[site] = reason
+    there = tuple(site for site in DEFAULT_SITES if site not in lacking)
+    if not there:
+        raise ValueError(
+            f"one of the sites {', '.join(DEFAULT_SITES)} must be there, none is: {'; '.join(lacking.values())}"
+        )
+    for site, reason in lacking.items():
+        warnings.warn(f"site {site} is left out: {reason}", stacklevel=2)
+    return there
+
+
+def _lacks(store: Store, agent_id: str, finder: "SiteFinder", site: Site) -> str:
+    """Return why the first steps of an agent lack a site, "" where one of them has it."""
+    reasons: Counter[str] = Counter()
+    for episode in store.episodes():
+        if episode.spec.agent_id != agent_id:
+            continue
+        for step, grid in zip(episode.steps, grids_seen(episode), strict=True):
+            missing = finder.find(step, grid).missing
+            if site not in missing:
+                return ""
+            reasons[missing[site]] += 1
+        if reasons.total() >= _LOOKED:
+            break
+    return "; ".join(f"{reason} ({count} steps)" for reason, count in reasons.most_common())
+
+
 class SiteFinder:
     """Finds the sites of steps whose chats a model's own template has written.
 
@@ -72,9 +121,7 @@ class SiteFinder:
         if isinstance(template, dict):
             template = template.get("default", "")
         vocabulary = self._tokenizer.get_vocab()
-        self.style: Style = choose_style(
-            str(model.describe()["reasoning"]), vocabulary, str(template or ""), model.name
-        )
+        self.style: Style = choose_style(str(model.describe()["reasoning"]), vocabulary, str(template or ""))
         if "post" in self._sites and self.style == "none":
             raise ValueError(
                 f"site post lies between reasoning and answer, {model.name} writes no reasoning that is marked as such "

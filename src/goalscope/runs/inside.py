@@ -70,6 +70,7 @@ class Full(Part):
 class Inside(Part):
     """What is read out of an agent's activations, where, with which controls, and how probes are trained.
 
+    `sites` left out means those of pre and post that the agent's steps have; a site that is named must be there.
     `agent` may be left out where one agent alone has token ids. `untrained` is the seed of the control with random
     weights, null for none. `test` is the share of the grids of each size and density that probes are tested on. `steps`
     is the most steps of one grid that are read, drawn at random; null for all.
@@ -80,7 +81,7 @@ class Inside(Part):
 
     agent: str | None = Field(default=None, min_length=1, max_length=200)
     reads: tuple[Read, ...] = sequence(default=READS)
-    sites: tuple[ProbeSite, ...] = sequence(default=("pre", "post"))
+    sites: tuple[ProbeSite, ...] | None = sequence(default=None)
     layers: Layers = "thirds"
     untrained: int | None = Field(default=0, ge=0, le=2**63 - 1)
     test: float = Field(default=0.25, gt=0, lt=1)
@@ -95,7 +96,12 @@ class Inside(Part):
     @field_validator("reads", "sites")
     @classmethod
     def _some(cls, given: Any) -> Any:
-        return filled(distinct(given))
+        return given if given is None else filled(distinct(given))
+
+    @property
+    def wanted_sites(self) -> tuple[ProbeSite, ...]:
+        """The sites that are named, else those that are looked for."""
+        return ("pre", "post") if self.sites is None else self.sites
 
     @field_validator("layers", mode="before")
     @classmethod

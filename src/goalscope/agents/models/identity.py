@@ -5,10 +5,14 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from goalscope.agents.models.loading import read_json
+from goalscope.agents.prompts import FORMS
 from goalscope.ident import content_id
+
+CARD: Final = "goalscope.json"
+"""File in a model's folder that names the form of the prompt templates which the model was trained on."""
 
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
 _OTHERS = re.compile(
@@ -76,6 +80,25 @@ def read_training(folder: Path) -> dict[str, str]:
             f"got {str(told)[:200]}"
         )
     return {name: entries[name] for name in sorted(entries)}
+
+
+def read_template_form(folder: Path) -> str | None:
+    """Return the form of the prompt templates that a model's card names, None where it names none.
+
+    The card is the file `CARD` in the model's folder. It enters no identity of a model: the template itself enters that
+    of an agent.
+
+    Raises:
+        ValueError: the card holds something else than ``{"template": FORM}``.
+    """
+    if not (folder / CARD).is_file():
+        return None
+    told = read_json(folder / CARD)
+    if set(told) != {"template"} or told["template"] not in FORMS:
+        raise ValueError(
+            f"{folder / CARD} must hold template, one of {', '.join(FORMS)}, and nothing else, got {str(told)[:200]}"
+        )
+    return str(told["template"])
 
 
 def tokenizer_identity(folder: Path) -> dict[str, str]:

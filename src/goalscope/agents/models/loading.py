@@ -15,6 +15,7 @@ from typing import Any, Final
 from goalscope.agents.models.attention import use_grouped_attention
 
 _MOST_JSON: Final = 1 << 26  # bytes
+_SMALL: Final = 1 << 30  # bytes
 _LONGEST: Final = 300  # characters of another library's message
 _COUNTS: Final = re.compile(r"(num|n)_\w*(layers?|experts?|heads?)|n_layer|n_head")
 _MOST_COUNT: Final = 4096
@@ -179,6 +180,23 @@ def explained(folder: Path | None, what: str = "a model that transformers can lo
                 "program and ask that one"
             ) from error
         raise ValueError(f"{folder} must hold {what}, but {type(error).__name__}: {brief(error)}: {_ADVICE}") from error
+
+
+@contextmanager
+def quiet(folder: Path | None) -> Iterator[None]:
+    """Keep transformers from drawing progress bars over ours while it reads a model that takes a moment only."""
+    import transformers
+
+    bars: Any = transformers.utils.logging
+    small = folder is not None and sum(path.stat().st_size for path in folder.glob("*.safetensors")) < _SMALL
+    if not small or not bars.is_progress_bar_enabled():
+        yield
+        return
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        bars.enable_progress_bar()
 
 
 def brief(error: Exception) -> str:

@@ -3,8 +3,8 @@
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -14,8 +14,8 @@ from weakref import WeakValueDictionary
 from goalscope.agents.models.base import Completion, Message, Request, Sampling
 from goalscope.agents.models.decode import Decoded, Lockstep, Settings
 from goalscope.agents.models.harmony import MARKERS, Parts, Style, choose_style, split, text_segments, token_segments
-from goalscope.agents.models.identity import folder_identity, parts_identity, read_training
-from goalscope.agents.models.loading import check_folder, draw_weights, explained, load_tokenizer, load_weights
+from goalscope.agents.models.identity import folder_identity, parts_identity, read_template_form, read_training
+from goalscope.agents.models.loading import check_folder, draw_weights, explained, load_tokenizer, load_weights, quiet
 from goalscope.agents.models.places import check_device, check_device_name, checked_options, model_folder
 from goalscope.agents.models.threads import fitting_threads
 from goalscope.extras import lacking
@@ -23,7 +23,6 @@ from goalscope.ident import content_id
 
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 MOST_SEED: Final = 2**63 - 1
-_SMALL: Final = 1 << 30  # bytes
 DATE: Final = "2025-08-05"
 _NOW = re.compile(r"""strftime_now\(\s*(?P<quote>['"])(?P<form>[^'"]*)(?P=quote)\s*\)""")
 _HARMONY_STOPS = ("<|return|>", "<|call|>")
@@ -49,7 +48,7 @@ _LOADING = threading.Lock()
 class LocalModel:
     """A causal language model that runs in this process.
 
-    Nothing is loaded before the model is first needed; describing a model that lies in a folder needs its files alone.
+    Nothing is loaded before the model is first needed; describing one that lies in a folder needs its files alone.
     Outputs are bit-equal for the same batch shape, device and number of threads; across batch shapes they have the same
     tokens in float32 wherever the margin of a draw exceeds 1e-4 (`goalscope.agents.models.determinism` measures it).
 
@@ -60,7 +59,8 @@ class LocalModel:
         dtype: "auto" (float32 on a processor, the checkpoint's own type elsewhere), "float32", "bfloat16", "float16".
         revision: commit, tag or branch on the hub; name a commit where results must last.
         slots: most requests that are decoded at once.
-        reasoning: how reasoning and answer are told apart: "harmony", "think", "none"; "auto" asks the tokenizer.
+        reasoning: how reasoning and answer are told apart: "harmony", "think", "none"; "auto" asks the tokenizer, and
+            is "none", with a warning, where that knows neither.
         device_map: how a model that needs more than one device is spread, as transformers understands it ("auto").
         untrained: seed of weights drawn anew for the same architecture, a control; None reads the trained ones.
         today: the date that chat templates are told instead of the real one, ``YYYY-MM-DD``: prompts must not
@@ -178,6 +178,11 @@ class LocalModel:
         told = read_training(self._folder) if self._folder is not None and self._untrained is None else {}
         return {"model": content_id("model", self.describe()["files"]), **told} if told else {}
 
+    @property
+    def template(self) -> str | None:
+        """Form of the prompt templates that the model's card names, see `goalscope.agents.prompts.FORMS`."""
+        return read_template_form(self._folder) if self._folder is not None else None
+
     def render(self, messages: Sequence[Message], sampling: Sampling) -> str:
         """Return the chat as the model's own template writes it, up to where the answer begins."""
         loaded = self._load()
@@ -293,7 +298,8 @@ class LocalModel:
             with _LOADING:
                 loaded = _SHARED.get(key)
                 if loaded is None:
-                    with _quiet(self._folder):
+                    _libraries()  # says which extra is missing
+                    with quiet(self._folder):
                         loaded = _SHARED[key] = self._prepare(*self._read())
             self._loaded = loaded
         return self._loaded
@@ -340,7 +346,13 @@ class LocalModel:
                 "instruction-tuned version of the model, or put chat_template.jinja into its folder"
             )
         vocabulary = tokenizer.get_vocab()
-        style = choose_style(self._reasoning, vocabulary, template, self._name)
+        style = choose_style(self._reasoning, vocabulary, template)
+        if self._reasoning == "auto" and style == "none":
+            warnings.warn(
+                f"{self._source} marks no reasoning (its tokenizer has neither harmony channels nor think tags): the "
+                "whole output is read as the answer, as reasoning: none says",
+                stacklevel=2,
+            )
         markers = {vocabulary[marker]: marker for marker in MARKERS[style] if marker in vocabulary}
         if len(markers) < len(MARKERS[style]) and style == "think":
             markers = {}  # the tags are plain text to this tokenizer
@@ -367,22 +379,6 @@ def _date(text: str) -> date:
         return date.fromisoformat(text)
     except ValueError:
         raise ValueError(f"today must be a date such as {DATE}, got {text!r}") from None
-
-
-@contextmanager
-def _quiet(folder: Path | None) -> Iterator[None]:
-    """Keep transformers from drawing progress bars over ours while it reads a model that takes a moment only."""
-    _, transformers = _libraries()
-    bars = transformers.utils.logging
-    small = folder is not None and sum(path.stat().st_size for path in folder.glob("*.safetensors")) < _SMALL
-    if not small or not bars.is_progress_bar_enabled():
-        yield
-        return
-    bars.disable_progress_bar()
-    try:
-        yield
-    finally:
-        bars.enable_progress_bar()
 
 
 def _ids(value: Any) -> set[int]:

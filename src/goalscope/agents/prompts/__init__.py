@@ -4,25 +4,47 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from typing import Final
 
 TEMPLATES = ("grid", "key_door", "fog")
-"""Names of the templates that come with the package."""
+"""Names of the templates that come with the package, each in all `FORMS`."""
+
+FORMS: Final = ("example", "schema")
+"""How a template shows the form of the answer: by a filled-in example, or by what may stand in it."""
+
+SUFFIXES: Final = {"example": "_example", "schema": ""}
+"""What the names of the files of each form end with."""
 
 _PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}")
 _BRACES = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
 
 @cache
-def template(name: str) -> str:
+def template(name: str, form: str = "schema") -> str:
     """Return the text of a bundled template, without the newline that ends its file.
 
+    Args:
+        name: one of `TEMPLATES`.
+        form: one of `FORMS`.
+
     Raises:
-        ValueError: there is no template of this name.
+        ValueError: there is no template of this name or form.
     """
+    check_form(form)
     if name not in TEMPLATES:
         raise ValueError(f"a bundled template must be one of {', '.join(TEMPLATES)}, got {name!r}")
-    text = files("goalscope.agents.prompts").joinpath(f"{name}.txt").read_text(encoding="utf-8")
+    text = files("goalscope.agents.prompts").joinpath(f"{name}{SUFFIXES[form]}.txt").read_text(encoding="utf-8")
     return text.removesuffix("\n")
+
+
+def check_form(form: str) -> None:
+    """Refuse what is no form of a template.
+
+    Raises:
+        ValueError: names the forms.
+    """
+    if form not in FORMS:
+        raise ValueError(f"the form of a bundled template must be one of {', '.join(FORMS)}, got {form!r}")
 
 
 def passages(text: str) -> list[str]:

@@ -3,8 +3,12 @@
 from functools import cache
 from importlib.resources import files
 
-PASSAGES = ("system", "summary", "exploration", "exploitation", "balance", "direct", "reasoned")
-"""Names of the passages: the system prompt, the note on the memory summary, three strategies, two forms of answer."""
+PASSAGES = (
+    *("system", "summary", "exploration", "exploitation", "balance"),
+    *("direct", "reasoned", "direct_example", "reasoned_example", "example"),
+)
+"""Names of the passages: the system prompt, the note on the memory summary, three strategies, two kinds of answer, both
+once more for an answer whose form is shown by an example, and that example."""
 
 
 @cache
