@@ -74,7 +74,7 @@ def not_measured(store: Store) -> str:
     """
     episodes = store.episode_ids()
     if not episodes:
-        raise ValueError(f"a run must hold episodes, but {store.path} holds none: finish the run or the import first")
+        raise ValueError(f"a run must hold episodes, but {store.path} holds none: run its study, or import, first")
     measured = {name for (name,) in store.query("SELECT episode_id FROM rows WHERE measure = 'success'")}
     if measured == episodes:
         return ""
