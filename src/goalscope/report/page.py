@@ -74,7 +74,7 @@ def not_measured(store: Store) -> str:
     """
     episodes = store.episode_ids()
     if not episodes:
-        raise ValueError(f"a run must hold episodes, but {store.path} holds none: finish the run or the import first")
+        raise ValueError(f"a run must hold episodes, but {store.path} holds none: run its study, or import, first")
     named = store.query("SELECT DISTINCT episode_id, measure = 'success' FROM rows WHERE episode_id != ''")
     measured = {name for name, success in named if success}
     gone = len({name for name, _ in named} - episodes)
