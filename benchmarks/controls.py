@@ -36,6 +36,7 @@ import numpy.typing as npt
 from goalscope.agents import Observation
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
+from goalscope.agents.models.initial import initialise
 from goalscope.agents.models.local import LocalModel
 from goalscope.represent import Activations, capture, load_activations
 from goalscope.represent.cells import Cells, label_cells
@@ -104,11 +105,12 @@ def permuted(seed: int) -> LocalModel:
 def initial(seed: int) -> LocalModel:
     """Return a network as Theseus's training begins with."""
     import torch
-    from goalscope.theseus.network import Shape, initialise
 
     model = LocalModel("theseus", untrained=0)
-    drawn = initialise(Shape(), torch.Generator().manual_seed(seed))
-    return changed(model, {name: tensor.detach() for name, tensor in drawn.items()}, f"own-initialisation-{seed}")
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.model.state_dict().items()}
+    layers = model.model.config.num_hidden_layers
+    drawn = initialise(shapes, layers=layers, generator=torch.Generator().manual_seed(seed))
+    return changed(model, drawn, f"own-initialisation-{seed}")
 
 
 def changed(model: LocalModel, weights: dict[str, Any], name: str) -> LocalModel:

@@ -313,7 +313,8 @@ def test_what_the_pages_show_runs(name: str, tmp_path: Path, monkeypatch: pytest
         Path(file).write_text(text, encoding="utf-8")
     if "world.json" in scenario.files:
         arrays = json.loads(Path("world.json").read_text(encoding="utf-8"))
-        np.savez("world.npz", **{key: np.array(value) for key, value in arrays.items()})
+        columns: dict[str, Any] = {key: np.array(value) for key, value in arrays.items()}
+        np.savez("world.npz", **columns)
     names: dict[str, dict[str, object]] = {}
     for step in (*scenario.before, *scenario.steps):
         line, more = (step, "") if isinstance(step, str) else step

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from goalscope.adapters.problems import Ledger
 from goalscope.adapters.task_log import score_task_log
+from goalscope.agents.prompts import FORMS
 from goalscope.agents.task_chat import STRATEGIES, system_prompt
 from goalscope.agents.task_scripted import TASK_SCRIPTED
 from goalscope.cli.app import app
@@ -72,7 +73,8 @@ def test_what_the_page_calls_ours_stands_in_every_prompt_or_observation() -> Non
     assert len(quoted) == 5 and "the facts are those of the paper" not in RUNS
     blocked = report_text(Report(position=(0, 0), available=(), node=None, rejected="blocked"))
     prompts = [
-        system_prompt("", strategy, reasoned, memory)
+        system_prompt("", strategy, reasoned, memory, form=form)
+        for form in FORMS
         for strategy in STRATEGIES
         for reasoned in (False, True)
         for memory in (False, True)
