@@ -7,6 +7,7 @@ refused, and so are weights that are missing: a library draws them at random.
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,14 +86,20 @@ def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None
     Raises:
         ValueError: the folder cannot be read.
     """
-    from transformers import AutoTokenizer
-
     told = folder / "tokenizer_config.json" if folder is not None else None
-    if told is not None and told.is_file() and "fast_tokenizer_files" in read_json(told):
+    configuration = read_json(told) if told is not None and told.is_file() else {}
+    if "fast_tokenizer_files" in configuration:
         raise ValueError(
             f"{told} must leave the tokenizer's file to tokenizer.json, it holds fast_tokenizer_files: remove the entry"
         )
     with explained(folder):
+        if configuration.get("tokenizer_class") == "PreTrainedTokenizerFast":
+            # The very class that AutoTokenizer would choose, without torch, which the choice takes seconds to import.
+            from transformers import PreTrainedTokenizerFast
+
+            return PreTrainedTokenizerFast.from_pretrained(source, **where)
+        from transformers import AutoTokenizer
+
         return AutoTokenizer.from_pretrained(source, **where)
 
 
@@ -165,13 +172,14 @@ def explained(folder: Path | None, what: str = "a model that transformers can lo
     if folder is None:
         yield
         return
-    import torch
-
     try:
         yield
-    except (ImportError, MemoryError, torch.OutOfMemoryError):
+    except (ImportError, MemoryError):
         raise
     except Exception as error:  # for a damaged file a library raises whatever happens to fail
+        torch = sys.modules.get("torch")  # a tokenizer alone needs none of it
+        if torch is not None and isinstance(error, torch.OutOfMemoryError):
+            raise
         if "trust_remote_code" in str(error):
             raise ValueError(
                 f"{folder} must hold a model whose code transformers brings along, got one with code of its own, which "

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Self
 from weakref import WeakValueDictionary
@@ -300,7 +301,7 @@ class LocalModel:
 
     def _read(self) -> tuple[Any, Any]:
         """Read model and tokenizer from disk or hub."""
-        torch, _ = _libraries()
+        torch = _library("torch")
         where: dict[str, Any] = {"trust_remote_code": False}
         source = self._source
         if self._folder is not None:
@@ -372,8 +373,7 @@ def _date(text: str) -> date:
 @contextmanager
 def _quiet(folder: Path | None) -> Iterator[None]:
     """Keep transformers from drawing progress bars over ours while it reads a model that takes a moment only."""
-    _, transformers = _libraries()
-    bars = transformers.utils.logging
+    bars = _library("transformers").utils.logging
     small = folder is not None and sum(path.stat().st_size for path in folder.glob("*.safetensors")) < _SMALL
     if not small or not bars.is_progress_bar_enabled():
         yield
@@ -391,10 +391,8 @@ def _ids(value: Any) -> set[int]:
     return {value} if isinstance(value, int) else set(value)
 
 
-def _libraries() -> tuple[Any, Any]:
+def _library(name: str) -> Any:
     try:
-        import torch
-        import transformers
+        return import_module(name)
     except ImportError as error:
         raise lacking("local models need torch and transformers", "lm", error) from error
-    return torch, transformers

@@ -1,8 +1,9 @@
 """The most tokens that a prompt can have, without its tokenizer: what is planned and what is set aside count alike.
 
 A token of a byte-level, byte-fallback, character or word vocabulary stands for at least one byte of the text that its
-model reads. That text may be a normal form of the one that was sent, so that the longest of them is counted. What a
-chat template adds is not known: an allowance is declared for the chat and for each message.
+model reads. That text may be a normal form of the one that was sent, so that the longest of them is counted, and some
+vocabularies put a blank before it. What a chat template adds is not known: an allowance is declared for the chat and
+for each message.
 """
 
 import unicodedata
@@ -22,11 +23,11 @@ _BLANK: Final = 2  # reasoning and answer are set apart by an empty line
 
 
 def most_text_tokens(text: str) -> int:
-    """Return the most tokens that a text can have: the bytes of its longest normal form."""
+    """Return the most tokens that a text can have: the bytes of its longest normal form, and a blank before it."""
     if text.isascii():
-        return len(text)
+        return len(text) + 1
     forms = (text, *(unicodedata.normalize(form, text) for form in _FORMS))
-    return max(len(form.encode("utf-8", "surrogatepass")) for form in forms)
+    return max(len(form.encode("utf-8", "surrogatepass")) for form in forms) + 1
 
 
 def most_answer_tokens(max_tokens: int) -> int:
