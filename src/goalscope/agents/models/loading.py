@@ -10,12 +10,15 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from goalscope.agents.models.attention import use_grouped_attention
+from goalscope.extras import lacking
 
 _MOST_JSON: Final = 1 << 26  # bytes
+_SMALL: Final = 1 << 30  # bytes
 _LONGEST: Final = 300  # characters of another library's message
 _COUNTS: Final = re.compile(r"(num|n)_\w*(layers?|experts?|heads?)|n_layer|n_head")
 _MOST_COUNT: Final = 4096
@@ -215,3 +218,31 @@ def _check_weights(folder: Path, where: Path, names: list[Any]) -> None:
             raise ValueError(
                 f"{where} must name safetensors files of its own folder, got {str(name)[:80]!r}: {_ADVICE}"
             )
+
+
+@contextmanager
+def quiet(folder: Path | None) -> Iterator[None]:
+    """Keep transformers from drawing progress bars over ours while it reads a model that takes a moment only."""
+    from transformers.utils import logging as bars
+
+    small = folder is not None and sum(path.stat().st_size for path in folder.glob("*.safetensors")) < _SMALL
+    if not small or not bars.is_progress_bar_enabled():
+        yield
+        return
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        bars.enable_progress_bar()
+
+
+def needed(name: str) -> Any:
+    """Return a library that local models need.
+
+    Raises:
+        ImportError: it is not installed; names the extra.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise lacking("local models need torch and transformers", "lm", error) from error

@@ -3,28 +3,32 @@
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 from weakref import WeakValueDictionary
 
 from goalscope.agents.models.base import Completion, Message, Request, Sampling
 from goalscope.agents.models.decode import Decoded, Lockstep, Settings
 from goalscope.agents.models.harmony import MARKERS, Parts, Style, choose_style, split, text_segments, token_segments
 from goalscope.agents.models.identity import folder_identity, parts_identity, read_training
-from goalscope.agents.models.loading import check_folder, draw_weights, explained, load_tokenizer, load_weights
+from goalscope.agents.models.loading import (
+    check_folder,
+    draw_weights,
+    explained,
+    load_tokenizer,
+    load_weights,
+    needed,
+    quiet,
+)
 from goalscope.agents.models.places import check_device, check_device_name, checked_options, model_folder
 from goalscope.agents.models.threads import fitting_threads
-from goalscope.extras import lacking
 from goalscope.ident import content_id
 
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 MOST_SEED: Final = 2**63 - 1
-_SMALL: Final = 1 << 30  # bytes
 DATE: Final = "2025-08-05"
 _NOW = re.compile(r"""strftime_now\(\s*(?P<quote>['"])(?P<form>[^'"]*)(?P=quote)\s*\)""")
 _HARMONY_STOPS = ("<|return|>", "<|call|>")
@@ -73,6 +77,8 @@ class LocalModel:
         FileNotFoundError: a path that is not there, or a folder without configuration or safetensors weights.
         ValueError: an argument out of its range.
     """
+
+    _needs: ClassVar[tuple[str, ...]] = ("torch", "transformers")
 
     def __init__(
         self,
@@ -294,14 +300,16 @@ class LocalModel:
             with _LOADING:
                 loaded = _SHARED.get(key)
                 if loaded is None:
-                    with _quiet(self._folder):
+                    for library in self._needs:
+                        needed(library)
+                    with quiet(self._folder):
                         loaded = _SHARED[key] = self._prepare(*self._read())
             self._loaded = loaded
         return self._loaded
 
     def _read(self) -> tuple[Any, Any]:
         """Read model and tokenizer from disk or hub."""
-        torch = _library("torch")
+        torch = needed("torch")
         where: dict[str, Any] = {"trust_remote_code": False}
         source = self._source
         if self._folder is not None:
@@ -370,29 +378,7 @@ def _date(text: str) -> date:
         raise ValueError(f"today must be a date such as {DATE}, got {text!r}") from None
 
 
-@contextmanager
-def _quiet(folder: Path | None) -> Iterator[None]:
-    """Keep transformers from drawing progress bars over ours while it reads a model that takes a moment only."""
-    bars = _library("transformers").utils.logging
-    small = folder is not None and sum(path.stat().st_size for path in folder.glob("*.safetensors")) < _SMALL
-    if not small or not bars.is_progress_bar_enabled():
-        yield
-        return
-    bars.disable_progress_bar()
-    try:
-        yield
-    finally:
-        bars.enable_progress_bar()
-
-
 def _ids(value: Any) -> set[int]:
     if value is None:
         return set()
     return {value} if isinstance(value, int) else set(value)
-
-
-def _library(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise lacking("local models need torch and transformers", "lm", error) from error
