@@ -10,7 +10,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -80,6 +80,7 @@ class Entry:
     path: str
     body: dict[str, Any]
     authorization: str
+    headers: dict[str, str]
     outcome: str = "begun"
 
 
@@ -100,6 +101,7 @@ class Behaviour:
     delay: float = 0.0
     override: Mapping[str, Any] | None = None  # a body in place of every answer
     refusal: tuple[int, dict[str, Any]] | None = None  # status and body in place of every answer
+    raw: Callable[[BaseHTTPRequestHandler], None] | None = None  # writes whatever it likes in place of every answer
 
 
 class Loopback:
@@ -268,8 +270,14 @@ class _Handler(BaseHTTPRequestHandler):
             path=self.path,
             body=body,
             authorization=self.headers.get("Authorization", ""),
+            headers={name.lower(): value for name, value in self.headers.items()},
         )
         entry.outcome = how.faults.draw(owner.enter(entry)) or "begun"
+        if how.raw is not None:
+            entry.outcome = "raw"
+            how.raw(self)
+            self.close_connection = True
+            return
         if entry.outcome == "hang":
             owner.stopping.wait(how.faults.hang_seconds)
             self.close_connection = True

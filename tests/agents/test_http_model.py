@@ -235,11 +235,12 @@ def test_usage_holds_tokens_requests_and_usd(tmp_path: Path) -> None:
 def test_a_budget_is_never_exceeded() -> None:
     budget = Budget(Caps(tokens=100), None)
     with budget.reserve(30, 20) as first:
-        first.request()
+        with first.request():
+            pass
         first.cost = budget.cost(first, 30, 5)
     assert budget.tokens == 35
-    with budget.reserve(10, 50) as second:  # nothing is known of its cost
-        second.request()
+    with budget.reserve(10, 50) as second, second.request():  # nothing is known of its cost
+        pass
     with pytest.raises(NotSentError), budget.reserve(10, 56):
         pass
     budget.begin({"requests": 3, "lost": 2, "prompt_tokens": 50, "output_tokens": 1, "tokens_at_most": 10})

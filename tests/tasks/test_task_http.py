@@ -116,7 +116,8 @@ def test_a_plan_counts_the_calls_and_tokens_of_a_task_study(
         with Store(tmp_path / history) as store:
             steps = [step for episode in store.episodes() for step in episode.steps]
         read = [len(step.prompt_tokens or ()) for step in steps]
-        assert len(steps) <= cost.calls and cost.tokens == round(cost.prompt * cost.calls) + 3 * cost.calls
+        said = [len(step.output_tokens or ()) for step in steps]
+        assert len(steps) <= cost.calls and cost.tokens is not None and sum(read) + sum(said) <= cost.tokens
         # A random walk stands in for the model: near what was read where no episode ended before its budget.
         assert len(steps) == cost.calls and sum(read) == pytest.approx(cost.prompt * cost.calls, rel=0.25)
     assert hash_of(tmp_path / "none") != hash_of(tmp_path / "conversation")

@@ -4,7 +4,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from goalscope.agents.agent import HISTORIES, History, Turn
 from goalscope.agents.models.base import Completion, Message, Model, Request, Sampling
@@ -14,6 +14,9 @@ from goalscope.agents.prompts import FORMS
 from goalscope.agents.task_agent import AnyObservation
 from goalscope.ident import canonical_json
 from goalscope.rows import Tag
+
+MARKERS: Final = "markers"
+"""Name of the failure of an answer that still holds markers of its model, by which it cannot be taken apart."""
 
 Seen = TypeVar("Seen", bound=AnyObservation)
 
@@ -103,6 +106,7 @@ class ModelAgent(ABC, Generic[Seen]):
 def turn(completion: Completion) -> Turn:
     """Return the turn that a completion amounts to: its action, or the name of what is wrong with it."""
     parsed = parse_action(completion.text, truncated=completion.finish == "length")
+    action, failure = (None, MARKERS) if completion.marked else (parsed.action, parsed.failure)
     extra: dict[str, Any] = {"finish": completion.finish}
     if completion.logprobs is not None:
         extra["logprobs"] = [dict(entry) for entry in completion.logprobs]
@@ -113,8 +117,8 @@ def turn(completion: Completion) -> Turn:
     if completion.raw is not None and completion.output_tokens is None:
         extra["raw"] = completion.raw
     return Turn(
-        action=parsed.action,
-        failure=parsed.failure,
+        action=action,
+        failure=failure,
         text=completion.text,
         reasoning=completion.reasoning,
         prompt_tokens=completion.prompt_tokens,

@@ -1,6 +1,8 @@
 """How many tokens a prompt has: counted by the model's own tokenizer where it is at hand, else by letters."""
 
+import json
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -44,21 +46,32 @@ def counter(agent: ModelAgent[Any], given: Mapping[str, Any]) -> tuple[Counter, 
     def characters(messages: tuple[Message, ...]) -> int:
         return -(-sum(len(message.content) for message in messages) // _CHARACTERS)
 
-    rough = f"as characters / {_CHARACTERS}, without the chat template"
-    dialect = agent.model.dialect if isinstance(agent.model, HttpModel) else _dialect(given)
+    dialect, problem = dialect_of(agent, given)
     if dialect is None:
-        return characters, f"{rough}: the tokenizer is not known"
-    if dialect.on_hub:
-        return characters, f"{rough}: the tokenizer would come from the hub"
+        return characters, f"as characters / {_CHARACTERS}, without the chat template: {problem}"
 
     def exact(messages: tuple[Message, ...]) -> int:
         return len(dialect.encode(dialect.render(messages, agent.sampling)))
 
+    return exact, "by the model's own tokenizer and chat template"
+
+
+def dialect_of(agent: ModelAgent[Any], given: Mapping[str, Any]) -> tuple[Dialect | None, str]:
+    """Return how an agent's model writes chats, or None and why that is not known here.
+
+    Args:
+        agent, given: see `counter`.
+    """
+    dialect = agent.model.dialect if isinstance(agent.model, HttpModel) else _dialect(given)
+    if dialect is None:
+        return None, "the tokenizer is not known"
+    if dialect.on_hub:
+        return None, "the tokenizer would come from the hub"
     try:
         dialect.render((Message(role="user", content="."),), agent.sampling)
     except (ImportError, OSError, ValueError) as error:
-        return characters, f"{rough}: the tokenizer cannot be read ({error})"
-    return exact, "by the model's own tokenizer and chat template"
+        return None, f"the tokenizer cannot be read ({error})"
+    return dialect, ""
 
 
 def _dialect(given: Mapping[str, Any]) -> Dialect | None:
@@ -68,5 +81,11 @@ def _dialect(given: Mapping[str, Any]) -> Dialect | None:
     source = str(given["model"])
     if source not in PACKAGED and not Path(source).expanduser().is_dir():
         return None
-    known = {key: given[key] for key in ("reasoning", "today", "template_options") if key in given}
-    return Dialect(source, **known)
+    return _read_dialect(
+        source, json.dumps({key: given[key] for key in ("reasoning", "today", "template_options") if key in given})
+    )
+
+
+@lru_cache(maxsize=16)
+def _read_dialect(source: str, known: str) -> Dialect:
+    return Dialect(source, **json.loads(known))

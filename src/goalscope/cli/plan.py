@@ -8,9 +8,11 @@ from goalscope.agents.agent import Agent
 from goalscope.agents.model_agent import ModelAgent
 from goalscope.agents.models.http import HttpModel
 from goalscope.agents.models.http_settings import Prices
+from goalscope.agents.models.prompt_bound import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE
 from goalscope.cli.changes import Changes
 from goalscope.cli.console import say, table
-from goalscope.cli.counting import counter, prompts_of
+from goalscope.cli.counting import counter, dialect_of, prompts_of
+from goalscope.cli.longest import frame, most_prompts
 from goalscope.cli.reach import beyond_reach
 from goalscope.cli.work import load_study
 from goalscope.report.parts import counted
@@ -29,14 +31,15 @@ class Cost:
         name: the agent.
         episodes: number of episodes.
         calls: most calls: each step of each horizon, and each retry after an answer without an action.
-        prompt: prompt tokens of one call, mean over worlds and, where a history makes them grow, over the steps of an
-            episode that lasts to its horizon; reasoning that is kept counts with its most tokens. None for agents
-            without a model.
-        how: how the prompt was counted.
+        prompt: about how many prompt tokens one call has, mean over worlds and, where a history makes them grow, over
+            the steps of an episode that lasts to its horizon; reasoning that is kept counts with its most tokens. None
+            for agents without a model.
+        how: how these were counted.
+        most_prompt: most prompt tokens of one call, the same mean of a count that no prompt exceeds.
         output: most output tokens of one call.
         tokens: most tokens altogether.
         usd: what they cost, None where no prices are given.
-        expected_usd: USD for outputs of an expected length, None where none is given.
+        expected_usd: USD for prompts as expected and outputs of an expected length, None where none is given.
         prices: the prices.
     """
 
@@ -45,6 +48,7 @@ class Cost:
     calls: int
     prompt: float | None = None
     how: str = ""
+    most_prompt: float | None = None
     output: int | None = None
     tokens: int | None = None
     usd: float | None = None
@@ -80,7 +84,16 @@ def plan(name: str, output_tokens: int | None = None, changes: Changes | None = 
         f"{counted(size.episodes, 'episode')}, at most {counted(size.steps, 'step')}"
     )
     expecting = output_tokens is not None
-    columns = ["agent", "episodes", "most calls", "prompt tokens a call", "most output", "most tokens", "most USD"]
+    columns = [
+        "agent",
+        "episodes",
+        "most calls",
+        "prompt a call",
+        "most prompt",
+        "most output",
+        "most tokens",
+        "most USD",
+    ]
     columns += [f"USD at {output_tokens} output"] * expecting
     rows = [
         [
@@ -88,6 +101,7 @@ def plan(name: str, output_tokens: int | None = None, changes: Changes | None = 
             f"{cost.episodes:,}",
             f"{cost.calls:,}",
             _number(cost.prompt, "about {:,.0f}"),
+            _number(cost.most_prompt, "{:,.0f}"),
             _number(cost.output, "{:,}"),
             _number(cost.tokens, "{:,}"),
             _number(cost.usd, "{:,.2f}"),
@@ -96,6 +110,11 @@ def plan(name: str, output_tokens: int | None = None, changes: Changes | None = 
         for cost in found
     ]
     table(columns, rows, title="Before anything is spent", numbers=range(1, len(columns)))
+    if any(cost.how for cost in found):
+        say(
+            "prompt a call: tokens, as expected. most prompt: the mean of counts that no prompt exceeds, one token for "
+            "each byte of its text. Caps reserve by the same count, or by the tokens themselves where they are known"
+        )
     for cost in found:
         if cost.how:
             say(f"{cost.name}: prompts counted {cost.how}")
@@ -127,6 +146,10 @@ def _cost(
     reasoned = sum(prompts.reasoned for prompts in found) / asked  # earlier answers with reasoning in a prompt
     plain = sum(prompts.total for prompts in found) / asked
     mean = plain + reasoned * output
+    dialect, _ = dialect_of(agent, given)
+    added = frame(agent, dialect)
+    most = sum(most_prompts(study, agent, world, horizon, added) for world, horizon in worlds)
+    most *= study.trajectories * (1 + study.failure.retries)
     if stride > 1:
         how += f", on {len(sampled)} of {len(worlds)} worlds"
     if study.history_of(agent) != "none":
@@ -142,7 +165,13 @@ def _cost(
         )
     elif study.history_of(agent) == "conversation":
         how += ", earlier answers counted as the short JSON object that is asked for"
-    prompts = round(mean * calls)
+    if dialect is None:
+        how += (
+            f"; at most one for each byte, {CHAT_ALLOWANCE} for the server's chat template and {MESSAGE_ALLOWANCE} for "
+            "each message"
+        )
+    else:
+        how += "; at most one for each byte of the prompt as the model's own chat template writes it"
     expected_prompts = None if expected is None else round((plain + reasoned * expected) * calls)
     prices = agent.model.prices if isinstance(agent.model, HttpModel) else None
     return replace(
@@ -150,9 +179,10 @@ def _cost(
         calls=calls,
         prompt=mean,
         how=how,
+        most_prompt=most / calls,
         output=output,
-        tokens=prompts + output * calls,
-        usd=None if prices is None else prices.usd(prompts, output * calls),
+        tokens=most + output * calls,
+        usd=None if prices is None else prices.usd(most, output * calls),
         expected_usd=None
         if prices is None or expected is None or expected_prompts is None
         else prices.usd(expected_prompts, expected * calls),

@@ -6,7 +6,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
-from goalscope.agents.agent import Agent, NotSentError, Turn, agent_id
+from goalscope.agents.agent import Agent, Turn, agent_id
 from goalscope.agents.task_agent import AnyObservation
 
 
@@ -64,7 +64,7 @@ class Caller:
         indices: Sequence[int],
         arrived: Callable[[list[int], list[Turn]], None],
         before: Callable[[list[int]], None] = lambda portion: None,
-        withdrawn: Callable[[list[int]], None] = lambda portion: None,
+        failed: Callable[[list[int], Exception], None] = lambda portion, error: None,
     ) -> None:
         """Ask about some observations and hand on the answers of each portion as soon as it is there.
 
@@ -76,7 +76,7 @@ class Caller:
             indices: the ones to ask about.
             arrived: called with the indices and the turns of a portion; may be called again after an interrupt.
             before: called with the indices of a portion just before it is sent.
-            withdrawn: called with the indices of a portion that the agent did not send after all (`NotSentError`).
+            failed: called with the indices of a portion that the agent did not answer, and the error that it raised.
         """
         waiting = deque(self._portions(indices))
         running: dict[Future[list[Turn]], list[int]] = {}
@@ -94,21 +94,21 @@ class Caller:
                     if self._pool is None:
                         try:
                             ready.append((portion, self._answer(asked)))
-                        except NotSentError:
-                            withdrawn(portion)
+                        except Exception as error:
+                            failed(portion, error)
                             raise
                         break
                     running[self._pool.submit(self._answer, asked)] = portion
                 finished = wait(running, return_when=FIRST_COMPLETED).done if running else ()
                 for future in finished:
                     portion = running.pop(future)
-                    error = future.exception()
-                    if error is None:
+                    problem = future.exception()
+                    if problem is None:
                         ready.append((portion, future.result()))
                     else:
-                        if isinstance(error, NotSentError):
-                            withdrawn(portion)
-                        failure = failure or error
+                        if isinstance(problem, Exception):
+                            failed(portion, problem)
+                        failure = failure or problem
             except KeyboardInterrupt as interrupt:
                 if failure is not None:
                     raise

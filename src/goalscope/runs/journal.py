@@ -1,10 +1,13 @@
 """The journal of calls: each answer that is worth money or minutes is committed before it is used.
 
 A call is sent, then done. A process killed in between loses the calls in flight, and no others: they are found still
-sent when the run goes on, counted as lost, and sent again. A call that is done is never sent a second time.
+sent when the run goes on, counted as lost, and sent again. A call that is done is never sent a second time. Requests
+that brought no answer, retries too, are counted with their call.
 """
 
+import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -89,6 +92,9 @@ class Journal:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._lock = threading.Lock()
+        self._under_way: dict[tuple[str, int, int], str] = {}  # id of each call that is being made, by its place
+        self._failed: Counter[str] = Counter()  # requests of those calls that failed in this session
         with store.transaction() as database:
             self.lost = database.execute(
                 "UPDATE calls SET state = 'lost', lost = lost + 1 WHERE state = 'sent'"
@@ -102,6 +108,8 @@ class Journal:
     def send(self, calls: Sequence[Call]) -> None:
         """Commit that calls are about to be made."""
         now = time.time()
+        with self._lock:
+            self._under_way |= {(call.episode_id, call.step, call.attempt): call.id for call in calls}
         with self._store.transaction() as database:
             database.executemany(
                 "INSERT INTO calls (id, agent_id, prompt, episode_id, step, attempt, state, sent) "
@@ -119,9 +127,39 @@ class Journal:
         with self._store.transaction() as database:
             database.executemany("DELETE FROM calls WHERE id = ? AND state = 'sent' AND lost = 0", keys)
             database.executemany("UPDATE calls SET state = 'lost' WHERE id = ? AND state = 'sent'", keys)
+        self._forget(calls)
+
+    def again(self, key: tuple[int, str, int, int]) -> None:
+        """Commit that a further request of a call is about to be made; from any thread.
+
+        Args:
+            key: (root seed, episode id, step, attempt) of the call.
+        """
+        self._note("UPDATE calls SET state = 'sent' WHERE id = ?", key)
+
+    def failed(self, key: tuple[int, str, int, int]) -> None:
+        """Commit that a request of a call was made and brought no answer; from any thread.
+
+        Args:
+            key: as in `again`.
+        """
+        found = self._note("UPDATE calls SET state = 'lost', lost = lost + 1 WHERE id = ?", key)
+        with self._lock:
+            self._failed[found] += 1
+
+    def _note(self, statement: str, key: tuple[int, str, int, int]) -> str:
+        with self._lock:
+            found = self._under_way[key[1:]]
+        with self._store.transaction() as database:
+            database.execute(statement, (found,))
+        return found
 
     def spent(self, identity: str) -> dict[str, float]:
-        """Return what an agent's answers cost so far: sums of their usage by name, and ``lost``, the lost calls."""
+        """Return what an agent cost so far: sums of the usage of its answers by name, and ``lost``.
+
+        ``lost`` counts the requests that brought no answer: those of lost calls, and those that no later answer of
+        the same session counts in its usage.
+        """
         total: dict[str, float] = {"lost": 0}
         for usage, lost in self._store.query("SELECT usage, lost FROM calls WHERE agent_id = ?", (identity,)):
             total["lost"] += lost
@@ -135,8 +173,20 @@ class Journal:
         """Commit answers; only after this may they be used."""
         now = time.time()
         marks = ", ".join(f"{column} = ?" for column in TURN_COLUMNS.split(", "))
+        with self._lock:
+            # The usage of an answer counts all requests that it took now.
+            failed = [self._failed.pop(call.id, 0) for call, _ in answered]
         with self._store.transaction() as database:
             database.executemany(
-                f"UPDATE calls SET state = 'done', done = ?, {marks} WHERE id = ?",
-                [(now, *encode_turn(turn), call.id) for call, turn in answered],
+                f"UPDATE calls SET state = 'done', done = ?, lost = lost - ?, {marks} WHERE id = ?",
+                [
+                    (now, count, *encode_turn(turn), call.id)
+                    for (call, turn), count in zip(answered, failed, strict=True)
+                ],
             )
+        self._forget([call for call, _ in answered])
+
+    def _forget(self, calls: Sequence[Call]) -> None:
+        with self._lock:
+            for call in calls:
+                self._under_way.pop((call.episode_id, call.step, call.attempt), None)

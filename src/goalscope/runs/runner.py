@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from goalscope.agents.agent import Agent, Turn, agent_id
+from goalscope.agents.agent import Agent, NotSentError, Turn, agent_id
 from goalscope.agents.task_agent import AnyObservation, Knowing
 from goalscope.runs.caller import Caller
 from goalscope.runs.codec import encode_tags
@@ -35,8 +35,17 @@ _SCRIPTED = 0.01  # a hundredth: only the time that is said to be left depends o
 class Spending(Protocol):
     """What an agent has spent; see `goalscope.agents.models.http_budget.Budget`."""
 
-    def begin(self, spent: Mapping[str, float]) -> None:
-        """Start from what earlier sessions spent: sums of usage by name, and ``lost``, the lost calls."""
+    def begin(self, spent: Mapping[str, float], journal: Journal) -> None:
+        """Start from what earlier sessions spent, and tell the journal of each request that brings no answer.
+
+        Args:
+            spent: sums of usage by name, and ``lost``; see `Journal.spent`.
+            journal: is told with `Journal.failed` and `Journal.again`.
+        """
+        ...
+
+    def end(self) -> None:
+        """Tell the journal nothing from now on."""
         ...
 
 
@@ -150,11 +159,7 @@ class _Runner:
             with interruptible() as check_interrupt:
                 for _, items in groupby(todo, key=lambda item: id(item[2])):
                     part = list(items)
-                    with Caller(part[0][2], self._workers) as caller:
-                        budget = caller.agent.budget if isinstance(caller.agent, Budgeted) else None
-                        if budget is not None:
-                            budget.begin(self._journal.spent(caller.identity))
-                        self._run_agent(caller, deque((spec, world) for spec, world, _ in part), check_interrupt)
+                    self._run_part(part[0][2], deque((spec, world) for spec, world, _ in part), check_interrupt)
         except KeyboardInterrupt:
             self._flush()
             raise KeyboardInterrupt(
@@ -176,6 +181,19 @@ class _Runner:
             lost=self._journal.lost,
             seconds=time.monotonic() - self._began,
         )
+
+    def _run_part(
+        self, agent: Agent, waiting: deque[tuple[EpisodeSpec, World]], check_interrupt: Callable[[], None]
+    ) -> None:
+        budget = agent.budget if isinstance(agent, Budgeted) else None
+        try:
+            with Caller(agent, self._workers) as caller:
+                if budget is not None:
+                    budget.begin(self._journal.spent(caller.identity), self._journal)
+                self._run_agent(caller, waiting, check_interrupt)
+        finally:
+            if budget is not None:
+                budget.end()
 
     def _run_agent(
         self, caller: Caller, waiting: deque[tuple[EpisodeSpec, World]], check_interrupt: Callable[[], None]
@@ -240,8 +258,12 @@ class _Runner:
             self._calls += len(indices)
             take(indices, answered)
 
-        def withdraw(indices: list[int]) -> None:
-            self._journal.withdraw([calls[index] for index in indices])
+        counted = isinstance(caller.agent, Budgeted) and caller.agent.budget is not None
+
+        def withdraw(indices: list[int], error: Exception) -> None:
+            # Where each request is counted by itself, none of them is under way any more.
+            if counted or isinstance(error, NotSentError):
+                self._journal.withdraw([calls[index] for index in indices])
 
         caller.ask(observations, missing, commit, send, withdraw)
         return [turn for turn in turns if turn is not None]

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -65,6 +66,7 @@ class Store:
         self.path = Path(path)
         self.mode = mode
         self._file = self.path / DATABASE
+        self._writing = threading.RLock()  # requests are counted by the threads that make them
         self._lock: DirectoryLock | None = None
         if mode == "r":
             self.database = open_for_reading(self._file)
@@ -106,7 +108,7 @@ class Store:
         """
         if self.mode != "w":
             raise OSError("a store must be open for writing to be changed, got mode 'r': open it with mode 'w'")
-        with explained(self._file):
+        with self._writing, explained(self._file):
             try:
                 self.database.execute("BEGIN IMMEDIATE")
                 yield self.database

@@ -121,6 +121,7 @@ class Completion:
         reconstructed: whether the token ids were made again from the text.
         unsupported: settings that the model has no place for, by name.
         raw: the whole output as one text, special tokens included.
+        marked: whether the answer still holds markers of the model's channels; no action is read out of it then.
     """
 
     text: str
@@ -133,6 +134,7 @@ class Completion:
     reconstructed: bool = False
     unsupported: tuple[str, ...] = ()
     raw: str | None = None
+    marked: bool = False
 
 
 @runtime_checkable

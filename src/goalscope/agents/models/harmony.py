@@ -163,6 +163,63 @@ def _think(segments: Sequence[Segment], thinking: bool) -> Parts:
     return Parts(text="".join(answer).strip(), reasoning=reasoning or None)
 
 
+def split_said(text: str) -> Parts | None:
+    """Return reasoning and answer of a text that a server should have taken apart and did not, by its markers.
+
+    Known are harmony channels, also where a server has stripped their special tokens and only the names of roles and
+    channels are left (``analysis...assistantfinal...``), and think tags, also a lone closing one.
+
+    Args:
+        text: what the server hands over as the answer.
+
+    Returns:
+        The parts; None where the text holds none of these markers, or they do not fit together (see `left_over`).
+    """
+    if any(marker in text for marker in HARMONY_MARKERS):
+        # Without its channels it cannot be told what the markers set apart.
+        return split(text_segments(text, "harmony"), "harmony") if "<|channel|>" in text else None
+    thoughts = text_segments(text, "think")
+    if any(segment.marker for segment in thoughts):
+        return split(thoughts, "think") if _balanced(thoughts) else None
+    return _stripped(text)
+
+
+def left_over(text: str) -> bool:
+    """Return whether an answer still holds markers of a model: it is no plain answer, whatever else it says."""
+    return _MARKER.search(text) is not None
+
+
+_CHANNELS = r"(?:analysis|commentary|final)"
+_STRIPPED_HEAD = re.compile(rf"\s*({_CHANNELS})(?=[A-Z0-9\"'{{(\[<*`])")
+_STRIPPED_NEXT = re.compile(rf"assistant({_CHANNELS})")
+_MARKER = re.compile(
+    r"<[|｜][^<>\s]{1,60}[|｜]>|</?(?:think|thinking|reasoning|thought)>|\[/?THINK\]|◁/?think▷"
+    rf"|assistant{_CHANNELS}|^\s*{_CHANNELS}(?=[A-Z0-9\"'{{(\[<*`])"
+)
+
+
+def _balanced(segments: Sequence[Segment]) -> bool:
+    """Return whether think tags come in pairs; the first may stand in the prompt, the last may be missing."""
+    tags = [segment.text for segment in segments if segment.marker]
+    pairs = tags if tags[0] == THINK_MARKERS[0] else [THINK_MARKERS[0], *tags]
+    return all(tag == THINK_MARKERS[index % 2] for index, tag in enumerate(pairs))
+
+
+def _stripped(text: str) -> Parts | None:
+    """Return the parts of harmony messages whose special tokens are gone, None for any other text."""
+    head = _STRIPPED_HEAD.match(text)
+    if head is None:
+        return None
+    pieces = _STRIPPED_NEXT.split(text[head.end() :])
+    channels, bodies = [head[1], *pieces[1::2]], pieces[::2]
+    found = list(zip(channels, bodies, strict=True))
+    thoughts = [body for channel, body in found if channel != "final" and body]
+    return Parts(
+        text="\n".join(body for channel, body in found if channel == "final"),
+        reasoning="\n".join(thoughts) if thoughts else None,
+    )
+
+
 def choose_style(requested: str, vocabulary: Mapping[str, int], chat_template: str) -> Style:
     """Return how a model tells its reasoning from its answer.
 

@@ -13,9 +13,11 @@ from goalscope.agents.models.http_client import Client, RejectedError
 from goalscope.agents.models.http_settings import Caps, Prices, Server
 from goalscope.agents.models.http_tokens import Dialect
 from goalscope.agents.models.places import model_folder
+from goalscope.agents.models.prompt_bound import most_prompt_tokens
 from goalscope.rng import uniform
 
-_OVERHEAD: Final = 512  # tokens that a server's chat template may add to the bytes of a prompt
+_LARGEST: Final = 4 * 2**20  # bytes of a response beside its output
+_LARGEST_TOKEN: Final = 1024  # bytes of a token in JSON, with its log-probability
 _SEEDS: Final = 2**31
 _IDS: Final = ("return_token_ids", "return_tokens_as_token_ids")
 _RECORDED: Final = {
@@ -38,8 +40,8 @@ class HttpModel:
         server: where it is and how it is treated.
         revision: what distinguishes this state of the model from others; of the tokenizer, too, where that comes from
             the hub.
-        reasoning: how reasoning and answer are told apart. Chat: "auto" (as the server does; a text that begins with a
-            think tag is cut there), "think", "none". Completions: see `LocalModel`.
+        reasoning: how reasoning and answer are told apart. Chat: "auto" (as the server does, and by the model's own
+            markers where they stand in its text), "think", "none". Completions: see `LocalModel`.
         today: the date that a template rendered here is told, ``YYYY-MM-DD`` (completions only).
         template_options: further variables of the chat template; in mode chat sent as ``chat_template_kwargs``.
         prices: what tokens cost.
@@ -137,11 +139,11 @@ class HttpModel:
         text = self.render(request.messages, sampling)
         ids: list[int] | None = None
         if self.dialect is None or text is None:
-            most = _OVERHEAD + sum(len(message.content.encode("utf-8", "replace")) for message in request.messages)
+            most = most_prompt_tokens(request.messages, sampling.max_tokens)
         else:
             ids = self.dialect.encode(text)
             most = len(ids)
-        with self.budget.reserve(most, sampling.max_tokens) as reservation:
+        with self.budget.reserve(most, sampling.max_tokens, request.key) as reservation:
             began = time.perf_counter()
             answer = self._answered(request, sampling, ids, reservation)
             cost = self.budget.cost(reservation, answer.prompt_count, answer.output_count)
@@ -151,16 +153,17 @@ class HttpModel:
                 usage["reasoning_tokens"] = answer.reasoning_count
             if sampling.top_logprobs and answer.logprobs is None:
                 self._drop("logprobs", "it answers without the log-probabilities that were asked for")
-        if self.dialect is None or text is None or ids is None:
-            return Completion(
-                text=answer.text,
-                reasoning=answer.reasoning,
-                finish=answer.finish,
-                usage=usage,
-                logprobs=answer.logprobs if sampling.top_logprobs else None,
-                unsupported=self._unsupported(),
-            )
-        return self._from_tokens(self.dialect, text, ids, answer, usage, sampling)
+            if self.dialect is None or text is None or ids is None:
+                return Completion(
+                    text=answer.text,
+                    reasoning=answer.reasoning,
+                    finish=answer.finish,
+                    usage=usage,
+                    logprobs=answer.logprobs if sampling.top_logprobs else None,
+                    unsupported=self._unsupported(),
+                    marked=answer.marked,
+                )
+            return self._from_tokens(self.dialect, text, ids, answer, usage, sampling)
 
     def _from_tokens(
         self,
@@ -219,8 +222,10 @@ class HttpModel:
                 return self._client.ask(
                     body,
                     completions_answer if ids is not None else lambda found: chat_answer(found, self._reasoning),
-                    before=reservation.request,
+                    request=reservation.request,
                     call=request.key,
+                    # Text and reasoning, both perhaps twice, and each token with those beside it.
+                    most=_LARGEST + _LARGEST_TOKEN * sampling.max_tokens * (3 + sampling.top_logprobs),
                 )
             except RejectedError as rejected:
                 said = str(rejected)

@@ -7,7 +7,7 @@ from typing import Any
 
 from goalscope.agents.agent import MOST_USAGE
 from goalscope.agents.models.base import Finish
-from goalscope.agents.models.harmony import split, text_segments
+from goalscope.agents.models.harmony import left_over, split, split_said, text_segments
 from goalscope.agents.models.http_client import GarbledError
 
 _TOKEN_ID = "token_id:"
@@ -26,6 +26,7 @@ class Answer:
         prompt_tokens, output_tokens: token ids, None where they are not returned.
         logprobs: one mapping an output token, see `Completion`; tokens are texts where the server gives no ids.
         stop_token: id of the token that ended the output, None where it is not told.
+        marked: whether the answer still holds markers of the model, by which it cannot be taken apart.
     """
 
     text: str
@@ -38,6 +39,7 @@ class Answer:
     output_tokens: tuple[int, ...] | None = None
     logprobs: tuple[Mapping[str, Any], ...] | None = None
     stop_token: int | None = None
+    marked: bool = False
 
 
 def chat_answer(body: Mapping[str, Any], style: str) -> Answer:
@@ -45,8 +47,8 @@ def chat_answer(body: Mapping[str, Any], style: str) -> Answer:
 
     Args:
         body: the response.
-        style: "auto" (what the server keeps apart; a text that begins with a think tag is cut there), "think" or
-            "none".
+        style: "auto" (what the server keeps apart, and what the model's own markers tell apart in the text), "think"
+            or "none" (the whole text is the answer).
 
     Raises:
         GarbledError: it is no answer.
@@ -60,13 +62,23 @@ def chat_answer(body: Mapping[str, Any], style: str) -> Answer:
         text = message["refusal"]
     found = message.get("reasoning_content") or message.get("reasoning")
     reasoning = found if isinstance(found, str) else None
-    if style == "think" or (style == "auto" and reasoning is None and text.lstrip().startswith("<think>")):
-        parts = split(text_segments(text, "think"), "think")
-        text, reasoning = parts.text, parts.reasoning if reasoning is None else reasoning
+    parts = split(text_segments(text, "think"), "think") if style == "think" else None
+    if style == "auto":
+        parts = split_said(text)
+    if parts is not None:
+        text = parts.text
+        reasoning = "\n".join(part for part in (reasoning, parts.reasoning) if part) or None
     held = choice.get("logprobs")
     entries = held.get("content") if isinstance(held, Mapping) else None
     logprobs = None if entries is None else tuple(_chat_logprob(entry) for entry in _list(entries))
-    return Answer(text=text, reasoning=reasoning, finish=_finish(choice), logprobs=logprobs, **counts)
+    return Answer(
+        text=text,
+        reasoning=reasoning,
+        finish=_finish(choice),
+        logprobs=logprobs,
+        marked=left_over(text),
+        **counts,
+    )
 
 
 def completions_answer(body: Mapping[str, Any]) -> Answer:

@@ -8,12 +8,15 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
+from urllib.parse import urlsplit
 
+from goalscope import __version__
 from goalscope.agents.models.http_settings import Server
-from goalscope.extras import lacking
+from goalscope.agents.models.http_transport import ExchangeError, Lines, OversizedError, Reply
 from goalscope.rng import uniform
 
 Answer = TypeVar("Answer")
@@ -34,6 +37,14 @@ class RejectedError(ValueError):
     def __init__(self, text: str, parameter: str) -> None:
         super().__init__(text)
         self.parameter = parameter
+
+
+class _PassingError(Exception):
+    """A failure that may pass; ``seconds`` is how long the server asks to wait, 0 where it does not."""
+
+    def __init__(self, text: str, seconds: float) -> None:
+        super().__init__(text)
+        self.seconds = seconds
 
 
 class Pace:
@@ -82,7 +93,7 @@ class Client:
         self._server = server
         self._pace = Pace(server.requests_per_minute)
         self._lock = threading.Lock()
-        self._client: Any = None
+        self._lines: Lines | None = None
         self._key = ""
 
     def ask(
@@ -90,42 +101,37 @@ class Client:
         body: Mapping[str, Any],
         read: Callable[[Mapping[str, Any]], Answer],
         *,
-        before: Callable[[], None],
+        request: Callable[[], AbstractContextManager[None]],
         call: tuple[int, str, int, int],
+        most: int,
     ) -> Answer:
         """Make a request until it is answered.
 
         Args:
             body: the whole request, ``messages`` or ``prompt`` included.
             read: makes the answer of a response; raises `GarbledError` where it is none.
-            before: called before each request; what it raises ends the asking.
+            request: encloses each request, and sees what it raises; what its own beginning raises ends the asking.
             call: (root seed, episode id, step, attempt); it names the waits and, for its server, the request.
+            most: most bytes of a response.
 
         Raises:
             RejectedError: the server does not accept the request.
             PermissionError: the key is missing or not accepted, or its quota is used up.
-            ValueError: there is no such model or address.
+            ValueError: there is no such model or address, the server redirects, or its response is too large.
             ConnectionError: no answer within the retries or the patience of the study.
         """
-        openai = library()
-        client = self._connected(openai)
+        lines = self._connected()
         began = time.monotonic()
         failed = 0
         while True:
             self._pace.wait()
-            before()
-            wanted = 0.0
             try:
-                return read(self._send(client, body, call))
-            except openai.APIStatusError as error:
-                problem = self._explained(error)
-                wanted = _retry_after(error.response.headers)
-            except openai.APITimeoutError:
-                problem = f"no response within {self._server.timeout:g} seconds (server.timeout)"
-            except openai.APIConnectionError as error:
-                problem = f"{type(error.__cause__ or error).__name__}: {error.__cause__ or error}"
-            except GarbledError as error:
-                problem = str(error)
+                with request():
+                    return read(self._send(lines, body, call, most))
+            except _PassingError as error:
+                problem, wanted = str(error), error.seconds
+            except (ExchangeError, GarbledError) as error:
+                problem, wanted = str(error), 0.0
             wait = wanted + self._jitter(call, failed)
             failed += 1
             spent = time.monotonic() - began
@@ -149,23 +155,38 @@ class Client:
         text = _SECRETS.sub("***", text)
         return text if len(text) <= _LONGEST_TEXT * 2 else f"{text[: _LONGEST_TEXT * 2]}..."
 
-    def _send(self, client: Any, body: Mapping[str, Any], call: tuple[int, str, int, int]) -> Mapping[str, Any]:
-        rest = dict(body)
-        named = {name: rest.pop(name) for name in ("model", "messages", "prompt") if name in rest}
-        headers = {"X-Client-Request-Id": "-".join(str(part) for part in call[1:])}
-        endpoint = client.completions if "prompt" in named else client.chat.completions
-        response = endpoint.with_raw_response.create(**named, extra_body=rest, extra_headers=headers)
+    def _send(
+        self, lines: Lines, body: Mapping[str, Any], call: tuple[int, str, int, int], most: int
+    ) -> Mapping[str, Any]:
+        url = f"{self._server.base_url.rstrip('/')}/{'completions' if 'prompt' in body else 'chat/completions'}"
         try:
-            found = json.loads(response.http_response.content)
-        except (ValueError, RecursionError):
-            raise GarbledError("the body of a response is no JSON") from None
+            reply = lines.post(url, body, self._headers(call), most)
+        except OversizedError as error:
+            raise ValueError(
+                f"a response must be no larger than any answer to its request can be, but {error} "
+                f"(by max_tokens and top_logprobs), at {self.scrub(self._server.base_url)}: see to the server"
+            ) from None
+        if not 200 <= reply.status < 300:
+            self._explain(reply)
+        found = _json(reply.content)
         if not isinstance(found, dict):
             raise GarbledError("the body of a response is no JSON object")
         return found
 
-    def _connected(self, openai: Any) -> Any:
+    def _headers(self, call: tuple[int, str, int, int]) -> dict[str, str]:
+        """Return the headers of a request: these and no others, whatever the environment holds."""
+        named = {"OpenAI-Organization": self._server.organization, "OpenAI-Project": self._server.project}
+        return {
+            "Accept": "application/json",
+            "Authorization": f"Bearer {self._key or 'none'}",
+            "User-Agent": f"goalscope/{__version__}",
+            "X-Client-Request-Id": "-".join(str(part) for part in call[1:]),
+            **{name: value for name, value in named.items() if value is not None},
+        }
+
+    def _connected(self) -> Lines:
         with self._lock:
-            if self._client is None:
+            if self._lines is None:
                 variable = self._server.key_variable
                 if variable is not None:
                     self._key = os.environ.get(variable, "").strip()
@@ -174,43 +195,47 @@ class Client:
                             f"the key of {self._server.base_url} must stand in the environment variable {variable}, "
                             "which is empty or not set: export it, or name another one as server.key_env"
                         )
-                self._client = openai.OpenAI(
-                    api_key=self._key or "none",
-                    base_url=self._server.base_url,
-                    timeout=self._server.timeout,
-                    max_retries=0,  # ours are counted
-                )
+                self._lines = Lines(self._server.timeout)
                 # Connections end with their owner, not whenever the garbage collector comes by.
-                weakref.finalize(self, self._client.close)
-            return self._client
+                weakref.finalize(self, self._lines.close)
+            return self._lines
 
-    def _explained(self, error: Any) -> str:
-        """Return what passes; raise what does not, with what to do about it."""
-        status, said = int(error.status_code), self._said(error)
+    def _explain(self, reply: Reply) -> NoReturn:
+        """Raise what a status that is no success means, with what to do about it."""
+        status = reply.status
         where = self.scrub(self._server.base_url)
-        document = error.body if isinstance(error.body, dict) else {}
+        if 300 <= status < 400:
+            raise ValueError(
+                f"server.base_url must be the address that answers, {where} redirects to "
+                f"{self.scrub(_place(reply.headers.get('location', '')))} (status {status}), which is not followed: "
+                "another server's answer must not become this one's. Name that address as server.base_url if it is "
+                "the model's"
+            )
+        document = _error(reply.content)
+        said = self._said(document, reply.content)
         if status == 429 and document.get("code") == "insufficient_quota":
-            raise PermissionError(f"the key must have quota left at {where}, the server says: {said}") from None
+            raise PermissionError(f"the key must have quota left at {where}, the server says: {said}")
         if status in _PASSING or status >= 500:
-            return f"status {status}: {said}"
+            raise _PassingError(f"status {status}: {said}", _retry_after(reply.headers))
         if status in (401, 403):
             variable = self._server.key_variable
             held = f"the one in {variable} is not" if variable else "none was sent: name its variable as server.key_env"
             raise PermissionError(
                 f"{where} must accept the key, {held} (status {status}); check the key and what it may use. The server "
                 f"says: {said}"
-            ) from None
+            )
         if status == 404:
             raise ValueError(
                 f"model and server.base_url must exist, {where} says: {said} (status 404). Check the model's name with "
                 "the list at /models, and that base_url ends where the server wants it, mostly in /v1"
                 + ("; a server without a completions endpoint needs mode chat" * (self._server.mode == "completions"))
-            ) from None
-        raise RejectedError(f"{said} (status {status})", str(document.get("param") or "")) from None
+            )
+        raise RejectedError(f"{said} (status {status})", str(document.get("param") or ""))
 
-    def _said(self, error: Any) -> str:
-        document = error.body if isinstance(error.body, dict) else {}
-        said = document.get("message") or document.get("detail") or getattr(error, "message", "") or error
+    def _said(self, document: Mapping[str, Any], content: bytes) -> str:
+        said = (
+            document.get("message") or document.get("detail") or content[: _LONGEST_TEXT * 4].decode("utf-8", "replace")
+        )
         text = self.scrub(str(said))
         return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
 
@@ -220,17 +245,33 @@ class Client:
         return most * uniform(call[0], "retry", *call[1:], failed)
 
 
-def library() -> Any:
-    """Return the openai package.
-
-    Raises:
-        ImportError: it is not installed; names the extra.
-    """
+def _json(content: bytes) -> Any:
     try:
-        import openai
-    except ImportError as error:
-        raise lacking("HTTP models need openai", "api", error) from error
-    return openai
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        raise GarbledError("the body of a response is no JSON") from None
+
+
+def _error(content: bytes) -> Mapping[str, Any]:
+    """Return what the body of a failure tells by name, nothing where it tells nothing so."""
+    try:
+        found = _json(content)
+    except GarbledError:
+        return {}
+    inner = found.get("error", found) if isinstance(found, dict) else found
+    return inner if isinstance(inner, dict) else {"message": inner} if isinstance(inner, str) else {}
+
+
+def _place(location: str) -> str:
+    """Return where a redirect leads, without what may be secret in it."""
+    try:
+        parts = urlsplit(location)
+        host = parts.netloc.rpartition("@")[2]
+    except ValueError:
+        return "an address that cannot be read"
+    shown = f"{parts.scheme}://{host}{parts.path}" if host else parts.path
+    printable = "".join(sign if sign.isprintable() else "?" for sign in shown)
+    return printable[:_LONGEST_TEXT] or "an address that it does not name"
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

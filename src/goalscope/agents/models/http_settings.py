@@ -35,7 +35,9 @@ class Server:
         tokenizer: folder or hub name of the model's tokenizer (completions only); the model's own name by default.
         key_env: environment variable that holds the key. By default a key is sent to api.openai.com alone, the one
             in OPENAI_API_KEY.
-        timeout: seconds to wait for a response.
+        organization, project: what hosted keys of several organisations or projects are charged to, sent as
+            OpenAI-Organization and OpenAI-Project; by default neither is sent, whatever the environment holds.
+        timeout: seconds in which a response must be complete.
         requests_per_minute: most requests a minute, retries included; None for no limit.
         retries: most further requests after one that failed for the moment.
         patience: seconds from the first request after which no further one is made.
@@ -52,6 +54,8 @@ class Server:
     mode: str = "chat"
     tokenizer: str | None = None
     key_env: str | None = None
+    organization: str | None = None
+    project: str | None = None
     timeout: float = 600.0
     requests_per_minute: float | None = None
     retries: int = 8
@@ -77,6 +81,12 @@ class Server:
                 "server.key_env must be the name of an environment variable that holds the key, not the key: letters, "
                 "digits and _ only"
             )
+        for name in ("organization", "project"):
+            value = getattr(self, name)
+            if value is not None and not (value and value.isascii() and value.isprintable()):
+                raise ValueError(
+                    f"server.{name} must be printable ASCII as a header holds it: leave it out to send none"
+                )
         held = sorted(set(self.body) & set(_RESERVED))
         if held:
             raise ValueError(f"server.body must not hold {', '.join(held)}: the study sets them elsewhere")

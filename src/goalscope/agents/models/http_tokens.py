@@ -23,6 +23,8 @@ class Dialect(LocalModel):
         ValueError: an argument out of its range.
     """
 
+    _needs = ("transformers",)
+
     def __init__(
         self,
         path_or_name: str,

@@ -7,12 +7,15 @@ refused, and so are weights that are missing: a library draws them at random.
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from goalscope.agents.models.attention import use_grouped_attention
+from goalscope.extras import lacking
 
 _MOST_JSON: Final = 1 << 26  # bytes
 _SMALL: Final = 1 << 30  # bytes
@@ -86,14 +89,20 @@ def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None
     Raises:
         ValueError: the folder cannot be read.
     """
-    from transformers import AutoTokenizer
-
     told = folder / "tokenizer_config.json" if folder is not None else None
-    if told is not None and told.is_file() and "fast_tokenizer_files" in read_json(told):
+    configuration = read_json(told) if told is not None and told.is_file() else {}
+    if "fast_tokenizer_files" in configuration:
         raise ValueError(
             f"{told} must leave the tokenizer's file to tokenizer.json, it holds fast_tokenizer_files: remove the entry"
         )
     with explained(folder):
+        if configuration.get("tokenizer_class") == "PreTrainedTokenizerFast":
+            # The very class that AutoTokenizer would choose, without torch, which the choice takes seconds to import.
+            from transformers import PreTrainedTokenizerFast
+
+            return PreTrainedTokenizerFast.from_pretrained(source, **where)
+        from transformers import AutoTokenizer
+
         return AutoTokenizer.from_pretrained(source, **where)
 
 
@@ -166,13 +175,14 @@ def explained(folder: Path | None, what: str = "a model that transformers can lo
     if folder is None:
         yield
         return
-    import torch
-
     try:
         yield
-    except (ImportError, MemoryError, torch.OutOfMemoryError):
+    except (ImportError, MemoryError):
         raise
     except Exception as error:  # for a damaged file a library raises whatever happens to fail
+        torch = sys.modules.get("torch")  # a tokenizer alone needs none of it
+        if torch is not None and isinstance(error, torch.OutOfMemoryError):
+            raise
         if "trust_remote_code" in str(error):
             raise ValueError(
                 f"{folder} must hold a model whose code transformers brings along, got one with code of its own, which "
@@ -180,23 +190,6 @@ def explained(folder: Path | None, what: str = "a model that transformers can lo
                 "program and ask that one"
             ) from error
         raise ValueError(f"{folder} must hold {what}, but {type(error).__name__}: {brief(error)}: {_ADVICE}") from error
-
-
-@contextmanager
-def quiet(folder: Path | None) -> Iterator[None]:
-    """Keep transformers from drawing progress bars over ours while it reads a model that takes a moment only."""
-    import transformers
-
-    bars: Any = transformers.utils.logging
-    small = folder is not None and sum(path.stat().st_size for path in folder.glob("*.safetensors")) < _SMALL
-    if not small or not bars.is_progress_bar_enabled():
-        yield
-        return
-    bars.disable_progress_bar()
-    try:
-        yield
-    finally:
-        bars.enable_progress_bar()
 
 
 def brief(error: Exception) -> str:
@@ -225,3 +218,31 @@ def _check_weights(folder: Path, where: Path, names: list[Any]) -> None:
             raise ValueError(
                 f"{where} must name safetensors files of its own folder, got {str(name)[:80]!r}: {_ADVICE}"
             )
+
+
+@contextmanager
+def quiet(folder: Path | None) -> Iterator[None]:
+    """Keep transformers from drawing progress bars over ours while it reads a model that takes a moment only."""
+    from transformers.utils import logging as bars
+
+    small = folder is not None and sum(path.stat().st_size for path in folder.glob("*.safetensors")) < _SMALL
+    if not small or not bars.is_progress_bar_enabled():
+        yield
+        return
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        bars.enable_progress_bar()
+
+
+def needed(name: str) -> Any:
+    """Return a library that local models need.
+
+    Raises:
+        ImportError: it is not installed; names the extra.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise lacking("local models need torch and transformers", "lm", error) from error

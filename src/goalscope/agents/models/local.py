@@ -8,17 +8,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 from weakref import WeakValueDictionary
 
 from goalscope.agents.models.base import Completion, Message, Request, Sampling
 from goalscope.agents.models.decode import Decoded, Lockstep, Settings
 from goalscope.agents.models.harmony import MARKERS, Parts, Style, choose_style, split, text_segments, token_segments
 from goalscope.agents.models.identity import folder_identity, parts_identity, read_template_form, read_training
-from goalscope.agents.models.loading import check_folder, draw_weights, explained, load_tokenizer, load_weights, quiet
+from goalscope.agents.models.loading import (
+    check_folder,
+    draw_weights,
+    explained,
+    load_tokenizer,
+    load_weights,
+    needed,
+    quiet,
+)
 from goalscope.agents.models.places import check_device, check_device_name, checked_options, model_folder
 from goalscope.agents.models.threads import fitting_threads
-from goalscope.extras import lacking
 from goalscope.ident import content_id
 
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
@@ -72,6 +79,8 @@ class LocalModel:
         FileNotFoundError: a path that is not there, or a folder without configuration or safetensors weights.
         ValueError: an argument out of its range.
     """
+
+    _needs: ClassVar[tuple[str, ...]] = ("torch", "transformers")
 
     def __init__(
         self,
@@ -298,7 +307,8 @@ class LocalModel:
             with _LOADING:
                 loaded = _SHARED.get(key)
                 if loaded is None:
-                    _libraries()  # says which extra is missing
+                    for library in self._needs:
+                        needed(library)
                     with quiet(self._folder):
                         loaded = _SHARED[key] = self._prepare(*self._read())
             self._loaded = loaded
@@ -306,7 +316,7 @@ class LocalModel:
 
     def _read(self) -> tuple[Any, Any]:
         """Read model and tokenizer from disk or hub."""
-        torch, _ = _libraries()
+        torch = needed("torch")
         where: dict[str, Any] = {"trust_remote_code": False}
         source = self._source
         if self._folder is not None:
@@ -385,12 +395,3 @@ def _ids(value: Any) -> set[int]:
     if value is None:
         return set()
     return {value} if isinstance(value, int) else set(value)
-
-
-def _libraries() -> tuple[Any, Any]:
-    try:
-        import torch
-        import transformers
-    except ImportError as error:
-        raise lacking("local models need torch and transformers", "lm", error) from error
-    return torch, transformers

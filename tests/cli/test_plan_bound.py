@@ -1,0 +1,149 @@
+"""What a plan says a study costs at most, held against runs whose server reports usage, and against long episodes."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from goalscope.agents.models.base import Message
+from goalscope.agents.models.prompt_bound import most_text_tokens
+from goalscope.agents.task_agent import TaskObservation
+from goalscope.agents.task_chat import TaskChatAgent
+from goalscope.agents.task_scripted import RandomWalk
+from goalscope.cli.longest import frame, most_prompts
+from goalscope.cli.plan import costs
+from goalscope.runs import Store, Study, run
+from goalscope.runs.taskworld import TaskWorld
+from goalscope.worlds.tasks.knowledge import Knowledge
+from goalscope.worlds.tasks.memory import Memory
+
+TEMPLATE = "{{grid}}\n{{history}}\nGo: "
+
+
+@pytest.mark.parametrize("history", ["none", "actions", "conversation", "reasoning"])
+@pytest.mark.parametrize("mode", ["chat", "completions"])
+def test_no_run_takes_more_than_its_plan_says(history: str, mode: str, tmp_path: Path) -> None:
+    from server import Loopback, speaker
+
+    template = tmp_path / "template.txt"
+    template.write_text(TEMPLATE, encoding="utf-8")
+    model = speaker(positions=16_384)
+    model.tokenizer.save_pretrained(tmp_path / "tokenizer")
+    with Loopback(model) as server:
+        served: dict[str, Any] = {"base_url": server.url, "timeout": 20, "retries": 0, "mode": mode}
+        more = {}
+        if mode == "completions":
+            served["tokenizer"], more["reasoning"] = str(tmp_path / "tokenizer"), "none"
+        study = Study.parse(
+            {
+                "worlds": [{"kind": "grid", "sizes": [7, 11], "densities": [0.3], "count": 1, "fog_radius": 2}],
+                "agents": [
+                    {
+                        "kind": "chat",
+                        "model": "speaker",
+                        "task": str(template),
+                        "temperature": 1.0,
+                        "max_tokens": 4,
+                        "reasoning_effort": None,
+                        "server": served,
+                        **more,
+                    }
+                ],
+                "history": history,
+                "failure": {"policy": "retry", "retries": 1},
+                "trajectories": 2,
+                "horizon": {"steps": 4},
+            }
+        )
+        (cost,) = costs(study)
+        run(study, tmp_path / "run")
+    with Store(tmp_path / "run") as store:
+        ((calls, read, said),) = store.query(
+            "SELECT count(*), sum(json_extract(usage, '$.prompt_tokens')), "
+            "sum(json_extract(usage, '$.output_tokens')) FROM calls"
+        )
+    assert cost.tokens is not None and cost.most_prompt is not None and cost.output == 4
+    assert calls <= cost.calls and read + said <= cost.tokens
+    assert cost.prompt is not None and read <= cost.most_prompt * cost.calls
+    if mode == "chat" and history != "reasoning":
+        assert read > cost.prompt * calls, "with one token a character, characters / 4 is far from the most"
+
+
+@pytest.mark.parametrize("memory", [False, True])
+@pytest.mark.parametrize("history", ["none", "actions", "conversation"])
+def test_no_episode_of_a_task_world_has_longer_prompts_than_planned(history: str, memory: bool) -> None:
+    server = {"base_url": "http://192.0.2.1/v1"}
+    study = Study.parse(
+        {
+            "worlds": [{"kind": "task-map", "presets": ["high-small", "low-large"], "count": 2}],
+            "agents": [
+                {
+                    "kind": "task-chat",
+                    "model": "away",
+                    "max_tokens": 20,
+                    "memory": memory,
+                    "history": history,
+                    "server": server,
+                }
+            ],
+            "trajectories": 1,
+        }
+    )
+    (agent,) = study.agents()
+    assert isinstance(agent, TaskChatAgent)
+    for world in study.worlds():
+        assert isinstance(world, TaskWorld)
+        lengths = []
+        memory_, knowledge = Memory(), Knowledge(world.task_map)
+        memory_.add(knowledge.report())
+        while knowledge.ending is None:
+            seen = TaskObservation(
+                memory=memory_, step=knowledge.steps, seed=1, history_as=study.history_of(agent),
+                answers=("x" * 20,) * knowledge.steps,
+            )  # fmt: skip
+            lengths.append(sum(most_text_tokens(message.content) - 1 for message in agent.messages(seen)))
+            (turn,) = RandomWalk().act([seen])
+            action = None if knowledge.steps % 7 == 6 else turn.action
+            knowledge.move(action)
+            memory_.add(knowledge.report(), action)
+        bare = frame(agent, None)
+        most = most_prompts(study, agent, world, len(lengths), type(bare)(chat=0, turn=0))
+        assert sum(lengths) <= most < 8 * sum(lengths)
+
+
+def test_the_frame_of_a_known_template_holds_all_that_it_adds() -> None:
+    from goalscope.agents.models.http_tokens import Dialect
+
+    study = Study.parse(
+        {
+            "worlds": [{"kind": "grid", "sizes": [7], "densities": [0.3], "count": 1}],
+            "agents": [{"kind": "chat", "model": "theseus", "max_tokens": 8}],
+            "trajectories": 1,
+        }
+    )
+    (agent,) = study.agents()
+    dialect = Dialect("theseus")
+    added = frame(agent, dialect)  # type: ignore[arg-type]
+    for turns in range(5):
+        chat = [Message(role="user", content="abc")]
+        for _ in range(turns):
+            chat += [Message(role="assistant", content="de"), Message(role="user", content="abc")]
+        text = dialect.render(chat, agent.sampling)  # type: ignore[attr-defined]
+        said = sum(len(message.content) for message in chat)
+        assert len(text) <= added.chat + turns * added.turn + said
+    (cost,) = costs(study)
+    assert cost.prompt is not None and cost.most_prompt is not None and cost.prompt <= cost.most_prompt
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="nothing to leave out")
+def test_planning_with_a_bundled_model_imports_no_torch() -> None:
+    code = (
+        "import sys\nfrom goalscope.cli.plan import plan\n"
+        "plan('cognitive-map')\nsys.exit(9 if 'torch' in sys.modules else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "most prompt" in done.stdout
