@@ -25,9 +25,9 @@ from goalscope.worlds import (
     Fog,
     Grid,
     GridBatch,
-    State,
     generate,
     generate_batch,
+    initial_state,
     step,
     step_batch,
     transitions_batch,
@@ -176,7 +176,7 @@ def csgraph_batched() -> float:
 def steps_single() -> float:
     """Return world steps a second of one agent in one world, `step` after `step`, back to the start at the goal."""
     grid = generate(SIZE, DENSITY, rng=stream(SEED, "benchmark steps one by one"))
-    start = State(position=grid.start)
+    start = initial_state(grid)
     actions = [Action(int(action)) for action in stream(SEED, "benchmark actions").integers(0, 4, size=2000)]
 
     def play() -> None:
