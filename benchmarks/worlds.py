@@ -24,9 +24,10 @@ from goalscope.worlds import (
     Action,
     Fog,
     Grid,
-    State,
+    GridBatch,
     generate,
     generate_batch,
+    initial_state,
     step,
     step_batch,
     transitions_batch,
@@ -86,10 +87,10 @@ def minigrid_dynamics() -> float | None:
 
 
 def install_peers() -> None:
-    """Make the environment of the peers where it is missing."""
+    """Make the environment of the peers, or add what it lacks."""
     if not (PEERS / "bin" / "python").exists():
         subprocess.run([sys.executable, "-m", "venv", str(PEERS)], check=True)
-        subprocess.run([str(PEERS / "bin" / "python"), "-m", "pip", "install", "-q", *PEER_PACKAGES], check=True)
+    subprocess.run([str(PEERS / "bin" / "python"), "-m", "pip", "install", "-q", *PEER_PACKAGES], check=True)
 
 
 def planning_batched() -> float:
@@ -125,16 +126,16 @@ def planning_networkx() -> float:
     return rate(sets, len(grids), 3)
 
 
-def planning_csgraph(together: bool) -> float:
-    """Return worlds a second whose optimal sets come from SciPy's compiled searches, as arrays ``[N, H, W, 4]``.
+def csgraph_search(batch: GridBatch, together: bool) -> Callable[[], list[np.ndarray]]:
+    """Return work that finds the optimal sets ``[N, H, W, 4]`` by SciPy's compiled searches, in parts of the batch.
 
     Args:
+        batch: the worlds; their graphs are made here, so that making them is not timed.
         together: all worlds as the parts of one graph and one search from all goals; else a search for each world.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 
-    batch = generate_batch(SIZE, DENSITY, seed=SEED, count=2048 if together else 200)
     groups = [np.arange(len(batch))] if together else [np.array([index]) for index in range(len(batch))]
     graphs, goals = [], []
     for members in groups:
@@ -147,32 +148,35 @@ def planning_csgraph(together: bool) -> float:
         graphs.append(csr_array((np.ones(2 * len(one)), ends), shape=(count, count)))
         goals.append(cell[np.arange(len(members)), batch.goal[members, 0], batch.goal[members, 1]])
 
-    def sets() -> list[object]:
-        found: list[object] = []
+    def sets() -> list[np.ndarray]:
+        found = []
         for members, graph, goal in zip(groups, graphs, goals, strict=True):
             length = dijkstra(graph, indices=goal, unweighted=True, min_only=True)
             field = np.pad(length.reshape(len(members), SIZE, SIZE), ((0, 0), (1, 1), (1, 1)), constant_values=np.inf)
             near = (field[:, :-2, 1:-1], field[:, 2:, 1:-1], field[:, 1:-1, :-2], field[:, 1:-1, 2:])
-            found.append(np.stack(near, axis=-1) < field[:, 1:-1, 1:-1, None])
+            here = np.where(np.isinf(field), 0, field)[:, 1:-1, 1:-1, None]  # nothing is optimal within a wall
+            found.append(np.stack(near, axis=-1) < here)  # up, down, left, right
         return found
 
-    return rate(sets, len(batch), 3)
+    return sets
 
 
 def csgraph_single() -> float:
     """Return worlds a second by one search of SciPy's for each world."""
-    return planning_csgraph(False)
+    batch = generate_batch(SIZE, DENSITY, seed=SEED, count=200)
+    return rate(csgraph_search(batch, together=False), len(batch), 3)
 
 
 def csgraph_batched() -> float:
     """Return worlds a second by one search of SciPy's for all worlds."""
-    return planning_csgraph(True)
+    batch = generate_batch(SIZE, DENSITY, seed=SEED, count=2048)
+    return rate(csgraph_search(batch, together=True), len(batch), 3)
 
 
 def steps_single() -> float:
     """Return world steps a second of one agent in one world, `step` after `step`, back to the start at the goal."""
     grid = generate(SIZE, DENSITY, rng=stream(SEED, "benchmark steps one by one"))
-    start = State(position=grid.start)
+    start = initial_state(grid)
     actions = [Action(int(action)) for action in stream(SEED, "benchmark actions").integers(0, 4, size=2000)]
 
     def play() -> None:

@@ -312,9 +312,9 @@ def test_what_the_pages_show_runs(name: str, tmp_path: Path, monkeypatch: pytest
         text = re.sub(r"count: \d+", "count: 1", text) if file == "study.yaml" else text
         Path(file).write_text(text, encoding="utf-8")
     if "world.json" in scenario.files:
-        arrays = json.loads(Path("world.json").read_text(encoding="utf-8"))
-        columns: dict[str, Any] = {key: np.array(value) for key, value in arrays.items()}
-        np.savez("world.npz", **columns)
+        found = json.loads(Path("world.json").read_text(encoding="utf-8"))
+        arrays: dict[str, Any] = {key: np.array(value) for key, value in found.items()}
+        np.savez("world.npz", **arrays)
     names: dict[str, dict[str, object]] = {}
     for step in (*scenario.before, *scenario.steps):
         line, more = (step, "") if isinstance(step, str) else step
