@@ -5,8 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from command_line import call
 from goalscope.cli import app
@@ -107,6 +106,24 @@ def test_an_id_that_was_hit_is_one_sentence(sound: Path, tmp_path: Path) -> None
         check(result, f"compare, byte {at}")
         seen.add(result.exit_code)
     assert len(hit) > 5 and 2 in seen
+
+
+def test_an_episode_whose_table_and_indices_disagree_is_one_sentence(sound: Path, tmp_path: Path) -> None:
+    """The first error of `measure` sends it to look once more by id: once a KeyError."""
+    raw = (sound / "study" / "run.db").read_bytes()
+    with Store(sound / "study") as store:
+        identities = [identity for (identity,) in store.query("SELECT id FROM episodes")][:4]
+    said = []
+    for identity in identities:
+        changed = bytearray(raw)
+        for at in range(len(raw)):
+            if raw.startswith(identity.encode(), at):  # each mention becomes another id
+                changed[at + len("episode-") + at % 7] ^= 1 << at % 3
+        for command in ("measure", "report", "meg", "export"):
+            result = tried(sound, tmp_path / "run", bytes(changed), COMMANDS[command])
+            check(result, f"{command}, {identity}")
+            said.append(result.exit_code)
+    assert said.count(2) > len(said) // 2
 
 
 def fuzz(sound: Path, folder: Path, seeds: range, every: int) -> None:

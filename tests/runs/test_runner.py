@@ -261,7 +261,13 @@ def test_a_name_with_half_of_a_surrogate_pair_is_refused_before_anything_is_aske
     assert not log.exists()
 
 
-COSTS = {"4000 digits": 10**3999, "infinite": float("inf"), "undefined": float("nan"), "yes": True, "text": "5"}
+COSTS: dict[str, Any] = {
+    "4000 digits": 10**3999,
+    "infinite": float("inf"),
+    "undefined": float("nan"),
+    "yes": True,
+    "text": "5",
+}
 
 
 @pytest.mark.parametrize("name", COSTS)

@@ -259,6 +259,7 @@ class Store:
 
         Raises:
             KeyError: an id that is not stored.
+            ValueError: one that is stored and cannot be found.
         """
         select = f"SELECT number, {EPISODE_COLUMNS} FROM episodes"
         if ids is not None:
@@ -268,6 +269,10 @@ class Store:
                 part = wanted[begin : begin + _PAGE_EPISODES]
                 keys += self.query(f"SELECT {_ORDER}, number FROM episodes WHERE id IN ({_marks(part)})", part)
             missing = set(wanted) - {key[3] for key in keys}
+            if torn := missing & self.episode_ids():
+                raise ValueError(
+                    f"{self._file} must find each of its episodes by id, but not {min(torn)}: the file is damaged"
+                )
             if missing:
                 raise KeyError(f"{self.path} holds no episode {min(missing)} ({len(missing)} of {len(wanted)} missing)")
             numbers = [key[4] for key in sorted(keys)]

@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,8 +101,9 @@ def read_walks(store: Store, progress: Callable[[int, int], None] | None = None)
             _read_page(store, kept, gathered)
         except (ValueError, TypeError):
             # Read once more one by one: the error then says what is wrong, and with which episode.
-            for _ in store.episodes([row[1] for row in kept]):
-                pass
+            with suppress(KeyError):  # the indices of a damaged file disagree: what was met first says enough
+                for _ in store.episodes([row[1] for row in kept]):
+                    pass
             raise
         done += len(page)
         if progress is not None:
