@@ -223,8 +223,7 @@ def _check_weights(folder: Path, where: Path, names: list[Any]) -> None:
 @contextmanager
 def quiet(folder: Path | None) -> Iterator[None]:
     """Keep transformers from drawing progress bars over ours while it reads a model that takes a moment only."""
-    from transformers.utils import logging as bars
-
+    bars: Any = import_module("transformers.utils.logging")
     small = folder is not None and sum(path.stat().st_size for path in folder.glob("*.safetensors")) < _SMALL
     if not small or not bars.is_progress_bar_enabled():
         yield
