@@ -39,6 +39,7 @@ SMALL: dict[str, tuple[str, ...]] = {
 }
 """Options that make each study small."""
 
+MAIN = "from goalscope.cli import main; main()"
 READ = """
 import json, sys
 from goalscope.runs import Store
@@ -80,8 +81,8 @@ def read(out: Path, study: str, checkout: Path) -> tuple[list[dict[str, Any]], l
     found = out.with_suffix(".jsonl")
     if not found.exists():
         out.parent.mkdir(parents=True, exist_ok=True)
-        goalscope(checkout, "-m", "goalscope", "run", study, "--out", str(out), *SMALL[study])
-        goalscope(checkout, "-m", "goalscope", "measure", str(out))
+        goalscope(checkout, "-c", MAIN, "run", study, "--out", str(out), *SMALL[study])
+        goalscope(checkout, "-c", MAIN, "measure", str(out))
         found.write_text(goalscope(checkout, "-c", READ, str(out)), encoding="utf-8")
     head, *episodes = found.read_text(encoding="utf-8").splitlines()
     columns = json.loads(head)["columns"]
