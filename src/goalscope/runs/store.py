@@ -341,6 +341,8 @@ class Store:
             f"SELECT episode, {STEP_COLUMNS} FROM steps WHERE episode IN ({_marks(numbers)}) ORDER BY episode, step"
         )
         for found in self.query(select, numbers):
+            if found[0] not in steps:
+                raise ValueError(f"{self._file} must find steps by their episode, got {found[0]!r}: it is damaged")
             steps[found[0]].append(found[1:])
         for number, *header in page:
             world = self.world(header[1])

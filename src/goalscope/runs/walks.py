@@ -160,6 +160,8 @@ def _read_page(store: Store, page: Sequence[tuple[Any, ...]], gathered: _Gathere
     steps: dict[int, list[tuple[Any, ...]]] = {row[0]: [] for row in page}
     marks = ", ".join("?" * len(steps))
     for found in store.query(f"SELECT {_COLUMNS} FROM steps WHERE episode IN ({marks}) ORDER BY 1, 2", list(steps)):
+        if found[0] not in steps:
+            raise ValueError(f"steps of {store.path} must be found by their episode, got {found[0]!r}: it is damaged")
         steps[found[0]].append(found)
     sizes, ends = list[tuple[int, int]](), list[tuple[Any, ...]]()
     for number, *header in page:
