@@ -11,7 +11,9 @@ SMALL = 30_000_000
 """Parameters below which one thread computes a model."""
 
 ROWS: Final = 128
-"""Requests of a small model on a processor that are decoded together, on average over the batches."""
+"""Requests of a small model on a processor that are decoded together, on average over the batches, at most."""
+
+_FEWEST: Final = 32  # requests of each of two batches; fewer take longer together than one batch
 
 _CHANGING: Final = ("dynamic", "longrope")  # kinds of rotary positions that a forward pass rewrites in the model
 
@@ -43,17 +45,18 @@ def fitting_threads(model: Any) -> Iterator[bool]:
 def batches(lengths: Sequence[int], rows: int) -> list[list[int]]:
     """Cut requests into batches of similar lengths and about equal work, the batch of the longest ones first.
 
-    The batches follow from the lengths alone, so that the number of cores changes no output.
+    There are two of them or more where there is enough to do. They follow from the lengths alone, so that the number of
+    cores changes no output.
 
     Args:
         lengths: ``[N]`` tokens of each prompt.
         rows: requests of a batch on average, at most.
 
     Returns:
-        The indices of each batch, ``ceil(N / rows)`` batches; none is empty.
+        The indices of each batch; none is empty.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-    count = -(-len(lengths) // rows)
+    count = max(-(-len(lengths) // rows), min(2, len(lengths) // _FEWEST))
     found: list[list[int]] = [[] for _ in range(count)]
     total = sum(lengths)
     before = accumulate((lengths[index] for index in order), initial=0)
