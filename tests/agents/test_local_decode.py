@@ -13,7 +13,7 @@ from tiny_models import gpt_oss, llama
 from transformers import GptOssConfig, Qwen3NextConfig
 
 from goalscope.agents.models.attention import use_grouped_attention
-from goalscope.agents.models.cache import check_layers
+from goalscope.agents.models.cache import Rows, check_layers, drop, select
 from goalscope.agents.models.decode import Decoded, Lockstep, Settings, common_prefix
 from goalscope.agents.models.determinism import MARGIN
 from goalscope.rng import stream
@@ -151,6 +151,27 @@ def test_no_padding_passes_through_the_model_and_the_head_sees_last_positions_on
     longest = max(len(prompt) for prompt in given)
     assert all(columns <= longest - shared for _, columns in seen[1:])
     assert max(rows for rows, _ in seen) == 6
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_that_leave_let_the_others_stay_in_place(name: str) -> None:
+    model, over = MODELS[name], [False, True, False, False, True, False]
+    ids = torch.tensor([prompt[:26] for prompt in prompts(6)])
+    more = torch.tensor([[5]] * 6)
+    with torch.inference_mode():
+        rows = Rows(cache=model(ids, use_cache=True).past_key_values, length=26, dead=[3, 2, 4, 6, 0, 5])
+        whole = select(model.config, rows, range(6))
+        model(more, past_key_values=whole.cache, use_cache=True)
+        whole.length = 27
+        before = [layer.keys.data_ptr() for layer in whole.cache.layers]
+        copied = select(model.config, whole, [0, 5, 2, 3])
+        assert drop(whole, over) == [0, 5, 2, 3]
+    assert (whole.dead, whole.length) == (copied.dead, copied.length) == ([0, 2, 1, 3], 24)
+    for layer, other, start in zip(whole.cache.layers, copied.cache.layers, before, strict=True):
+        assert torch.equal(layer.keys, other.keys) and torch.equal(layer.values, other.values)
+        assert layer.get_seq_length() == other.get_seq_length() == 24
+        held = layer.keys.shape[-2]
+        assert layer.keys.data_ptr() - start in (0, 3 * layer.keys.shape[-1] * layer.keys.element_size()), held
 
 
 def test_stop_tokens_end_an_output_and_belong_to_it() -> None:

@@ -213,6 +213,15 @@ def test_shipped_studies_cover_the_sizes_and_densities_of_the_paper(name: str, a
     }
 
 
+def test_the_untrained_twin_of_the_demo_is_asked_once_an_episode(tmp_path: Path) -> None:
+    changes = ("--sizes", "9", "--densities", "0.6", "--count", "2", "--agents", "untrained;random")
+    call("run", "demo", *changes, "--out", tmp_path / "demo")
+    with Store(tmp_path / "demo") as store:
+        lengths = {(episode.agent, len(episode.steps), episode.outcome) for episode in store.episodes()}
+    assert {item for item in lengths if item[0] == "untrained"} == {("untrained", 1, "failure")}
+    assert max(length for agent, length, _ in lengths if agent == "random") > 1
+
+
 @pytest.mark.full
 def test_the_demo_tells_the_trained_model_from_an_optimal_a_random_and_an_untrained_one(tmp_path: Path) -> None:
     output = call("demo", "--out", tmp_path / "demo")

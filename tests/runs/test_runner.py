@@ -90,6 +90,15 @@ def test_a_failed_turn_is_a_step_in_place_unless_the_study_says_otherwise(tmp_pa
     assert words(end) == ["RIGHT", "empty"] and end.outcome == "failure" and end.final == State((1, 2))
 
 
+def test_an_agents_own_failure_policy_goes_before_the_studys(tmp_path: Path) -> None:
+    entries = [{"kind": "optimal"}, {"kind": "random", "name": "script", "failure": {"policy": "end"}}]
+    given, script = study(agents=entries), Script(("RIGHT", "empty", "RIGHT", "RIGHT", "RIGHT"))
+    own = episode_of(tmp_path / "own", given, script)
+    assert (words(own), own.outcome) == (["RIGHT", "empty"], "failure")
+    other = episode_of(tmp_path / "other", given, Script(script.words, name="another"))
+    assert (len(other.steps), other.outcome) == (5, "goal")
+
+
 def test_a_retry_asks_again_and_keeps_every_attempt(tmp_path: Path) -> None:
     script = Script(("RIGHT", "empty/no JSON/LEFT", "RIGHT", "RIGHT", "RIGHT"))
     enough = episode_of(tmp_path / "two", study(failure={"policy": "retry", "retries": 2}), script)

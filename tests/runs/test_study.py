@@ -75,6 +75,21 @@ def test_specs_are_every_agent_on_every_world_and_size_says_so_before() -> None:
         assert spec.rules == ""
 
 
+def test_an_agent_may_have_a_failure_policy_of_its_own_and_no_other_episode_changes() -> None:
+    plain = Study.parse({**STUDY, "agents": [{"kind": "optimal"}, {"kind": "random", "name": "dice"}]})
+    strict: list[dict[str, Any]] = [
+        {"kind": "optimal"},
+        {"kind": "random", "name": "dice", "failure": {"policy": "end"}},
+    ]
+    study = Study.parse({**STUDY, "agents": strict})
+    assert study.id != plain.id and Study.parse(study.dump()).id == study.id
+    for (before, _, agent), (after, _, _) in zip(plain.specs(), study.specs(), strict=True):
+        assert (before == after) == (agent.name == "optimal")
+        assert ("end" in after.rules) == (agent.name == "dice")
+    with pytest.raises(ValueError, match="must have a name"):
+        Study.parse({**STUDY, "agents": [{"kind": "random", "failure": {"policy": "end"}}]})
+
+
 def test_rules_that_change_an_episode_change_its_id() -> None:
     plain, changed = Study.parse(STUDY), Study.parse({**STUDY, "failure": {"policy": "end"}})
     assert not {spec.id for spec, _, _ in plain.specs()} & {spec.id for spec, _, _ in changed.specs()}

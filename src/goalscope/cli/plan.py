@@ -136,7 +136,7 @@ def _cost(
     basic = Cost(name=agent.name, episodes=len(worlds) * study.trajectories, calls=steps)
     if not isinstance(agent, ModelAgent):
         return basic
-    calls = steps * (1 + study.failure.retries)
+    calls = steps * (1 + study.failure_of(agent).retries)
     count, how = counter(agent, given)
     output = agent.sampling.max_tokens
     stride = -(-len(worlds) // _MOST_WORLDS)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import (
     Field,
@@ -114,11 +114,40 @@ class TextWorlds(_Worlds):
         return grids
 
 
+class FailurePolicy(Part):
+    """What becomes of a turn without an action.
+
+    "step": it costs a step in place. "retry": the agent is asked again, up to `retries` times, and then `then` holds.
+    "end": the episode ends there as a failure.
+    """
+
+    policy: Literal["step", "retry", "end"] = "step"
+    retries: int = Field(default=0, ge=0, le=1000)
+    then: Literal["step", "end"] = "step"
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        if self.policy == "retry" and self.retries == 0:
+            raise ValueError("retries must be at least 1 where the policy is retry: give retries")
+        if self.policy != "retry" and (self.retries or self.then != "step"):
+            raise ValueError(f"retries and then belong to policy retry, got them with {self.policy}: leave them out")
+        return self
+
+    @property
+    def ends(self) -> bool:
+        """Whether the last failed attempt ends the episode."""
+        return "end" in (self.policy, self.then)
+
+
+_OWN: Final = ("kind", "name", "failure")
+
+
 class AgentEntry(Part):
-    """An agent: its kind and the parameters of that kind."""
+    """An agent: its kind, the parameters of that kind, and what becomes of its turns without an action."""
 
     kind: str
     name: str | None = Field(default=None, min_length=1, max_length=80)
+    failure: FailurePolicy | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -127,12 +156,16 @@ class AgentEntry(Part):
         if not isinstance(given, Mapping) or "parameters" in given:
             return given
         return {
-            **{key: given[key] for key in ("kind", "name") if key in given},
-            "parameters": {key: value for key, value in given.items() if key not in ("kind", "name")},
+            **{key: given[key] for key in _OWN if key in given},
+            "parameters": {key: value for key, value in given.items() if key not in _OWN},
         }
 
     @model_validator(mode="after")
     def _buildable(self, info: ValidationInfo) -> Self:
+        if self.failure is not None and self.name is None:
+            raise ValueError(
+                "an agent with a failure policy of its own must have a name, by which it is found: add name"
+            )
         try:
             canonical_json(self.parameters)
             if info.context is not STORED:
@@ -149,7 +182,7 @@ class AgentEntry(Part):
     def dump(self, *, decisive: bool = False) -> dict[str, Any]:
         """Return the entry as it may stand in a study; where asked, only what can change a result."""
         parameters = decisive_parameters(self.kind, self.parameters) if decisive else self.parameters
-        return {"kind": self.kind, **({} if self.name is None else {"name": self.name}), **parameters}
+        return {**self.model_dump(mode="json", include=set(_OWN), exclude_none=True), **parameters}
 
 
 class Horizon(Part):
@@ -181,31 +214,6 @@ class Horizon(Part):
             raise ValueError(f"the goal must be within reach for a horizon by factor, got\n{grid}\ngive horizon steps")
         # The factor is taken as it is written: 1.1 x 10 steps are 11, not the 12 that binary fractions round up to.
         return max(1, math.ceil(Fraction(repr(self.factor)) * length))
-
-
-class FailurePolicy(Part):
-    """What becomes of a turn without an action.
-
-    "step": it costs a step in place. "retry": the agent is asked again, up to `retries` times, and then `then` holds.
-    "end": the episode ends there as a failure.
-    """
-
-    policy: Literal["step", "retry", "end"] = "step"
-    retries: int = Field(default=0, ge=0, le=1000)
-    then: Literal["step", "end"] = "step"
-
-    @model_validator(mode="after")
-    def _fitting(self) -> Self:
-        if self.policy == "retry" and self.retries == 0:
-            raise ValueError("retries must be at least 1 where the policy is retry: give retries")
-        if self.policy != "retry" and (self.retries or self.then != "step"):
-            raise ValueError(f"retries and then belong to policy retry, got them with {self.policy}: leave them out")
-        return self
-
-    @property
-    def ends(self) -> bool:
-        """Whether the last failed attempt ends the episode."""
-        return "end" in (self.policy, self.then)
 
 
 WorldEntry = Annotated[

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 from goalscope.agents.agent import History, Observation, Past, Turn
 from goalscope.agents.task_agent import AnyObservation
 from goalscope.rows import Tag
+from goalscope.runs.entries import FailurePolicy
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
 from goalscope.runs.study import Study
 from goalscope.worlds.dynamics import State, shown, step
@@ -77,6 +78,7 @@ class LiveEpisode(ABC):
         world: where.
         study: its rules: failures, history.
         history: what the agent is shown of earlier steps; what the study says where None.
+        failure: what becomes of a turn without an action; what the study says where None.
 
     Attributes:
         outcome: how it ended, None while it goes on.
@@ -84,13 +86,20 @@ class LiveEpisode(ABC):
         usage: what each turn cost: (step, attempt, name, value).
     """
 
-    def __init__(self, spec: EpisodeSpec, world: World, study: Study, history: History | None = None) -> None:
+    def __init__(
+        self,
+        spec: EpisodeSpec,
+        world: World,
+        study: Study,
+        history: History | None = None,
+        failure: FailurePolicy | None = None,
+    ) -> None:
         self.spec = spec
         self.outcome: Outcome | None = None
         self.steps: list[Step] = []
         self.usage: list[tuple[int, int, str, float]] = []
         self._world = world
-        self._failure = study.failure
+        self._failure = failure or study.failure
         self._history_as: History = history or study.history
         self._attempts: list[dict[str, Any]] = []
 
@@ -176,12 +185,19 @@ class Live(LiveEpisode):
     Args:
         spec: what is run.
         place: where it begins.
-        study: its rules: failures, history.
-        history: what the agent is shown of earlier steps; what the study says where None.
+        study, history, failure: as of any live episode.
+        failure: what becomes of a turn without an action; what the study says where None.
     """
 
-    def __init__(self, spec: EpisodeSpec, place: Place, study: Study, history: History | None = None) -> None:
-        super().__init__(spec, place.world, study, history)
+    def __init__(
+        self,
+        spec: EpisodeSpec,
+        place: Place,
+        study: Study,
+        history: History | None = None,
+        failure: FailurePolicy | None = None,
+    ) -> None:
+        super().__init__(spec, place.world, study, history, failure)
         self._place = place
         radius = place.world.fog_radius
         self._fog = None if radius is None else Fog.start(place.world.grid, radius)

@@ -228,11 +228,11 @@ class _Runner:
 
     def _live(self, agent: Agent, spec: EpisodeSpec, world: World) -> LiveEpisode:
         """Return the beginning of an episode."""
-        history = self._study.history_of(agent)
+        history, failure = self._study.history_of(agent), self._study.failure_of(agent)
         if isinstance(world, TaskWorld):
             told = isinstance(agent, Knowing) and agent.knows_map
-            return TaskLive(spec, world, self._study, history, knows_map=told)
-        return Live(spec, self._places.of(world), self._study, history)
+            return TaskLive(spec, world, self._study, history, failure, knows_map=told)
+        return Live(spec, self._places.of(world), self._study, history, failure)
 
     def _answers(self, caller: Caller, observations: Sequence[AnyObservation]) -> list[Turn]:
         """Return a turn for each observation; journalled ones are committed before they are returned."""

@@ -205,13 +205,20 @@ class Study(Part):
         own = agent.history if isinstance(agent, Remembering) else None
         return own or self.history
 
+    def failure_of(self, agent: Agent | TaskAgent) -> FailurePolicy:
+        """Return what becomes of an agent's turns without an action: what its entry says, else what the study says."""
+        entries = (*self.agents_, *self.further_agents_)
+        own = [entry.failure for entry in entries if entry.failure is not None and entry.name == agent.name]
+        return own[0] if own else self.failure
+
     def rules(self, agent: Agent) -> str:
         """Return `EpisodeSpec.rules` of an agent's episodes."""
         rules: dict[str, Any] = {}
         if self.history_of(agent) != "none":
             rules["history"] = self.history_of(agent)
-        if self.failure != FailurePolicy():
-            rules["failure"] = self.failure.model_dump()
+        failure = self.failure_of(agent)
+        if failure != FailurePolicy():
+            rules["failure"] = failure.model_dump()
         return canonical_json(rules) if rules else ""
 
     def specs(self, agents: Sequence[Agent] | None = None) -> Iterator[tuple[EpisodeSpec, World, Agent]]:

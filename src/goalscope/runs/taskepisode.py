@@ -2,6 +2,7 @@
 
 from goalscope.agents.agent import History, Turn
 from goalscope.agents.task_agent import TaskObservation
+from goalscope.runs.entries import FailurePolicy
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import EpisodeSpec
 from goalscope.runs.study import Study
@@ -17,8 +18,7 @@ class TaskLive(LiveEpisode):
     Args:
         spec: what is run; its horizon is the map's budget.
         world: where.
-        study: its rules: failures, history.
-        history: what the agent is shown of earlier steps; what the study says where None.
+        study, history, failure: as of any live episode.
         knows_map: whether the agent is told the whole map.
     """
 
@@ -28,10 +28,11 @@ class TaskLive(LiveEpisode):
         world: TaskWorld,
         study: Study,
         history: History | None = None,
+        failure: FailurePolicy | None = None,
         *,
         knows_map: bool = False,
     ) -> None:
-        super().__init__(spec, world, study, history)
+        super().__init__(spec, world, study, history, failure)
         self._map = world.task_map
         self._knows_map = knows_map
         self._knowledge = Knowledge(world.task_map)

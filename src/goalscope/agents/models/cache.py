@@ -4,7 +4,8 @@ A row that is shorter than the longest one has dead columns on its left, which t
 at the same column, so the distance between two tokens of a row is the distance between their columns: sliding windows
 hold for every row. Dead columns are zeros; no padding token ever passes through the model.
 
-The tensors live in a transformers ``DynamicCache``, which is rebuilt whenever the set of rows changes.
+The tensors live in a transformers ``DynamicCache``. It is rebuilt when rows enter; when rows leave, the last rows move
+into their places.
 """
 
 from collections.abc import Sequence
@@ -86,11 +87,14 @@ def assemble(config: Any, layers: Sequence[tuple[Any, Any]], length: int) -> Any
 
 
 def _append_in_place(layer: Any) -> None:
-    """Let a layer write new columns into spare room instead of copying all of them for each token."""
-    room: list[Any] = []  # the tensors that keys and values are the beginning of
+    """Let a layer write new columns into spare room instead of copying all of them for each token.
+
+    ``layer.room`` holds the tensors that keys and values are the beginning of; it is empty where there are none.
+    """
+    layer.room = []
 
     def update(keys: Any, values: Any, *others: Any, **more: Any) -> tuple[Any, Any]:
-        held = layer.keys.shape[-2]
+        room, held = layer.room, layer.keys.shape[-2]
         total = held + keys.shape[-2]
         if layer.is_sliding and total >= layer.sliding_window:
             room.clear()  # from here on columns leave on the left
@@ -113,6 +117,46 @@ def _widened(tensor: Any, columns: int) -> Any:
     wide = tensor.new_empty((*tensor.shape[:2], columns, tensor.shape[-1]))
     wide[:, :, : tensor.shape[-2]] = tensor
     return wide
+
+
+def drop(rows: Rows, over: Sequence[bool]) -> list[int]:
+    """Take rows out of a cache in place: only the rows that fill the gaps are copied.
+
+    Args:
+        rows: the cache; it is changed.
+        over: ``[B]`` which rows leave; at least one stays.
+
+    Returns:
+        Which row now stands in each place, ``[number of rows that stay]``.
+    """
+    import torch
+
+    count = len(over) - sum(over)
+    order = list(range(count))
+    gaps = [place for place in range(count) if over[place]]
+    fillers = [row for row in range(count, len(over)) if not over[row]]
+    for place, row in zip(gaps, fillers, strict=True):
+        order[place] = row
+    dead = [rows.dead[row] for row in order]
+    trim = min(dead)
+    length = rows.length - trim
+    for layer in rows.cache.layers:
+        held = layer.room or [layer.keys, layer.values]
+        # A sliding layer may hold fewer columns than there are; the newest are the last ones in either case.
+        columns = min(layer.keys.shape[-2], length)
+        first = layer.keys.shape[-2] - columns
+        if gaps:
+            to, source = (torch.tensor(places, device=layer.keys.device) for places in (gaps, fillers))
+            for tensor in held:
+                tensor[to] = tensor[source]
+        left = [tensor[:count, :, first:] for tensor in held]
+        layer.keys, layer.values = (tensor[:, :, :columns] for tensor in left)
+        if layer.room:
+            layer.room = left
+        if layer.is_sliding:
+            layer.cumulative_length = length
+    rows.dead, rows.length = [gone - trim for gone in dead], length
+    return order
 
 
 def select(config: Any, rows: Rows, keep: Sequence[int]) -> Rows:

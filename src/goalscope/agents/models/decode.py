@@ -7,14 +7,15 @@ matrix products: see `goalscope.agents.models.determinism`.
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from goalscope.agents.models.base import Finish
-from goalscope.agents.models.cache import Rows, check_layers, join, select, shifted
+from goalscope.agents.models.cache import Rows, check_layers, drop, join, select, shifted
 from goalscope.agents.models.sample import draw, log_probabilities
+from goalscope.agents.models.threads import ROWS, batches, fitting_threads, side_by_side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +119,18 @@ class Lockstep:
         """
         import torch
 
+        self.check(prompts)
+        if not prompts:
+            return []
+        with torch.inference_mode():
+            return _Batch(self, prompts, rngs, done).run()
+
+    def check(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Refuse prompts that cannot be decoded.
+
+        Raises:
+            ValueError: an empty prompt, or one that leaves no room for an output.
+        """
         for index, prompt in enumerate(prompts):
             if not prompt:
                 raise ValueError(f"a prompt must have at least one token, prompt {index} has none")
@@ -126,10 +139,6 @@ class Lockstep:
                     f"a prompt must leave room for an output in the model's {self._limit} positions, prompt {index} "
                     f"has {len(prompt)} tokens: use smaller worlds, a shorter history or another model"
                 )
-        if not prompts:
-            return []
-        with torch.inference_mode():
-            return _Batch(self, prompts, rngs, done).run()
 
     def _room(self, prompt: Sequence[int]) -> int:
         """Return the most output tokens of a prompt."""
@@ -178,6 +187,45 @@ class Lockstep:
         ).past_key_values
 
 
+def decode_on_cores(
+    model: Any,
+    settings: Settings,
+    prompts: Sequence[Sequence[int]],
+    rngs: Sequence[np.random.Generator],
+    *,
+    slots: int | None = None,
+) -> list[Decoded]:
+    """Return the output of each prompt, in order, with as many threads as fit the model.
+
+    A small model on a processor decodes batches of prompts of similar lengths, one a core at a time.
+
+    Args:
+        model: a transformers causal language model.
+        settings: how to decode.
+        prompts, rngs: see `Lockstep.decode`.
+        slots: most requests that are live at once, of a small model those of a batch on average; None for what
+            `settings` says, or for `ROWS` of a small model.
+
+    Raises:
+        ValueError: see `Lockstep`.
+    """
+    with fitting_threads(model) as small:
+        most = len(prompts) or 1 if small else slots or settings.slots
+        engine = Lockstep(model, replace(settings, slots=most))
+        if not small:
+            return engine.decode(prompts, rngs)
+        engine.check(prompts)
+        parts = batches([len(prompt) for prompt in prompts], slots or ROWS)
+
+        def work(part: Sequence[int]) -> list[Decoded]:
+            return engine.decode([prompts[index] for index in part], [rngs[index] for index in part])
+
+        outputs: dict[int, Decoded] = {}
+        for part, found in zip(parts, side_by_side(model, work, parts), strict=True):
+            outputs.update(zip(part, found, strict=True))
+    return [outputs[index] for index in range(len(prompts))]
+
+
 class _Batch:
     """The state of one call of `Lockstep.decode`."""
 
@@ -222,9 +270,11 @@ class _Batch:
             self._leave(finished)
 
     def _leave(self, finished: Sequence[bool]) -> None:
-        keep = [row for row, over in enumerate(finished) if not over]
-        self._live = [self._live[row] for row in keep]
-        self._rows = select(self._config, self._rows, keep) if keep and self._rows is not None else None
+        if all(finished):
+            self._live, self._rows = [], None
+        else:
+            assert self._rows is not None
+            self._live = [self._live[row] for row in drop(self._rows, finished)]
 
     def _draw(self, logits: Any, indices: Sequence[int]) -> list[bool]:
         """Draw the next token of some outputs and return which of them are complete now."""

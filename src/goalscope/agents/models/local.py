@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Self
 from weakref import WeakValueDictionary
 
 from goalscope.agents.models.base import Completion, Message, Request, Sampling
-from goalscope.agents.models.decode import Decoded, Lockstep, Settings
+from goalscope.agents.models.decode import Decoded, Settings, decode_on_cores
 from goalscope.agents.models.harmony import MARKERS, Parts, Style, choose_style, split, text_segments, token_segments
 from goalscope.agents.models.identity import folder_identity, parts_identity, read_template_form, read_training
 from goalscope.agents.models.loading import (
@@ -25,7 +25,6 @@ from goalscope.agents.models.loading import (
     quiet,
 )
 from goalscope.agents.models.places import check_device, check_device_name, checked_options, model_folder
-from goalscope.agents.models.threads import fitting_threads
 from goalscope.ident import content_id
 
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
@@ -65,7 +64,8 @@ class LocalModel:
         device: "auto" (a GPU where there is one), "cpu", "cuda", "cuda:1", ...
         dtype: "auto" (float32 on a processor, the checkpoint's own type elsewhere), "float32", "bfloat16", "float16".
         revision: commit, tag or branch on the hub; name a commit where results must last.
-        slots: most requests that are decoded at once.
+        slots: most requests that are decoded at once; None for 64, or for 128 in each of several batches side by side
+            (`goalscope.agents.models.threads`) where a small model runs on a processor.
         reasoning: how reasoning and answer are told apart: "harmony", "think", "none"; "auto" asks the tokenizer, and
             is "none", with a warning, where that knows neither.
         device_map: how a model that needs more than one device is spread, as transformers understands it ("auto").
@@ -89,7 +89,7 @@ class LocalModel:
         device: str = "auto",
         dtype: str = "auto",
         revision: str | None = None,
-        slots: int = 64,
+        slots: int | None = None,
         reasoning: str = "auto",
         device_map: str | Mapping[str, Any] | None = None,
         untrained: int | None = None,
@@ -99,7 +99,7 @@ class LocalModel:
     ) -> None:
         if dtype not in DTYPES:
             raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
-        if slots < 1:
+        if slots is not None and slots < 1:
             raise ValueError(f"slots must be at least 1, got {slots}")
         check_device_name(device)
         if untrained is not None and not 0 <= untrained <= MOST_SEED:
@@ -128,7 +128,7 @@ class LocalModel:
         tokenizer: Any,
         *,
         name: str = "model",
-        slots: int = 64,
+        slots: int | None = None,
         reasoning: str = "auto",
         today: str = DATE,
         template_options: Mapping[str, Any] | None = None,
@@ -250,13 +250,12 @@ class LocalModel:
             max_tokens=sampling.max_tokens,
             top_logprobs=sampling.top_logprobs,
             stop=loaded.stop,
-            slots=self._slots if slots is None else slots,
             share_prefix=share_prefix,
             margins=margins,
         )
-        with loaded.lock, fitting_threads(loaded.model):
-            outputs = Lockstep(loaded.model, settings).decode(prompts, [request.rng() for request in requests])
-        return prompts, outputs
+        rngs = [request.rng() for request in requests]
+        with loaded.lock:
+            return prompts, decode_on_cores(loaded.model, settings, prompts, rngs, slots=slots or self._slots)
 
     def tells(self, sampling: Sampling) -> bool:
         """Whether the chat template has a place for the effort that is asked for."""

@@ -1,19 +1,33 @@
-"""How many threads a model is given on a processor."""
+"""How the processor's cores are used: one thread for a small model, and several batches of it side by side."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from itertools import accumulate
+from typing import Any, Final, TypeVar
 
 SMALL = 30_000_000
 """Parameters below which one thread computes a model."""
 
+ROWS: Final = 128
+"""Requests of a small model on a processor that are decoded together, on average over the batches, at most."""
+
+_FEWEST: Final = 32  # requests of each of two batches; fewer take longer together than one batch
+
+_CHANGING: Final = ("dynamic", "longrope")  # kinds of rotary positions that a forward pass rewrites in the model
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
 
 @contextmanager
-def fitting_threads(model: Any) -> Iterator[None]:
+def fitting_threads(model: Any) -> Iterator[bool]:
     """Compute a small model on a processor with one thread for as long as the context lasts.
 
     Its operations take microseconds: a second thread gains little, and where another process holds its core it waits at
     every one of them (20 times fewer answers a second were seen). Others keep the threads that PyTorch was given.
+    The context says whether the model is such a small one.
     """
     import torch
 
@@ -22,7 +36,47 @@ def fitting_threads(model: Any) -> Iterator[None]:
     if few:
         torch.set_num_threads(1)
     try:
-        yield
+        yield few
     finally:
         if few:
             torch.set_num_threads(before)
+
+
+def batches(lengths: Sequence[int], rows: int) -> list[list[int]]:
+    """Cut requests into batches of similar lengths and about equal work, the batch of the longest ones first.
+
+    There are two of them or more where there is enough to do. They follow from the lengths alone, so that the number of
+    cores changes no output.
+
+    Args:
+        lengths: ``[N]`` tokens of each prompt.
+        rows: requests of a batch on average, at most.
+
+    Returns:
+        The indices of each batch; none is empty.
+    """
+    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    count = max(-(-len(lengths) // rows), min(2, len(lengths) // _FEWEST))
+    found: list[list[int]] = [[] for _ in range(count)]
+    total = sum(lengths)
+    before = accumulate((lengths[index] for index in order), initial=0)
+    for index, tokens in zip(order, before, strict=False):
+        found[min(tokens * count // max(1, total), count - 1)].append(index)
+    return [batch for batch in found if batch]
+
+
+def side_by_side(model: Any, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Return what a function gives for each item, computed in as many threads as there are cores.
+
+    A model whose forward pass changes the model itself is computed by one thread.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    rope = getattr(model.config.get_text_config(decoder=True), "rope_parameters", None) or {}
+    if min(cores, len(items)) < 2 or any(kind in repr(rope) for kind in _CHANGING):
+        return [work(item) for item in items]
+    pool = ThreadPoolExecutor(min(cores, len(items)))
+    try:
+        return list(pool.map(work, items))
+    finally:
+        # After an interrupt nobody waits for the batches that are under way.
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,152 @@
+"""The package as it is published: what its files tell, and that wheel and source distribution install and work."""
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import venv
+import zipfile
+from email.message import Message
+from email.parser import HeaderParser
+from pathlib import Path
+
+import pytest
+import yaml
+
+from goalscope import __version__
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+CORE = [re.split("[><=]", name)[0] for name in PROJECT["dependencies"]]
+STUDY = """\
+name: installed
+worlds: [{kind: grid, sizes: [7], densities: [0.5], count: 2}]
+agents: [{kind: optimal}, {kind: random}]
+trajectories: 1
+"""
+
+
+def call(*words: object, cwd: Path, fails: bool = False) -> str:
+    """Return what a command prints; nothing of the source tree is on its path."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    command = [str(word) for word in words]
+    found = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert (found.returncode != 0) == fails, f"{' '.join(command)}\n{found.stdout}\n{found.stderr}"
+    return found.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source distribution and the wheel that was built from it."""
+    place = tmp_path_factory.mktemp("dist")
+    call(sys.executable, "-m", "build", "--no-isolation", "--outdir", place, ROOT, cwd=place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    return next(built.glob("goalscope-*.whl"))
+
+
+@pytest.fixture(scope="module")
+def source(built: Path) -> Path:
+    return next(built.glob("goalscope-*.tar.gz"))
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as file:
+        return HeaderParser().parsestr(file.read(f"goalscope-{__version__}.dist-info/METADATA").decode())
+
+
+def test_an_index_takes_both_and_shows_their_description(built: Path, wheel: Path, source: Path) -> None:
+    assert "PASSED" in call(sys.executable, "-m", "twine", "check", "--strict", wheel, source, cwd=built)
+
+
+def test_the_metadata_names_authors_licence_and_what_was_tested(metadata: Message) -> None:
+    assert metadata["Author"] == "goalscope contributors"
+    assert (metadata["License-Expression"], metadata["Version"]) == ("MIT", __version__)
+    classifiers = metadata.get_all("Classifier") or []
+    assert "Operating System :: POSIX" in classifiers, "the lock of a run directory needs one"
+    assert "Programming Language :: Python :: 3.11" in classifiers
+    assert not [name for name in classifiers if name.startswith("License ::")], "the expression says it"
+
+
+def test_the_description_has_no_link_that_is_dead_on_an_index(metadata: Message) -> None:
+    text = str(metadata.get_payload())
+    assert re.findall(r"\]\(([^)\s]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    linked = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert not [target for target in linked if not target.startswith(("http", "#"))]
+    assert "Where to start (`docs/start.md`)" in text and "`docs/runs.md`" in text
+    assert text.index("files of the source distribution") < text.index("\n## ")
+    assert not re.findall(r"https?://(?!127\.0\.0\.1)\S+", text), "no address of the project is known"
+
+
+def test_the_source_distribution_holds_what_tests_and_documentation_need(source: Path, metadata: Message) -> None:
+    with tarfile.open(source) as file:
+        inside = {name.partition("/")[2] for name in file.getnames()}
+    paths = re.findall(r"`((?:docs|benchmarks)/[\w.-]+|[A-Z]+\.(?:md|cff))`", str(metadata.get_payload()))
+    assert len(set(paths)) > 15 and set(paths) <= inside
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode == 0:  # the tests also run in an unpacked source distribution
+        assert set(listed.stdout.split()) - inside == set()
+    assert {"tests/conftest.py", "constraints.txt", "Makefile", "hatch_build.py", "docs/start.md"} <= inside
+
+
+def test_wheel_and_source_distribution_work_in_an_empty_environment(wheel: Path, source: Path, tmp_path: Path) -> None:
+    place, pins = tmp_path / "environment", ROOT / "constraints.txt"
+    venv.create(place, with_pip=True)
+    python, program = place / "bin" / "python", place / "bin" / "goalscope"
+    install = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
+    (tmp_path / "study.yaml").write_text(STUDY, encoding="utf-8")
+
+    call(*install, "--constraint", pins, wheel, cwd=tmp_path)
+    assert "No broken requirements" in call(python, "-m", "pip", "check", cwd=tmp_path)
+    there = call(python, "-m", "pip", "list", "--format=freeze", cwd=tmp_path).lower().replace("_", "-")
+    assert all(f"{name.lower()}==" in there for name in CORE)
+    assert not re.search(r"^(torch|transformers|matplotlib|openai|pyarrow|pytest)==", there, re.MULTILINE)
+    where = call(python, "-c", "import goalscope; print(goalscope.__file__)", cwd=tmp_path)
+    assert Path(where.strip()).is_relative_to(place)
+    assert __version__ in call(program, "--version", cwd=tmp_path)
+    assert "pip install" in call(program, "doctor", cwd=tmp_path)
+    call(program, "run", "study.yaml", "--out", "one", cwd=tmp_path)
+    shown = call(program, "measure", "one", "--measures", "success", cwd=tmp_path)
+    assert re.search(r"optimal\s+success\s+1", shown), shown
+    call(program, "report", "one", cwd=tmp_path, fails=True)  # without matplotlib
+
+    first = call(python, "-m", "pip", "show", "--files", "goalscope", cwd=tmp_path)
+    build = {"PIP_CONSTRAINT": str(pins)}
+    call(
+        "env",
+        *(f"{name}={value}" for name, value in build.items()),
+        *install,
+        "--no-deps",
+        "--force-reinstall",
+        source,
+        cwd=tmp_path,
+    )
+    assert call(python, "-m", "pip", "show", "--files", "goalscope", cwd=tmp_path) == first
+    assert "nothing" not in call(program, "run", "study.yaml", "--out", "two", cwd=tmp_path)
+
+
+def test_one_version_stands_in_package_changelog_and_citation() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    assert citation["cff-version"] == "1.2.0" and citation["license"] == "MIT" and citation["type"] == "software"
+    assert citation["authors"] == [{"name": author["name"]} for author in PROJECT["authors"]]
+    for reference in citation["references"]:
+        assert {"type", "title", "authors", "year"} <= reference.keys()
+    headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings[:2] == ["Unreleased", __version__]
+    assert citation["version"] == __version__
+
+
+def test_every_tool_of_the_gate_has_an_exact_version() -> None:
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert all(re.fullmatch(r"[\w.-]+==\S+", line) for line in pins)
+    pinned = {re.sub("[-_.]+", "-", line.split("==")[0]).lower() for line in pins}
+    wanted = [name for names in PROJECT["optional-dependencies"].values() for name in names] + PROJECT["dependencies"]
+    bare = {re.sub("[-_.]+", "-", re.split(r"[\[><=;]", name)[0]).lower() for name in wanted}
+    assert bare - {"goalscope"} <= pinned
