@@ -91,7 +91,8 @@ def test_the_shipped_studies_of_activations_share_their_episodes() -> None:
         inside = study.analysis.inside
         assert inside.reads == (name,)
         assert inside.agent == "Theseus" == study.agents_[0].build().name
-        assert inside.sites == ("pre", "post") and inside.layers == "thirds" and inside.untrained == 0
+        assert inside.sites is None and inside.wanted_sites == ("pre", "post")
+        assert inside.layers == "thirds" and inside.untrained == 0
         assert inside.complete().table == "complete"
         # Probes that two of them need are fitted once.
         assert inside.probes == Inside.parse(shipped[0].dump()["analysis"]["inside"]).probes
