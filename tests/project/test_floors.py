@@ -23,18 +23,19 @@ FLOORS = {
     "agents": 3,
     "runs": 4,
     "theseus": 4,
-    "represent": 5,
-    "measures": 5,
-    "studies": 6,
-    "report": 6,
-    "cli": 7,
-    "__main__": 7,
-    "adapters": 7,
+    "activations": 5,
+    "probing": 6,
+    "measures": 6,
+    "studies": 7,
+    "report": 7,
+    "cli": 8,
+    "__main__": 8,
+    "adapters": 8,
 }
 # The arrows drawn on a floor: representation is read by measures; the command line calls the importers; the statistics
 # read rows.
 ARROWS = {
-    ("measures", "represent"),
+    ("measures", "probing"),
     ("cli", "adapters"),
     ("__main__", "cli"),
     ("report", "studies"),
