@@ -221,7 +221,7 @@ def test_other_numbers_of_steps_and_candidates_are_refused() -> None:
 def test_decisions_of_recorded_episodes_are_those_of_the_measures(tmp_path: Any) -> None:
     from types import SimpleNamespace
 
-    from goalscope.measures.measure import StepTable
+    from goalscope.measures.table import StepTable
     from goalscope.runs import Store, Study, run
 
     study = Study.parse(

@@ -1,21 +1,21 @@
-"""The protocol of a measure, and the table of steps that every measure reads."""
+"""The table of steps that every measure reads."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.planning.shortest import ShortestPaths, solve
-from goalscope.rows import Rows, Tag
+from goalscope.rows import Tag
 from goalscope.runs.record import Episode, World, begin
 from goalscope.runs.walks import NO_ACTION, Walks, walks_of
 from goalscope.shapes import check_shape, freeze
 from goalscope.worlds.dynamics import State
 
-__all__ = ["CONDITIONS", "NO_ACTION", "PROVENANCE", "Measure", "StepTable", "episode_rows", "group_rows", "step_rows"]
+__all__ = ["CONDITIONS", "NO_ACTION", "PROVENANCE", "StepTable"]
 
 Made = TypeVar("Made")
 
@@ -212,89 +212,6 @@ class StepTable:
             ``[E]`` int64 group of each episode, and ``[K]`` int64 the first episode of each of the K groups.
         """
         return self.once(_groups)
-
-
-@runtime_checkable
-class Measure(Protocol):
-    """A quantity of behaviour: episodes in, rows out."""
-
-    @property
-    def name(self) -> str:
-        """A noun phrase, the `measure` of its rows."""
-        ...
-
-    @property
-    def unit(self) -> str:
-        """The unit of its values."""
-        ...
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """Least and greatest value that the definition allows; infinite where there is no bound."""
-        ...
-
-    def rows(self, table: StepTable) -> Rows:
-        """Return the measure's rows: one for each step, each episode, or each group of `StepTable.groups`."""
-        ...
-
-
-def episode_rows(table: StepTable, measure: str, unit: str, value: npt.ArrayLike) -> Rows:
-    """Return one row for each episode.
-
-    Args:
-        value: ``[E]`` values, NaN where undefined.
-    """
-    return Rows.from_columns(
-        measure=measure, unit=unit, value=value, grid_id=table.grid_id, episode_id=table.episode_id, tags=table.tags
-    )
-
-
-def step_rows(
-    table: StepTable,
-    measure: str,
-    unit: str,
-    value: npt.ArrayLike,
-    tags: Mapping[str, npt.NDArray[np.object_]],
-    steps: npt.NDArray[np.int64] | None = None,
-) -> Rows:
-    """Return one row for each step, or for each of some steps.
-
-    Args:
-        value: ``[N]`` values, NaN where undefined.
-        tags: name -> ``[N]`` tags of the steps beside those of their episodes.
-        steps: ``[N]`` the steps, all by default.
-    """
-    chosen = np.arange(len(table.step)) if steps is None else steps
-    of = table.episode[chosen]
-    return Rows.from_columns(
-        measure=measure,
-        unit=unit,
-        value=value,
-        grid_id=table.grid_id[of],
-        episode_id=table.episode_id[of],
-        step=table.step[chosen],
-        tags={**{name: column[of] for name, column in table.tags.items()}, **tags},
-    )
-
-
-def group_rows(
-    table: StepTable,
-    measure: str,
-    unit: str,
-    value: npt.ArrayLike,
-    first: npt.NDArray[np.int64],
-    tags: Mapping[str, npt.NDArray[np.object_]] | None = None,
-) -> Rows:
-    """Return one row for each group of episodes, or several where `first` repeats.
-
-    Args:
-        value: ``[K]`` values, NaN where undefined.
-        first: ``[K]`` the first episode of each group, from `StepTable.groups`.
-        tags: name -> ``[K]`` tags of the rows beside those of the group; `PROVENANCE` is left out of the latter.
-    """
-    shared = {name: column[first] for name, column in table.tags.items() if name not in PROVENANCE}
-    tags = {**shared, **(tags or {})}
-    return Rows.from_columns(measure=measure, unit=unit, value=value, grid_id=table.grid_id[first], tags=tags)
 
 
 def _sized(tags: Mapping[str, Tag], world: World) -> Mapping[str, Tag]:
