@@ -8,8 +8,8 @@ import time
 import numpy as np
 
 from goalscope.planning import distances_batch, optimal_batch, solve
-from goalscope.represent.beliefs import read_beliefs
-from goalscope.represent.ways import optimal_sets
+from goalscope.probing.beliefs import read_beliefs
+from goalscope.probing.optimal_actions_batch import optimal_sets
 from goalscope.rng import stream
 from goalscope.worlds import Grid
 

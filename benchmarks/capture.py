@@ -19,15 +19,15 @@ from typing import Any
 
 import numpy as np
 
+from goalscope.activations import CaptureSettings, Site, capture
+from goalscope.activations.capture_schedule import Counts, shards, windows
+from goalscope.activations.hooks import thirds
+from goalscope.activations.sites import SiteFinder
 from goalscope.agents import Observation
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.local import LocalModel
 from goalscope.agents.models.threads import fitting_threads
-from goalscope.represent import CaptureSettings, Site, capture
-from goalscope.represent.modules import thirds
-from goalscope.represent.plan import Counts, shards, windows
-from goalscope.represent.sites import SiteFinder
 from goalscope.rng import stream
 from goalscope.runs import Episode, EpisodeSpec, Step, Store, World
 from goalscope.worlds import ACTIONS, generate

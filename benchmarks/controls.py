@@ -33,15 +33,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.activations import Activations, capture, load_activations
 from goalscope.agents import Observation
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.initial import initialise
 from goalscope.agents.models.local import LocalModel
-from goalscope.represent import Activations, capture, load_activations
-from goalscope.represent.cells import Cells, label_cells
-from goalscope.represent.controls import input_features
-from goalscope.represent.probe import AGENT, GOAL, WALL
+from goalscope.probing.cells import Cells, label_cells
+from goalscope.probing.controls import input_features
+from goalscope.probing.probe import AGENT, GOAL, WALL
 from goalscope.rng import stream
 from goalscope.runs import Episode, EpisodeSpec, Step, Store, World
 from goalscope.stats import Estimate, estimate_mean, paired_difference

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.represent.fitted import Source
-from goalscope.represent.fitting import FitSettings, Problem, cell_loss, fit
-from goalscope.represent.heads import coordinates, initial_weights, scores, weight_shapes
-from goalscope.represent.probe import CLASSES, Features
+from goalscope.probing.fitted import Source
+from goalscope.probing.fitting import FitSettings, Problem, cell_loss, fit
+from goalscope.probing.heads import coordinates, initial_weights, scores, weight_shapes
+from goalscope.probing.probe import CLASSES, Features
 from goalscope.rng import stream
 
 

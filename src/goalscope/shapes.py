@@ -1,6 +1,7 @@
 """Checks at the border: numbers and arrays of the right shape, dtype and range, frozen once they are accepted."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -126,3 +127,15 @@ def check_text(name: str, value: str) -> str:
                 f"{value[:60]!a}: leave that character out"
             ) from None
     return value
+
+
+def near_miss(given: object, valid: Sequence[str], most: int = 1) -> str:
+    """Return "; did you mean ...?" where a word is close to a valid one, else what is valid.
+
+    Args:
+        given: the word.
+        valid: the words that are known.
+        most: number of close words that are named, the closest first.
+    """
+    close = get_close_matches(str(given), valid, n=most, cutoff=0.6)
+    return f"; did you mean {' or '.join(close)}?" if close else f"; valid: {', '.join(valid)}"

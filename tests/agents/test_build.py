@@ -32,7 +32,7 @@ def test_parameters_and_name_arrive() -> None:
 @pytest.mark.parametrize(
     ("kind", "parameters", "words"),
     [
-        ("greedy", {}, ["epsilon-greedy", "forgetful", "random", "'greedy'"]),
+        ("greedy", {}, ["epsilon-greedy", "'greedy'"]),
         ("optimal", {"epsilon": 0.1}, ["no parameters", "epsilon"]),
         ("epsilon-greedy", {}, ["missing: epsilon"]),
         ("forgetful", {"probability": 0.1, "length": 3}, ["probability, span", "length"]),

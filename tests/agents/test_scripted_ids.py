@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from goalscope.agents.agent import agent_id
+from goalscope.agents.build import TASK_PREFIX
 from goalscope.agents.scripted import SCRIPTED
 from goalscope.agents.scripted_base import Scripted
-from goalscope.agents.task_build import TASK_PREFIX
 from goalscope.agents.task_scripted import TASK_SCRIPTED
 
 GIVEN: dict[str, Any] = {"epsilon": 0.3, "probability": 0.4, "span": 5}

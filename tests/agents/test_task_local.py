@@ -1,12 +1,13 @@
 """A local model acts in task worlds through the same layer, in a batch as alone; one without room says so."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 
+from goalscope.agents.build import build_agent
 from goalscope.agents.task_agent import TaskObservation
-from goalscope.agents.task_build import build_task_agent
 from goalscope.worlds.tasks import Knowledge, Memory, generate_task_map
 
 
@@ -27,7 +28,7 @@ def test_a_local_model_answers_a_batch_as_it_answers_alone(tmp_path: Path) -> No
     llama(positions=8192).save_pretrained(tmp_path)
     tokenizer(PLAIN_TEMPLATE).save_pretrained(tmp_path)
     given = {"model": str(tmp_path), "strategy": "balance", "memory": True, "history": "none", "max_tokens": 6}
-    agent = build_task_agent("task-chat", given)
+    agent: Any = build_agent("task-chat", given)
     seen = observations()
     together = agent.act(seen)
     alone = [agent.act([observation])[0] for observation in seen]
@@ -37,6 +38,6 @@ def test_a_local_model_answers_a_batch_as_it_answers_alone(tmp_path: Path) -> No
 
 
 def test_a_model_without_room_for_the_prompt_says_so() -> None:
-    agent = build_task_agent("task-chat", {"model": "theseus", "memory": True, "history": "none", "max_tokens": 4})
+    agent: Any = build_agent("task-chat", {"model": "theseus", "memory": True, "history": "none", "max_tokens": 4})
     with pytest.raises(ValueError, match="positions"):
         agent.act(observations())

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from command_line import call
-from goalscope.measures.behaviour import BOUNDS
+from goalscope.measures.behaviour import measure_bounds
 from goalscope.runs import Store, content_hash
 from goalscope.stats import estimate_rows
 from measured_runs import Talker, measured, small_study
@@ -63,7 +63,7 @@ def test_measure_prints_estimates_and_measured_twice_gives_the_same(done: Path) 
 def test_measure_says_below_its_table_where_intervals_may_miss_and_letters_name_the_lines(done: Path) -> None:
     shown = call("measure", done)
     with Store(done) as store:
-        estimates = [found.estimate for found in estimate_rows(store.rows(), by=("agent",), bounds=dict(BOUNDS))]
+        estimates = [found.estimate for found in estimate_rows(store.rows(), by=("agent",), bounds=measure_bounds())]
     for note in {one.note for one in estimates if one.has_interval and "cover" in one.note}:
         letter = next(line[0] for line in shown.splitlines() if line[1:].strip() == f": {note}")
         lines = sum(line.rstrip().endswith(f"({letter})") for line in shown.splitlines())

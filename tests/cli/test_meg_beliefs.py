@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from goalscope.activations.record import Activations
 from goalscope.agents import Optimal, Uniform, WrongGoal
 from goalscope.agents.agent import Agent
 from goalscope.cli import app, meg_beliefs, meg_run
@@ -25,11 +26,10 @@ from goalscope.measures.goals import (
 )
 from goalscope.measures.goals.hypotheses import CORNERS, place
 from goalscope.measures.sample import roll_out
-from goalscope.represent.belief_study import Places, fit_maps
-from goalscope.represent.cells import label_cells, label_grid, split_by_grid
-from goalscope.represent.decisions import decisions_at
-from goalscope.represent.fitting import FitSettings
-from goalscope.represent.record import Activations
+from goalscope.probing.belief_study import Places, fit_maps
+from goalscope.probing.cells import label_cells, label_grid, split_by_grid
+from goalscope.probing.decisions import decisions_at
+from goalscope.probing.fitting import FitSettings
 from goalscope.rng import stream
 from goalscope.runs import Episode, World
 from goalscope.stats import estimate_rows, paired_difference

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from goalscope.measures import BEHAVIOUR, Measure, StepTable, check_measure, episode_rows, group_rows
-from goalscope.measures.overlap import StateOverlap
+from goalscope.measures.overlap import state_overlap
 from goalscope.measures.sample import play, sample_episodes, transformed
-from goalscope.measures.uncertainty import FORMS, PARTS, CalibrationError, RareStates
+from goalscope.measures.uncertainty import FORMS, PARTS, calibration_error, rare_states
 from goalscope.rows import Rows
 from goalscope.runs.record import World
 from goalscope.worlds import Action, Grid
@@ -18,10 +18,10 @@ from goalscope.worlds.dynamics import step
 from goalscope.worlds.transform import TRANSFORMS
 
 OPTIONS: list[Measure] = [
-    *(CalibrationError(form=form, part=part) for form in FORMS[1:] for part in PARTS),
-    CalibrationError(bins=3),
-    StateOverlap(cells=True),
-    RareStates(least_visits=2),
+    *(calibration_error(form=form, part=part) for form in FORMS[1:] for part in PARTS),
+    calibration_error(bins=3),
+    state_overlap(cells=True),
+    rare_states(least_visits=2),
 ]
 
 

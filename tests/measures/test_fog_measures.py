@@ -8,7 +8,7 @@ import pytest
 
 from goalscope.agents import Agent, EpsilonGreedy, Forgetful, Optimal, Uniform
 from goalscope.measures import Measure, StepTable
-from goalscope.measures.fog import DeadEndMoves, RedundantMoves, RepeatedBumps
+from goalscope.measures.fog import dead_end_moves, redundant_moves, repeated_bumps
 from goalscope.measures.sample import play, roll_out
 from goalscope.planning import distances
 from goalscope.runs.record import Episode, World
@@ -20,7 +20,7 @@ from goalscope.worlds.generate import generate_batch
 from goalscope.worlds.layouts import layout
 
 MOVES = {"U": Action.UP, "D": Action.DOWN, "L": Action.LEFT, "R": Action.RIGHT, ".": None}
-MEASURES: tuple[Measure, ...] = (RedundantMoves(), DeadEndMoves(), RepeatedBumps())
+MEASURES: tuple[Measure, ...] = (redundant_moves, dead_end_moves, repeated_bumps)
 # Under fog with radius 2: a dead end to the left of the start, a corridor to the goal on the right.
 FORK = World(grid=Grid.parse(["#########", "#__A____#", "#######G#", "#########"]), fog_radius=2)
 LOCKED = World(grid=Grid.parse(["#######", "#K_A_D#", "#####_#", "#####G#", "#######"]), fog_radius=6)
@@ -55,21 +55,21 @@ def share(measure: Measure, episode: Episode) -> float:
 def test_shares_by_hand(moves: str, redundant: int, dead: int, bumps: int) -> None:
     actions = len(moves.replace(".", ""))
     episode = played(moves)
-    assert share(RedundantMoves(), episode) == redundant / actions
-    assert share(DeadEndMoves(), episode) == dead / actions
-    assert share(RepeatedBumps(), episode) == bumps / actions
+    assert share(redundant_moves, episode) == redundant / actions
+    assert share(dead_end_moves, episode) == dead / actions
+    assert share(repeated_bumps, episode) == bumps / actions
 
 
 def test_keys_and_doors_make_a_place_worth_a_visit() -> None:
     # To the left lies the key, to the right a locked door, which is a wall for who has no key.
-    assert share(DeadEndMoves(), played("L", LOCKED)) == 0
-    assert share(DeadEndMoves(), played("R", LOCKED)) == 1
+    assert share(dead_end_moves, played("L", LOCKED)) == 0
+    assert share(dead_end_moves, played("R", LOCKED)) == 1
     # With the key the door is a reason to go there; the cell of the key holds nothing any more.
-    assert share(DeadEndMoves(), played("LLRRRRDD", LOCKED)) == 0
-    assert share(DeadEndMoves(), played("LLRLRRRRDD", LOCKED)) == 1 / 10
+    assert share(dead_end_moves, played("LLRRRRDD", LOCKED)) == 0
+    assert share(dead_end_moves, played("LLRLRRRRDD", LOCKED)) == 1 / 10
     # The same cell with the key is another state: only the second way left is redundant.
-    assert share(RedundantMoves(), played("LLR", LOCKED)) == 0
-    assert share(RedundantMoves(), played("LLRLR", LOCKED)) == 2 / 5
+    assert share(redundant_moves, played("LLR", LOCKED)) == 0
+    assert share(redundant_moves, played("LLRLR", LOCKED)) == 2 / 5
 
 
 def test_rows_are_for_fog_alone_and_undefined_without_actions() -> None:

@@ -20,8 +20,8 @@ from goalscope.measures.goals import (
 from goalscope.measures.goals.beliefs import _anywhere, _elsewhere, _has_map
 from goalscope.measures.goals.hypotheses import process
 from goalscope.measures.goals.returns import episode_returns
-from goalscope.measures.measure import StepTable
 from goalscope.measures.sample import roll_out
+from goalscope.measures.table import StepTable
 from goalscope.meg import RationalityCurve, meg_shared
 from goalscope.rng import stream
 from goalscope.runs import Episode, World

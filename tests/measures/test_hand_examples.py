@@ -9,27 +9,28 @@ import numpy as np
 import pytest
 
 from goalscope.measures import BEHAVIOUR, Measure, StepTable, measure_episodes
-from goalscope.measures.key import KeyAttraction, KeyPickup, StageAccuracy
-from goalscope.measures.overlap import StateOverlap, paired_overlap
+from goalscope.measures.key import key_attraction, key_pickup, stage_accuracy
+from goalscope.measures.overlap import paired_overlap, state_overlap
 from goalscope.measures.performance import (
-    ActionAccuracy,
-    ActionOptimality,
-    InvalidTurns,
-    PathEfficiency,
-    PathRatio,
-    StepsToGoal,
-    Success,
-    WallBumps,
+    action_accuracy,
+    action_optimality,
+    invalid_turns,
+    path_efficiency,
+    path_ratio,
+    steps_to_goal,
+    success,
+    wall_bumps,
+    with_distance_bands,
 )
-from goalscope.measures.profiles import DistanceProfile, with_distance_bands
 from goalscope.measures.sample import play
 from goalscope.measures.uncertainty import (
-    CalibrationError,
-    PolicyDivergence,
-    PolicyEntropy,
-    RareStates,
-    UndecidedStates,
-    VisitsPerState,
+    calibration_error,
+    distance_profile,
+    policy_divergence,
+    policy_entropy,
+    rare_states,
+    undecided_states,
+    visits_per_state,
 )
 from goalscope.runs.record import Episode, World
 from goalscope.worlds import Action, Grid
@@ -64,47 +65,47 @@ def value(measure: Measure, *episodes: Episode) -> float:
 @pytest.mark.parametrize(
     ("measure", "moves", "expected"),
     [
-        (Success(), "RRR", 1.0),
-        (Success(), "RR", 0.0),
-        (ActionAccuracy(), "RLRRR", 4 / 5),
-        (ActionAccuracy(), "R.RR", 3 / 4),
-        (ActionAccuracy(), "", math.nan),
-        (StepsToGoal(), "RLRRR", 5.0),
-        (StepsToGoal(), "RLR", math.nan),
-        (PathRatio(), "RLRRR", 5 / 3),
-        (PathRatio(), "RRR", 1.0),
-        (PathRatio(), "RR", math.nan),
-        (PathEfficiency(), "RLRRR", 3 / 5),
-        (PathEfficiency(), "RLR", 0.0),
-        (InvalidTurns(), "R..R", 1 / 2),
-        (InvalidTurns(), "", math.nan),
-        (WallBumps(), "U.LRD", 3 / 4),
-        (WallBumps(), "..", math.nan),
-        (VisitsPerState(), "RLRR.R", 5 / 3),
-        (VisitsPerState(), ".", math.nan),
-        (RareStates(), "RLRRR", 1.0),
-        (RareStates(least_visits=2), "RLRRR", 1 / 3),
+        (success, "RRR", 1.0),
+        (success, "RR", 0.0),
+        (action_accuracy, "RLRRR", 4 / 5),
+        (action_accuracy, "R.RR", 3 / 4),
+        (action_accuracy, "", math.nan),
+        (steps_to_goal, "RLRRR", 5.0),
+        (steps_to_goal, "RLR", math.nan),
+        (path_ratio, "RLRRR", 5 / 3),
+        (path_ratio, "RRR", 1.0),
+        (path_ratio, "RR", math.nan),
+        (path_efficiency, "RLRRR", 3 / 5),
+        (path_efficiency, "RLR", 0.0),
+        (invalid_turns, "R..R", 1 / 2),
+        (invalid_turns, "", math.nan),
+        (wall_bumps, "U.LRD", 3 / 4),
+        (wall_bumps, "..", math.nan),
+        (visits_per_state, "RLRR.R", 5 / 3),
+        (visits_per_state, ".", math.nan),
+        (rare_states(), "RLRRR", 1.0),
+        (rare_states(least_visits=2), "RLRRR", 1 / 3),
         # the middle cell is left once to the left and once to the right: 1 bit, the two others 0
-        (PolicyEntropy(), "RLRRR", 1 / 3),
-        (PolicyEntropy(least_visits=2), "RLRRR", 1 / 2),
-        (PolicyEntropy(least_visits=3), "RLRRR", math.nan),
-        (PolicyEntropy(per="visit"), "RLRRR", 2 / 5),
-        (PolicyEntropy(part="optimal baseline"), "RLRRR", 0.0),
-        (PolicyEntropy(part="excess"), "RLRRR", 1 / 3),
+        (policy_entropy(), "RLRRR", 1 / 3),
+        (policy_entropy(least_visits=2), "RLRRR", 1 / 2),
+        (policy_entropy(least_visits=3), "RLRRR", math.nan),
+        (policy_entropy(per="visit"), "RLRRR", 2 / 5),
+        (policy_entropy(part="optimal baseline"), "RLRRR", 0.0),
+        (policy_entropy(part="excess"), "RLRRR", 1 / 3),
         # JSD of (1/2, 1/2) and (0, 1): h(1/4) - 1/2 bits
-        (PolicyDivergence(), "RLRRR", (2 - 0.75 * math.log2(3) - 0.5) / 3),
-        (PolicyDivergence(), "L", 1.0),
+        (policy_divergence(), "RLRRR", (2 - 0.75 * math.log2(3) - 0.5) / 3),
+        (policy_divergence(), "L", 1.0),
         # two steps with confidence 1/2, one right: no error; three with confidence 1, all right: no error
-        (CalibrationError(), "RLRRR", 0.0),
-        (CalibrationError(), "L", 1.0),
-        (CalibrationError(), "R", 0.0),
+        (calibration_error(), "RLRRR", 0.0),
+        (calibration_error(), "L", 1.0),
+        (calibration_error(), "R", 0.0),
         # at the start: left twice (2/3, wrong) and right once (1/3, right), then right twice (1, right)
-        (CalibrationError(), "LLRRR", (2 * 2 / 3 + 1 * 2 / 3 + 0) / 5),
-        (CalibrationError(form="unique"), "LLRRR", (2 / 3 + 2 / 3 + 0 + 0) / 4),
-        (CalibrationError(form="per-state"), "LLRRR", (2 / 3 + 0 + 0) / 3),
-        (CalibrationError(form="per-state"), "LRRR", (0 + 0 + 0) / 3),
-        (CalibrationError(bins=1), "LLRRR", abs(3 - (2 / 3 * 2 + 1 / 3 + 2)) / 5),
-        (StateOverlap(), "R", math.nan),
+        (calibration_error(), "LLRRR", (2 * 2 / 3 + 1 * 2 / 3 + 0) / 5),
+        (calibration_error(form="unique"), "LLRRR", (2 / 3 + 2 / 3 + 0 + 0) / 4),
+        (calibration_error(form="per-state"), "LLRRR", (2 / 3 + 0 + 0) / 3),
+        (calibration_error(form="per-state"), "LRRR", (0 + 0 + 0) / 3),
+        (calibration_error(bins=1), "LLRRR", abs(3 - (2 / 3 * 2 + 1 / 3 + 2)) / 5),
+        (state_overlap(), "R", math.nan),
     ],
 )
 def test_corridor(measure: Measure, moves: str, expected: float) -> None:
@@ -116,31 +117,31 @@ def test_a_perfect_agent_at_a_two_way_tie_visited_once() -> None:
     table = StepTable.from_episodes([episode])
     start = table.distance == 2
     assert start.sum() == 1
-    by_distance = DistanceProfile(quantity="JSD from optimal", least_visits=1).rows(table)
+    by_distance = distance_profile(quantity="JSD from optimal", least_visits=1).rows(table)
     assert by_distance.select(distance=2).value == pytest.approx([0.3112781], abs=1e-6)
     assert by_distance.select(distance=1).value == pytest.approx([0.0])
-    assert value(PolicyEntropy(), episode) == 0.0
-    assert value(PolicyDivergence(), episode) == pytest.approx(0.3112781 / 2, abs=1e-6)
-    assert value(PolicyDivergence(part="excess"), episode) == pytest.approx(0.0, abs=1e-12)
-    assert value(PolicyEntropy(part="excess"), episode) == pytest.approx(0.0, abs=1e-12)
+    assert value(policy_entropy(), episode) == 0.0
+    assert value(policy_divergence(), episode) == pytest.approx(0.3112781 / 2, abs=1e-6)
+    assert value(policy_divergence(part="excess"), episode) == pytest.approx(0.0, abs=1e-12)
+    assert value(policy_entropy(part="excess"), episode) == pytest.approx(0.0, abs=1e-12)
 
 
 def test_policies_are_pooled_over_the_trajectories_of_a_group() -> None:
     pair = played(SQUARE, "RD", 0), played(SQUARE, "DR", 1)
-    assert value(PolicyEntropy(), *pair) == pytest.approx(1 / 3)
-    assert value(PolicyDivergence(), *pair) == pytest.approx(0.0)
+    assert value(policy_entropy(), *pair) == pytest.approx(1 / 3)
+    assert value(policy_divergence(), *pair) == pytest.approx(0.0)
     # a tie visited twice is split evenly half of the time: half a bit expected
-    assert value(PolicyEntropy(part="optimal baseline"), *pair) == pytest.approx(0.5 / 3)
-    assert value(CalibrationError(), *pair) == pytest.approx(2 * 0.5 / 4)
+    assert value(policy_entropy(part="optimal baseline"), *pair) == pytest.approx(0.5 / 3)
+    assert value(calibration_error(), *pair) == pytest.approx(2 * 0.5 / 4)
     # the start: E[1 - sum of squares] = 1 - 3/4 of 2 steps in 4
-    assert value(CalibrationError(part="optimal baseline"), *pair) == pytest.approx(0.25 * 2 / 4)
-    assert value(StateOverlap(), *pair) == pytest.approx(2 / 4)
+    assert value(calibration_error(part="optimal baseline"), *pair) == pytest.approx(0.25 * 2 / 4)
+    assert value(state_overlap(), *pair) == pytest.approx(2 / 4)
 
 
 def test_where_an_episode_comes_from_splits_no_group_but_its_condition_does() -> None:
     one, two = (replace(played(SQUARE, "RD", n), tags={"file": f"{n}.json", "temperature": 0.7}) for n in (0, 1))
     hot = replace(played(SQUARE, "DR", 2), tags={"file": "2.json", "temperature": 1.0})
-    rows = VisitsPerState().rows(StepTable.from_episodes([one, two, hot]))
+    rows = visits_per_state.rows(StepTable.from_episodes([one, two, hot]))
     assert rows.value.tolist() == [2.0, 1.0]
     assert rows["temperature"].tolist() == [0.7, 1.0]
     assert "file" not in rows.tags
@@ -148,17 +149,17 @@ def test_where_an_episode_comes_from_splits_no_group_but_its_condition_does() ->
 
 def test_states_without_an_optimal_action_are_left_out_and_counted() -> None:
     episode = played(WALLED, "UD")
-    assert value(UndecidedStates(), episode) == 1.0
-    assert value(Success(), episode) == 0.0
-    for measure in (ActionAccuracy(), PolicyEntropy(), PolicyDivergence(), CalibrationError(), VisitsPerState()):
+    assert value(undecided_states, episode) == 1.0
+    assert value(success, episode) == 0.0
+    for measure in (action_accuracy, policy_entropy(), policy_divergence(), calibration_error(), visits_per_state):
         assert math.isnan(value(measure, episode)), measure.name
-    rows = ActionOptimality().rows(StepTable.from_episodes([episode]))
+    rows = action_optimality.rows(StepTable.from_episodes([episode]))
     assert np.isnan(rows.value).all()
     assert rows["distance"].tolist() == [None, None]
 
 
 def test_steps_carry_their_distance_and_bands_gather_it() -> None:
-    rows = ActionOptimality().rows(StepTable.from_episodes([played(CORRIDOR, "RL.RRR")]))
+    rows = action_optimality.rows(StepTable.from_episodes([played(CORRIDOR, "RL.RRR")]))
     assert rows.value.tolist() == [1, 0, 0, 1, 1, 1]
     assert rows["distance"].tolist() == [3, 2, 3, 3, 2, 1]
     assert rows.step.tolist() == [0, 1, 2, 3, 4, 5]
@@ -172,24 +173,24 @@ def test_stages_of_a_world_with_a_door() -> None:
     # left to the key with one detour, right to the door which opens, then to the goal with one bump
     episode = played(LOCKED, "LRLL" + "RRR" + "URRR")
     assert episode.success
-    assert value(StageAccuracy(stage="key"), episode) == pytest.approx(3 / 4)
-    assert value(StageAccuracy(stage="door"), episode) == pytest.approx(3 / 3)
-    assert value(StageAccuracy(stage="goal"), episode) == pytest.approx(3 / 4)
-    assert math.isnan(value(StageAccuracy(stage="goal"), played(LOCKED, "LLR")))
-    assert len(StageAccuracy(stage="key").rows(StepTable.from_episodes([played(KEYED, "L")]))) == 0
+    assert value(stage_accuracy(stage="key"), episode) == pytest.approx(3 / 4)
+    assert value(stage_accuracy(stage="door"), episode) == pytest.approx(3 / 3)
+    assert value(stage_accuracy(stage="goal"), episode) == pytest.approx(3 / 4)
+    assert math.isnan(value(stage_accuracy(stage="goal"), played(LOCKED, "LLR")))
+    assert len(stage_accuracy(stage="key").rows(StepTable.from_episodes([played(KEYED, "L")]))) == 0
 
 
 def test_attraction_to_the_key_and_its_matched_control() -> None:
     # optimal is right; left approaches the key, up does not; once the key is reached nothing counts
     episodes = [played(KEYED, "LLU", 0), played(KEYED, "UUL", 1)]
-    assert value(KeyAttraction(), *episodes) == pytest.approx((1 + 1) / (1 + 3))
-    assert KeyPickup().rows(StepTable.from_episodes(episodes)).value.tolist() == [1.0, 0.0]
+    assert value(key_attraction, *episodes) == pytest.approx((1 + 1) / (1 + 3))
+    assert key_pickup.rows(StepTable.from_episodes(episodes)).value.tolist() == [1.0, 0.0]
     control = played(CONTROL, "L.U", 0)
-    rows = KeyAttraction().rows(StepTable.from_episodes([*episodes, control]))
+    rows = key_attraction.rows(StepTable.from_episodes([*episodes, control]))
     assert rows.select(control=True).value.tolist() == [1.0]
     assert rows.select(control=False).value.tolist() == [0.5]
-    assert len(KeyAttraction().rows(StepTable.from_episodes([control]))) == 0, "a control alone has no key's cell"
-    assert math.isnan(value(KeyAttraction(), played(KEYED, "R")))
+    assert len(key_attraction.rows(StepTable.from_episodes([control]))) == 0, "a control alone has no key's cell"
+    assert math.isnan(value(key_attraction, played(KEYED, "R")))
 
 
 def test_overlap_of_two_conditions() -> None:
@@ -219,14 +220,14 @@ def test_all_measures_run_at_once_and_no_episodes_give_no_rows() -> None:
 @pytest.mark.parametrize(
     ("kind", "parameters", "words"),
     [
-        (PolicyEntropy, {"part": "mean"}, "part must be one of observed"),
-        (PolicyDivergence, {"least_visits": 0}, "least_visits"),
-        (CalibrationError, {"form": "pairs"}, "form must be one of steps"),
-        (CalibrationError, {"bins": 0}, "bins"),
-        (RareStates, {"least_visits": 0}, "least_visits"),
-        (PolicyEntropy, {"per": "step"}, "per must be state or visit"),
-        (StageAccuracy, {"stage": "start"}, "stage must be one of key"),
-        (DistanceProfile, {"quantity": "success"}, "quantity must be one of policy entropy"),
+        (policy_entropy, {"part": "mean"}, "part must be one of observed"),
+        (policy_divergence, {"least_visits": 0}, "least_visits"),
+        (calibration_error, {"form": "pairs"}, "form must be one of steps"),
+        (calibration_error, {"bins": 0}, "bins"),
+        (rare_states, {"least_visits": 0}, "least_visits"),
+        (policy_entropy, {"per": "step"}, "per must be state or visit"),
+        (stage_accuracy, {"stage": "start"}, "stage must be one of key"),
+        (distance_profile, {"quantity": "success"}, "quantity must be one of policy entropy"),
     ],
 )
 def test_impossible_measures_are_refused(kind: Callable[..., Measure], parameters: dict[str, Any], words: str) -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from goalscope.agents import Agent, EpsilonGreedy, Forgetful, KeyLured, Optimal, Uniform, WrongGoal
 from goalscope.measures import StepTable
-from goalscope.measures.key import KeyAttraction, KeyPickup
-from goalscope.measures.measure import Measure
-from goalscope.measures.performance import ActionAccuracy, ActionOptimality, PathRatio, Success
+from goalscope.measures.definition import Measure
+from goalscope.measures.key import key_attraction, key_pickup
+from goalscope.measures.performance import action_accuracy, action_optimality, path_ratio, success
 from goalscope.measures.sample import roll_out
-from goalscope.measures.uncertainty import CalibrationError, PolicyDivergence, PolicyEntropy
+from goalscope.measures.uncertainty import calibration_error, policy_divergence, policy_entropy
 from goalscope.planning import shortest_length
 from goalscope.planning.policy import episode_outlook, epsilon_greedy
 from goalscope.rng import stream
@@ -24,13 +24,13 @@ from goalscope.worlds.layouts import key_no_door, two_path
 CONFIDENCE = 0.99  # these tests look at some thirty intervals: at 95 % one or two would miss by chance
 
 EXCESSES: list[Measure] = [
-    PolicyEntropy(part="excess"),
-    PolicyDivergence(part="excess"),
-    PolicyEntropy(part="excess", least_visits=5),
-    PolicyDivergence(part="excess", least_visits=5),
-    PolicyEntropy(part="excess", per="visit"),
-    PolicyDivergence(part="excess", per="visit"),
-    CalibrationError(part="excess"),
+    policy_entropy(part="excess"),
+    policy_divergence(part="excess"),
+    policy_entropy(part="excess", least_visits=5),
+    policy_divergence(part="excess", least_visits=5),
+    policy_entropy(part="excess", per="visit"),
+    policy_divergence(part="excess", per="visit"),
+    calibration_error(part="excess"),
 ]
 UNBIASED = EXCESSES[-3:]
 
@@ -60,7 +60,7 @@ def estimate(measure: Measure, table: StepTable, confidence: float = CONFIDENCE)
 
 def test_the_optimal_agent_is_perfect_and_has_no_excess() -> None:
     table = table_of(Optimal(), plain_worlds(0))
-    perfect: list[Measure] = [Success(), ActionAccuracy(), ActionOptimality(), PathRatio()]
+    perfect: list[Measure] = [success, action_accuracy, action_optimality, path_ratio]
     for measure in perfect:
         assert (measure.rows(table).value == 1.0).all(), measure.name
     for measure in EXCESSES:
@@ -68,7 +68,7 @@ def test_the_optimal_agent_is_perfect_and_has_no_excess() -> None:
         assert found.clusters >= 20
         assert found.low <= 0 <= found.high, (measure.name, found)
         assert found.high - found.low < 0.15, (measure.name, found)
-    observed = estimate(PolicyDivergence(), table)
+    observed = estimate(policy_divergence(), table)
     assert observed.low > 0.01, "without its baseline the divergence of a perfect agent is not 0"
 
 
@@ -82,28 +82,28 @@ def test_epsilon_greedy_hits_its_closed_form(epsilon: float) -> None:
         for world in worlds
     }
     table = table_of(EpsilonGreedy(epsilon), worlds)
-    exact_values: list[tuple[Measure, str]] = [(Success(), "success"), (ActionAccuracy(), "accuracy")]
+    exact_values: list[tuple[Measure, str]] = [(success, "success"), (action_accuracy, "accuracy")]
     for measure, exact in exact_values:
         rows = measure.rows(table)
         expected = np.array([getattr(outlook[grid], exact) for grid in rows.grid_id])
         off = estimate_mean(rows.value - expected, rows.grid_id, unit="share", bounds=(-1, 1), confidence=CONFIDENCE)
         assert off.low <= 0 <= off.high, (measure.name, off)
         assert off.high - off.low < 0.15, (measure.name, off)
-    rows = ActionOptimality().rows(table)
+    rows = action_optimality.rows(table)
     options = table.optimal.sum(axis=1)
     closed = (1 - epsilon) + epsilon * options / 4
     pooled = estimate_pooled(
         rows.value - closed, np.ones(len(rows)), rows.grid_id, unit="share", bounds=(-1, 1), confidence=CONFIDENCE
     )
     assert pooled.low <= 0 <= pooled.high, pooled
-    divergence = estimate(PolicyDivergence(part="excess"), table)
+    divergence = estimate(policy_divergence(part="excess"), table)
     assert divergence.low > 0.02, "errors show in the divergence beyond what visits explain"
 
 
 def test_excess_grows_with_epsilon() -> None:
     worlds = plain_worlds(2, each=5)
     found = [
-        estimate(PolicyDivergence(part="excess"), table_of(EpsilonGreedy(e), worlds)).value for e in (0, 0.2, 0.5, 1)
+        estimate(policy_divergence(part="excess"), table_of(EpsilonGreedy(e), worlds)).value for e in (0, 0.2, 0.5, 1)
     ]
     assert found == sorted(found)
     assert found[-1] > found[0] + 0.2
@@ -111,24 +111,24 @@ def test_excess_grows_with_epsilon() -> None:
 
 def test_an_agent_with_a_wrong_goal_is_exposed() -> None:
     table = table_of(WrongGoal("top-right"), plain_worlds(3))
-    assert (Success().rows(table).value == 0).all()
-    assert estimate(PolicyDivergence(part="excess"), table).low > 0.3
-    assert estimate(ActionAccuracy(), table).high < 0.5
-    entropy = estimate(PolicyEntropy(part="excess", least_visits=5), table)
-    random = estimate(PolicyEntropy(part="excess", least_visits=5), table_of(Uniform(), plain_worlds(3)))
+    assert (success.rows(table).value == 0).all()
+    assert estimate(policy_divergence(part="excess"), table).low > 0.3
+    assert estimate(action_accuracy, table).high < 0.5
+    entropy = estimate(policy_entropy(part="excess", least_visits=5), table)
+    random = estimate(policy_entropy(part="excess", least_visits=5), table_of(Uniform(), plain_worlds(3)))
     assert entropy.high < random.low, "it is wrong, but it is not at random"
 
 
 def test_an_agent_lured_by_the_key_is_exposed() -> None:
     worlds = keyed_worlds(30)
     lured, random, straight = (table_of(agent, worlds) for agent in (KeyLured(), Uniform(), Optimal()))
-    bias = KeyAttraction().rows(lured)
+    bias = key_attraction.rows(lured)
     defined = ~np.isnan(bias.value)
     assert defined.sum() >= 10
     assert (bias.value[defined] == 1.0).all(), "each of its errors leads to the key"
-    assert estimate(KeyAttraction(), random).high < 0.5
-    assert np.isnan(KeyAttraction().rows(straight).value).all(), "without errors there is no bias to speak of"
-    assert estimate(KeyPickup(), lured).value > estimate(KeyPickup(), straight).value + 0.2
+    assert estimate(key_attraction, random).high < 0.5
+    assert np.isnan(key_attraction.rows(straight).value).all(), "without errors there is no bias to speak of"
+    assert estimate(key_pickup, lured).value > estimate(key_pickup, straight).value + 0.2
 
 
 def test_two_paths_show_the_lure_against_the_matched_control() -> None:
@@ -136,7 +136,7 @@ def test_two_paths_show_the_lure_against_the_matched_control() -> None:
     control = [World(grid=world.grid.at(key=None), cluster=world.grid_id, tags={"control": True}) for world in keyed]
     for agent, expected in ((KeyLured(), 1.0), (Optimal(), 0.5)):
         table = table_of(agent, [*keyed, *control])
-        rows = KeyPickup().rows(table)
+        rows = key_pickup.rows(table)
         with_key = np.array([tag is None for tag in rows["control"]])
         pickup, passing = (
             estimate_mean(rows.value[mask], rows.grid_id[mask], unit="share", bounds=(0, 1), confidence=CONFIDENCE)
@@ -144,12 +144,12 @@ def test_two_paths_show_the_lure_against_the_matched_control() -> None:
         )
         assert pickup.low <= expected <= pickup.high
         assert passing.low <= 0.5 <= passing.high
-        assert (ActionAccuracy().rows(table).value == 1).all(), "both paths are optimal: accuracy sees nothing"
+        assert (action_accuracy.rows(table).value == 1).all(), "both paths are optimal: accuracy sees nothing"
 
 
 def test_forgetting_at_the_start_costs_the_accuracy_of_its_epsilon() -> None:
     table = table_of(Forgetful(0.3, 3), plain_worlds(4))
-    rows, start = ActionOptimality().rows(table), table.step == 0
+    rows, start = action_optimality.rows(table), table.step == 0
     off = rows.value[start] - (0.7 + 0.3 * table.optimal[start].sum(axis=1) / 4)
     found = estimate_mean(off, rows.grid_id[start], unit="share", bounds=(-1, 1), confidence=CONFIDENCE)
     assert found.low <= 0 <= found.high, found

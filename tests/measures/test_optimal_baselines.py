@@ -11,7 +11,7 @@ import pytest
 from goalscope.agents import EpsilonGreedy
 from goalscope.measures import StepTable
 from goalscope.measures.sample import roll_out
-from goalscope.measures.uncertainty import CalibrationError, Form
+from goalscope.measures.uncertainty import Form, calibration_error
 from goalscope.measures.visits import (
     Visits,
     binomial,
@@ -85,7 +85,7 @@ def test_calibration_baseline_equals_simulation_with_the_same_visits(form: Form)
             [rng.multinomial(n, row / row.sum()) for n, row in zip(visits.number, visits.optimal, strict=True)]
         )
         errors.append(reference_error(counts, visits.optimal, form))
-    baseline = CalibrationError(part="optimal baseline", form=form).rows(table).value
+    baseline = calibration_error(part="optimal baseline", form=form).rows(table).value
     assert len(baseline) == 1
     assert abs(baseline[0] - fmean(errors)) < 4 * np.std(errors) / np.sqrt(len(errors)) + 1e-12
 

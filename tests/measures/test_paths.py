@@ -7,10 +7,18 @@ import pytest
 
 from goalscope.agents import Agent, EpsilonGreedy, KeyLured, Optimal, Uniform, WrongGoal
 from goalscope.measures import Measure, StepTable
-from goalscope.measures.key import KeyAttraction, KeyErrorDirection, KeyErrors, KeyPickup
-from goalscope.measures.overlap import ControlOverlap, paired_overlap
-from goalscope.measures.paths import PathChoice, two_paths
-from goalscope.measures.performance import ActionAccuracy, Success
+from goalscope.measures.key import (
+    control_overlap,
+    error_approaches_key,
+    errors_towards_key,
+    key_attraction,
+    key_path_first,
+    key_path_taken,
+    key_pickup,
+    two_paths,
+)
+from goalscope.measures.overlap import paired_overlap
+from goalscope.measures.performance import action_accuracy, success
 from goalscope.measures.sample import play, roll_out
 from goalscope.planning import optimal_actions
 from goalscope.rows import Rows
@@ -44,16 +52,16 @@ def values(measure: Measure, *episodes: Episode) -> list[float]:
     ],
 )
 def test_the_path_by_hand(moves: str, taken: float, first: float) -> None:
-    assert values(PathChoice(), played(moves)) == pytest.approx([taken], nan_ok=True)
-    assert values(PathChoice(first=True), played(moves)) == pytest.approx([first], nan_ok=True)
+    assert values(key_path_taken, played(moves)) == pytest.approx([taken], nan_ok=True)
+    assert values(key_path_first, played(moves)) == pytest.approx([first], nan_ok=True)
 
 
 def test_a_control_is_told_by_its_twin_and_other_worlds_have_no_paths() -> None:
     both = [played("RDDL"), played("LDDR", FREE)]
-    assert values(PathChoice(), *both) == [0, 1]
-    assert values(PathChoice(), both[1]) == []  # nobody says where the key would lie
+    assert values(key_path_taken, *both) == [0, 1]
+    assert values(key_path_taken, both[1]) == []  # nobody says where the key would lie
     for grid in (["AK_", "___", "__G"], ["AKG"], ["A_G", "#K#"], ["A_G", "K__"]):
-        assert values(PathChoice(), played("R", World(grid=Grid.parse(grid)))) == []
+        assert values(key_path_taken, played("R", World(grid=Grid.parse(grid)))) == []
 
 
 @pytest.mark.parametrize("index", range(12))
@@ -80,25 +88,25 @@ def test_errors_towards_the_key_by_hand() -> None:
     keyed = World(grid=grid, tags={"control": False})
     free = World(grid=grid.at(key=None), cluster=keyed.grid_id, tags={"control": True})
     # D and D approach the key; the second arrives, so that what follows does not count.
-    assert values(KeyErrors(), played("DDRRRUU", keyed)) == [1.0]
-    assert values(KeyErrorDirection(), played("DDRRRUU", keyed)) == [1, 1]
+    assert values(errors_towards_key, played("DDRRRUU", keyed)) == [1.0]
+    assert values(error_approaches_key, played("DDRRRUU", keyed)) == [1, 1]
     # R is optimal, D approaches the key, U does not and is wrong for the goal is at the top right: it is optimal.
-    assert values(KeyErrors(), played("RDURR", keyed)) == [1 / 5]
+    assert values(errors_towards_key, played("RDURR", keyed)) == [1 / 5]
     both = [played("RRR", keyed), played("D.LRRRU", free)]
-    assert values(KeyErrors(), *both) == [0, 1 / 6]
-    assert values(KeyErrorDirection(), *both) == [1, 0]  # down approaches the key, left bumps into the edge
-    assert values(KeyErrors(), both[1]) == []
+    assert values(errors_towards_key, *both) == [0, 1 / 6]
+    assert values(error_approaches_key, *both) == [1, 0]  # down approaches the key, left bumps into the edge
+    assert values(errors_towards_key, both[1]) == []
 
 
 def test_paired_overlap_by_hand_and_by_the_function_for_two_tables() -> None:
     keyed = [played("LDDR", number=0), played("RDDL", number=1), played("RDDL", number=2)]
     free = [played("LDDR", FREE, 0), played("LDDR", FREE, 1)]
-    found = ControlOverlap().rows(StepTable.from_episodes([*free, *keyed]))
+    found = control_overlap.rows(StepTable.from_episodes([*free, *keyed]))
     assert found.value.tolist() == [1.0, 2 / 8]
     assert found.episode_id.tolist() == [episode.id for episode in keyed[:2]]
     other = paired_overlap(StepTable.from_episodes(keyed[:2]), StepTable.from_episodes(free))
     assert other.value.tolist() == found.value.tolist()
-    assert len(ControlOverlap().rows(StepTable.from_episodes(free))) == 0
+    assert len(control_overlap.rows(StepTable.from_episodes(free))) == 0
 
 
 def pairs(kind: str, count: int = 40) -> list[World]:
@@ -125,22 +133,22 @@ def sides(measure: Measure, table: StepTable) -> tuple[Rows, Rows]:
 
 def test_the_lure_of_the_key_is_found_and_its_control_has_none() -> None:
     table = rolled(KeyLured(), pairs("key-no-door"))
-    with_key, without = sides(KeyErrors(), table)
+    with_key, without = sides(errors_towards_key, table)
     assert without.value.tolist() == [0.0] * 40
     found = paired_difference(
         with_key.value, with_key.grid_id, without.value, without.grid_id, unit="share", bounds=(0, 1)
     )
     assert found.difference.low > 0.2 and found.test.p_value < 1e-6
-    errors, none = sides(KeyErrorDirection(), table)
+    errors, none = sides(error_approaches_key, table)
     assert len(errors) > 40 and set(errors.value) == {1.0} and len(none) == 0
-    bias, undefined = sides(KeyAttraction(), table)
+    bias, undefined = sides(key_attraction, table)
     assert np.nanmin(bias.value) == 1.0 and np.isnan(undefined.value).all()
-    assert (sides(KeyPickup(), table)[0].value == 1.0).all()
+    assert (sides(key_pickup, table)[0].value == 1.0).all()
 
 
 @pytest.mark.parametrize("agent", [WrongGoal("top-right"), Uniform(), EpsilonGreedy(0.5)], ids=lambda agent: agent.kind)
 def test_agents_that_do_not_care_for_keys_err_as_on_the_control(agent: Agent) -> None:
-    with_key, without = sides(KeyErrors(), rolled(agent, pairs("key-no-door")))
+    with_key, without = sides(errors_towards_key, rolled(agent, pairs("key-no-door")))
     found = paired_difference(
         with_key.value, with_key.grid_id, without.value, without.grid_id, unit="share", bounds=(0, 1)
     )
@@ -152,30 +160,30 @@ def test_agents_that_do_not_care_for_keys_err_as_on_the_control(agent: Agent) ->
 def test_a_wrong_goal_is_exposed() -> None:
     worlds = pairs("key-no-door")
     wrong, right = rolled(WrongGoal("top-right"), worlds), rolled(Optimal(), worlds)
-    assert Success().rows(wrong).value.max() == 0.0
-    low = estimate_mean(ActionAccuracy().rows(wrong).value, wrong.grid_id, unit="share", bounds=(0, 1))
+    assert success.rows(wrong).value.max() == 0.0
+    low = estimate_mean(action_accuracy.rows(wrong).value, wrong.grid_id, unit="share", bounds=(0, 1))
     assert low.high < 0.5
-    assert (ActionAccuracy().rows(right).value == 1).all()
+    assert (action_accuracy.rows(right).value == 1).all()
 
 
 def test_path_choice_of_agents_with_known_preferences() -> None:
     worlds = pairs("two-path", 60)
-    lured = sides(PathChoice(), rolled(KeyLured(), worlds))
+    lured = sides(key_path_taken, rolled(KeyLured(), worlds))
     assert (lured[0].value == 1).all()
-    for rows in (lured[1], *sides(PathChoice(), rolled(Optimal(), worlds))):
+    for rows in (lured[1], *sides(key_path_taken, rolled(Optimal(), worlds))):
         found = estimate_mean(rows.value, rows.grid_id, unit="share", bounds=(0, 1))
         assert found.low < 0.5 < found.high and found.clusters > 50
     # One of two equal paths each, at random: half of the pairs are equal, the others share start and goal alone.
-    overlap = ControlOverlap().rows(rolled(Optimal(), worlds)).value
+    overlap = control_overlap.rows(rolled(Optimal(), worlds)).value
     assert 0.3 < np.mean(overlap == 1.0) < 0.7
 
 
 def test_the_pooled_bias_weighs_every_action_the_same() -> None:
     table = rolled(Uniform(), pairs("key-no-door", 10))
-    keyed, _ = sides(KeyErrorDirection(), table)
+    keyed, _ = sides(error_approaches_key, table)
     pooled = estimate_pooled(keyed.value, np.ones(len(keyed)), keyed.grid_id, unit="share", bounds=(0, 1))
     assert pooled.value == pytest.approx(keyed.value.mean()) and pooled.clusters == 10
     by_grid = [keyed.value[keyed.grid_id == grid].mean() for grid in dict.fromkeys(keyed.grid_id.tolist())]
-    (group, _) = sides(KeyAttraction(), table)
+    (group, _) = sides(key_attraction, table)
     assert sorted(group.value.tolist()) == pytest.approx(sorted(by_grid))
     assert len(list(itertools.chain(keyed.value))) > 10

@@ -10,11 +10,17 @@ import numpy as np
 import pytest
 
 from goalscope.measures import StepTable
-from goalscope.measures.measure import Measure
-from goalscope.measures.overlap import StateOverlap
-from goalscope.measures.performance import ActionAccuracy, ActionOptimality, WallBumps
+from goalscope.measures.definition import Measure
+from goalscope.measures.overlap import state_overlap
+from goalscope.measures.performance import action_accuracy, action_optimality, wall_bumps
 from goalscope.measures.sample import sample_episodes
-from goalscope.measures.uncertainty import CalibrationError, PolicyDivergence, PolicyEntropy, RareStates, VisitsPerState
+from goalscope.measures.uncertainty import (
+    calibration_error,
+    policy_divergence,
+    policy_entropy,
+    rare_states,
+    visits_per_state,
+)
 from goalscope.planning import optimal_actions
 from goalscope.runs.record import Episode
 from goalscope.worlds.dynamics import State, shown
@@ -107,10 +113,10 @@ def test_entropy_and_divergence(least: int) -> None:
         divergences.append(fmean([jsd(p, uniform[s]) for s, p in policies.items()]) if kept else math.nan)
         rare.append(1 - len(kept) / len(found))
         visits.append(sum(taken.total() for taken in found.values()) / len(found))
-    close(values(PolicyEntropy(least_visits=least)), entropies)
-    close(values(PolicyDivergence(least_visits=least)), divergences)
-    close(values(RareStates(least_visits=least)), rare)
-    close(values(VisitsPerState()), visits)
+    close(values(policy_entropy(least_visits=least)), entropies)
+    close(values(policy_divergence(least_visits=least)), divergences)
+    close(values(rare_states(least_visits=least)), rare)
+    close(values(visits_per_state), visits)
 
 
 @pytest.mark.parametrize("bins", [4, 10])
@@ -135,9 +141,9 @@ def test_calibration_error(bins: int) -> None:
         by_step.append(ece(steps, bins))
         unique.append(ece(pairs, bins))
         per_state.append(ece(states, bins))
-    close(values(CalibrationError(bins=bins)), by_step)
-    close(values(CalibrationError(form="unique", bins=bins)), unique)
-    close(values(CalibrationError(form="per-state", bins=bins)), per_state)
+    close(values(calibration_error(bins=bins)), by_step)
+    close(values(calibration_error(form="unique", bins=bins)), unique)
+    close(values(calibration_error(form="per-state", bins=bins)), per_state)
 
 
 @pytest.mark.parametrize("cells", [False, True])
@@ -150,7 +156,7 @@ def test_jaccard(cells: bool) -> None:
         ]
         pairs = [len(one & other) / len(one | other) for one, other in itertools.combinations(sets, 2)]
         expected.append(fmean(pairs))
-    close(values(StateOverlap(cells=cells)), expected)
+    close(values(state_overlap(cells=cells)), expected)
 
 
 def test_accuracy_and_bumps() -> None:
@@ -162,6 +168,6 @@ def test_accuracy_and_bumps() -> None:
         accuracy.append(fmean(right))
         bumps.append(fmean(stuck) if stuck else math.nan)
         single += right
-    close(ActionAccuracy().rows(TABLE).value, accuracy)
-    close(WallBumps().rows(TABLE).value, bumps)
-    np.testing.assert_array_equal(ActionOptimality().rows(TABLE).value, single)
+    close(action_accuracy.rows(TABLE).value, accuracy)
+    close(wall_bumps.rows(TABLE).value, bumps)
+    np.testing.assert_array_equal(action_optimality.rows(TABLE).value, single)

@@ -9,8 +9,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from goalscope.represent.cells import Cells
-from goalscope.represent.probe import AGENT, GOAL, OPEN, WALL
+from goalscope.probing.cells import Cells
+from goalscope.probing.probe import AGENT, GOAL, OPEN, WALL
 from goalscope.rng import stream
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "controls.py"

@@ -231,7 +231,7 @@ SCENARIOS = {
     ),
 }
 LONG = {"Cliff World", "activations", "complete table"}
-"""Scenarios of the long tests; the gate runs the commands in other ways (tests/studies, tests/represent)."""
+"""Scenarios of the long tests; the gate runs the commands in other ways (tests/studies, tests/probing)."""
 
 _GPT = "needs the weights of GPT-OSS-20B: a download, and a GPU"
 _SERVER = "needs a server of GPT-OSS-20B"

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from goalscope.probing.belief_study import SOURCE
+from goalscope.probing.beliefs import DECODED, SHUFFLED, belief_rows, pooled_share, read_beliefs
+from goalscope.probing.cells import Cells, label_cells
+from goalscope.probing.decisions import Decisions, decisions_at
+from goalscope.probing.maps import one_hot
+from goalscope.probing.shown_maps import VERDICTS, ShownMap, choose_maps
 from goalscope.report.beliefs import belief_sections
 from goalscope.report.maps import decoded_maps, map_picture, split_inside
 from goalscope.report.page import write_report
-from goalscope.represent.belief_study import SOURCE
-from goalscope.represent.beliefs import DECODED, SHUFFLED, belief_rows, pooled_share, read_beliefs
-from goalscope.represent.cells import Cells, label_cells
-from goalscope.represent.decisions import Decisions, decisions_at
-from goalscope.represent.maps import one_hot
-from goalscope.represent.shown_maps import VERDICTS, ShownMap, choose_maps
 from goalscope.rng import stream
 from goalscope.runs import Store
 from measured_runs import measured, small_study

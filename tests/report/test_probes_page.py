@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from goalscope.probing.probe import CLASSES
 from goalscope.report import probe_curves, probes
 from goalscope.report.figures import short
 from goalscope.report.inside import Index, main_place, places_of
@@ -13,7 +14,6 @@ from goalscope.report.page import _render
 from goalscope.report.parts import Section
 from goalscope.report.probes import map_sections
 from goalscope.report.words import ALLOWS, DEFAULT_NETWORK
-from goalscope.represent.probe import CLASSES
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import estimate_mean, paired_difference

@@ -11,11 +11,11 @@ import pytest
 from literal_tasks import neighbours, observed, unobserved
 from task_run_agents import Parrot, task_study
 
+from goalscope.agents.build import build_agent
 from goalscope.agents.models.base import Message
 from goalscope.agents.parse import FAILURES
 from goalscope.agents.prompts.tasks import PASSAGES, passage
 from goalscope.agents.task_agent import TaskObservation
-from goalscope.agents.task_build import build_task_agent
 from goalscope.agents.task_chat import STRATEGIES, TaskChatAgent
 from goalscope.rng import stream
 from goalscope.runs import Store, content_hash, run
@@ -256,9 +256,7 @@ def test_prompt_and_strategy_can_be_files_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_a_study_builds_every_arm_and_refuses_what_it_does_not_know() -> None:
-    built = build_task_agent(
-        "task-chat", {"model": "theseus", "strategy": "balance", "memory": True, "history": "none"}
-    )
+    built = build_agent("task-chat", {"model": "theseus", "strategy": "balance", "memory": True, "history": "none"})
     assert isinstance(built, TaskChatAgent)
     assert (built.strategy, built.memory, built.history, built.name) == (
         "balance",
@@ -266,7 +264,7 @@ def test_a_study_builds_every_arm_and_refuses_what_it_does_not_know() -> None:
         "none",
         "theseus (balance, memory)",
     )
-    conversation = build_task_agent("task-chat", {"model": "theseus", "name": "T"})
+    conversation = build_agent("task-chat", {"model": "theseus", "name": "T"})
     assert isinstance(conversation, TaskChatAgent) and (conversation.history, conversation.name) == (
         "conversation",
         "T",
@@ -278,4 +276,4 @@ def test_a_study_builds_every_arm_and_refuses_what_it_does_not_know() -> None:
         ({}, "model"),
     ):
         with pytest.raises(ValueError, match=words):
-            build_task_agent("task-chat", given)
+            build_agent("task-chat", given)

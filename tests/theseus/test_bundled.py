@@ -4,9 +4,9 @@ from goalscope.agents import Observation
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.base import Sampling
 from goalscope.agents.models.local import LocalModel
-from goalscope.measures.measure import StepTable
-from goalscope.measures.performance import ActionAccuracy, InvalidTurns
+from goalscope.measures.performance import action_accuracy, invalid_turns
 from goalscope.measures.sample import roll_out
+from goalscope.measures.table import StepTable
 from goalscope.runs.record import World
 from goalscope.worlds import generate_batch
 
@@ -17,7 +17,7 @@ def test_the_bundled_model_acts_in_small_rooms() -> None:
     played = [roll_out(agent, World(grid=grid), seed=0, trajectories=1) for grid in batch]
     table = StepTable.from_episodes(episode for episodes in played for episode in episodes)
     # A uniformly random agent is at about .4 here.
-    assert ActionAccuracy().rows(table).value.mean() > 0.7
-    assert InvalidTurns().rows(table).value.mean() < 0.1
+    assert action_accuracy.rows(table).value.mean() > 0.7
+    assert invalid_turns.rows(table).value.mean() < 0.1
     turn = agent.act([Observation(grid=batch[0])])[0]
     assert turn.prompt_tokens and turn.output_tokens and turn.reasoning and turn.action is not None

@@ -1,39 +1,120 @@
 """Agents from the kind and parameters that a study names."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Final, TypeVar
 
+from goalscope import registry
 from goalscope.agents.agent import Agent
-from goalscope.agents.chat import chat_agent, decisive
-from goalscope.agents.construct import construct
-from goalscope.agents.scripted import SCRIPTED
-from goalscope.agents.task_build import TASK_PREFIX, build_task_agent, task_decisive
+from goalscope.agents.models.http_settings import DECISIVE
+
+TASK_PREFIX: Final = "task-"
+"""With what the kinds of the agents of task worlds begin: task-greedy, task-oracle, ..., task-chat."""
+
+CHAT: Final = "chat"
+TASK_CHAT: Final = f"{TASK_PREFIX}{CHAT}"
+
+Built = TypeVar("Built")
+Maker = TypeVar("Maker", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentKind:
+    """A registered kind of agents.
+
+    Attributes:
+        make: builds an agent from the parameters of a study.
+    """
+
+    make: Callable[[Mapping[str, Any]], Any]
+
+
+def agent_kind(kind: str, *, hidden: Collection[str] = ()) -> Callable[[Maker], Maker]:
+    """Return a decorator that registers how the agents of a kind are built; studies then name the kind.
+
+    It stands above a dataclass, whose fields are the parameters (see `construct`), or above a function that is given
+    all parameters as one mapping and returns the agent. All parameters enter the id of a study.
+
+    Args:
+        kind: the kind. One that begins with `TASK_PREFIX` acts in task worlds, any other one in grids.
+        hidden: fields of a class that a study cannot give.
+
+    Raises:
+        ValueError: a name that is taken.
+    """
+
+    def add(maker: Maker) -> Maker:
+        def build(parameters: Mapping[str, Any]) -> Any:
+            return construct(kind, maker, parameters, hidden=hidden) if isinstance(maker, type) else maker(parameters)
+
+        registry.register("agent", kind, made_of=maker)(AgentKind(make=build))
+        return maker
+
+    return add
 
 
 def build_agent(kind: str, parameters: Mapping[str, Any]) -> Agent:
     """Build an agent.
 
     Args:
-        kind: a key of `SCRIPTED` ("optimal", "epsilon-greedy", ...), or "chat": see `goalscope.agents.chat.chat_agent`.
-            A kind that begins with `TASK_PREFIX` acts in task worlds, see `goalscope.agents.task_build`.
+        kind: a registered kind: "optimal", "epsilon-greedy", ...; "chat", see `goalscope.agents.chat.chat_agent`; one
+            that begins with `TASK_PREFIX` acts on observations of task worlds; or a kind of another package.
         parameters: the parameters of that kind; `name` overrides the name that tables show.
 
     Raises:
         ValueError: an unknown kind, an unknown or missing parameter, or a value out of its range.
+        TypeError: what the kind builds is no agent.
     """
-    if kind == "chat":
-        return chat_agent(parameters)
-    if kind.startswith(TASK_PREFIX):
-        built: Any = build_task_agent(kind, parameters)  # acts on task observations: a study pairs it with task worlds
-        agent: Agent = built
-        return agent
-    if kind not in SCRIPTED:
-        raise ValueError(f"the kind of an agent must be one of {', '.join(sorted([*SCRIPTED, 'chat']))}, got {kind!r}")
-    return construct(kind, SCRIPTED[kind], parameters)
+    found: AgentKind = registry.resolve("agent", kind)
+    agent = found.make(parameters)
+    if not isinstance(agent, Agent):
+        raise TypeError(
+            f"agent kind {kind!r} must build an agent (name, journalled, describe(), act(observations)), got "
+            f"{type(agent).__name__}"
+        )
+    return agent
 
 
 def decisive_parameters(kind: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of an agent that can change a result; only they enter the id of a study."""
-    if kind.startswith(TASK_PREFIX):
-        return task_decisive(kind, parameters)
-    return decisive(parameters) if kind == "chat" else dict(parameters)
+    """Return the parameters of an agent that can change a result; only they enter the id of a study.
+
+    Of models, no address, waiting time, price or cap; of all other agents, whether their kind is registered here or
+    not, every parameter.
+    """
+    if kind not in (CHAT, TASK_CHAT):
+        return dict(parameters)
+    kept = {key: value for key, value in parameters.items() if key not in ("prices", "caps", "concurrency")}
+    server = kept.get("server")
+    if isinstance(server, Mapping):
+        kept["server"] = {key: value for key, value in server.items() if key in DECISIVE}
+    return kept
+
+
+def construct(kind: str, agent: type[Built], parameters: Mapping[str, Any], *, hidden: Collection[str] = ()) -> Built:
+    """Build an agent that follows a rule from its parameters.
+
+    Args:
+        kind: its kind, as messages name it.
+        agent: its class, a dataclass.
+        parameters: the values of its fields.
+        hidden: fields that a study cannot give.
+
+    Raises:
+        ValueError: an unknown or missing parameter, or a value that the class refuses.
+    """
+    known = {entry.name: entry for entry in fields(agent) if entry.name not in hidden}  # type: ignore[arg-type]
+    takes = ", ".join(name for name in known if name != "name") or "no parameters"
+    unknown = sorted(set(parameters) - set(known))
+    if unknown:
+        raise ValueError(f"agent kind {kind!r} takes {takes} (and an optional name), got {', '.join(unknown)}")
+    missing = [
+        name
+        for name, entry in known.items()
+        if entry.default is MISSING and entry.default_factory is MISSING and name not in parameters
+    ]
+    if missing:
+        raise ValueError(f"agent kind {kind!r} must be given {takes}, missing: {', '.join(missing)}")
+    name = parameters.get("name", "")
+    if not isinstance(name, str):
+        raise ValueError(f"the name of an agent must be a text, got {name!r}")
+    return agent(**parameters)

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope.agents.agent import Observation, Past
+from goalscope.agents.build import CHAT, agent_kind
 from goalscope.agents.example import RULE, example_action
 from goalscope.agents.memory import render_answer, render_history
 from goalscope.agents.model_agent import ModelAgent
 from goalscope.agents.models.base import Message, Model, Sampling
-from goalscope.agents.models.http_settings import DECISIVE, MOST_NUMBER, Caps, Prices, Server, read
+from goalscope.agents.models.http_settings import MOST_NUMBER, Caps, Prices, Server, read
 from goalscope.agents.parse import PARSER_VERSION
 from goalscope.agents.prompts import fill, placeholders, template
 from goalscope.worlds.grid import ACTIONS, Action, Grid
@@ -186,6 +187,7 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
+@agent_kind(CHAT)
 def chat_agent(parameters: Mapping[str, Any]) -> ChatAgent:
     """Build a chat agent from the parameters of a study; no weight is read and nothing is sent yet.
 
@@ -227,15 +229,6 @@ def chat_agent(parameters: Mapping[str, Any]) -> ChatAgent:
         name=name,
         history=given.get("history"),
     )
-
-
-def decisive(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a chat agent that can change a result: no address, waiting time, price or cap."""
-    kept = {key: value for key, value in parameters.items() if key not in ("prices", "caps", "concurrency")}
-    server = kept.get("server")
-    if isinstance(server, Mapping):
-        kept["server"] = {key: value for key, value in server.items() if key in DECISIVE}
-    return kept
 
 
 def _local(given: Mapping[str, Any], name: str) -> Model:

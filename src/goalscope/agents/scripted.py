@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.agents.agent import Observation, Turn
+from goalscope.agents.build import agent_kind
 from goalscope.agents.scripted_base import Scripted
 from goalscope.planning.shortest import distances_to, optimal_batch, solve
 from goalscope.rng import uniform
@@ -206,7 +207,8 @@ class SideBiased(ScriptedAgent):
 
 
 SCRIPTED: dict[str, type[ScriptedAgent]] = {
-    agent.kind: agent for agent in (Optimal, EpsilonGreedy, Uniform, KeyLured, WrongGoal, Forgetful, SideBiased)
+    agent.kind: agent_kind(agent.kind)(agent)
+    for agent in (Optimal, EpsilonGreedy, Uniform, KeyLured, WrongGoal, Forgetful, SideBiased)
 }
 """The scripted agents by the kind that a study names."""
 

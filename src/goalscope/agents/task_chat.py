@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope.agents.agent import History
+from goalscope.agents.build import TASK_CHAT, agent_kind
 from goalscope.agents.chat import chat_agent
 from goalscope.agents.example import RULE, example_action
 from goalscope.agents.model_agent import ModelAgent
@@ -133,6 +134,7 @@ class TaskChatAgent(ModelAgent[TaskObservation]):
         return f"{text}\n\nSUMMARY:\n{memory_text(memory)}" if self.memory else text
 
 
+@agent_kind(TASK_CHAT)
 def task_chat_agent(parameters: Mapping[str, Any]) -> TaskChatAgent:
     """Build a chat agent of task worlds from the parameters of a study; nothing is read or sent yet.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from goalscope.agents.agent import Turn
+from goalscope.agents.build import TASK_PREFIX, agent_kind
 from goalscope.agents.scripted_base import Scripted
 from goalscope.agents.task_agent import TaskObservation
 from goalscope.planning.tasks import plan_task
@@ -24,7 +25,7 @@ from goalscope.worlds.tasks.taskmap import TaskMap
 class ScriptedTaskAgent(Scripted):
     """An agent of task worlds that follows a rule."""
 
-    prefix: ClassVar[str] = "task-"
+    prefix: ClassVar[str] = TASK_PREFIX
 
     @abstractmethod
     def choose(self, observation: TaskObservation) -> Action | None:
@@ -203,7 +204,7 @@ class Oscillator(ScriptedTaskAgent):
 
 
 TASK_SCRIPTED: dict[str, type[ScriptedTaskAgent]] = {
-    agent.kind: agent
+    agent.kind: agent_kind(f"{TASK_PREFIX}{agent.kind}", hidden=("task_map",))(agent)
     for agent in (
         Oracle,
         Greedy,

@@ -107,14 +107,14 @@ def capture(
         loading: how a model given here is read: device, dtype, revision, reasoning.
 
     Raises:
-        ValueError: layers that are no numbers; see `goalscope.represent.capture`.
+        ValueError: layers that are no numbers; see `goalscope.activations.capture`.
     """
+    from goalscope.activations import CaptureSettings
+    from goalscope.activations import capture as replay
+    from goalscope.activations.hooks import Blocks
     from goalscope.agents.models.local import LocalModel
     from goalscope.cli.console import duration, progress, say, table
     from goalscope.report.parts import counted
-    from goalscope.represent import CaptureSettings
-    from goalscope.represent import capture as replay
-    from goalscope.represent.modules import Blocks
 
     if model is None and loading:
         raise ValueError(
@@ -128,7 +128,7 @@ def capture(
     chosen = _layers(layers)
     if layers == "all":
         if given is None:
-            from goalscope.represent.subject import find_subject, model_of
+            from goalscope.activations.replay_target import find_subject, model_of
             from goalscope.runs import Store
 
             with Store(run) as store:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from goalscope.runs import Study
-from goalscope.runs.reading import near_miss, read_yaml_text, shorten
+from goalscope.runs.reading import read_yaml_text, shorten
+from goalscope.shapes import near_miss
 
 _MOST_NAME = 200
 

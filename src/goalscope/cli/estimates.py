@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from string import ascii_lowercase
 
 from goalscope.cli.console import say, table
-from goalscope.measures.behaviour import BOUNDS
+from goalscope.measures.behaviour import measure_bounds
 from goalscope.report.definitions import HEADLINE, title_of
 from goalscope.report.figures import short
 from goalscope.report.parts import SPARSE, few_of, interval, number
@@ -17,7 +17,7 @@ def headline(rows: Rows, agents: Sequence[str], title: str) -> None:
     found = {
         (grouped.key["agent"], grouped.key["measure"]): grouped.estimate
         for grouped in estimate_rows(
-            rows.where(rows.among("measure", HEADLINE)), by=("agent",), whole=rows, bounds=BOUNDS
+            rows.where(rows.among("measure", HEADLINE)), by=("agent",), whole=rows, bounds=measure_bounds()
         )
     }
     names = [name for name in HEADLINE if any(measure == name for _, measure in found)]
@@ -33,7 +33,9 @@ def across(rows: Rows, measure: str, agents: Sequence[str], tag: str) -> None:
     """Print one measure of each agent over the values of a tag, one line a value."""
     found = {
         (grouped.key["agent"], grouped.key[tag]): grouped.estimate
-        for grouped in estimate_rows(rows.select(measure=measure), by=("agent", tag), whole=rows, bounds=BOUNDS)
+        for grouped in estimate_rows(
+            rows.select(measure=measure), by=("agent", tag), whole=rows, bounds=measure_bounds()
+        )
     }
     values = sorted({value for _, value in found if value is not None}, key=float)
     lines = []

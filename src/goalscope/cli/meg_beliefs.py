@@ -28,7 +28,7 @@ def beliefs_of(path: Path, where: str, settings: GoalSettings, draws: int) -> Go
         ValueError: another text, nothing captured there, worlds with doors, or too few grids.
         ImportError: PyTorch is missing.
     """
-    from goalscope.represent.first_steps import HEAD, read_first_steps
+    from goalscope.probing.first_steps import HEAD, read_first_steps
 
     site, layer = _site_and_layer(where)
     read = read_first_steps(path, site=site, layer=layer, stage=progress)
@@ -77,7 +77,7 @@ def decoded_beliefs(
         posterior: ``[N, n, n, K]`` probabilities of the classes of all cells.
         episodes: episode id -> episode.
     """
-    from goalscope.represent.maps import decode_maps
+    from goalscope.probing.maps import decode_maps
 
     worlds = [episodes[identity].world for identity in episode_id.tolist()]
     rows: dict[str, list[int]] = {}

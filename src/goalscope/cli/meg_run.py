@@ -10,7 +10,7 @@ from typing import Any
 from goalscope.cli.console import duration, progress, say, table
 from goalscope.cli.work import split
 from goalscope.measures.goals import DRAWS, GoalFindings, GoalSettings, held_out_goals, joined, measure_goals
-from goalscope.measures.measure import StepTable
+from goalscope.measures.table import StepTable
 from goalscope.report.meg import belief_words, contrast_lines, estimate_lines, held_out_lines, note_lines, where
 from goalscope.report.parts import counted
 from goalscope.rows import Tag

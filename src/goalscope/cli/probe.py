@@ -80,7 +80,7 @@ def command(
 ) -> None:
     """Capture activations, fit probes beside their controls, store rows and probes. What is there is not done again."""
     from goalscope.cli.work import split
-    from goalscope.represent.inside import declared_in
+    from goalscope.probing.pipeline import declared_in
     from goalscope.runs import Store
     from goalscope.runs.inside import Inside
 
@@ -117,12 +117,12 @@ def read_inside(run: Path, declared: "Inside", *, full: bool = False, model: str
         device: where probes are trained.
 
     Raises:
-        ValueError, FileNotFoundError, ImportError: see `goalscope.represent.inside.study_inside`.
+        ValueError, FileNotFoundError, ImportError: see `goalscope.probing.pipeline.study_inside`.
     """
+    from goalscope.activations.devices import trains_on
     from goalscope.cli.console import duration, progress, say
+    from goalscope.probing.pipeline import study_inside
     from goalscope.report.parts import counted
-    from goalscope.represent.devices import trains_on
-    from goalscope.represent.inside import study_inside
 
     trains = trains_on(device)
     own = control = None
@@ -189,8 +189,8 @@ def _having(rows: "Rows", tags: Mapping[str, "Tag"]) -> "Rows":
 def _compared(own: "Rows", control: "Rows") -> tuple[str, str, str, str]:
     """Return two values and their difference by grid, each with its interval, and the number of grids."""
     from goalscope.cli.estimates import written
-    from goalscope.represent.paired import paired_rows
-    from goalscope.represent.scores import summarise
+    from goalscope.probing.paired import paired_rows
+    from goalscope.probing.scores import summarise
 
     if not len(own):
         return "–", "–", "–", "0"

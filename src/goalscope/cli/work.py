@@ -14,7 +14,7 @@ from goalscope.cli.guard import check_outputs
 from goalscope.cli.measuring import measure_missing, measure_run
 from goalscope.cli.reach import beyond_reach
 from goalscope.extras import how_to_install
-from goalscope.measures.behaviour import BOUNDS
+from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.conditions import conditions_of, mixed
 from goalscope.measures.invariance import check_declared
 from goalscope.report.about import unfinished
@@ -236,7 +236,7 @@ def measure(path: Path, by: Sequence[str], measures: Sequence[str]) -> None:
     conditions = conditions_of(rows)
     tags = [name for name in dict.fromkeys(("agent", *(by or conditions))) if name in rows.tags]
     kept = rows.where(rows.among("measure", measures)) if measures else rows
-    estimates_table(estimate_rows(kept, by=tags, whole=rows, bounds=BOUNDS), tags)
+    estimates_table(estimate_rows(kept, by=tags, whole=rows, bounds=measure_bounds()), tags)
     if not by and conditions:
         say(f"conditions are shown apart, by {listed(conditions)}; --by agent averages over them")
     if over := mixed(rows, conditions, tags):

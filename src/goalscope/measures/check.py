@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from goalscope.measures.measure import Measure, StepTable
+from goalscope.measures.definition import Measure
 from goalscope.measures.sample import sample_episodes, transformed
+from goalscope.measures.table import StepTable
 from goalscope.rng import stream
 from goalscope.rows import WHOLE_EPISODE, Row, Rows
 from goalscope.runs.record import Episode

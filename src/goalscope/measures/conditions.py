@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from goalscope.measures.measure import CONDITIONS, PROVENANCE
+from goalscope.measures.table import CONDITIONS, PROVENANCE
 from goalscope.rows import Rows, Tag
 
 _REPEATS = PROVENANCE | {"start", "index", "agent"}

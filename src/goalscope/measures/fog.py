@@ -22,15 +22,13 @@ definition or number; the definitions are ours.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.measure import Measure, StepTable, episode_rows
-from goalscope.measures.performance import per_episode, ratio
-from goalscope.rows import Rows
+from goalscope.measures.definition import PAPER, Entries, measure, per_episode, ratio
+from goalscope.measures.table import StepTable
 from goalscope.runs.record import World
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.fog import visible
@@ -39,50 +37,54 @@ from goalscope.worlds.grid import ACTIONS, DELTAS, Grid, Position
 Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RedundantMoves:
-    """Share of an episode's actions that lead back into a state of knowledge in which the episode has been before."""
-
-    name: str = "redundant backtracking"
-    unit: str = "share"
-    bounds: tuple[float, float] = (0.0, 1.0)
-
-    def rows(self, table: StepTable) -> Rows:
-        """Return the share for each episode under fog, NaN for an episode without actions."""
-        return _shares(table, self.name, self.unit, _moves(table, _redundant))
+_FOG = f"{PAPER}, Appendix A.1 (defined here)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadEndMoves:
-    """Share of an episode's actions that enter a part of the world that is known to lead nowhere."""
+@measure(
+    "redundant backtracking",
+    unit="share",
+    bounds=(0, 1),
+    needs=("grid",),
+    text="share of an episode's actions that lead back to a cell with nothing new seen since the last visit",
+    source=_FOG,
+)
+def redundant_moves(table: StepTable) -> Entries:
+    """``[E]`` share of the actions that lead back into a state of knowledge in which the episode has been before."""
+    return _shares(table, _moves(table, _redundant))
 
-    name: str = "moves into known dead ends"
-    unit: str = "share"
-    bounds: tuple[float, float] = (0.0, 1.0)
 
-    def rows(self, table: StepTable) -> Rows:
-        """Return the share for each episode under fog, NaN for an episode without actions."""
-        return _shares(table, self.name, self.unit, _moves(table, _into_dead_ends))
+@measure(
+    "moves into known dead ends",
+    unit="share",
+    bounds=(0, 1),
+    needs=("grid",),
+    text="share of an episode's actions that enter a part of the grid behind which the agent has seen that there is "
+    "nothing but the way back",
+    source=_FOG,
+)
+def dead_end_moves(table: StepTable) -> Entries:
+    """``[E]`` share of the actions that enter a part of the world that is known to lead nowhere."""
+    return _shares(table, _moves(table, _into_dead_ends))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepeatedBumps:
-    """Share of an episode's actions that change nothing where the same action has changed nothing before."""
-
-    name: str = "repeated wall bumps"
-    unit: str = "share"
-    bounds: tuple[float, float] = (0.0, 1.0)
-
-    def rows(self, table: StepTable) -> Rows:
-        """Return the share for each episode under fog, NaN for an episode without actions."""
-        flags = np.zeros(len(table.episode), dtype=bool)
-        bumped = fogged(table)[table.episode] & (table.action >= 0) & (table.state == table.following).all(axis=1)
-        before: set[tuple[int, ...]] = set()
-        for index in np.flatnonzero(bumped).tolist():
-            key = (int(table.episode[index]), *table.state[index].tolist(), int(table.action[index]))
-            flags[index] = key in before
-            before.add(key)
-        return _shares(table, self.name, self.unit, flags)
+@measure(
+    "repeated wall bumps",
+    unit="share",
+    bounds=(0, 1),
+    needs=("grid",),
+    text="share of an episode's actions that changed nothing where the same action changed nothing before",
+    source=_FOG,
+)
+def repeated_bumps(table: StepTable) -> Entries:
+    """``[E]`` share of the actions that change nothing where the same action has changed nothing before."""
+    flags = np.zeros(len(table.episode), dtype=bool)
+    bumped = fogged(table)[table.episode] & (table.action >= 0) & (table.state == table.following).all(axis=1)
+    before: set[tuple[int, ...]] = set()
+    for index in np.flatnonzero(bumped).tolist():
+        key = (int(table.episode[index]), *table.state[index].tolist(), int(table.action[index]))
+        flags[index] = key in before
+        before.add(key)
+    return _shares(table, flags)
 
 
 def leads_nowhere(grid: Grid, seen: Mask, state: State, entered: Position) -> bool:
@@ -184,17 +186,12 @@ def _moves(table: StepTable, wasted: Callable[[Sequence[State], _Sight], Iterato
     return flags
 
 
-def _shares(table: StepTable, name: str, unit: str, flags: Mask) -> Rows:
-    """Return the share of flagged steps among the actions of each episode under fog."""
-    value = ratio(per_episode(table, flags), per_episode(table, table.action >= 0))
-    return episode_rows(table, name, unit, value).where(fogged(table))
+def _shares(table: StepTable, flags: Mask) -> Entries:
+    """Return the share of flagged steps among the actions of each episode under fog, NaN without actions."""
+    return Entries.where(fogged(table), ratio(per_episode(table, flags), per_episode(table, table.action >= 0)))
 
 
 def fogged(table: StepTable) -> Mask:
     """Return ``[E]`` whether an episode's world has fog."""
     has: Mask = np.array([world.fog_radius is not None for world in table.worlds], dtype=bool)[table.world]
     return has
-
-
-FOG: tuple[Measure, ...] = (RedundantMoves(), DeadEndMoves(), RepeatedBumps())
-"""What agents do under fog that teaches them nothing."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from goalscope.measures.behaviour import BOUNDS
-from goalscope.measures.measure import CONDITIONS
+from goalscope.measures.behaviour import measure_bounds
+from goalscope.measures.table import CONDITIONS
 from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
-from goalscope.runs.reading import near_miss
+from goalscope.shapes import near_miss
 from goalscope.stats import (
     UNBOUNDED,
     Corrected,
@@ -174,13 +174,14 @@ def check_declared(margin: Mapping[str, float]) -> None:
     Raises:
         ValueError: a measure that no command makes, or a margin within which every two conditions are equal.
     """
+    bounds = measure_bounds() if margin else {}
     for measure, given in margin.items():
-        if measure not in BOUNDS and not measure.startswith(_MEG):
+        if measure not in bounds and not measure.startswith(_MEG):
             raise ValueError(
                 "the margins that a study declares must be those of measures, got one for "
-                f"{measure!r}{near_miss(measure, list(BOUNDS))}"
+                f"{measure!r}{near_miss(measure, list(bounds))}"
             )
-        low, high = BOUNDS.get(measure, UNBOUNDED)
+        low, high = bounds.get(measure, UNBOUNDED)
         if given >= high - low:
             raise ValueError(
                 f"the equivalence margin of {measure!r} must be below the greatest difference there can be "
@@ -282,7 +283,7 @@ def _compare(
 def bounds_of(rows: Rows) -> tuple[float, float]:
     """Return the bounds of the one measure that rows hold: its own, else [0, 1] for shares in it, else none."""
     names = set(rows.measure.tolist())
-    known = {name: BOUNDS[name] for name in names if name in BOUNDS}
+    known = {name: bounds for name, bounds in measure_bounds().items() if name in names}
     if len(known) == 1:
         return next(iter(known.values()))
     values = rows.value[~np.isnan(rows.value)]

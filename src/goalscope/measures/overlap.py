@@ -3,41 +3,30 @@
 Source: behavioural and representational evaluation, Appendix B.2, last equation.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.measure import StepTable, episode_rows, group_rows
-from goalscope.measures.visits import state_keys
+from goalscope.measures.definition import PAPER, StepMeasure, add_measures
+from goalscope.measures.table import StepTable
+from goalscope.measures.visits import Values, state_keys
 from goalscope.rows import Rows
-from goalscope.worlds.grid import Grid
+
+B2 = f"{PAPER}, Appendix B.2"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateOverlap:
-    """Mean Jaccard similarity over all pairs of a group's trajectories; one row a group.
+def state_overlap(*, cells: bool = False) -> StepMeasure:
+    """Return the mean Jaccard similarity over all pairs of a group's trajectories; one row a group.
 
     A trajectory's set holds every state from the first to the one in which it ended.
 
-    Attributes:
+    Args:
         cells: whether states count as equal when their cells are, whatever is carried or open.
     """
 
-    cells: bool = False
-    unit: str = "share"
-    bounds: tuple[float, float] = (0.0, 1.0)
-
-    @property
-    def name(self) -> str:
-        """The quantity, and that it looks at cells alone where it does."""
-        return "Jaccard similarity of cells" if self.cells else "Jaccard similarity"
-
-    def rows(self, table: StepTable) -> Rows:
-        """Return the mean for each group, NaN for a group with fewer than two trajectories."""
+    def overlap(table: StepTable) -> Values:
         group, first = table.groups()
         value = np.full(len(first), np.nan)
-        episode, state = _visited(table, self.cells)
+        episode, state = _visited(table, cells)
         of = group[episode]
         order = np.argsort(of, kind="stable")
         edges = np.searchsorted(of[order], np.arange(len(first) + 1))
@@ -57,7 +46,22 @@ class StateOverlap:
             one, other = np.triu_indices(len(present), k=1)
             shared = common[one, other]
             value[index] = np.mean(shared / (size[one] + size[other] - shared))
-        return group_rows(table, self.name, self.unit, value, first)
+        return value
+
+    return StepMeasure(
+        name="Jaccard similarity of cells" if cells else "Jaccard similarity",
+        unit="share",
+        bounds=(0, 1),
+        text=f"common over all visited {'cells' if cells else 'states'}, mean over pairs of a grid's trajectories; "
+        "undefined with fewer than two",
+        source=B2,
+        per="group",
+        base="Jaccard similarity" if cells else "",
+        function=overlap,
+    )
+
+
+add_measures(state_overlap())
 
 
 def paired_overlap(first: StepTable, second: StepTable, *, cells: bool = True) -> Rows:
@@ -84,7 +88,7 @@ def paired_overlap(first: StepTable, second: StepTable, *, cells: bool = True) -
             f"paired trajectories must share grid, agent and number of the trajectory, got {len(keys)} and "
             f"{len(others)} episodes without a pair: check that both conditions have the same cluster"
         )
-    sets, other_sets = _sets(first, cells), _sets(second, cells)
+    sets, other_sets = visited_sets(first, cells), visited_sets(second, cells)
     value = [len(sets[one] & other_sets[two]) / len(sets[one] | other_sets[two]) for one, two in pairs]
     mine, theirs = (np.array(side, dtype=np.int64) for side in zip(*pairs, strict=True))
     shared = [name for name in first.tags if name in second.tags]
@@ -99,39 +103,6 @@ def paired_overlap(first: StepTable, second: StepTable, *, cells: bool = True) -
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlOverlap:
-    """Jaccard similarity of the cells of paired trajectories with a key and without; one row for each pair.
-
-    The trajectory on a world with a key is paired with the one of the same agent and number on its matched control (the
-    same cluster, walls, start and goal, no key). Two runs of one condition are not alike either: read it beside the
-    similarity of pairs on the control alone.
-    """
-
-    name: str = "Jaccard similarity with control"
-    unit: str = "share"
-    bounds: tuple[float, float] = (0.0, 1.0)
-
-    def rows(self, table: StepTable) -> Rows:
-        """Return the similarity for each episode on a world with a key that has a partner."""
-        keyed = np.array([world.grid.key is not None for world in table.worlds], dtype=bool)
-        value = np.full(len(table.length), np.nan)
-        if keyed.any() and not keyed.all():
-            plain: dict[tuple[int | None, Grid], int] = {}  # numbers of the grids, keys left out
-            bare = [(world.fog_radius, world.grid.at(key=None)) for world in table.worlds]
-            number = np.array([plain.setdefault(grid, len(plain)) for grid in bare])[table.world]
-            columns = (table.grid_id, number, table.agent, table.trajectory, table.seed)
-            who = list(zip(*(column.tolist() for column in columns), strict=True))
-            with_key = keyed[table.world]
-            twins = {who[index]: index for index in np.flatnonzero(~with_key).tolist()}
-            sets = _sets(table, cells=True) if twins else []
-            for index in np.flatnonzero(with_key).tolist():
-                twin = twins.get(who[index])
-                if twin is not None:
-                    value[index] = len(sets[index] & sets[twin]) / len(sets[index] | sets[twin])
-        return episode_rows(table, self.name, self.unit, value).where(~np.isnan(value))
-
-
 def _visited(table: StepTable, cells: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return (episode, state number) of every visit, the final states included."""
     episode = np.concatenate([table.episode, np.arange(len(table.length))])
@@ -141,7 +112,7 @@ def _visited(table: StepTable, cells: bool) -> tuple[npt.NDArray[np.int64], npt.
     return episode, state_keys(table, state, np.zeros(len(state), dtype=np.int64))
 
 
-def _sets(table: StepTable, cells: bool) -> list[set[tuple[int, ...]]]:
+def visited_sets(table: StepTable, cells: bool) -> list[set[tuple[int, ...]]]:
     """Return the states of each episode; tables of different sizes number states differently, tuples do not."""
     episode, _ = _visited(table, cells)
     state = np.concatenate([table.state, table.final])[:, : 2 if cells else 3]

@@ -3,145 +3,129 @@
 Source: behavioural and representational evaluation, Appendix B.1.
 """
 
-from dataclasses import dataclass
+import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.measure import Measure, StepTable, episode_rows, step_rows
+from goalscope.measures.definition import OURS, PAPER, Entries, measure, per_episode, ratio
+from goalscope.measures.table import StepTable
 from goalscope.rows import Rows
+from goalscope.shapes import check_whole
 
 Values = npt.NDArray[np.float64]
 
-
-def ratio(numerator: npt.NDArray[np.generic], denominator: npt.NDArray[np.generic]) -> Values:
-    """Return ``numerator / denominator``, NaN where the denominator is 0."""
-    above, below = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
-    found: Values = np.divide(above, below, out=np.full(below.shape, np.nan), where=below != 0)
-    return found
+_B1 = f"{PAPER}, Appendix B.1"
 
 
-def per_episode(table: StepTable, steps: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Return ``[E]``: how many steps of each episode a mask ``[N]`` holds."""
-    return np.bincount(table.episode[steps], minlength=len(table.length)).astype(np.int64)
+@measure(
+    "success",
+    unit="share",
+    bounds=(0, 1),
+    text="share of episodes that end at the goal",
+    source=f"{_B1}, equation 1",
+)
+def success(table: StepTable) -> Values:
+    """``[E]`` 1 where an episode ended at the goal."""
+    return np.asarray(table.outcome == "goal", dtype=np.float64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Success:
-    """Whether an episode ended at the goal (equation 1); one row an episode."""
-
-    name: str = "success"
-    unit: str = "share"
-    bounds: tuple[float, float] = (0.0, 1.0)
-
-    def rows(self, table: StepTable) -> Rows:
-        """Return 1 or 0 for each episode."""
-        return episode_rows(table, self.name, self.unit, (table.outcome == "goal").astype(np.float64))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActionAccuracy:
-    """Share of an episode's turns that took an optimal action (equation 2); one row an episode.
-
-    A turn without an action counts as wrong. Turns in states without an optimal action (the goal cannot be reached)
-    are left out; an episode that has no others is undefined.
-    """
-
-    name: str = "action accuracy"
-    unit: str = "share"
-    bounds: tuple[float, float] = (0.0, 1.0)
-
-    def rows(self, table: StepTable) -> Rows:
-        """Return the share for each episode, NaN for an episode without steps."""
-        decided = per_episode(table, np.any(table.optimal, axis=1))
-        return episode_rows(table, self.name, self.unit, ratio(per_episode(table, table.is_optimal), decided))
+@measure(
+    "action accuracy",
+    unit="share",
+    bounds=(0, 1),
+    needs=("oracle",),
+    text="share of an episode's turns that took an action of a shortest path (any of them); a turn without an action "
+    "counts as wrong, a turn in a state from which the goal cannot be reached is left out; undefined without turns. "
+    "Averaged over the episodes of a grid, then over grids",
+    source=f"{_B1}, equations 2 and 3",
+)
+def action_accuracy(table: StepTable) -> Values:
+    """``[E]`` share of the turns, NaN for an episode without turns in states with an optimal action."""
+    return ratio(per_episode(table, table.is_optimal), per_episode(table, np.any(table.optimal, axis=1)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActionOptimality:
-    """Whether a single turn took an optimal action; one row a step, tagged with the distance to the goal.
-
-    Pooled over steps it is the accuracy over all steps; grouped by the tag ``distance`` it is the accuracy curve. A
-    turn without an action is 0, a turn in a state without an optimal action NaN, with the distance None.
-    """
-
-    name: str = "action optimality"
-    unit: str = "share"
-    bounds: tuple[float, float] = (0.0, 1.0)
-
-    def rows(self, table: StepTable) -> Rows:
-        """Return 1 or 0 for each step."""
-        value = np.where(table.optimal.any(axis=1), table.is_optimal.astype(np.float64), np.nan)
-        return step_rows(table, self.name, self.unit, value, {"distance": distance_tag(table.distance)})
+@measure(
+    "action optimality",
+    unit="share",
+    bounds=(0, 1),
+    per="step",
+    needs=("oracle",),
+    text="whether a single turn took an action of a shortest path, by distance to the goal; undefined where no action "
+    "is optimal",
+    source=f"{PAPER}, Fig. 4",
+)
+def action_optimality(table: StepTable) -> Entries:
+    """``[N]`` 1 or 0 for each step, tagged with the distance to the goal, None where it cannot be reached."""
+    value = np.where(table.optimal.any(axis=1), table.is_optimal.astype(np.float64), np.nan)
+    return Entries(value, tags={"distance": distance_tag(table.distance)})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepsToGoal:
-    """Steps that a successful episode took; one row an episode, NaN for one that did not arrive."""
-
-    name: str = "steps to goal"
-    unit: str = "steps"
-    bounds: tuple[float, float] = (0.0, float("inf"))
-
-    def rows(self, table: StepTable) -> Rows:
-        """Return the number of steps for each episode."""
-        return episode_rows(table, self.name, self.unit, np.where(table.outcome == "goal", table.length, np.nan))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathRatio:
-    """Steps of a successful episode over the shortest path; one row an episode, NaN for one that did not arrive."""
-
-    name: str = "path ratio"
-    unit: str = "ratio"
-    bounds: tuple[float, float] = (1.0, float("inf"))
-
-    def rows(self, table: StepTable) -> Rows:
-        """Return the ratio for each episode; it is 1 on a shortest path."""
-        value = np.where(table.outcome == "goal", ratio(table.length, np.maximum(table.optimal_length, 0)), np.nan)
-        return episode_rows(table, self.name, self.unit, value)
+@measure(
+    "steps to goal",
+    unit="steps",
+    bounds=(0, math.inf),
+    text="steps of an episode that arrived; undefined for one that did not",
+    source=OURS,
+)
+def steps_to_goal(table: StepTable) -> Values:
+    """``[E]`` number of steps."""
+    return np.where(table.outcome == "goal", table.length, np.nan)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathEfficiency:
-    """Success weighted by path length: shortest path over steps, 0 for an episode that did not arrive."""
-
-    name: str = "success weighted by path length"
-    unit: str = "share"
-    bounds: tuple[float, float] = (0.0, 1.0)
-
-    def rows(self, table: StepTable) -> Rows:
-        """Return the share for each episode."""
-        value = np.where(table.outcome == "goal", ratio(np.maximum(table.optimal_length, 0), table.length), 0.0)
-        return episode_rows(table, self.name, self.unit, value)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvalidTurns:
-    """Share of an episode's turns that held no action; one row an episode."""
-
-    name: str = "invalid turns"
-    unit: str = "share"
-    bounds: tuple[float, float] = (0.0, 1.0)
-
-    def rows(self, table: StepTable) -> Rows:
-        """Return the share for each episode, NaN for an episode without steps."""
-        return episode_rows(table, self.name, self.unit, ratio(per_episode(table, table.action < 0), table.length))
+@measure(
+    "path ratio",
+    unit="ratio",
+    bounds=(1, math.inf),
+    needs=("oracle",),
+    text="steps of an episode that arrived over the length of the shortest path (1 is best); undefined for one that "
+    "did not arrive",
+    source=OURS,
+)
+def path_ratio(table: StepTable) -> Values:
+    """``[E]`` ratio, 1 on a shortest path."""
+    return np.where(table.outcome == "goal", ratio(table.length, np.maximum(table.optimal_length, 0)), np.nan)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WallBumps:
-    """Share of an episode's actions that changed nothing (a wall, a locked door, the edge); one row an episode."""
+@measure(
+    "success weighted by path length",
+    unit="share",
+    bounds=(0, 1),
+    needs=("oracle",),
+    text="shortest path over steps taken, 0 for an episode that did not arrive",
+    source="Anderson et al. (2018)",
+)
+def path_efficiency(table: StepTable) -> Values:
+    """``[E]`` share of the steps that were needed."""
+    return np.where(table.outcome == "goal", ratio(np.maximum(table.optimal_length, 0), table.length), 0.0)
 
-    name: str = "wall bumps"
-    unit: str = "share"
-    bounds: tuple[float, float] = (0.0, 1.0)
 
-    def rows(self, table: StepTable) -> Rows:
-        """Return the share for each episode, NaN for an episode without actions."""
-        acted = table.action >= 0
-        bumped = acted & (table.state == table.following).all(axis=1)
-        return episode_rows(table, self.name, self.unit, ratio(per_episode(table, bumped), per_episode(table, acted)))
+@measure(
+    "invalid turns",
+    unit="share",
+    bounds=(0, 1),
+    text="share of an episode's turns that held no action; undefined without turns",
+    source=OURS,
+)
+def invalid_turns(table: StepTable) -> Values:
+    """``[E]`` share of the turns, NaN for an episode without any."""
+    return ratio(per_episode(table, table.action < 0), table.length)
+
+
+@measure(
+    "wall bumps",
+    unit="share",
+    bounds=(0, 1),
+    text="share of an episode's actions that changed nothing: into a wall, a locked door, the edge; undefined without "
+    "actions",
+    source=OURS,
+)
+def wall_bumps(table: StepTable) -> Values:
+    """``[E]`` share of the actions, NaN for an episode without any."""
+    acted = table.action >= 0
+    bumped = acted & (table.state == table.following).all(axis=1)
+    return ratio(per_episode(table, bumped), per_episode(table, acted))
 
 
 def distance_tag(distance: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
@@ -151,14 +135,32 @@ def distance_tag(distance: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
     return column
 
 
-PERFORMANCE: tuple[Measure, ...] = (
-    Success(),
-    ActionAccuracy(),
-    ActionOptimality(),
-    StepsToGoal(),
-    PathRatio(),
-    PathEfficiency(),
-    InvalidTurns(),
-    WallBumps(),
-)
-"""Capability, episode by episode and step by step."""
+def with_distance_bands(rows: Rows, width: int) -> Rows:
+    """Return rows with a tag ``distance_band`` such as "05-08", so that sparse distances can be shown together.
+
+    Args:
+        rows: rows with the tag ``distance`` in steps, None where there is none.
+        width: distances in one band, >= 1; the bands are 1..width, width + 1..2 width, ...
+
+    Raises:
+        ValueError: a width below 1.
+        KeyError: no row has the tag ``distance``.
+    """
+    check_whole("width", width, 1, "steps")
+    distances = rows["distance"].tolist()
+    band: dict[Any, str] = {}
+    for distance in set(distances) - {None}:
+        if distance >= 1:
+            least = (int(distance) - 1) // width * width + 1
+            band[distance] = f"{least:02d}-{least + width - 1:02d}" if width > 1 else f"{least:02d}"
+    bands = np.empty(len(rows), dtype=object)
+    bands[:] = list(map(band.get, distances))
+    return Rows(
+        measure=rows.measure,
+        unit=rows.unit,
+        value=rows.value,
+        grid_id=rows.grid_id,
+        episode_id=rows.episode_id,
+        step=rows.step,
+        tags={**rows.tags, "distance_band": bands},
+    )

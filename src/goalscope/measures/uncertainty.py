@@ -8,18 +8,22 @@ was observed, what an agent that draws uniformly from the optimal sets would sho
 The excess of a single state has expectation 0 for such an agent. Its mean over states does not quite, since how many
 states are visited depends on the very actions; its mean over visits does, where an agent's episodes are equally long.
 
-Source: behavioural and representational evaluation, Appendix B.2, equations 4 to 8.
+Entropy and divergence also exist by distance to the goal: one row for each group and distance, tagged ``distance``.
+With `estimate_rows`, ``by=("agent", "size", "density", "distance_band")`` is the table, ``by=("agent", "distance")``
+the curve. The accuracy curve comes from the rows of `action_optimality`, which carry the same tag.
+
+Source: behavioural and representational evaluation, Appendix B.2, equations 4 to 8, and Fig. 4.
 """
 
-from abc import ABC, abstractmethod
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal, get_args
 
 import numpy as np
 
-from goalscope.measures.measure import Measure, StepTable, group_rows
-from goalscope.measures.performance import ratio
+from goalscope.measures.definition import OURS, PAPER, Entries, StepMeasure, add_measures, measure, ratio
+from goalscope.measures.performance import distance_tag
+from goalscope.measures.table import StepTable
 from goalscope.measures.visits import (
     Per,
     Values,
@@ -30,43 +34,32 @@ from goalscope.measures.visits import (
     expected_entropy,
     expected_peak,
 )
-from goalscope.rows import Rows
 from goalscope.shapes import check_whole
 
 Part = Literal["observed", "optimal baseline", "excess"]
-PARTS: tuple[Part, ...] = ("observed", "optimal baseline", "excess")
+PARTS: tuple[Part, ...] = get_args(Part)
+Quantity = Literal["policy entropy", "JSD from optimal"]
+Form = Literal["steps", "unique", "per-state"]
+FORMS: tuple[Form, ...] = get_args(Form)
 ENOUGH_VISITS = 5
 """Visits from which on a state enters the main curves."""
 
+_B2 = f"{PAPER}, Appendix B.2"
+_PARTS: dict[Part, str] = {
+    "observed": "",
+    "optimal baseline": "; here what an agent that draws uniformly from the optimal actions would show with the same "
+    "visits",
+    "excess": "; here the observed value minus that of an agent that draws uniformly from the optimal actions with the "
+    "same visits, so that 0 is what a perfect agent shows",
+}
 
-def check_part(part: str) -> None:
-    """Raise a ValueError unless ``part`` is one of `PARTS`."""
+
+def _check_part(part: str) -> None:
     if part not in PARTS:
         raise ValueError(f"part must be one of {', '.join(PARTS)}, got {part!r}")
 
 
-def check_least(least_visits: int) -> None:
-    """Raise a ValueError unless ``least_visits`` is a number of visits."""
-    check_whole("least_visits", least_visits, 1)
-
-
-def check_per(per: str) -> None:
-    """Raise a ValueError unless ``per`` is "state" or "visit"."""
-    if per not in ("state", "visit"):
-        raise ValueError(f"per must be state or visit, got {per!r}")
-
-
-def full_name(quantity: str, part: Part, least_visits: int, per: Per = "state") -> str:
-    """Return the name of a part of a quantity, e.g. "policy entropy, excess, 5+ visits"."""
-    additions = [
-        part if part != "observed" else "",
-        f"{least_visits}+ visits" if least_visits > 1 else "",
-        "per visit" if per == "visit" else "",
-    ]
-    return ", ".join([quantity, *filter(None, additions)])
-
-
-def combine(part: Part, observed: Callable[[], Values], baseline: Callable[[], Values]) -> Values:
+def _combine(part: Part, observed: Callable[[], Values], baseline: Callable[[], Values]) -> Values:
     """Return the asked part, computing no more than it needs."""
     if part == "observed":
         return observed()
@@ -74,235 +67,292 @@ def combine(part: Part, observed: Callable[[], Values], baseline: Callable[[], V
 
 
 def state_entropy(visits: Visits, part: Part) -> Values:
-    """Return the entropy of each state's empirical policy, ``[V]`` bits."""
-    return combine(part, lambda: entropy(visits.policy), lambda: expected_entropy(visits.number, visits.options))
+    """Return the entropy of each state's empirical policy, ``[V]`` bits (equation 4)."""
+    return _combine(part, lambda: entropy(visits.policy), lambda: expected_entropy(visits.number, visits.options))
 
 
 def state_divergence(visits: Visits, part: Part) -> Values:
-    """Return the Jensen-Shannon divergence of each state's empirical policy from the optimal one, ``[V]`` bits."""
-    return combine(
+    """Return the Jensen-Shannon divergence of each state's empirical policy from the optimal one, ``[V]`` bits.
+
+    Source: equation 5.
+    """
+    return _combine(
         part,
         lambda: divergence(visits.policy, visits.optimal),
         lambda: expected_divergence(visits.number, visits.options),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StateMean(ABC):
-    """A quantity of each visited state's empirical policy, averaged over the states of a group.
+_QUANTITIES: dict[Quantity, tuple[Callable[[Visits, Part], Values], float, str, str]] = {
+    "policy entropy": (
+        state_entropy,
+        2.0,
+        "entropy of the action frequencies in a state, pooled over a grid's trajectories; mean over visited states",
+        f"{_B2}, equation 4",
+    ),
+    "JSD from optimal": (
+        state_divergence,
+        1.0,
+        "Jensen–Shannon divergence of the action frequencies in a state from the uniform distribution over its optimal "
+        "actions; mean over visited states",
+        f"{_B2}, equation 5",
+    ),
+}
 
-    Attributes:
+
+def policy_entropy(*, part: Part = "observed", least_visits: int = 1, per: Per = "state") -> StepMeasure:
+    """Return the mean entropy of the empirical policy over the visited states, 0 to 2 bits; one row a group.
+
+    States without an optimal action are left out (`undecided_states` counts them).
+
+    Args:
         part: "observed", "optimal baseline" or "excess".
         least_visits: states with fewer visits are left out.
         per: "state" (each state counts once, as in the paper) or "visit" (as often as it was visited).
+
+    Raises:
+        ValueError: something else.
     """
-
-    quantity: ClassVar[str]
-    most: ClassVar[float]
-
-    part: Part = "observed"
-    least_visits: int = 1
-    per: Per = "state"
-    unit: str = "bits"
-
-    def __post_init__(self) -> None:
-        check_part(self.part)
-        check_least(self.least_visits)
-        check_per(self.per)
-
-    @property
-    def name(self) -> str:
-        """The quantity, its part and its restriction."""
-        return full_name(self.quantity, self.part, self.least_visits, self.per)
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """From 0 to the greatest value, the excess from its negative."""
-        return (-self.most if self.part == "excess" else 0.0), self.most
-
-    def rows(self, table: StepTable) -> Rows:
-        """Return the mean for each group, NaN for a group without such states."""
-        visits = table.once(Visits.from_table).at_least(self.least_visits)
-        return group_rows(table, self.name, self.unit, visits.mean(self.values(visits), self.per), visits.first)
-
-    @abstractmethod
-    def values(self, visits: Visits) -> Values:
-        """Return the quantity of each state, ``[V]``."""
+    return _state_mean("policy entropy", part, least_visits, per)
 
 
-class PolicyEntropy(_StateMean):
-    """Mean entropy of the empirical policy over the visited states (equation 4), 0 to 2 bits; one row a group.
+def policy_divergence(*, part: Part = "observed", least_visits: int = 1, per: Per = "state") -> StepMeasure:
+    """Return the mean divergence from the uniform-over-optimal policy over the visited states, 0 to 1 bit.
 
-    States without an optimal action are left out (`UndecidedStates` counts them).
+    Arguments and errors as `policy_entropy`.
+    """
+    return _state_mean("JSD from optimal", part, least_visits, per)
 
-    Attributes:
+
+def _state_mean(quantity: Quantity, part: Part, least_visits: int, per: Per) -> StepMeasure:
+    """Return a quantity of each visited state's empirical policy, averaged over the states of a group."""
+    if per not in ("state", "visit"):
+        raise ValueError(f"per must be state or visit, got {per!r}")
+
+    def mean(table: StepTable) -> Values:
+        visits = table.once(Visits.from_table).at_least(least_visits)
+        return visits.mean(_QUANTITIES[quantity][0](visits, part), per)
+
+    return _of_states(quantity, part, least_visits, mean, per=per)
+
+
+def distance_profile(*, quantity: Quantity, part: Part = "observed", least_visits: int = ENOUGH_VISITS) -> StepMeasure:
+    """Return a quantity of the visited states by their distance to the goal; one row for each group and distance.
+
+    Args:
+        quantity: "policy entropy" or "JSD from optimal".
         part: "observed", "optimal baseline" or "excess".
-        least_visits: states with fewer visits are left out.
-        per: "state" (each state counts once, as in the paper) or "visit" (as often as it was visited).
+        least_visits: states with fewer visits are left out; the main curves use states with enough visits.
+
+    Raises:
+        ValueError: something else.
     """
+    if quantity not in _QUANTITIES:
+        raise ValueError(f"quantity must be one of {', '.join(_QUANTITIES)}, got {quantity!r}")
 
-    quantity = "policy entropy"
-    most = 2.0
+    def profile(table: StepTable) -> Entries:
+        visits = table.once(Visits.from_table).at_least(least_visits)
+        value = _QUANTITIES[quantity][0](visits, part)
+        span = int(visits.distance.max(initial=0)) + 1
+        cell, where = np.unique(visits.group * span + visits.distance, return_inverse=True)
+        mean = np.bincount(where, weights=value, minlength=len(cell)) / np.bincount(where, minlength=len(cell))
+        group, distance = np.divmod(cell, span)
+        return Entries(mean, group, {"distance": distance_tag(distance)})
 
-    def values(self, visits: Visits) -> Values:
-        """Return the entropy of each state's empirical policy, ``[V]`` bits."""
-        return state_entropy(visits, self.part)
-
-
-class PolicyDivergence(_StateMean):
-    """Mean Jensen-Shannon divergence from the uniform-over-optimal policy over the visited states (equation 5).
-
-    0 to 1 bit, one row a group. States without an optimal action are left out (`UndecidedStates` counts them).
-
-    Attributes:
-        part: "observed", "optimal baseline" or "excess".
-        least_visits: states with fewer visits are left out.
-        per: "state" (each state counts once, as in the paper) or "visit" (as often as it was visited).
-    """
-
-    quantity = "JSD from optimal"
-    most = 1.0
-
-    def values(self, visits: Visits) -> Values:
-        """Return the divergence of each state's empirical policy from the optimal one, ``[V]`` bits."""
-        return state_divergence(visits, self.part)
+    return _of_states(quantity, part, least_visits, profile, by_distance=True)
 
 
-Form = Literal["steps", "unique", "per-state"]
-FORMS: tuple[Form, ...] = ("steps", "unique", "per-state")
+def _of_states(
+    quantity: Quantity,
+    part: Part,
+    least_visits: int,
+    function: Callable[[StepTable], Values | Entries],
+    *,
+    per: Per = "state",
+    by_distance: bool = False,
+) -> StepMeasure:
+    """Return a measure of the visited states with its name, its bounds and its definition."""
+    _check_part(part)
+    check_whole("least_visits", least_visits, 1)
+    _, most, text, source = _QUANTITIES[quantity]
+    parts = [
+        (part if part != "observed" else "", _PARTS[part]),
+        (f"{least_visits}+ visits" if least_visits > 1 else "", f"; over states with at least {least_visits} visits"),
+        (
+            "per visit" if per == "visit" else "",
+            "; mean over visits in place of states: exactly 0 in expectation for a perfect agent",
+        ),
+        ("by distance" if by_distance else "", "; by distance to the goal"),
+    ]
+    return StepMeasure(
+        name=", ".join([quantity, *(name for name, _ in parts if name)]),
+        unit="bits",
+        bounds=(-most if part == "excess" else 0.0, most),
+        text=text + "".join(words for name, words in parts if name),
+        source=source,
+        per="group",
+        needs=("oracle",),
+        base=quantity if any(name for name, _ in parts) else "",
+        function=function,
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationError:
-    """Expected calibration error of the empirical policy (equations 6 to 8); one row a group.
+def calibration_error(*, part: Part = "observed", form: Form = "steps", bins: int = 10) -> StepMeasure:
+    """Return the expected calibration error of the empirical policy (equations 6 to 8); one row a group.
 
     The confidence of an entry is the empirical probability of its action, its accuracy whether the action is optimal.
     Bins are [lo, hi), the last one closed at 1; counts decide them exactly, without rounding.
 
-    Attributes:
+    Args:
         part: "observed", "optimal baseline" or "excess".
         form: what an entry is. "steps": one for each step, as the paper defines it; "unique": one for each different
             pair of state and action; "per-state": one for each state, with its most frequent action, as the authors'
             programs do it (of actions equally frequent, the mean).
         bins: number of bins M.
+
+    Raises:
+        ValueError: something else.
     """
+    _check_part(part)
+    if form not in FORMS:
+        raise ValueError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
+    check_whole("bins", bins, 1)
+    entries = {"steps": "one entry a step", "unique": "one entry a pair of state and action"}
+    quantity = "calibration error" if form == "steps" else f"calibration error ({form})"
 
-    part: Part = "observed"
-    form: Form = "steps"
-    bins: int = 10
-    unit: str = "share"
-    bounds: tuple[float, float] = (-1.0, 1.0)
-
-    def __post_init__(self) -> None:
-        check_part(self.part)
-        if self.form not in FORMS:
-            raise ValueError(f"form must be one of {', '.join(FORMS)}, got {self.form!r}")
-        check_whole("bins", self.bins, 1)
-        if self.part != "excess":
-            object.__setattr__(self, "bounds", (0.0, 1.0))
-
-    @property
-    def name(self) -> str:
-        """The quantity, its form and its part."""
-        quantity = "calibration error" if self.form == "steps" else f"calibration error ({self.form})"
-        return full_name(quantity, self.part, 1)
-
-    def rows(self, table: StepTable) -> Rows:
-        """Return the error for each group, NaN for a group without actions."""
+    def error(table: StepTable) -> Values:
         visits = table.once(Visits.from_table)
-        value = combine(self.part, lambda: self._observed(visits), lambda: self._baseline(visits))
-        return group_rows(table, self.name, self.unit, value, visits.first)
+        return _combine(
+            part, lambda: _calibration_observed(visits, form, bins), lambda: _calibration_baseline(visits, form)
+        )
 
-    def _observed(self, visits: Visits) -> Values:
-        count, number = visits.counts, visits.number
-        if self.form == "per-state":
-            peak = count.max(axis=1)
-            tied = count == peak[:, None]
-            accuracy = (tied & visits.optimal).sum(axis=1) / tied.sum(axis=1)
-            weight, group = np.ones(len(peak)), visits.group
-        else:
-            state, action = np.nonzero(count)
-            peak, number = count[state, action], number[state]
-            accuracy = visits.optimal[state, action].astype(np.float64)
-            weight = peak.astype(np.float64) if self.form == "steps" else np.ones(len(peak))
-            group = visits.group[state]
-        cell = group * self.bins + np.minimum(self.bins * peak // number, self.bins - 1)
-        groups = len(visits.first)
-        gap = np.bincount(cell, weights=weight * (accuracy - peak / number), minlength=groups * self.bins)
-        total = np.bincount(group, weights=weight, minlength=groups)
-        return ratio(np.abs(gap).reshape(groups, self.bins).sum(axis=1), total)
-
-    def _baseline(self, visits: Visits) -> Values:
-        """All that an optimal agent does is optimal, so its error is 1 - confidence, whatever the bins."""
-        number, options, groups = visits.number, visits.options, len(visits.first)
-        if self.form == "per-state":
-            return visits.mean(np.maximum(1 - expected_peak(number, options), 0.0))
-        states = np.bincount(visits.group, minlength=groups)
-        if self.form == "steps":
-            # E[sum of squared probabilities] = 1 / k + (1 - 1 / k) / n
-            squares = np.bincount(visits.group, weights=(number - 1) / options + 1, minlength=groups)
-            return np.maximum(1 - ratio(squares, np.bincount(visits.group, weights=number, minlength=groups)), 0.0)
-        # The probabilities of a state sum to 1, so the mean confidence of M pairs is (number of states) / M.
-        value = np.full(groups, np.nan)
-        order = np.argsort(visits.group, kind="stable")
-        edges = np.searchsorted(visits.group[order], np.arange(groups + 1))
-        for group in np.flatnonzero(states):
-            mine = order[edges[group] : edges[group + 1]]
-            chance = _pairs(number[mine].tolist(), options[mine].tolist())
-            sizes = np.arange(len(mine), len(mine) + len(chance))
-            value[group] = max(1 - len(mine) * float(chance @ (1 / sizes)), 0.0)
-        return value
+    return StepMeasure(
+        name=quantity if part == "observed" else f"{quantity}, {part}",
+        unit="share",
+        bounds=(-1.0 if part == "excess" else 0.0, 1.0),
+        text=f"expected calibration error of the action frequencies: |accuracy − confidence| over {bins} bins, "
+        + entries.get(form, "one entry a state, its most frequent action")
+        + _PARTS[part],
+        source=f"{_B2}, equations 6 to 8",
+        per="group",
+        needs=("oracle",),
+        base=quantity if part != "observed" else "",
+        function=error,
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VisitsPerState:
-    """Mean number of visits of a visited state: how much the figures above can be trusted; one row a group."""
+def rare_states(*, least_visits: int = ENOUGH_VISITS) -> StepMeasure:
+    """Return the share of the visited states that the figures for ``least_visits`` and more drop; one row a group.
 
-    name: str = "visits per state"
-    unit: str = "visits"
-    bounds: tuple[float, float] = (1.0, float("inf"))
+    Raises:
+        ValueError: not a number of visits.
+    """
+    check_whole("least_visits", least_visits, 1)
 
-    def rows(self, table: StepTable) -> Rows:
-        """Return the mean for each group, NaN for a group without actions."""
+    def share(table: StepTable) -> Values:
         visits = table.once(Visits.from_table)
-        return group_rows(table, self.name, self.unit, visits.mean(visits.number.astype(np.float64)), visits.first)
+        return visits.mean((visits.number < least_visits).astype(np.float64))
+
+    return StepMeasure(
+        name=f"states under {least_visits} visits",
+        unit="share",
+        bounds=(0, 1),
+        text=f"share of the visited states that figures over states with {least_visits} and more visits leave out",
+        source=OURS,
+        per="group",
+        needs=("oracle",),
+        function=share,
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RareStates:
-    """Share of the visited states that the figures for ``least_visits`` and more drop; one row a group."""
-
-    least_visits: int = ENOUGH_VISITS
-    unit: str = "share"
-    bounds: tuple[float, float] = (0.0, 1.0)
-
-    def __post_init__(self) -> None:
-        check_least(self.least_visits)
-
-    @property
-    def name(self) -> str:
-        """The quantity with its limit."""
-        return f"states under {self.least_visits} visits"
-
-    def rows(self, table: StepTable) -> Rows:
-        """Return the share for each group, NaN for a group without actions."""
-        visits = table.once(Visits.from_table)
-        rare = (visits.number < self.least_visits).astype(np.float64)
-        return group_rows(table, self.name, self.unit, visits.mean(rare), visits.first)
+add_measures(
+    *(policy_entropy(part=part, least_visits=least) for least in (1, ENOUGH_VISITS) for part in PARTS),
+    *(policy_divergence(part=part, least_visits=least) for least in (1, ENOUGH_VISITS) for part in PARTS),
+    policy_entropy(part="excess", per="visit"),
+    policy_divergence(part="excess", per="visit"),
+    *(calibration_error(part=part) for part in PARTS),
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UndecidedStates:
-    """Number of visited states without an optimal action, which entropy, divergence and calibration leave out."""
+@measure(
+    "visits per state",
+    unit="visits",
+    bounds=(1, math.inf),
+    per="group",
+    needs=("oracle",),
+    text="mean number of visits of a visited state",
+    source=OURS,
+)
+def visits_per_state(table: StepTable) -> Values:
+    """``[K]`` mean for each group, NaN for a group without actions."""
+    visits = table.once(Visits.from_table)
+    return visits.mean(visits.number.astype(np.float64))
 
-    name: str = "states without an optimal action"
-    unit: str = "states"
-    bounds: tuple[float, float] = (0.0, float("inf"))
 
-    def rows(self, table: StepTable) -> Rows:
-        """Return the number for each group."""
-        visits = table.once(Visits.from_table)
-        return group_rows(table, self.name, self.unit, visits.undecided, visits.first)
+add_measures(rare_states())
+
+
+@measure(
+    "states without an optimal action",
+    unit="states",
+    bounds=(0, math.inf),
+    per="group",
+    needs=("oracle",),
+    text="visited states from which the goal cannot be reached; left out of entropy, divergence and calibration",
+    source=OURS,
+)
+def undecided_states(table: StepTable) -> Values:
+    """``[K]`` number for each group."""
+    return table.once(Visits.from_table).undecided.astype(np.float64)
+
+
+add_measures(
+    *(distance_profile(quantity="policy entropy", part=part) for part in ("observed", "excess")),
+    *(distance_profile(quantity="JSD from optimal", part=part) for part in ("observed", "excess")),
+)
+
+
+def _calibration_observed(visits: Visits, form: Form, bins: int) -> Values:
+    """Return ``[K]``: sum over bins of |accuracy - confidence|, weighted by their entries (equations 6 to 8)."""
+    count, number = visits.counts, visits.number
+    if form == "per-state":
+        peak = count.max(axis=1)
+        tied = count == peak[:, None]
+        accuracy = (tied & visits.optimal).sum(axis=1) / tied.sum(axis=1)
+        weight, group = np.ones(len(peak)), visits.group
+    else:
+        state, action = np.nonzero(count)
+        peak, number = count[state, action], number[state]
+        accuracy = visits.optimal[state, action].astype(np.float64)
+        weight = peak.astype(np.float64) if form == "steps" else np.ones(len(peak))
+        group = visits.group[state]
+    cell = group * bins + np.minimum(bins * peak // number, bins - 1)
+    groups = len(visits.first)
+    gap = np.bincount(cell, weights=weight * (accuracy - peak / number), minlength=groups * bins)
+    total = np.bincount(group, weights=weight, minlength=groups)
+    return ratio(np.abs(gap).reshape(groups, bins).sum(axis=1), total)
+
+
+def _calibration_baseline(visits: Visits, form: Form) -> Values:
+    """Return ``[K]``: 1 - confidence whatever the bins, since all that an optimal agent does is optimal."""
+    number, options, groups = visits.number, visits.options, len(visits.first)
+    if form == "per-state":
+        return visits.mean(np.maximum(1 - expected_peak(number, options), 0.0))
+    states = np.bincount(visits.group, minlength=groups)
+    if form == "steps":
+        # E[sum of squared probabilities] = 1 / k + (1 - 1 / k) / n
+        squares = np.bincount(visits.group, weights=(number - 1) / options + 1, minlength=groups)
+        return np.maximum(1 - ratio(squares, np.bincount(visits.group, weights=number, minlength=groups)), 0.0)
+    # The probabilities of a state sum to 1, so the mean confidence of M pairs is (number of states) / M.
+    value = np.full(groups, np.nan)
+    order = np.argsort(visits.group, kind="stable")
+    edges = np.searchsorted(visits.group[order], np.arange(groups + 1))
+    for group in np.flatnonzero(states):
+        mine = order[edges[group] : edges[group + 1]]
+        chance = _pairs(number[mine].tolist(), options[mine].tolist())
+        sizes = np.arange(len(mine), len(mine) + len(chance))
+        value[group] = max(1 - len(mine) * float(chance @ (1 / sizes)), 0.0)
+    return value
 
 
 def _pairs(number: list[int], options: list[int]) -> Values:
@@ -315,16 +365,3 @@ def _pairs(number: list[int], options: list[int]) -> Values:
             chance = chance * seen + np.concatenate([[0.0], (chance * (1 - seen))[:-1]])
         total = np.convolve(total, chance)
     return total
-
-
-UNCERTAINTY: tuple[Measure, ...] = (
-    *(PolicyEntropy(part=part, least_visits=least) for least in (1, ENOUGH_VISITS) for part in PARTS),
-    *(PolicyDivergence(part=part, least_visits=least) for least in (1, ENOUGH_VISITS) for part in PARTS),
-    PolicyEntropy(part="excess", per="visit"),
-    PolicyDivergence(part="excess", per="visit"),
-    *(CalibrationError(part=part) for part in PARTS),
-    VisitsPerState(),
-    RareStates(),
-    UndecidedStates(),
-)
-"""Entropy, divergence and calibration with their baselines, over all states and over those with enough visits."""

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.measure import StepTable
+from goalscope.measures.table import StepTable
 
 Values = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

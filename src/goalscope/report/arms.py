@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from goalscope.measures.measure import CONDITIONS
+from goalscope.measures.table import CONDITIONS
 from goalscope.report.ledger import Ledger
 from goalscope.rows import Rows, Tag
 from goalscope.runs.store import Store

@@ -5,6 +5,8 @@ Source: behavioural and representational evaluation, section 5.2, Table 2 and Fi
 
 from collections.abc import Sequence
 
+from goalscope.probing import beliefs as names
+from goalscope.probing.heads import CELL_HEADS
 from goalscope.report.figures import embed, lines
 from goalscope.report.inside import (
     READINGS,
@@ -29,8 +31,6 @@ from goalscope.report.inside import (
 )
 from goalscope.report.parts import Cell, Figure, Fold, Heading, Row, Section, Table, number
 from goalscope.report.words import DEFAULT_NETWORK, READ_RULE, told
-from goalscope.represent import beliefs as names
-from goalscope.represent.heads import CELL_HEADS
 from goalscope.rows import Rows, Tag
 from goalscope.stats import estimate_rows
 

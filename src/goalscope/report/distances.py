@@ -5,6 +5,8 @@ Source: behavioural and representational evaluation, Appendix E.3, Table 4.
 
 from collections.abc import Sequence
 
+from goalscope.probing.distance import DEVIATION, ERROR, SQUARED, summarise_distance
+from goalscope.probing.heads import NUMBER_HEADS
 from goalscope.report.figures import Series, embed, lines
 from goalscope.report.inside import (
     CONTROLS,
@@ -31,8 +33,6 @@ from goalscope.report.inside import (
 )
 from goalscope.report.parts import Figure, Fold, Section, Table
 from goalscope.report.words import DEFAULT_NETWORK, READ_RULE, told
-from goalscope.represent.distance import DEVIATION, ERROR, SQUARED, summarise_distance
-from goalscope.represent.heads import NUMBER_HEADS
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Grouped, estimate_rows
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.activations.record import SITES
+from goalscope.probing.paired import pairs
 from goalscope.report.figures import Series
 from goalscope.report.parts import Cell, Fold, Heading, Plain, Row, Table, counted, counted_row
 from goalscope.report.sections import numbers_table
 from goalscope.report.words import DEFAULT_NETWORK
-from goalscope.represent.paired import pairs
-from goalscope.represent.record import SITES
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, Grouped
 from goalscope.stats.estimate import factorize

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+from goalscope.probing.pipeline import INFO
 from goalscope.report.parts import Section, counted, listed
-from goalscope.represent.inside import INFO
 from goalscope.runs import Store
 
 _TITLES: Final[Mapping[str, str]] = {

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Sequence
 
+from goalscope.measures.definition import PAPER
 from goalscope.measures.invariance import Contrast, check_transformed, compare_transforms
 from goalscope.report.comparison import effect_text, equivalence_p_text, method_of, p_text
-from goalscope.report.definitions import PAPER, in_sentence, title_of
+from goalscope.report.definitions import in_sentence, title_of
 from goalscope.report.figures import embed, short
 from goalscope.report.forest import Difference, forest
 from goalscope.report.ledger import Ledger, describe_key

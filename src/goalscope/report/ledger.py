@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.measures.behaviour import BOUNDS
-from goalscope.measures.measure import CONDITIONS
+from goalscope.measures.behaviour import measure_bounds
+from goalscope.measures.table import CONDITIONS
 from goalscope.report.definitions import HEADLINE, KEY_POOLED, KEY_STEPWISE, MAPS, POOLED
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows, grids_of
@@ -150,7 +150,7 @@ def build_ledger(rows: Rows, *, agents: Sequence[str] = (), confidence: float = 
         if {"size", "density"} <= set(tags):
             known &= side.among("measure", (*HEADLINE, *MAPS))
         by = (*tags, *conditions)
-        listed = estimate_rows(side.where(known), by=by, whole=rows, bounds=BOUNDS, confidence=confidence)
+        listed = estimate_rows(side.where(known), by=by, whole=rows, bounds=measure_bounds(), confidence=confidence)
         tables[name] = tuple(listed + (pooled if name == "agent" else []))
     # One order for all tables: measure, then conditions, then agents as asked for, then the table's own tags.
     rank = {name: index for index, name in enumerate(order)}

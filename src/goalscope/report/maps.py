@@ -6,12 +6,12 @@ Source: behavioural and representational evaluation, Figure 6.
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from goalscope.probing.belief_study import SOURCE
+from goalscope.probing.shown_maps import RULE, ShownMap
 from goalscope.report.figures import FONTS, INK
 from goalscope.report.inside import place_name, probe_name
 from goalscope.report.parts import Figure, Section, listed, number
 from goalscope.report.pictures import CELL, picture
-from goalscope.represent.belief_study import SOURCE
-from goalscope.represent.shown_maps import RULE, ShownMap
 from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store

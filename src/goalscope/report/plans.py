@@ -6,6 +6,8 @@ Source: behavioural and representational evaluation, Fig. 10, Table 5.
 import math
 from collections.abc import Sequence
 
+from goalscope.probing.plan_baselines import guess
+from goalscope.probing.plan_scores import LENGTHS, PREFIX, summarise_plans
 from goalscope.report.figures import Series, embed, lines
 from goalscope.report.inside import (
     CONTROLS,
@@ -31,8 +33,6 @@ from goalscope.report.inside import (
 )
 from goalscope.report.parts import Figure, Fold, Section, Table
 from goalscope.report.words import DEFAULT_NETWORK, READ_RULE, told
-from goalscope.represent.plan_baselines import guess
-from goalscope.represent.plan_scores import LENGTHS, PREFIX, summarise_plans
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, Grouped
 

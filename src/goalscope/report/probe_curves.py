@@ -6,6 +6,8 @@ Source: behavioural and representational evaluation, Fig. 6-8, 15 and 16.
 import math
 from collections.abc import Sequence
 
+from goalscope.probing.probe import CLASSES
+from goalscope.probing.scores import summarise
 from goalscope.report.figures import Series, embed, lines
 from goalscope.report.inside import (
     NOWHERE,
@@ -27,8 +29,6 @@ from goalscope.report.inside import (
 )
 from goalscope.report.parts import Figure, Section
 from goalscope.report.words import DEFAULT_NETWORK
-from goalscope.represent.probe import CLASSES
-from goalscope.represent.scores import summarise
 from goalscope.rows import Tag
 from goalscope.stats import Grouped
 

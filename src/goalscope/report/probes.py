@@ -8,6 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from goalscope.probing.heads import CELL_HEADS, COUNTED
+from goalscope.probing.probe import CLASSES
+from goalscope.probing.scores import CALLED, KEY, summarise
+from goalscope.probing.suite import FULL, Entry
 from goalscope.report.figures import embed, heat_map
 from goalscope.report.forest import Difference, forest
 from goalscope.report.inside import (
@@ -32,10 +36,6 @@ from goalscope.report.inside import (
 from goalscope.report.parts import Figure, Fold, Section, Table, listed
 from goalscope.report.probe_curves import AWAY, INNER, LOCAL, PRECISION, layer_section, size_section
 from goalscope.report.words import DEFAULT_NETWORK, READ_RULE, told
-from goalscope.represent.heads import CELL_HEADS, COUNTED
-from goalscope.represent.matrix import FULL, Entry
-from goalscope.represent.probe import CLASSES
-from goalscope.represent.scores import CALLED, KEY, summarise
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, Grouped
 

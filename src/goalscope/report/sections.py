@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from goalscope.measures.measure import CONDITIONS
+from goalscope.measures.table import CONDITIONS
 from goalscope.report.definitions import (
     CITED,
     CURVES,

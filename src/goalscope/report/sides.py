@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from goalscope.measures.measure import CONDITIONS
+from goalscope.measures.table import CONDITIONS
 from goalscope.report.comparison import Side
 from goalscope.rows import Rows, Tag
 

@@ -9,8 +9,8 @@ Source: behavioural and representational evaluation, Fig. 4 and Fig. 12.
 import math
 from collections.abc import Mapping, Sequence
 
-from goalscope.measures.behaviour import BOUNDS
-from goalscope.measures.profiles import with_distance_bands
+from goalscope.measures.behaviour import measure_bounds
+from goalscope.measures.performance import with_distance_bands
 from goalscope.report.arms import Arms, settings
 from goalscope.report.definitions import title_of
 from goalscope.report.figures import embed, heat_map
@@ -56,7 +56,7 @@ def _by_size_and_density(rows: Rows, ledger: Ledger, arms: Arms, anchor: str, wh
     listed = [name for name in (*FIGURE_12, *EXCESS) if name in ledger.measures]
     kept = rows.where(rows.among("measure", listed))
     found: dict[tuple[str, str], dict[tuple[Tag, Tag], Estimate]] = {}
-    for grouped in estimate_rows(kept, by=("agent", "size", "density"), bounds=BOUNDS):
+    for grouped in estimate_rows(kept, by=("agent", "size", "density"), bounds=measure_bounds()):
         key = str(grouped.key["agent"]), str(grouped.key["measure"])
         found.setdefault(key, {})[grouped.key["size"], grouped.key["density"]] = grouped.estimate
     figures: list[Figure] = []
@@ -119,7 +119,7 @@ def _by_distance(rows: Rows, arms: Arms, anchor: str, where: str) -> Section | N
 def _cells(steps: Rows, tags: Sequence[str]) -> dict[tuple[Tag, ...], dict[tuple[Tag, Tag], Estimate]]:
     """Return estimates by the first tags, and in there by the last two."""
     found: dict[tuple[Tag, ...], dict[tuple[Tag, Tag], Estimate]] = {}
-    for grouped in estimate_rows(steps, by=tags, bounds=BOUNDS):
+    for grouped in estimate_rows(steps, by=tags, bounds=measure_bounds()):
         values = [grouped.key[tag] for tag in tags]
         found.setdefault(tuple(values[:-2]), {})[values[-2], values[-1]] = grouped.estimate
     return found

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from goalscope.measures.behaviour import BOUNDS
+from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.exploration.recorded import PROGRESS_SHARE
 from goalscope.report.comparison import LEVEL, Compared, Side, compare_pairs, comparison_table
 from goalscope.report.error_tables import NO_INVALID, any_invalid, error_tables, table
@@ -147,7 +147,7 @@ def _prompts(rows: Rows, store: Store, ledger: Ledger) -> list[Section]:
             prompts = list(dict.fromkeys(part["prompt"].tolist()))
             if len(prompts) < 2:
                 continue
-            estimates = estimate_rows(part, by=("prompt",), bounds=BOUNDS)
+            estimates = estimate_rows(part, by=("prompt",), bounds=measure_bounds())
             found = {(g.key["prompt"], g.key["measure"]): g.estimate for g in estimates}
             order = [name for name in PROMPTS if name in prompts] + [name for name in prompts if name not in PROMPTS]
             told = [_line(str(prompt), [found.get((prompt, name)) for name in PAIRED]) for prompt in order]
@@ -287,7 +287,7 @@ def _demands(rows: Rows, ledger: Ledger) -> list[Section]:
         mine = rows.where(np.isin(rows[other].astype(str), kept) & np.isin(rows.measure.astype(str), PAIRED[:3]))
         found = {
             (g.key["agent"], g.key[tag], g.key["measure"]): g.estimate
-            for g in estimate_rows(mine, by=("agent", tag), bounds=BOUNDS)
+            for g in estimate_rows(mine, by=("agent", tag), bounds=measure_bounds())
         }
         over = f" (over {other} {', '.join(kept)})"
         ticks = {float(order.index(name)): name for name in values}

@@ -6,7 +6,8 @@ from typing import Any, Final, Literal, Self, get_args
 from pydantic import Field, ValidationError, field_validator
 
 from goalscope.runs.part import Part, distinct, filled, sequence
-from goalscope.runs.reading import explain, near_miss, shorten
+from goalscope.runs.reading import explain, shorten
+from goalscope.shapes import near_miss
 
 Read = Literal["cognitive-map", "beliefs", "plans", "distance"]
 """What is read out of activations; also the source of its rows in the store."""

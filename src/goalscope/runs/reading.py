@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Hashable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
+
+from goalscope.shapes import near_miss
 
 _MOST_BYTES = 4_000_000
 
@@ -91,12 +92,6 @@ def explain(error: ValidationError, keys: dict[str, Sequence[str]], name: str, k
     """
     lines = [_line(detail, keys) for detail in error.errors(include_url=False)]
     return f"{name} is not a valid {kind}:\n" + "\n".join(f"  {line}" for line in dict.fromkeys(lines))
-
-
-def near_miss(given: object, valid: Sequence[str]) -> str:
-    """Return "; did you mean ...?" where a word is close to a valid one, else what is valid."""
-    close = get_close_matches(str(given), valid, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else f"; valid: {', '.join(valid)}"
 
 
 def shorten(value: object) -> str:

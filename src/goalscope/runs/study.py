@@ -9,8 +9,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from goalscope.agents.agent import Agent, History, Remembering, agent_id
+from goalscope.agents.build import TASK_PREFIX
 from goalscope.agents.task_agent import TaskAgent
-from goalscope.agents.task_build import TASK_PREFIX
 from goalscope.ident import canonical_json, content_id
 from goalscope.runs.analysis import Analysis, Invariance
 from goalscope.runs.entries import (

@@ -10,8 +10,8 @@ from goalscope.ident import content_id
 from goalscope.rng import stream, words
 from goalscope.rows import Tag
 from goalscope.runs.part import MOST_COUNT, Part, distinct, filled, sequence
-from goalscope.runs.reading import near_miss
 from goalscope.runs.taskworld import TaskWorld
+from goalscope.shapes import near_miss
 from goalscope.worlds.tasks.cooking import COOKING, cooking_map
 from goalscope.worlds.tasks.generate import generate_task_map, symbolic_twin
 from goalscope.worlds.tasks.optimal import shortest_order

@@ -1,6 +1,6 @@
 """Exploration and exploitation errors: from actions alone, exact, offline."""
 
-from goalscope.measures.exploration.fogged import FOGGED, FoggedError, score_fogged_episode
+from goalscope.measures.exploration.fogged import FOGGED, fogged_error, score_fogged_episode
 from goalscope.measures.exploration.records import EpisodeScore, StepScore, Summary
 from goalscope.measures.exploration.rows import ErrorEstimate, episode_score_rows, estimate_errors
 from goalscope.measures.exploration.score import score_episode
@@ -14,13 +14,13 @@ __all__ = [
     "Distances",
     "EpisodeScore",
     "ErrorEstimate",
-    "FoggedError",
     "StaleScore",
     "StepScore",
     "Summary",
     "TaskMap",
     "episode_score_rows",
     "estimate_errors",
+    "fogged_error",
     "score_episode",
     "score_fogged_episode",
 ]

@@ -9,13 +9,14 @@ cell is no target until there is one: no move could lead nearer to it, and an ag
 would be called wrong at every step. In task worlds the question does not arise: whatever was seen there was walked to.
 """
 
-from dataclasses import dataclass
+import math
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.measures.definition import OURS, Entries, StepMeasure, add_measures
 from goalscope.measures.exploration.records import (
     EpisodeScore,
     Outcome,
@@ -28,8 +29,7 @@ from goalscope.measures.exploration.records import (
 from goalscope.measures.exploration.score import rising_moves
 from goalscope.measures.exploration.stale import StaleScore
 from goalscope.measures.exploration.view import View
-from goalscope.measures.measure import NO_ACTION, StepTable, episode_rows
-from goalscope.rows import Rows
+from goalscope.measures.table import NO_ACTION, StepTable
 from goalscope.runs.record import Episode
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
@@ -38,8 +38,8 @@ from goalscope.worlds.tasks.coordinates import Frame
 from goalscope.worlds.tasks.knowledge import Rejection
 
 _OUTCOMES: dict[str, Outcome] = {"goal": "goal", "horizon": "budget"}
-_KINDS: tuple[Literal["exploration", "exploitation"], ...] = ("exploration", "exploitation")
-_QUANTITIES: tuple[Literal["error", "errors", "steps"], ...] = ("error", "errors", "steps")
+Kind = Literal["exploration", "exploitation"]
+Quantity = Literal["error", "errors", "steps"]
 
 
 class FoggedView(View):
@@ -178,55 +178,52 @@ def _scorable(table: StepTable) -> npt.NDArray[np.bool_]:
     return fits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoggedError:
-    """One number of the score of each episode of a maze under fog; other worlds give no rows.
+UNDER_FOG = " under fog"
+"""With what the names of these measures end, so that no table pools them with those of task worlds."""
 
-    Attributes:
+
+def fogged_error(*, kind: Kind, quantity: Quantity = "error", valid: bool = False) -> StepMeasure:
+    """Return one number of the score of each episode of a maze under fog; other worlds give no rows.
+
+    Args:
         kind: "exploration" (steps before a way to the goal is revealed) or "exploitation" (steps after).
         quantity: "error" (errors / steps), "errors" or "steps" (what it is made of).
         valid: whether only the actions that were moves count.
     """
 
-    kind: Literal["exploration", "exploitation"]
-    quantity: Literal["error", "errors", "steps"] = "error"
-    valid: bool = False
-
-    @property
-    def name(self) -> str:
-        """The measure of its rows."""
-        return f"{self.kind} {self.quantity}{' of valid moves' if self.valid else ''}{UNDER_FOG}"
-
-    @property
-    def unit(self) -> str:
-        """The unit of its rows: a share, or steps."""
-        return "share" if self.quantity == "error" else "steps"
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """Least and greatest value."""
-        return (0.0, 1.0 if self.quantity == "error" else float("inf"))
-
-    def rows(self, table: StepTable) -> Rows:
-        """Return one row an episode, NaN where no step called for the kind."""
-        fits = _scorable(table)
-        values = np.full(len(fits), np.nan)
-        attribute = f"{'valid_' if self.valid else ''}{self.kind}_{self.quantity}"
+    def score(table: StepTable) -> Entries:
         numbers = [getattr(summary, attribute) for summary in table.once(_summaries)]
-        values[fits] = np.array(numbers, dtype=np.float64)  # None becomes NaN
-        return episode_rows(table, self.name, self.unit, values).where(fits)
+        return Entries(np.array(numbers, dtype=np.float64), np.flatnonzero(_scorable(table)))  # None becomes NaN
 
+    attribute = f"{'valid_' if valid else ''}{kind}_{quantity}"
+    turns = "moves (blocked ones and turns without an action left out)" if valid else "turns"
+    calls = "before a way to the goal is revealed" if kind == "exploration" else "once it is"
+    texts: dict[Quantity, str] = {
+        "error": f"share of an episode's {turns} {calls} that lead nearer to no target or go in circles; undefined "
+        "without such a turn, never 0",
+        "errors": f"number of those errors among the {turns}",
+        "steps": f"number of {turns} {calls}",
+    }
+    return StepMeasure(
+        name=f"{kind} {quantity}{' of valid moves' if valid else ''}{UNDER_FOG}",
+        unit="share" if quantity == "error" else "steps",
+        bounds=(0.0, 1.0 if quantity == "error" else math.inf),
+        text=texts[quantity],
+        source=f"{OURS}: the errors of task worlds in other words (docs/exploration.md)",
+        needs=("grid",),
+        function=score,
+    )
 
-UNDER_FOG = " under fog"
-"""With what the names of these measures end, so that no table pools them with those of task worlds."""
 
 FOGGED = tuple(
-    FoggedError(kind=kind, quantity=quantity, valid=valid)
-    for kind in _KINDS
+    fogged_error(kind=kind, quantity=quantity, valid=valid)
+    for kind in get_args(Kind)
     for valid in (False, True)
-    for quantity in _QUANTITIES
+    for quantity in get_args(Quantity)
 )
 """The measures of this variant: both errors, what they are made of, and the same of valid moves alone."""
+
+add_measures(*FOGGED)
 
 
 def fogged_board(grid: Grid) -> tuple[Board, Frame]:

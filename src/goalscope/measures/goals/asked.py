@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.measures.goals.hypotheses import HYPOTHESES, Invalid, Utility, check_hypotheses
-from goalscope.measures.measure import CONDITIONS, StepTable
+from goalscope.measures.table import CONDITIONS, StepTable
 from goalscope.rows import Tag
 from goalscope.stats.exact import check_confidence
 from goalscope.worlds.grid import Grid, Position

@@ -15,7 +15,7 @@ from goalscope.measures.goals.asked import GoalSettings, cells_of
 from goalscope.measures.goals.hypotheses import process
 from goalscope.measures.goals.records import NO_ACTION_NOTE, HeldOut
 from goalscope.measures.goals.returns import Unit, acted, episode_returns, random_walks, state_index
-from goalscope.measures.measure import StepTable
+from goalscope.measures.table import StepTable
 from goalscope.meg.dual import OccupancyDual
 from goalscope.planning import TabularMDP
 from goalscope.rng import stream

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from goalscope.measures.goals.asked import GoalSettings
 from goalscope.measures.goals.returns import Returns, Unit, episode_returns
-from goalscope.measures.measure import StepTable
+from goalscope.measures.table import StepTable
 from goalscope.worlds.grid import Grid
 
 Place = tuple[int, Grid, bytes]

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from goalscope.measures.goals.hypotheses import Invalid, Mask, Utility, place, place_of_cell
 from goalscope.measures.key import key_cells
-from goalscope.measures.measure import StepTable
+from goalscope.measures.table import StepTable
 from goalscope.planning.mdp import at_cell
 from goalscope.rng import stream
 from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.measures.definition import group_rows
 from goalscope.measures.goals.asked import GoalSettings, cells_of
 from goalscope.measures.goals.curves import CurveTable, WorldCurve
 from goalscope.measures.goals.draws import NOTHING, Measured, few_grids, mean_of, widened, without_action
@@ -29,7 +30,7 @@ from goalscope.measures.goals.resample import (
     with_random,
 )
 from goalscope.measures.goals.returns import acted, random_returns
-from goalscope.measures.measure import CONDITIONS, StepTable, group_rows
+from goalscope.measures.table import CONDITIONS, StepTable
 from goalscope.meg import RationalityCurve, meg_known
 from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode

@@ -1,0 +1,21 @@
+"""Activations of a model at named sites, captured by replaying the exact token ids of a run."""
+
+from goalscope.activations.artifacts import Artifact, artifacts
+from goalscope.activations.capture import capture
+from goalscope.activations.load import Capture, captures, load_activations, stream_activations
+from goalscope.activations.record import SITES, Activations, Site
+from goalscope.activations.settings import CaptureSettings
+
+__all__ = [
+    "SITES",
+    "Activations",
+    "Artifact",
+    "Capture",
+    "CaptureSettings",
+    "Site",
+    "artifacts",
+    "capture",
+    "captures",
+    "load_activations",
+    "stream_activations",
+]

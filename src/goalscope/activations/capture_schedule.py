@@ -1,0 +1,255 @@
+"""What is to be captured: steps in windows, windows in batches of equal length, batches in shards.
+
+The plan depends on the run and the settings alone, never on what has been captured already, so that a resumed capture
+computes the same batches and writes the same bytes.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.activations.record import Site
+from goalscope.activations.settings import CaptureSettings
+from goalscope.activations.sites import SiteFinder, grids_seen
+from goalscope.ident import content_id
+from goalscope.runs import Store
+from goalscope.runs.schema import DATABASE, explained
+
+Scope = Literal["all", "first"]
+"""Which steps are captured: all, or the first one of each episode."""
+
+SCOPES: tuple[Scope, ...] = ("all", "first")
+_LEAST_PREFIX = 64  # tokens; a shorter beginning is not worth a cache
+_WINDOW_TOKENS = 1 << 22
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Item:
+    """One step that is replayed.
+
+    Attributes:
+        episode: ids of episode, world and grid.
+        step: its number.
+        shape: height and width of the grid.
+        reconstructed: whether its ids were made again from its text.
+        ids: ``[T]`` prompt and output up to the last wanted position; what comes later cannot change what is before.
+        positions: site -> ``[P]`` places in it.
+    """
+
+    episode: tuple[str, str, str]
+    step: int
+    shape: tuple[int, int]
+    reconstructed: bool
+    ids: npt.NDArray[np.int64]
+    positions: dict[Site, npt.NDArray[np.int64]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Counts:
+    """What became of the steps that were looked at.
+
+    Attributes:
+        steps: number of steps.
+        captured: number of those with at least one site.
+        reconstructed: number of captured ones whose ids were made again from text.
+        found: site -> number of steps that have it.
+        left_out: "site: reason" -> number of steps.
+    """
+
+    steps: int = 0
+    captured: int = 0
+    reconstructed: int = 0
+    found: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Steps that pass through the model together: equal sequences once, all of one length."""
+
+    sequences: tuple[npt.NDArray[np.int64], ...]
+    items: tuple[Item, ...]
+    places: tuple[int, ...]  # of each item, its sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardPlan:
+    """One file: its number and its batches; ``prefix`` tokens of the window's sequences are computed once."""
+
+    number: int
+    batches: tuple[Batch, ...]
+    prefix: npt.NDArray[np.int64]
+
+
+def plan_id(store: Store, agent_id: str, scope: str) -> str:
+    """Return the id of the steps that there are to capture; it changes when episodes are added to the run."""
+    digest = hashlib.sha256()
+    sql = "SELECT id, length FROM episodes WHERE agent_id = ? ORDER BY world_id, agent_id, trajectory, id"
+    with explained(store.path / DATABASE):
+        for identity, length in store.database.execute(sql, (agent_id,)):
+            digest.update(f"{identity} {length}\n".encode())
+    return content_id("plan", {"agent": agent_id, "scope": scope, "episodes": digest.hexdigest()})
+
+
+def windows(
+    store: Store, agent_id: str, scope: Scope, finder: SiteFinder, sites: Sequence[Site], size: int, counts: Counts
+) -> Iterator[list[Item]]:
+    """Return the steps of an agent in the order of the store, some thousand at a time.
+
+    Args:
+        store: the run.
+        agent_id: whose steps.
+        scope: which of them.
+        finder: finds their sites.
+        sites: the sites.
+        size: most steps of a window.
+        counts: is updated.
+
+    Raises:
+        ValueError: none of the steps of a window has a certain site; says why.
+    """
+    window: list[Item] = []
+    looked, tokens = 0, 0
+    for episode in store.episodes():
+        if episode.spec.agent_id != agent_id:
+            continue
+        named = (episode.id, episode.world.id, episode.world.grid_id)
+        shape = (episode.world.grid.height, episode.world.grid.width)
+        for step, grid in zip(episode.steps, grids_seen(episode), strict=True):
+            if scope == "first" and step.index:
+                break
+            counts.steps += 1
+            looked += 1
+            try:
+                found = finder.find(step, grid)
+            except ValueError as error:
+                raise ValueError(f"{episode.id} step {step.index}: {error}") from error
+            counts.left_out.update(f"{site}: {reason}" for site, reason in found.missing.items())
+            counts.found.update(list(found.positions))
+            if found.positions:
+                last = max(int(places.max()) for places in found.positions.values())
+                ids = [*(step.prompt_tokens or ()), *(step.output_tokens or ())][: last + 1]
+                again = bool(step.extra.get("reconstructed", False))
+                counts.captured += 1
+                counts.reconstructed += again
+                tokens += len(ids)
+                window.append(
+                    Item(
+                        episode=named,
+                        step=step.index,
+                        shape=shape,
+                        reconstructed=again,
+                        ids=np.array(ids, dtype=np.int64),
+                        positions=found.positions,
+                    )
+                )
+            if looked >= size or tokens >= _WINDOW_TOKENS:
+                _check_found(sites, counts)
+                yield window
+                window, looked, tokens = [], 0, 0
+    _check_found(sites, counts)
+    if window:
+        yield window
+
+
+def shards(
+    window: Sequence[Item],
+    first: int,
+    *,
+    settings: CaptureSettings,
+    device: str,
+    item_bytes: int,
+    shares_prefix: bool,
+    by_shape: bool,
+) -> Iterator[ShardPlan]:
+    """Return the shards of a window.
+
+    Args:
+        window: the steps.
+        first: number of the first shard.
+        settings: sizes.
+        device: kind of device, which the size of batches depends on.
+        item_bytes: bytes of the vectors at one position, all layers together.
+        shares_prefix: whether the model can go on from a shared beginning.
+        by_shape: whether grids of different shapes go into different files (site ``grid``).
+    """
+    prefix = _shared(window) if shares_prefix and settings.share_prefix else np.zeros(0, dtype=np.int64)
+    most = settings.tokens_on(device)
+
+    def key(item: Item) -> tuple[tuple[int, int], int]:
+        return (item.shape if by_shape else (0, 0)), len(item.ids)
+
+    number, waiting, size, shape = first, list[Batch](), 0, (0, 0)
+    for (group_shape, length), group in groupby(sorted(window, key=key), key=key):
+        if waiting and group_shape != shape:
+            yield ShardPlan(number=number, batches=tuple(waiting), prefix=prefix)
+            number, waiting, size = number + 1, [], 0
+        shape = group_shape
+        rows = max(1, most // max(1, length - len(prefix)))
+        for batch, taken in _batches(list(group), rows, item_bytes, settings.shard_bytes):
+            waiting.append(batch)
+            size += taken
+            if size >= settings.shard_bytes:
+                yield ShardPlan(number=number, batches=tuple(waiting), prefix=prefix)
+                number, waiting, size = number + 1, [], 0
+    if waiting:
+        yield ShardPlan(number=number, batches=tuple(waiting), prefix=prefix)
+
+
+def _batches(group: Sequence[Item], rows: int, item_bytes: int, most_bytes: int) -> Iterator[tuple[Batch, int]]:
+    """Cut steps of one length into batches of at most ``rows`` different sequences."""
+    same: dict[bytes, list[Item]] = {}
+    for item in group:
+        same.setdefault(item.ids.tobytes(), []).append(item)
+    sequences: list[npt.NDArray[np.int64]] = []
+    items: list[Item] = []
+    places: list[int] = []
+    size = 0
+    for equal in same.values():
+        fresh = True
+        for item in equal:
+            if (fresh and len(sequences) == rows) or size >= most_bytes:
+                yield Batch(sequences=tuple(sequences), items=tuple(items), places=tuple(places)), size
+                sequences, items, places, size, fresh = [], [], [], 0, True
+            if fresh:
+                sequences.append(item.ids)
+                fresh = False
+            items.append(item)
+            places.append(len(sequences) - 1)
+            size += item_bytes * sum(len(found) for found in item.positions.values())
+    if items:
+        yield Batch(sequences=tuple(sequences), items=tuple(items), places=tuple(places)), size
+
+
+def _shared(window: Sequence[Item]) -> npt.NDArray[np.int64]:
+    """Return the beginning that all sequences share and none is read from, empty where it is not worth a cache."""
+    none = np.zeros(0, dtype=np.int64)
+    first = window[0].ids
+    most = min(int(found.min()) for item in window for found in item.positions.values())
+    for item in window:
+        length = min(most, len(item.ids) - 1)
+        differing = np.flatnonzero(item.ids[:length] != first[:length])
+        most = int(differing[0]) if len(differing) else length
+    mean = sum(len(item.ids) for item in window) / len(window)
+    worth = len(window) > 1 and most >= _LEAST_PREFIX and most >= mean / 4
+    return first[:most] if worth else none
+
+
+def _check_found(sites: Sequence[Site], counts: Counts) -> None:
+    for site in sites:
+        if counts.steps and not counts.found[site]:
+            reasons = [
+                f"{reason.removeprefix(f'{site}: ')} ({count} steps)"
+                for reason, count in counts.left_out.most_common()
+                if reason.startswith(f"{site}: ")
+            ]
+            raise ValueError(
+                f"site {site} must be found in some step, of the first {counts.steps} none has it: "
+                f"{'; '.join(reasons)}. Leave the site out, or give the model that generated the run"
+            )

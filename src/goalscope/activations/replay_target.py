@@ -1,0 +1,147 @@
+"""Whose steps are replayed, through which model: the agent of a run that has token ids, and the model that fits it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from goalscope.activations.record import Site
+from goalscope.agents.agent import agent_id
+from goalscope.agents.build import build_agent
+from goalscope.agents.model_agent import ModelAgent
+from goalscope.agents.models.local import LocalModel
+from goalscope.runs import Store
+
+_MODEL_KINDS = ("chat", "task-chat")  # of agents: the others read no weights
+_NO_TOKENIZER = ("config.json", "generation_config.json", "hub", "revision", "weights")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """An agent of a run whose steps hold token ids.
+
+    Attributes:
+        agent: its short name.
+        agent_id: its content id.
+        description: what decides its answers, as it was recorded.
+        steps: number of its steps.
+    """
+
+    agent: str
+    agent_id: str
+    description: Mapping[str, Any]
+    steps: int
+
+
+def find_subject(store: Store, agent: str | None, sites: Sequence[Site]) -> Subject:
+    """Return the agent whose steps are to be replayed.
+
+    Args:
+        store: the run.
+        agent: its short name or id; may be None where one agent alone has token ids.
+        sites: the sites that are wanted: `post` and `action` need the ids of outputs.
+
+    Raises:
+        ValueError: no such agent, several, or steps without token ids; names the setting that stores them.
+    """
+    rows = store.query(
+        "SELECT agent_id, min(agent), count(*), count(prompt_tokens), count(output_tokens) "
+        "FROM episodes JOIN steps ON steps.episode = episodes.number GROUP BY agent_id ORDER BY agent_id"
+    )
+    known = store.agents()
+    there = ", ".join(sorted({str(row[1]) for row in rows})) or "no agent with a step"
+    if agent is not None:
+        rows = [row for row in rows if agent in (row[0], row[1])]
+        if not rows:
+            raise ValueError(f"the agent must be one of the run ({there}), got {agent!r}")
+    output = any(site in ("post", "action") for site in sites)
+    fits = [row for row in rows if row[3] and (row[4] or not output)]
+    if not fits:
+        what = "outputs" if any(row[3] for row in rows) else "prompts"
+        advice = " ".join(dict.fromkeys(_advice(known.get(row[0], ("", {}))[1], str(row[1])) for row in rows))
+        raise ValueError(
+            f"activations are captured by replaying exact token ids, the steps of {store.path} ({there}) hold none of "
+            f"their {what}. {advice}".rstrip()
+        )
+    if len(fits) > 1:
+        names = ", ".join(f"{row[1]} ({row[0]})" for row in fits)
+        raise ValueError(f"several agents have token ids, say which one with --agent (agent=): {names}")
+    identity, name, steps, *_ = fits[0]
+    return Subject(
+        agent=str(name), agent_id=str(identity), description=known.get(identity, ("", {}))[1], steps=int(steps)
+    )
+
+
+def model_of(store: Store, subject: Subject, untrained: int | None = None) -> LocalModel:
+    """Return the local model that an agent of the run's study is, or an untrained copy of it.
+
+    Raises:
+        ValueError: the run has no study that says so (an import), or the agent's model runs behind a server.
+        FileNotFoundError: the model's folder is no longer there.
+    """
+    study = store.study()
+    advice = "give it: goalscope capture RUN --model FOLDER (or its name on the hub)"
+    for entry in study.agents_ if study is not None else ():
+        if entry.kind not in _MODEL_KINDS:
+            continue
+        agent = entry.build()
+        if not isinstance(agent, ModelAgent) or agent_id(agent) != subject.agent_id:
+            continue
+        if "server" in entry.parameters:
+            raise ValueError(f"the model of {subject.agent} ran behind a server, its weights are needed here: {advice}")
+        if untrained is not None:
+            agent = build_agent(entry.kind, {**entry.parameters, "untrained": untrained})
+        if isinstance(agent, ModelAgent) and isinstance(agent.model, LocalModel):
+            return agent.model
+    raise ValueError(f"{store.path} does not say where the model of {subject.agent} lies: {advice}")
+
+
+def check_model(subject: Subject, model: LocalModel, *, other_weights: bool) -> None:
+    """Check that a model reads the ids of an agent as they were meant.
+
+    Args:
+        subject: the agent.
+        model: the model to replay through.
+        other_weights: whether other trained weights than the agent's are meant.
+
+    Raises:
+        ValueError: its tokenizer, or without leave its weights, are not those of the run.
+    """
+    told = subject.description.get("model", {})
+    described = told.get("dialect", told) if isinstance(told, Mapping) else {}
+    theirs = described.get("files", {}) if isinstance(described, Mapping) else {}
+    description = model.describe()
+    ours: Mapping[str, Any] = description["files"]
+    common = [name for name in ours if isinstance(theirs, Mapping) and name in theirs]
+    weights = [name for name in common if _holds_weights(name)]
+    words = [name for name in common if not _holds_weights(name) and name not in _NO_TOKENIZER]
+    odd = [name for name in words if ours[name] != theirs[name]]
+    if odd:
+        raise ValueError(
+            f"the token ids of {subject.agent} must be those of the model's tokenizer, {model.name} has another one "
+            f"({', '.join(odd)} differ): give the model that generated the run"
+        )
+    odd = [name for name in weights if ours[name] != theirs[name]]
+    if odd and description.get("untrained") is None and not other_weights:
+        raise ValueError(
+            f"the run was generated with other weights than those of {model.name} ({', '.join(odd)} differ): give the "
+            "model that generated it, an untrained copy as control (untrained=SEED), or say that other weights are "
+            "meant (other_weights=True, --other-weights)"
+        )
+
+
+def _holds_weights(name: str) -> bool:
+    return name in ("weights", "hub", "revision") or name.endswith((".safetensors", ".safetensors.index.json"))
+
+
+def _advice(description: Mapping[str, Any], agent: str) -> str:
+    model = description.get("model")
+    if isinstance(model, Mapping) and model.get("kind") == "http":
+        if model.get("mode") == "completions":
+            return (
+                "The server returned no output ids: use one that does (vLLM with return_token_ids), or capture the "
+                "sites pre and grid alone."
+            )
+        return "In mode chat a server keeps its token ids: set mode: completions under its server: and run again."
+    if description.get("kind") == "chat":
+        return f"{agent} stored none."
+    return f"{agent} is no language model of this run: scripted agents and imported logs have no token ids."

@@ -1,0 +1,198 @@
+"""Shards: safetensors files that each hold the vectors of some steps, with digests, written whole or not at all.
+
+Tensors of a shard: ``episode`` and ``step``, ``shape``, ``reconstructed`` of its n steps; for each site ``SITE.rows``,
+``SITE.positions``, ``SITE.tokens`` of the m steps that have it, and ``SITE.LAYER`` with their vectors.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.activations.record import Site
+from goalscope.activations.tensor_file import KEY, open_tensors
+from goalscope.ident import canonical_json
+from goalscope.shapes import check_shape
+
+FORMAT: Final = 1
+_LARGEST_HEADER: Final = 1 << 24  # bytes; a file of 4,096 steps needs a sixteenth
+_INDEX: Final = {"episode": (np.int64, "N"), "step": (np.int64, "N"), "shape": (np.int64, "N 2")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Shard:
+    """What one file holds.
+
+    Attributes:
+        header: plain values: format, capture, number, model, and ``episodes``, a list of [episode, world, grid id].
+        arrays: the tensors by name, see the module.
+    """
+
+    header: Mapping[str, Any]
+    arrays: Mapping[str, npt.NDArray[Any]]
+
+
+def write_shard(path: Path, shard: Shard) -> int:
+    """Write a shard under a temporary name, sync and rename it; return its size in bytes.
+
+    Equal shards make equal files.
+    """
+    from safetensors.numpy import save
+
+    arrays = {name: np.ascontiguousarray(array) for name, array in sorted(shard.arrays.items())}
+    digests = {name: _digest(array) for name, array in arrays.items()}
+    header = canonical_json({**shard.header, "format": FORMAT, "digests": digests})
+    # One entry of metadata: the library writes several in an order that changes from process to process.
+    if len(header) > _LARGEST_HEADER // 2:  # quotes are escaped once more
+        raise ValueError(
+            f"the header of a file may have {_LARGEST_HEADER // 2} bytes, {path} needs {len(header)}: capture with a "
+            "smaller window"
+        )
+    data = save(arrays, metadata={KEY: header})
+    temporary = path.with_name(f".{path.name}.part")
+    # What lies there is half a file of a killed process, or a link: it is removed, never written through.
+    temporary.unlink(missing_ok=True)
+    with temporary.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return len(data)
+
+
+class ShardFile:
+    """A shard that is open for reading; every tensor is checked against its digest when it is read.
+
+    Args:
+        path: the file.
+        size: its size as the index knows it, bytes.
+        capture: id of the capture that it must belong to.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: another size, no sound safetensors file, or one of another capture or format.
+    """
+
+    def __init__(self, path: Path, *, size: int, capture: str) -> None:
+        self.path = path
+        if not path.is_file():
+            raise FileNotFoundError(f"the run's index names {path}, there is no such file: {_ADVICE}")
+        found = path.stat().st_size
+        if found != size:
+            raise self._damaged(f"it must have {size} bytes, got {found}")
+        self._stack = ExitStack()
+        try:
+            self._file = self._stack.enter_context(open_tensors(path, most_header=_LARGEST_HEADER))
+            self.header = self._header(capture)
+        except ValueError as error:
+            self._stack.close()
+            raise self._damaged(str(error)) from error
+        self.episodes: list[list[str]] = self.header["episodes"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def index(self, name: str) -> npt.NDArray[np.int64]:
+        """Return ``episode`` ``[n]`` (places in `episodes`), ``step`` ``[n]`` or ``shape`` ``[n, 2]``."""
+        dtype, shape = _INDEX[name]
+        array = self._tensor(name, dtype, shape)
+        if name == "episode" and len(array) and not 0 <= array.min() <= array.max() < len(self.episodes):
+            raise self._damaged("its steps name episodes that it does not list")
+        if len(array) and name != "episode" and array.min() < (name == "shape"):
+            raise self._damaged(f"{name} must be >= {int(name == 'shape')} everywhere, got {array.min()}")
+        return array
+
+    def check_sizes(self, *sizes: tuple[str, int, int]) -> None:
+        """Raise a ValueError unless each size, given as (name, size, size that it must be), is right."""
+        for name, size, wanted in sizes:
+            if size != wanted:
+                raise self._damaged(f"the {name} must be {wanted}, got {size}")
+
+    def reconstructed(self) -> npt.NDArray[np.bool_]:
+        """Return ``[n]``, whether the ids of each step were made again from its text."""
+        return self._tensor("reconstructed", np.uint8, "N").astype(bool)
+
+    def rows(self, site: Site, steps: int) -> npt.NDArray[np.int64]:
+        """Return ``[m]``, which of the ``steps`` steps have the site."""
+        array = self._tensor(f"{site}.rows", np.int64, "M")
+        if len(array) and (array.min() < 0 or array.max() >= steps or (np.diff(array) <= 0).any()):
+            raise self._damaged(f"the rows of site {site} must rise within its {steps} steps")
+        return array
+
+    def places(self, site: Site, what: str) -> npt.NDArray[np.int64]:
+        """Return the ``positions`` or ``tokens`` of a site, ``[m, P]``."""
+        return self._tensor(f"{site}.{what}", np.int64, "M P")
+
+    def shape_of(self, site: Site, layer: int) -> tuple[int, int, int]:
+        """Return the shape (m, P, D) of the vectors of a site and layer without reading them."""
+        name = f"{site}.{layer}"
+        try:
+            shape = self._file.shape(name)
+        except ValueError as error:
+            raise self._damaged(str(error)) from error
+        if len(shape) != 3:
+            raise self._damaged(f"{name} must have shape [M, P, D], got {list(shape)}")
+        return shape
+
+    def vectors(self, site: Site, layer: int) -> npt.NDArray[np.float32]:
+        """Return the vectors of a site and layer, ``[m, P, D]`` float32."""
+        return self._tensor(f"{site}.{layer}", np.float32, "M P D")
+
+    def _tensor(self, name: str, dtype: Any, shape: str) -> npt.NDArray[Any]:
+        try:
+            array = self._file.read(name)
+            if array.dtype != dtype:
+                raise ValueError(f"{name} must be {np.dtype(dtype)}, got {array.dtype}")
+            check_shape(name, array, shape)
+        except ValueError as error:
+            raise self._damaged(str(error)) from error
+        if _digest(array) != self.header["digests"].get(name):
+            raise self._damaged(f"{name} does not match its digest")
+        return array
+
+    def _header(self, capture: str) -> dict[str, Any]:
+        header = self._file.header
+        if header.get("format") != FORMAT:
+            raise ValueError(f"its header must be of format {FORMAT}, got {str(header.get('format'))[:40]!r}")
+        if header.get("capture") != capture:
+            raise ValueError(f"it must belong to {capture}, got {str(header.get('capture'))[:80]!r}")
+        listed = header.get("episodes")
+        sound = isinstance(listed, list) and all(
+            isinstance(entry, list) and len(entry) == 3 and all(isinstance(part, str) for part in entry)
+            for entry in listed
+        )
+        if not sound or not isinstance(header.get("digests"), dict):
+            raise ValueError("its header must list its episodes and digests")
+        return header
+
+    def _damaged(self, what: str) -> ValueError:
+        return ValueError(f"{self.path} must be a sound shard of activations, but {what}: {_ADVICE}")
+
+
+_ADVICE = "delete the file and run the same capture again, which writes it anew"
+
+
+def _digest(array: npt.NDArray[Any]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(f"{array.dtype} {list(array.shape)}\n".encode())
+    digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+    return digest.hexdigest()
+
+
+def episode_table(episodes: Sequence[tuple[str, str, str]]) -> dict[tuple[str, str, str], int]:
+    """Return the place of each different (episode, world, grid id) in the order of their first appearance."""
+    return {entry: number for number, entry in enumerate(dict.fromkeys(episodes))}

@@ -1,0 +1,315 @@
+"""Where the sites of a step are: found by matching token ids, never by fixed offsets."""
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.activations.record import TRIPLE, Site
+from goalscope.agents.models.base import Message, Sampling
+from goalscope.agents.models.cells import check_cell_tokens
+from goalscope.agents.models.harmony import Style, choose_style
+from goalscope.agents.models.local import LocalModel
+from goalscope.runs import Store
+from goalscope.runs.record import Episode, Step
+from goalscope.worlds.dynamics import shown
+from goalscope.worlds.fog import Fog
+from goalscope.worlds.grid import Grid
+
+DEFAULT_SITES: Final[tuple[Site, ...]] = ("pre", "post")
+"""What is captured and probed where nobody names sites."""
+
+_LOOKED = 4096  # steps
+_CONTENT = "goalscope"
+_FORMS = 8  # of prompts of one length that are remembered
+_CLOSE = "</think>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sites:
+    """The sites of one step.
+
+    Attributes:
+        positions: site -> ``[P]`` int64, places in prompt and output together.
+        missing: site -> why the step does not have it.
+    """
+
+    positions: dict[Site, npt.NDArray[np.int64]]
+    missing: dict[Site, str]
+
+
+def grids_seen(episode: Episode) -> Iterator[Grid]:
+    """Return the grid that the agent was shown at each step, under fog as much of it as it had seen."""
+    world = episode.world
+    fog = None if world.fog_radius is None else Fog.start(world.grid, world.fog_radius)
+    for step in episode.steps:
+        grid = shown(world.grid, step.state)
+        if fog is not None:
+            fog = fog.look(step.state.position, step.state.door_open)
+            grid = fog.view(grid)
+        yield grid
+
+
+def sites_there(store: Store, agent_id: str, model: LocalModel) -> tuple[Site, ...]:
+    """Return those of the `DEFAULT_SITES` that an agent's steps have; a warning names the others and why they lack.
+
+    Args:
+        store: the run.
+        agent_id: whose steps; a site that none of the first `_LOOKED` has is not there.
+        model: the model; its tokenizer and template are used, not its weights.
+    """
+    lacking: dict[Site, str] = {}
+    for site in DEFAULT_SITES:
+        try:
+            reason = _lacks(store, agent_id, SiteFinder(model, (site,)), site)
+        except ValueError as error:
+            reason = str(error)
+        if reason:
+            lacking[site] = reason
+    there = tuple(site for site in DEFAULT_SITES if site not in lacking)
+    if not there:
+        raise ValueError(
+            f"one of the sites {', '.join(DEFAULT_SITES)} must be there, none is: {'; '.join(lacking.values())}"
+        )
+    for site, reason in lacking.items():
+        warnings.warn(f"site {site} is left out: {reason}", stacklevel=2)
+    return there
+
+
+def _lacks(store: Store, agent_id: str, finder: "SiteFinder", site: Site) -> str:
+    """Return why the first steps of an agent lack a site, "" where one of them has it."""
+    reasons: Counter[str] = Counter()
+    for episode in store.episodes():
+        if episode.spec.agent_id != agent_id:
+            continue
+        for step, grid in zip(episode.steps, grids_seen(episode), strict=True):
+            missing = finder.find(step, grid).missing
+            if site not in missing:
+                return ""
+            reasons[missing[site]] += 1
+        if reasons.total() >= _LOOKED:
+            break
+    return "; ".join(f"{reason} ({count} steps)" for reason, count in reasons.most_common())
+
+
+class SiteFinder:
+    """Finds the sites of steps whose chats a model's own template has written.
+
+    ``pre`` is the last three tokens before the model begins: the template's opening of the answer, which must end the
+    prompt. ``post`` is the same three tokens where they open the final answer after the reasoning (harmony channels),
+    or the three that end with the mark that closes the reasoning (think tags). ``grid`` is the token of each cell of
+    the grid shown last. ``action`` is the last token before the one that begins the word of the action.
+
+    Args:
+        model: the model; its tokenizer and template are used, not its weights.
+        sites: the sites to find.
+
+    Raises:
+        ValueError: the template has no such site; says why.
+    """
+
+    def __init__(self, model: LocalModel, sites: Sequence[Site]) -> None:
+        self._model = model
+        self._sites = tuple(sites)
+        self._tokenizer: Any = model.tokenizer
+        template = self._tokenizer.chat_template
+        if isinstance(template, dict):
+            template = template.get("default", "")
+        vocabulary = self._tokenizer.get_vocab()
+        self.style: Style = choose_style(str(model.describe()["reasoning"]), vocabulary, str(template or ""))
+        if "post" in self._sites and self.style == "none":
+            raise ValueError(
+                f"site post lies between reasoning and answer, {model.name} writes no reasoning that is marked as such "
+                "(reasoning: none): leave the site out"
+            )
+        self._opening = self._find_opening()
+        self._close = tuple(model.encode(_CLOSE)) if self.style == "think" else ()
+        self._channel = vocabulary.get("<|channel|>", -1)
+        self._message = vocabulary.get("<|message|>", -1)
+        self._prompts: dict[tuple[int, int, int], list[_Form]] = {}
+
+    def find(self, step: Step, grid: Grid) -> Sites:
+        """Return the sites of one step.
+
+        Args:
+            step: a step with its prompt ids; ``post`` and ``action`` need the ids of the output too.
+            grid: the grid that it was shown.
+
+        Raises:
+            ValueError: a cell is not one token of its own, or the prompt does not hold the grid (site ``grid``).
+        """
+        positions: dict[Site, npt.NDArray[np.int64]] = {}
+        missing: dict[Site, str] = {}
+        for site in self._sites:
+            found = self._find(site, step, grid)
+            if isinstance(found, str):
+                missing[site] = found
+            else:
+                positions[site] = found
+        return Sites(positions=positions, missing=missing)
+
+    def _find(self, site: Site, step: Step, grid: Grid) -> npt.NDArray[np.int64] | str:
+        prompt = step.prompt_tokens
+        if not prompt:
+            return "no token ids of the prompt"
+        if site == "grid":
+            return self._grid(prompt, grid)
+        if site == "pre":
+            if len(prompt) < TRIPLE or prompt[-len(self._opening) :] != self._opening:
+                return "the prompt does not end as the model's template opens an answer"
+            return np.arange(len(prompt) - TRIPLE, len(prompt))
+        output = step.output_tokens
+        if not output:
+            return "no token ids of the output"
+        if site == "post":
+            end = self._end_of_reasoning(output)
+            if isinstance(end, str):
+                return end
+            if len(prompt) + end < TRIPLE:
+                return f"fewer than {TRIPLE} tokens before the answer"
+            return np.arange(len(prompt) + end - TRIPLE, len(prompt) + end)
+        if step.action is None:
+            return "the answer names no action"
+        place = self._action(output, step.action.name)
+        return place if isinstance(place, str) else np.array([len(prompt) + place - 1])
+
+    def _find_opening(self) -> tuple[int, ...]:
+        """Return the ids that the template puts between the end of the last message and the answer."""
+        text = self._model.render([Message(role="user", content=_CONTENT)], Sampling())
+        at = text.rfind(_CONTENT)
+        opening = tuple(self._model.encode(text[at + len(_CONTENT) :])) if at >= 0 else ()
+        if not opening:
+            raise ValueError(
+                f"the template of {self._model.name} must open the model's answer with tokens of its own, it has none: "
+                "sites cannot be found in its prompts"
+            )
+        # Where the last message does not end with a special token, the first token may hold a part of the message.
+        return opening if self.style == "harmony" else opening[-min(TRIPLE, max(1, len(opening) - 1)) :]
+
+    def _end_of_reasoning(self, output: Sequence[int]) -> int | str:
+        """Return how many tokens of the output come before what opens the final answer."""
+        if self.style == "think":
+            starts = _matches(output, self._close)
+            return starts[-1] + len(self._close) if starts else "the output closes no reasoning"
+        final = self._final(output)
+        if final is None:
+            return "no final answer"
+        opened = len(self._opening)
+        if final <= opened or tuple(output[final - opened : final]) != self._opening:
+            return "no reasoning before the final answer"
+        return final
+
+    def _final(self, output: Sequence[int]) -> int | None:
+        """Return the place of the first ``<|channel|>`` of a final message."""
+        for at, token in enumerate(output):
+            if token == self._channel and self._message in output[at:]:
+                end = list(output).index(self._message, at)
+                if self._text(output[at + 1 : end]).split()[:1] == ["final"]:
+                    return at
+        return None
+
+    def _action(self, output: Sequence[int], word: str) -> int | str:
+        """Return the place in the output of the token that begins the word of the action."""
+        begin = 0
+        if self.style == "harmony":
+            final = self._final(output)
+            if final is None:
+                return "no final answer"
+            begin = list(output).index(self._message, final) + 1
+        elif self.style == "think" and (starts := _matches(output, self._close)):
+            begin = starts[-1] + len(self._close)
+        answer = output[begin:]
+        text = self._text(answer)
+        stated = re.search(rf"""["']?action["']?\s*:\s*["']?\s*(?P<word>{word})\b""", text, re.IGNORECASE)
+        if stated is None:
+            return "the word of the action is not found in the answer"
+        known = text[: stated.start("word") + 1]
+        # The fewest tokens whose text holds the word's first letter; the last of them begins the word.
+        low, high = 1, len(answer)
+        while low < high:
+            middle = (low + high) // 2
+            if self._text(answer[:middle]).startswith(known):
+                high = middle
+            else:
+                low = middle + 1
+        return begin + low - 1
+
+    def _grid(self, prompt: Sequence[int], grid: Grid) -> npt.NDArray[np.int64]:
+        ids = np.array(prompt, dtype=np.int64)
+        symbols = np.frombuffer(_symbols(grid).encode(), dtype=np.uint8)
+        known = self._prompts.setdefault((len(ids), grid.height, grid.width), [])
+        for form in known:
+            if form.matches(ids, symbols):
+                return form.positions
+        text = self._text(prompt)
+        if self._model.encode(text) != list(prompt):
+            raise ValueError(
+                f"the ids of a prompt must be what the tokenizer of {self._model.name} makes of its text, they differ: "
+                "give the model that generated the run; cells cannot be found otherwise"
+            )
+        cells = check_cell_tokens(self._model, grid.render(), prompt=text, capture=True)
+        positions = np.ascontiguousarray(cells.positions.reshape(-1), dtype=np.int64)
+        fits = [form for form in known if form.has_frame(ids, positions)]
+        if not fits:
+            fits = [_Form(ids, positions)]
+            known[:] = [*fits, *known][:_FORMS]
+        fits[0].learn(ids, symbols)
+        return positions
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+class _Form:
+    """A prompt whose cells are known: another one that differs from it in cells alone has them in the same places.
+
+    The id of a cell must be one that was seen to be the token of this very symbol in a prompt of the same form.
+    """
+
+    def __init__(self, ids: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> None:
+        self.positions = positions
+        self._frame = ids.copy()
+        self._frame[positions] = -1
+        self._ids: dict[int, set[int]] = {}
+
+    def has_frame(self, ids: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> bool:
+        """Whether a prompt differs in its cells alone."""
+        frame = ids.copy()
+        frame[positions] = -1
+        return np.array_equal(positions, self.positions) and np.array_equal(frame, self._frame)
+
+    def learn(self, ids: npt.NDArray[np.int64], symbols: npt.NDArray[np.uint8]) -> None:
+        """Remember which ids are which symbols in a prompt of this form whose cells were checked."""
+        for symbol, token in zip(symbols.tolist(), ids[self.positions].tolist(), strict=True):
+            self._ids.setdefault(symbol, set()).add(token)
+
+    def matches(self, ids: npt.NDArray[np.int64], symbols: npt.NDArray[np.uint8]) -> bool:
+        """Whether a prompt has this form and each of its cells holds an id known for its symbol."""
+        if not self.has_frame(ids, self.positions):
+            return False
+        cells = ids[self.positions]
+        return all(
+            set(np.unique(cells[symbols == symbol]).tolist()) <= self._ids.get(symbol, set())
+            for symbol in np.unique(symbols).tolist()
+        )
+
+
+def _symbols(grid: Grid) -> str:
+    """Return the symbols of all cells by row."""
+    lines = grid.render().split("\n")[1:]
+    return "".join("".join(line.split()[1:]) for line in lines)
+
+
+def _matches(tokens: Sequence[int], pattern: Sequence[int]) -> list[int]:
+    """Return where a pattern begins in a sequence."""
+    size, whole = len(pattern), tuple(pattern)
+    if not size:
+        return []
+    return [
+        at for at in range(len(tokens) - size + 1) if tokens[at] == whole[0] and tuple(tokens[at : at + size]) == whole
+    ]

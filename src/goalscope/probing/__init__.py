@@ -1,0 +1,63 @@
+"""What can be read from activations: cognitive maps, beliefs, plans and distance, with controls.
+
+`study_inside` is all of it, for one run; the functions that it is made of stand beside it.
+"""
+
+from goalscope.probing.belief_study import study_beliefs
+from goalscope.probing.beliefs import belief_rows, read_beliefs
+from goalscope.probing.cells import Cells, Split, known_walls, label_cells, split_by_grid
+from goalscope.probing.decisions import decisions_at
+from goalscope.probing.distance import distance_matrix, label_distances, summarise_distance
+from goalscope.probing.fitting import FitSettings
+from goalscope.probing.map_reading import MapReading, true_map
+from goalscope.probing.maps import DecodedMaps, decode_maps
+from goalscope.probing.pipeline import InsideSummary, study_inside
+from goalscope.probing.plan_decoder import PlanDecoder
+from goalscope.probing.plan_fitting import PlanSettings
+from goalscope.probing.plan_scores import plan_differences, summarise_plans
+from goalscope.probing.plan_suite import plan_matrix
+from goalscope.probing.plans import label_plans
+from goalscope.probing.probe import CLASSES, Probe
+from goalscope.probing.probe_store import stored_probes
+from goalscope.probing.scores import difference_rows, score_cells, summarise
+from goalscope.probing.suite import CORE, FULL, probe_matrix, probe_matrix_by_size
+from goalscope.runs.inside import Inside
+
+__all__ = [
+    "CLASSES",
+    "CORE",
+    "FULL",
+    "Cells",
+    "DecodedMaps",
+    "FitSettings",
+    "Inside",
+    "InsideSummary",
+    "MapReading",
+    "PlanDecoder",
+    "PlanSettings",
+    "Probe",
+    "Split",
+    "belief_rows",
+    "decisions_at",
+    "decode_maps",
+    "difference_rows",
+    "distance_matrix",
+    "known_walls",
+    "label_cells",
+    "label_distances",
+    "label_plans",
+    "plan_differences",
+    "plan_matrix",
+    "probe_matrix",
+    "probe_matrix_by_size",
+    "read_beliefs",
+    "score_cells",
+    "split_by_grid",
+    "stored_probes",
+    "study_beliefs",
+    "study_inside",
+    "summarise",
+    "summarise_distance",
+    "summarise_plans",
+    "true_map",
+]

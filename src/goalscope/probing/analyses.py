@@ -1,0 +1,236 @@
+"""The four readings of activations, one place at a time: cognitive map, beliefs, plans, distance.
+
+Each fits what is not fitted yet and returns rows as the functions below it make them. Only the vectors of one site and
+layer, and of its untrained control, are in memory at a time.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from goalscope.activations.record import Activations
+from goalscope.probing.belief_study import MATRIX, Places, compare_beliefs
+from goalscope.probing.beliefs import read_beliefs
+from goalscope.probing.callbacks import Progress
+from goalscope.probing.dataset import Ground, Place
+from goalscope.probing.distance import distance_matrix
+from goalscope.probing.fitting import FitSettings
+from goalscope.probing.heads import COUNTED
+from goalscope.probing.map_reading import MapReading
+from goalscope.probing.maps import decode_maps
+from goalscope.probing.plan_decoder import PlanDecoder
+from goalscope.probing.plan_fitting import PlanSettings
+from goalscope.probing.plan_suite import PLAN_CONTROLS, plan_matrix
+from goalscope.probing.probe import Probe
+from goalscope.probing.probe_store import Shelf
+from goalscope.probing.shown_maps import ShownMap, choose_maps
+from goalscope.probing.suite import CORE, FULL, Entry, FittedProbes, probe_matrix, probe_matrix_by_size, without
+from goalscope.rows import Rows, Tag
+from goalscope.runs import Store
+from goalscope.runs.inside import Inside
+
+Stage = Callable[[str], AbstractContextManager[Progress]]
+"""Begins a piece of work of that name; what it gives is called with (done, total)."""
+
+BY_SIZE: Final[tuple[Entry, ...]] = (("position", "none"), *CORE)
+"""Probes of one size each, by default; the complete table adds the next ones."""
+BY_SIZE_COMPLETE: Final[tuple[Entry, ...]] = (
+    *BY_SIZE,
+    ("mlp", "shuffled"),
+    ("percell", "none"),
+    ("percell", "shuffled"),
+    ("percell", "untrained"),
+)
+ELSEWHERE: Final = ("none", "untrained")
+"""Controls away from the middle layer, where the table is not complete."""
+_NOWHERE: Final = ("input", "text")
+
+
+@dataclass(slots=True, kw_only=True)
+class Reader:
+    """Reads one run in several ways; see `goalscope.probing.pipeline.study_inside`.
+
+    Attributes:
+        store: the run, open for writing.
+        ground: the steps that are read.
+        declared: what is wanted.
+        probes, numbers, decoders: what is kept of fits.
+        stage: shows what is done.
+        device: where to compute.
+    """
+
+    store: Store
+    ground: Ground
+    declared: Inside
+    probes: Shelf[Probe]
+    numbers: Shelf[Probe]
+    decoders: Shelf[PlanDecoder]
+    stage: Stage
+    device: str = "cpu"
+
+    @property
+    def fit_settings(self) -> FitSettings:
+        """How probes are trained."""
+        return FitSettings(**self.declared.probes.model_dump(), seed=self.declared.seed, device=self.device)
+
+    @property
+    def plan_settings(self) -> PlanSettings:
+        """How decoders are trained."""
+        told = self.declared.decoders.model_dump()
+        del told["layers"]
+        return PlanSettings(inner=told.pop("width"), **told, seed=self.declared.seed, device=self.device)
+
+    def cognitive_map(self) -> tuple[Rows, list[ShownMap]]:
+        """Return the scores of all probes of cells, and maps to be drawn (none in worlds with doors)."""
+        parts: list[Rows] = []
+        shown: list[ShownMap] = []
+        decisions = None if self.ground.doors else self.ground.decisions(self.store)
+        for place in self.ground.places:
+            own, control = self._vectors(place)
+            matrix = self._usable(FULL if self._whole(place) else CORE)
+            sizes = self._usable(BY_SIZE_COMPLETE if self.declared.table == "complete" else BY_SIZE)
+            if parts:  # what reads no activation came with the first place
+                matrix, sizes = without(matrix, *COUNTED, *_NOWHERE), without(sizes, *COUNTED)
+            found = self._fit(place, own, control, matrix)
+            parts.append(found.rows)
+            if self.declared.by_size and place[1] == self.ground.middle:
+                parts.append(self._fit(place, own, control, sizes, by_size=True).rows)
+            if decisions is not None and place[1] == self.ground.middle:
+                tested = self.ground.split.test
+                probe = found.probe("mlp", own)
+                beliefs = read_beliefs(probe.predict(own.where(tested), device=self.device).maps("natural"))
+                tags: dict[str, Tag] = {"head": "mlp", "control": "none", "site": place[0], "layer": place[1]}
+                tags |= {"scope": "general", "probe": probe.id, "reading": "natural"}
+                shown += choose_maps(beliefs, decisions.where(tested), tags)
+        return Rows.concatenate(parts), shown
+
+    def beliefs(self) -> tuple[Rows, list[ShownMap]]:
+        """Return the actions against the maps decoded at each place, and maps to be drawn."""
+        decisions = self.ground.decisions(self.store)
+        parts: list[Rows] = []
+        shown: list[ShownMap] = []
+        for place in self.ground.places:
+            own, control = self._vectors(place)
+            matrix = self._usable(MATRIX if not parts else CORE)
+            found = self._fit(place, own, control, matrix, scored=False)
+            here = Places(
+                activations=(own,),
+                untrained=control,
+                cells=self.ground.cells,
+                decisions=decisions,
+                split=self.ground.split,
+            )
+            with self.stage(f"beliefs at {_named(place)}") as show:
+                rows, drawn = compare_beliefs(here, found, matrix=matrix, device=self.device)
+                show(1, 1)
+            parts.append(rows)
+            if place[1] == self.ground.middle:
+                shown += drawn
+        return Rows.concatenate(parts), shown
+
+    def plans(self) -> Rows:
+        """Return the scores of all decoders of plans and of their baselines."""
+        plans = self.ground.plans(self.store)
+        layers = self.declared.decoders.layers
+        parts: list[Rows] = []
+        for place in self.ground.places:
+            own, control = self._vectors(place)
+            whole = self._whole(place)
+            maps = self._map(place, own)
+            with self.stage(f"plans at {_named(place)}") as show:
+                found = plan_matrix(
+                    [own],
+                    plans,
+                    self.ground.cells,
+                    self.ground.split,
+                    untrained=control,
+                    layers=layers if whole else (sorted(layers)[(len(layers) - 1) // 2],),
+                    controls=self._controls(whole),
+                    maps={place: maps},
+                    settings=self.plan_settings,
+                    keeping=self.decoders.keeping(show),
+                )
+            parts.append(_located(found.rows) if parts else found.rows)
+        return Rows.concatenate(parts)
+
+    def distance(self) -> Rows:
+        """Return the errors of all probes of the distance and of their baselines."""
+        distances = self.ground.distances(self.store)
+        parts: list[Rows] = []
+        for place in self.ground.places:
+            own, control = self._vectors(place)
+            maps = self._map(place, own)
+            with self.stage(f"distance at {_named(place)}") as show:
+                found = distance_matrix(
+                    [own],
+                    distances,
+                    self.ground.cells,
+                    self.ground.split,
+                    untrained=control,
+                    controls=self._controls(self._whole(place)),
+                    maps={place: maps},
+                    settings=self.fit_settings,
+                    keeping=self.numbers.keeping(show),
+                )
+            parts.append(_located(found.rows) if parts else found.rows)
+        return Rows.concatenate(parts)
+
+    def _whole(self, place: Place) -> bool:
+        """Return whether all heads and controls are fitted at a place."""
+        return self.declared.table == "complete" or place[1] == self.ground.middle
+
+    def _controls(self, whole: bool) -> tuple[str, ...]:
+        wanted = PLAN_CONTROLS if whole else ELSEWHERE
+        return wanted if self.ground.control is not None else tuple(one for one in wanted if one != "untrained")
+
+    def _usable(self, matrix: Sequence[Entry]) -> tuple[Entry, ...]:
+        """Return the entries whose data is there."""
+        gone = [] if self.ground.control is not None else ["untrained"]
+        if not any(self.ground.cells.reasoning[self.ground.split.train].tolist()):
+            gone.append("text")
+        return without(matrix, *gone)
+
+    def _vectors(self, place: Place) -> tuple[Activations, tuple[Activations, ...]]:
+        own = self.ground.load(self.store, place)
+        if self.ground.control is None:
+            return own, ()
+        return own, (self.ground.load(self.store, place, untrained=True),)
+
+    def _fit(
+        self,
+        place: Place,
+        own: Activations,
+        control: Sequence[Activations],
+        matrix: Sequence[Entry],
+        *,
+        scored: bool = True,
+        by_size: bool = False,
+    ) -> FittedProbes:
+        """Return the probes of a place: general ones, or by size those of each shape of grid."""
+        fit = probe_matrix_by_size if by_size else partial(probe_matrix, scored=scored)
+        with self.stage(f"probes {'of one size ' if by_size else ''}at {_named(place)}") as show:
+            return fit(
+                [own],
+                self.ground.cells,
+                self.ground.split,
+                untrained=control,
+                matrix=matrix,
+                settings=self.fit_settings,
+                keeping=self.probes.keeping(show),
+            )
+
+    def _map(self, place: Place, own: Activations) -> MapReading:
+        """Return the maps that the MLP decodes at all steps of a place."""
+        probe = self._fit(place, own, (), (("mlp", "none"),), scored=False).probe("mlp", own)
+        return MapReading.of(decode_maps(probe.predict(own, device=self.device).maps("natural")))
+
+
+def _named(place: Place) -> str:
+    return f"{place[0]}, layer {place[1]}"
+
+
+def _located(rows: Rows) -> Rows:
+    """Return the rows of one place, without those that belong to none: they came with the first place."""
+    return rows.where(rows.known("site"))

@@ -1,0 +1,166 @@
+"""A fitted decoder of plans: the contract of the probes (`predict`, `save`, `load`, its own source only)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.activations.devices import check_device
+from goalscope.activations.record import Activations
+from goalscope.probing.fitted import Fitted
+from goalscope.probing.heads import normalised
+from goalscope.probing.plan_network import plan_scores, plan_shapes
+from goalscope.probing.plans import END, TOKENS, plan_length
+from goalscope.probing.probe import Features
+from goalscope.shapes import check_distributions, check_shape, freeze
+
+_BATCH: Final = 256  # examples of one step of a prediction
+_MOST: Final = {"layers": 64, "heads": 256, "horizon": 4096, "positions": 4096}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlanPrediction:
+    """What a decoder says of N steps.
+
+    Attributes:
+        probabilities: ``[N, T, 5]`` float32, of each token at each place, see `goalscope.probing.plans.TOKENS`.
+    """
+
+    probabilities: npt.NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        check_shape("probabilities", self.probabilities, "N T K", {"K": len(TOKENS)})
+        check_distributions("probabilities", self.probabilities, tolerance=1e-4)
+        object.__setattr__(self, "probabilities", freeze(self.probabilities))
+
+    @property
+    def tokens(self) -> npt.NDArray[np.int8]:
+        """The likeliest token of each place, ``[N, T]``."""
+        found: npt.NDArray[np.int8] = self.probabilities.argmax(axis=2).astype(np.int8)
+        return found
+
+    @property
+    def first(self) -> npt.NDArray[np.int8]:
+        """The likeliest first action, the end token left aside, ``[N]``."""
+        found: npt.NDArray[np.int8] = self.probabilities[:, 0, :END].argmax(axis=1).astype(np.int8)
+        return found
+
+    @property
+    def length(self) -> npt.NDArray[np.int64]:
+        """Places before the first end token, T without one, ``[N]``."""
+        return plan_length(self.tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlanDecoder(Fitted):
+    """A fitted one-shot decoder.
+
+    Attributes:
+        source: what it reads; it refuses anything else. Its width is P * D.
+        positions: number P of vectors of one step.
+        horizon: places T of a plan.
+        layers: number of its layers.
+        heads: number of attention heads.
+        centre, spread: ``[P * D]`` float32, mean and standard deviation of each input in the training split; an input
+            that does not vary there has the spread 0 and is not read.
+        weights: name -> array, float32, see `goalscope.probing.plan_network`.
+        tags: how it was made: control, settings, seed, ...
+
+    Raises:
+        ValueError: a size out of range, or arrays that do not fit one another or are not finite.
+    """
+
+    KIND: ClassVar[str] = "plan-decoder"
+
+    positions: int
+    horizon: int
+    layers: int
+    heads: int
+
+    def __post_init__(self) -> None:
+        for name, most in _MOST.items():
+            if not 1 <= getattr(self, name) <= most:
+                raise ValueError(f"{name} of a decoder of plans must be from 1 to {most}, got {getattr(self, name)}")
+        if self.source.width < 1 or self.source.width % self.positions:
+            raise ValueError(
+                f"the inputs must be {self.positions} vectors of one width, got {self.source.width} numbers in all"
+            )
+        inner, feedforward = self._inner("in"), self._inner("0.up")
+        if not inner or inner % self.heads:
+            raise ValueError(f"the width of a decoder must be a multiple of its {self.heads} heads, got {inner}")
+        shapes = plan_shapes(
+            width=self.source.width // self.positions,
+            inner=inner,
+            feedforward=feedforward,
+            layers=self.layers,
+            horizon=self.horizon,
+        )
+        if set(shapes) != set(self.weights):
+            odd = sorted(set(shapes) ^ set(self.weights))
+            raise ValueError(
+                f"the weights of a decoder of {self.layers} layers must be {len(shapes)} known ones, there are "
+                f"{len(self.weights)}, missing or unknown: {', '.join(odd)[:200]}"
+            )
+        self._accept(shapes)
+
+    def _inner(self, name: str) -> int:
+        array = self.weights.get(name)
+        return int(array.shape[1]) if array is not None and array.ndim == 2 else 0
+
+    def describe(self) -> dict[str, Any]:
+        """Return everything but the arrays as plain values."""
+        return {**Fitted.describe(self), **{name: getattr(self, name) for name in _MOST}}  # no super(): slots
+
+    def predict(self, given: Activations, *, device: str = "cpu") -> PlanPrediction:
+        """Return the probabilities of the tokens of all places.
+
+        Args:
+            given: N steps of the decoder's own source.
+            device: where to compute, "cpu" or "cuda".
+
+        Raises:
+            ValueError: inputs of another site, layer, model or width.
+        """
+        import torch
+
+        features = Features.of(given)
+        self.source.check_same(features.source)
+        check_device(device)
+        if given.vectors.shape[1] != self.positions:
+            raise ValueError(f"a step must have {self.positions} vectors, got {given.vectors.shape[1]}")
+        weights = {name: torch.tensor(array, device=device)[None] for name, array in self.weights.items()}
+        found = [torch.zeros(0, self.horizon, len(TOKENS))]
+        with torch.inference_mode():
+            for begin in range(0, len(features), _BATCH):
+                part = plan_inputs(given.vectors[begin : begin + _BATCH], self.centre, self.spread)
+                vectors = torch.tensor(part, device=device)[None]
+                scored = plan_scores(weights, vectors, layers=self.layers, heads=self.heads)
+                found.append(scored[0].softmax(dim=-1).cpu())
+        return PlanPrediction(probabilities=torch.cat(found).numpy())
+
+    def save(self, path: str | Path) -> int:
+        """Write the decoder as one safetensors file and return its size in bytes; equal decoders make equal files."""
+        from goalscope.probing.plan_file import write_decoder
+
+        return write_decoder(Path(path), self)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "PlanDecoder":
+        """Read a decoder that `save` wrote.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: a damaged file, or no decoder of plans.
+        """
+        from goalscope.probing.plan_file import read_decoder
+
+        return read_decoder(Path(path))
+
+
+def plan_inputs(
+    vectors: npt.NDArray[np.float32], centre: npt.NDArray[np.float32], spread: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float32]:
+    """Return ``[N, P, D]`` vectors less their centre, in units of their spread ``[P * D]``; 0 where it is 0."""
+    return normalised(vectors.reshape(len(vectors), -1), centre, spread).reshape(vectors.shape)

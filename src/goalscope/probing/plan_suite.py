@@ -1,0 +1,209 @@
+"""Decoders of plans with their controls and baselines: one call fits and scores all of them on one split."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from goalscope.activations.record import Activations
+from goalscope.probing.callbacks import Keeping, fit_missing
+from goalscope.probing.cells import Cells, Split
+from goalscope.probing.controls import check_steps, check_untrained, shuffled_rows
+from goalscope.probing.map_reading import MapReading, true_map
+from goalscope.probing.plan_baselines import (
+    commonest_matches,
+    marginal_matches,
+    named_plans,
+    planner_length,
+    planner_matches,
+    repeated,
+)
+from goalscope.probing.plan_decoder import PlanDecoder, PlanPrediction
+from goalscope.probing.plan_fitting import PlanProblem, PlanSettings, fit_plans
+from goalscope.probing.plan_scores import prefix_matches, score_lengths, score_prefixes
+from goalscope.probing.plans import Plans, plan_length
+from goalscope.rows import Rows, Tag
+
+LAYERS: Final = (1, 2, 4)
+"""Layers of the decoders of the paper."""
+PLAN_CONTROLS: Final = ("none", "shuffled", "untrained")
+"""Decoders: the one itself, the plans of another grid, a model with random weights."""
+FIRST_KNOWN: Final = ("repeat", "continuation")
+"""What the decoded first action alone gives: itself again and again, and its commonest continuation."""
+BLIND: Final = ("marginal", "commonest")
+"""Baselines that see nothing."""
+
+Maps = Mapping[tuple[str, int], MapReading]
+"""Site and layer -> the maps decoded there, of the same N steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FittedPlans:
+    """Fitted decoders of plans.
+
+    Attributes:
+        decoders: name ("decoder-LAYERS/CONTROL/SITE/LAYER") -> decoder.
+        rows: the scores of all of them and of the baselines on the tested grids. Tags: head ("decoder-2", "marginal",
+            "commonest", "repeat executed", "planner", "planner, best ties", "text"), control (`PLAN_CONTROLS`,
+            `FIRST_KNOWN`, "true map"), site, layer (None where no activations are read), N, plans, size, density.
+    """
+
+    decoders: Mapping[str, PlanDecoder]
+    rows: Rows
+
+
+def plan_matrix(
+    activations: Sequence[Activations],
+    plans: Plans,
+    cells: Cells,
+    split: Split,
+    *,
+    untrained: Sequence[Activations] = (),
+    layers: Sequence[int] = LAYERS,
+    controls: Sequence[str] = PLAN_CONTROLS,
+    maps: Maps | None = None,
+    settings: PlanSettings | None = None,
+    tags: Mapping[str, Tag] | None = None,
+    keeping: Keeping[PlanDecoder] | None = None,
+) -> FittedPlans:
+    """Fit decoders of every size with every control on one split, and score them beside all baselines.
+
+    Args:
+        activations: one or more sites and layers of the same N steps.
+        plans: what was executed, see `label_plans`.
+        cells: the truth at these steps, see `label_cells`.
+        split: which steps are trained on and which tested, see `split_by_grid`.
+        untrained: the same sites, layers and steps from a capture with random weights.
+        layers: layers of the decoders.
+        controls: some of `PLAN_CONTROLS`, "none" among them.
+        maps: decoded maps for the planner; sites and layers without one have no such baseline.
+        settings: how decoders are trained; the paper's sizes where left out.
+        tags: kept with every row, e.g. the agent.
+        keeping: decoders that are known are not fitted again; is told of each that is finished.
+
+    Returns:
+        The decoders and the scores of everything, side by side.
+
+    Raises:
+        ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.
+    """
+    used = settings or PlanSettings()
+    _check(activations, plans, cells, split, untrained, layers, controls)
+    random = {_place(one): one for one in untrained}
+    truths = {"none": plans}
+    if "shuffled" in controls:
+        truths["shuffled"] = plans.exchanged(shuffled_rows(cells, split, seed=used.seed))
+    parts = {name: (one.where(split.train), one.where(split.test)) for name, one in truths.items()}
+    problems: list[PlanProblem] = []
+    tested: list[tuple[Activations, str]] = []
+    for one in activations:
+        given = {"none": one, "untrained": random.get(_place(one), one)}
+        halves = {name: (read.where(split.train), read.where(split.test)) for name, read in given.items()}
+        for control in controls:
+            train, test = halves["untrained" if control == "untrained" else "none"]
+            for count in layers:
+                problems.append(
+                    PlanProblem(
+                        name=f"decoder-{count}/{control}/{one.site}/{one.layer}",
+                        activations=train,
+                        tokens=parts[_truth(control)][0].tokens,
+                        layers=count,
+                        tags={"control": control},
+                    )
+                )
+                tested.append((test, control))
+    decoders = fit_missing(problems, lambda missing, told: fit_plans(missing, used, told), keeping or Keeping())
+    kept = dict(tags or {})
+    shown = cells.where(split.test)
+    rows: list[Rows] = []
+    for decoder, (test, control) in zip(decoders, tested, strict=True):
+        own: dict[str, Tag] = {**kept, "site": test.site, "layer": test.layer, "probe": decoder.id}
+        own |= {"head": f"decoder-{decoder.layers}", "control": control}
+        rows += _decoded(decoder.predict(test, device=used.device), *parts[_truth(control)], shown, own)
+    rows += _baselines(parts, shown, split, maps or {}, kept)
+    return FittedPlans(
+        decoders={problem.name: decoder for problem, decoder in zip(problems, decoders, strict=True)},
+        rows=Rows.concatenate(rows),
+    )
+
+
+def _decoded(said: PlanPrediction, learned: Plans, truth: Plans, shown: Cells, tags: Mapping[str, Tag]) -> list[Rows]:
+    """Return the scores of what a decoder says, and of what its first action alone gives where it is no control."""
+    rows = [
+        score_prefixes(prefix_matches(said.tokens, truth.tokens), truth, shown, tags),
+        score_lengths(said.length, truth, shown, tags),
+    ]
+    if tags["control"] == "none":
+        straight = prefix_matches(repeated(said.first, truth.horizon), truth.tokens)
+        further = commonest_matches(learned, truth.tokens, said.first)
+        for name, matches in zip(FIRST_KNOWN, (straight, further), strict=True):
+            rows.append(score_prefixes(matches, truth, shown, {**tags, "control": name}))
+    return rows
+
+
+def _baselines(
+    parts: Mapping[str, tuple[Plans, Plans]], shown: Cells, split: Split, maps: Maps, tags: Mapping[str, Tag]
+) -> list[Rows]:
+    """Return the scores of what reads no plan out of activations."""
+    rows = []
+    nowhere: dict[str, Tag] = {**tags, "site": None, "layer": None}
+    for control, (train, truth) in parts.items():
+        for head, baseline in zip(BLIND, (marginal_matches, commonest_matches), strict=True):
+            own = {**nowhere, "head": head, "control": control}
+            rows.append(score_prefixes(baseline(train, truth.tokens), truth, shown, own))
+    truth = parts["none"][1]
+    straight = prefix_matches(np.maximum(repeated(truth.tokens[:, 0], truth.horizon), 0), truth.tokens)
+    rows.append(score_prefixes(straight, truth, shown, {**nowhere, "head": "repeat executed", "control": "none"}))
+    readings: list[tuple[dict[str, Any], MapReading]] = [
+        ({**tags, "site": site, "layer": layer, "control": "none"}, layout.where(split.test))
+        for (site, layer), layout in maps.items()
+    ]
+    readings.append(({**nowhere, "control": "true map"}, true_map(shown)))
+    for own, layout in readings:
+        rows.append(score_prefixes(planner_matches(layout, truth.tokens), truth, shown, {**own, "head": "planner"}))
+        best = planner_matches(layout, truth.tokens, ties="best")
+        rows.append(score_prefixes(best, truth, shown, {**own, "head": "planner, best ties"}))
+        rows.append(score_lengths(planner_length(layout, truth.horizon), truth, shown, {**own, "head": "planner"}))
+    if any(shown.reasoning.tolist()):
+        named = named_plans(shown.reasoning, truth.horizon)
+        own = {**nowhere, "head": "text", "control": "none"}
+        rows.append(score_prefixes(prefix_matches(named, truth.tokens), truth, shown, own))
+        rows.append(score_lengths(plan_length(named), truth, shown, own))
+    return rows
+
+
+def _truth(control: str) -> str:
+    return "shuffled" if control == "shuffled" else "none"
+
+
+def _place(one: Activations) -> tuple[str, int]:
+    return one.site, one.layer
+
+
+def _check(
+    activations: Sequence[Activations],
+    plans: Plans,
+    cells: Cells,
+    split: Split,
+    untrained: Sequence[Activations],
+    layers: Sequence[int],
+    controls: Sequence[str],
+) -> None:
+    if not activations or not layers:
+        raise ValueError("decoders of plans must have activations and numbers of layers, got none")
+    if "none" not in controls or not set(controls) <= set(PLAN_CONTROLS):
+        raise ValueError(
+            f"controls of plans must be some of {', '.join(PLAN_CONTROLS)} with none, got {list(controls)}"
+        )
+    for given, name in (
+        (list(layers), "numbers of layers"),
+        (list(controls), "controls"),
+        (list(map(_place, activations)), "sites and layers"),
+    ):
+        if len(set(given)) != len(given):
+            raise ValueError(f"the {name} of a matrix of plans must be different, got {given}")
+    plans.check_aligned(cells)
+    check_steps(activations, untrained, cells, split)
+    if "untrained" in controls:
+        check_untrained(activations, untrained)

@@ -1,0 +1,264 @@
+"""The contract of every probe: what it reads, what it predicts, how it is kept.
+
+A probe is made by `fit`, predicts with `predict` (classes of cells) or `predict_number`, and is kept by `save` and
+`load`. It knows the site, layer and model that it was fitted on and refuses every other.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.activations.record import Activations
+from goalscope.probing.fitted import Fitted, Source
+from goalscope.shapes import check_finite, check_shape, freeze
+
+Task = Literal["cells", "number"]
+"""What a probe predicts: a class for each cell of the frame, or one number."""
+
+CLASSES: Final = ("agent", "goal", "wall", "open", "padding")
+"""Classes of cells; the place in this tuple is the label."""
+AGENT, GOAL, WALL, OPEN, PADDING = range(len(CLASSES))
+
+FRAME: Final = 15
+"""Side of the square that smaller grids are padded to, right and bottom."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Features:
+    """Inputs of probes: one vector of numbers for each of N steps.
+
+    Attributes:
+        source: what they are.
+        vectors: ``[N, F]`` float32.
+        episode_id: ``[N]`` text.
+        step: ``[N]`` int64.
+        grid_id: ``[N]`` text, the cluster that the step belongs to.
+
+    Raises:
+        ValueError: arrays that do not fit, or a number that is not finite; names episode and step.
+    """
+
+    source: Source
+    vectors: npt.NDArray[np.float32]
+    episode_id: npt.NDArray[np.object_]
+    step: npt.NDArray[np.int64]
+    grid_id: npt.NDArray[np.object_]
+
+    def __post_init__(self) -> None:
+        sizes = check_shape("vectors", self.vectors, "N F", {"F": self.source.width})
+        if self.vectors.dtype != np.float32:
+            raise ValueError(f"vectors must be float32, got {self.vectors.dtype}")
+        for name in ("episode_id", "step", "grid_id"):
+            check_shape(name, getattr(self, name), "N", sizes)
+        finite = np.isfinite(self.vectors).all(axis=1)
+        if not finite.all():
+            bad = int(np.argmin(finite))
+            raise ValueError(
+                f"what a probe reads must be finite, got a number that is not at {self.episode_id[bad]} step "
+                f"{self.step[bad]}, site {self.source.site}, layer {self.source.layer}"
+            )
+        for name in ("vectors", "episode_id", "step", "grid_id"):
+            object.__setattr__(self, name, freeze(getattr(self, name)))
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    @classmethod
+    def of(cls, given: "Activations | Features") -> "Features":
+        """Return activations as the inputs of a probe, the P positions of a step one after another."""
+        if isinstance(given, Features):
+            return given
+        count, positions, width = given.vectors.shape
+        source = Source(site=given.site, layer=given.layer, model=given.model, width=positions * width)
+        return cls(
+            source=source,
+            vectors=given.vectors.reshape(count, positions * width),
+            episode_id=given.episode_id,
+            step=given.step,
+            grid_id=given.grid_id,
+        )
+
+    def where(self, mask: npt.NDArray[Any]) -> Self:
+        """Return some of the steps, by a mask ``[N]`` bool or by indices ``[M]`` int."""
+        kept = {name: getattr(self, name)[mask] for name in ("vectors", "episode_id", "step", "grid_id")}
+        return type(self)(source=self.source, **kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prediction:
+    """What a probe says of the C cells of each of N states.
+
+    Attributes:
+        balanced: ``[N, C, K]`` float32, probabilities of the classes as if all were equally frequent; the training is
+            weighted so.
+        natural: ``[N, C, K]`` float32, the same evidence at the frequencies of the training split (prior-corrected).
+    """
+
+    balanced: npt.NDArray[np.float32]
+    natural: npt.NDArray[np.float32]
+
+    def reading(self, name: str) -> npt.NDArray[np.float32]:
+        """Return the probabilities of a reading, "balanced" or "natural".
+
+        Raises:
+            ValueError: another name.
+        """
+        if name not in ("balanced", "natural"):
+            raise ValueError(f"a reading must be balanced or natural, got {name!r}")
+        found: npt.NDArray[np.float32] = getattr(self, name)
+        return found
+
+    def maps(self, name: str) -> npt.NDArray[np.float32]:
+        """Return the probabilities of a reading as maps of the square frame, ``[N, n, n, K]``, n * n cells C.
+
+        Raises:
+            ValueError: another name.
+        """
+        found = self.reading(name)
+        count, cells, classes = found.shape
+        side = math.isqrt(cells)
+        return found.reshape(count, side, side, classes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Probe(Fitted):
+    """A fitted probe.
+
+    Attributes:
+        head: its form, see `goalscope.probing.heads`.
+        task: "cells" or "number".
+        source: what it reads; it refuses anything else.
+        frame: side of the square of cells that it predicts; 0 for a number.
+        prior: ``[K]`` float64, frequencies of the classes in its training split; empty for a number.
+        centre, spread: ``[F]`` float32, mean and standard deviation of each input in the training split; an input
+            that does not vary there has the spread 0 and is not read.
+        target: mean and standard deviation of the number in the training split; (0, 1) for cells.
+        weights: name -> array, float32, as the head wants them.
+        tags: how it was made: control, settings, seed, ...
+
+    Raises:
+        ValueError: an unknown head or task, or arrays that do not fit one another.
+    """
+
+    KIND: ClassVar[str] = "probe"
+
+    head: str
+    task: Task
+    frame: int
+    prior: npt.NDArray[np.float64]
+    target: tuple[float, float] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        from goalscope.probing.heads import weight_shapes
+
+        classes = check_task(self.task, self.frame)
+        check_shape("prior", self.prior, "K", {"K": classes})
+        if self.task == "cells" and not (np.all(self.prior >= 0) and abs(float(self.prior.sum()) - 1) < 1e-6):
+            raise ValueError(f"prior must hold probabilities that sum to 1, got {self.prior}")
+        if not (np.isfinite(self.target).all() and self.target[1] > 0):
+            raise ValueError(f"target must be a finite mean and a spread > 0, got {self.target}")
+        bias = self.weights.get("bias")
+        hidden = len(bias) if self.head == "mlp" and bias is not None and bias.ndim == 1 else 0
+        shapes = weight_shapes(self.head, self.task, self.source.width, self.frame, hidden)
+        if set(shapes) != set(self.weights):
+            raise ValueError(
+                f"the weights of head {self.head} must be {', '.join(shapes)}, got {', '.join(self.weights) or 'none'}"
+            )
+        self._accept(shapes)
+        object.__setattr__(self, "prior", freeze(self.prior))
+
+    def describe(self) -> dict[str, Any]:
+        """Return everything but the arrays as plain values."""
+        own = {"head": self.head, "task": self.task, "frame": self.frame, "target": list(self.target)}
+        return {**Fitted.describe(self), **own}  # no super(): a class with slots is made anew
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all arrays by the names that a file has for them."""
+        return {"prior": self.prior, **Fitted.arrays(self)}
+
+    def predict(self, given: Activations | Features, *, device: str = "cpu") -> Prediction:
+        """Return the probabilities of the classes of all cells.
+
+        Args:
+            given: N steps of the probe's own source.
+            device: where to compute.
+
+        Raises:
+            ValueError: a probe of numbers, or inputs of another site, layer, model or width.
+        """
+        if self.task != "cells":
+            raise ValueError("this probe predicts a number, not classes of cells: use predict_number")
+        from goalscope.probing.heads import outputs
+
+        logits = outputs(self, self._checked(given), device)
+        with np.errstate(divide="ignore"):
+            prior = np.log(self.prior)
+        # A class that the training split lacks has no evidence: it is never predicted.
+        seen = np.where(self.prior > 0, 0.0, -np.inf)
+        if self.head == "majority":
+            return Prediction(balanced=_softmax(logits + prior), natural=_softmax(logits + prior))
+        return Prediction(balanced=_softmax(logits + seen), natural=_softmax(logits + prior))
+
+    def predict_number(self, given: Activations | Features, *, device: str = "cpu") -> npt.NDArray[np.float64]:
+        """Return the predicted number of each step, ``[N]`` in the unit that it was fitted in.
+
+        Raises:
+            ValueError: a probe of cells, or inputs of another site, layer, model or width.
+        """
+        if self.task != "number":
+            raise ValueError("this probe predicts classes of cells, not a number: use predict")
+        from goalscope.probing.heads import outputs
+
+        mean, spread = self.target
+        with np.errstate(over="ignore"):
+            found: npt.NDArray[np.float64] = mean + spread * outputs(self, self._checked(given), device)[:, 0, 0]
+        check_finite("what a probe predicts", found)
+        return found
+
+    def _checked(self, given: Activations | Features) -> Features:
+        features = Features.of(given)
+        self.source.check_same(features.source)
+        return features
+
+    def save(self, path: str | Path) -> int:
+        """Write the probe as one safetensors file and return its size in bytes; equal probes make equal files."""
+        from goalscope.probing.probe_file import write_probe
+
+        return write_probe(Path(path), self)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Probe":
+        """Read a probe that `save` wrote.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: a damaged file, or no probe.
+        """
+        from goalscope.probing.probe_file import read_probe
+
+        return read_probe(Path(path))
+
+
+def check_task(task: str, frame: int) -> int:
+    """Return the number of classes of a task, 0 for a number.
+
+    Raises:
+        ValueError: an unknown task, or a frame that does not fit it.
+    """
+    if task not in ("cells", "number"):
+        raise ValueError(f"a task must be cells or number, got {task!r}")
+    if task == "number" and frame != 0:
+        raise ValueError(f"a probe of a number must have frame 0, got {frame}")
+    if task == "cells" and not 1 <= frame <= 256:
+        raise ValueError(f"the frame of a probe of cells must be from 1 to 256, got {frame}")
+    return len(CLASSES) if task == "cells" else 0
+
+
+def _softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    found: npt.NDArray[np.float32] = (shifted / shifted.sum(axis=-1, keepdims=True)).astype(np.float32)
+    return found

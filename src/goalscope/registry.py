@@ -1,0 +1,172 @@
+"""What a study or a report names: agents, measures and the other kinds of parts, ours and those of other packages.
+
+A part registers under a name with a decorator. Built-in modules are imported when their kind is asked for. Packages of
+others declare a module as an entry point of the group ``goalscope``; it registers its parts when it is imported, which
+happens once, after the built-in ones. A package that cannot be imported is named in a warning and in the error of every
+name that is not found; what it had registered by then is taken back, and all other names stay.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from threading import RLock
+from typing import Any, Final, TypeVar
+
+from goalscope.shapes import near_miss
+
+KINDS: Final = ("world", "agent", "model", "measure", "head", "section", "attribution")
+"""The kinds of parts that have names."""
+
+GROUP: Final = "goalscope"
+"""The group of entry points under which other packages are found."""
+
+_BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
+    "agent": tuple(f"goalscope.agents.{name}" for name in ("scripted", "chat", "task_scripted", "task_chat")),
+    "measure": tuple(
+        f"goalscope.measures.{name}"
+        for name in ("performance", "uncertainty", "overlap", "key", "fog", "exploration.fogged")
+    ),
+}
+"""The modules that register the built-in parts of a kind, in the order in which their names are listed."""
+
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    part: Any
+    module: str
+    path: str
+
+    @property
+    def built_in(self) -> bool:
+        return self.module.startswith("goalscope.")
+
+
+_entries: dict[str, dict[str, _Entry]] = {kind: {} for kind in KINDS}
+_broken: dict[str, str] = {}
+_loaded: set[str] = set()
+_lock = RLock()
+
+
+def register(kind: str, name: str, *, made_of: object = None) -> Callable[[Part], Part]:
+    """Return a decorator that registers a part and returns it unchanged.
+
+    A function or class that is defined again in its module, as in a notebook, takes its own place.
+
+    Args:
+        kind: one of `KINDS`.
+        name: what studies, commands and reports call it.
+        made_of: the function or class behind a part that is an object of its own.
+
+    Raises:
+        ValueError: an unknown kind, a name that is empty or cannot be written on one line, or one that is taken.
+    """
+    _check_kind(kind)
+    if not isinstance(name, str) or not name or not name.isprintable() or name != name.strip() or ";" in name:
+        raise ValueError(
+            f"the name of a registered {kind} must be one line of text without ';' and without blanks around it, got "
+            f"{name!r}"
+        )
+
+    def add(part: Part) -> Part:
+        source = part if made_of is None else made_of
+        path = getattr(source, "__qualname__", type(source).__qualname__)
+        entry = _Entry(part, getattr(source, "__module__", type(source).__module__), path)
+        with _lock:
+            if not entry.built_in:
+                _load_built_in(kind)
+            taken = _entries[kind].get(name)
+            if taken is not None and ((taken.module, taken.path) != (entry.module, path) or "<locals>" in path):
+                raise ValueError(
+                    f"the name of a registered {kind} must be its own, but {name!r} of {entry.module} is taken by "
+                    f"{taken.module}: choose another name"
+                )
+            _entries[kind][name] = entry
+        return part
+
+    return add
+
+
+def resolve(kind: str, name: str) -> Any:
+    """Return a registered part.
+
+    Args:
+        kind: one of `KINDS`.
+        name: its name.
+
+    Raises:
+        ValueError: an unknown kind; a name that nothing is registered under: says what was meant, and which packages
+            could not be imported.
+    """
+    _check_kind(kind)
+    with _lock:
+        _load_built_in(kind)
+        if name not in _entries[kind]:
+            _load_packages()
+        if name not in _entries[kind]:
+            broken = "".join(f"; {sentence}" for sentence in _broken.values())
+            close = near_miss(name, sorted(_entries[kind]), most=3)
+            raise ValueError(f"the {kind} must be a registered one, got {name!r}{close}{broken}")
+        return _entries[kind][name].part
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """Return the names of a kind, the built-in ones first, whatever was imported first.
+
+    Raises:
+        ValueError: an unknown kind.
+    """
+    _check_kind(kind)
+    with _lock:
+        _load_built_in(kind)
+        _load_packages()
+        order = {module: index for index, module in enumerate(_BUILT_IN.get(kind, ()))}
+        entries = _entries[kind]
+        return tuple(sorted(entries, key=lambda name: order.get(entries[name].module, len(order))))
+
+
+def broken_packages() -> Mapping[str, str]:
+    """Return the distributions that could not be imported, each with a sentence that says why."""
+    with _lock:
+        _load_packages()
+        return dict(_broken)
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in KINDS:
+        raise ValueError(f"a kind of parts must be one of {', '.join(KINDS)}, got {kind!r}")
+
+
+def _load_built_in(kind: str) -> None:
+    if kind not in _loaded:
+        _loaded.add(kind)  # first, since these modules may ask for names while they are imported
+        for module in _BUILT_IN.get(kind, ()):
+            import_module(module)
+
+
+def _load_packages() -> None:
+    if GROUP in _loaded:
+        return
+    _loaded.add(GROUP)
+    for kind in KINDS:
+        _load_built_in(kind)
+    for point in sorted(entry_points(group=GROUP), key=lambda point: (_distribution(point), point.name)):
+        before = {kind: dict(entries) for kind, entries in _entries.items()}
+        try:
+            point.load()
+        except Exception as error:  # noqa: BLE001 - whatever a stranger's module raises, the other names stay
+            _entries.update(before)
+            name = _distribution(point)
+            sentence = (
+                f"the package {name} could not be loaded from {point.value} ({type(error).__name__}: {error}), mend or "
+                "uninstall it"
+            )
+            _broken[name] = sentence
+            warnings.warn(sentence, RuntimeWarning, stacklevel=3)
+
+
+def _distribution(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.name

@@ -1,0 +1,71 @@
+"""From activations to rows about beliefs, stage by stage, on planted activations."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from believed import FRAME, decide, rooms
+from planted import activations, cells_of
+
+from goalscope.probing import beliefs as names
+from goalscope.probing.belief_study import Places, compare_beliefs, fit_maps
+from goalscope.probing.cells import split_by_grid
+from goalscope.probing.fitting import FitSettings
+from goalscope.probing.shown_maps import VERDICTS
+from goalscope.rng import stream
+from goalscope.stats import estimate_rows
+
+MATRIX = (("percell", "none"), ("percell", "untrained"), ("position", "none"))
+
+
+@pytest.fixture(scope="module")
+def places() -> Places:
+    """A site that holds the whole map linearly, and a model that holds nothing."""
+    labels = rooms(300, seed=11)
+    cells = cells_of(labels, 2, FRAME, np.full((len(labels), 2), 6))
+    rng = stream(3, "whole map")
+    said = np.eye(5)[labels].reshape(len(labels), -1)
+    vectors = said @ rng.standard_normal((said.shape[1], 3 * 100))
+    decisions = decide(
+        labels,
+        rng.integers(0, 4, len(labels)),
+        cells.grid_id,
+        episode_id=cells.episode_id,
+        step=cells.step,
+    )
+    return Places(
+        activations=(activations(cells, vectors),),
+        untrained=(activations(cells, rng.standard_normal((len(labels), 300)), model="random"),),
+        cells=cells,
+        decisions=decisions,
+        split=split_by_grid(cells),
+    )
+
+
+def test_beliefs_that_are_in_the_activations_are_found_and_not_in_noise(places: Places) -> None:
+    fitted = fit_maps(places, matrix=MATRIX, settings=FitSettings(epochs=10, rate=1e-2))
+    rows, shown = compare_beliefs(places, fitted, matrix=MATRIX)
+    found: dict[Any, Any] = {
+        (one.key["measure"], one.key["head"], one.key["control"]): one.estimate
+        for one in estimate_rows(rows.select(reading="natural"), by=("head", "control"))
+    }
+    trained, random = (found[names.OVERLAP + names.DIFFERENCE, "percell", kind] for kind in ("none", "untrained"))
+    assert found[names.OVERLAP, "percell", "none"].value > 0.85
+    assert trained.low > 0.2
+    assert random.low <= 0.02
+    assert random.high < trained.low
+    more = found[names.OVERLAP + names.UNTRAINED, "percell", "none"]
+    assert more.value == pytest.approx(trained.value - random.value)
+    assert more.low > 0.1
+    place = found[names.OVERLAP + names.DIFFERENCE, "position", "none"]
+    assert abs(place.value) < 1e-9  # one map for all states: another state's is the same
+    assert {one.verdict for one in shown} <= set(VERDICTS)
+    assert {one.tags["head"] for one in shown} == {"percell"}
+    tested = set(places.cells.grid_id[places.split.test].tolist())
+    assert set(rows.grid_id.tolist()) == tested
+
+
+def test_controls_that_make_no_maps_are_refused(places: Places) -> None:
+    fitted = fit_maps(places, matrix=[("position", "none")])
+    with pytest.raises(ValueError, match="controls none and untrained, got 'shuffled'"):
+        compare_beliefs(places, fitted, matrix=[("position", "shuffled")])

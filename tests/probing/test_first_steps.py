@@ -1,0 +1,146 @@
+"""Probes that are kept with a run are used again before the first action; what is missing is fitted, or said."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from insides import recorded, rooms, silent_at
+from replays import local
+
+from goalscope.activations import load_activations
+from goalscope.activations.capture import capture
+from goalscope.agents.models.local import LocalModel
+from goalscope.cli.console import progress
+from goalscope.probing import Inside, stored_probes, study_inside
+from goalscope.probing.belief_study import fit_maps, load_places
+from goalscope.probing.first_steps import FirstSteps, read_first_steps
+from goalscope.probing.fitting import FitSettings
+from goalscope.runs import Store
+
+PROBES = {"hidden": 4, "epochs": 2, "rate": 0.01, "batch": 16}
+DECLARED = {
+    "reads": ["cognitive-map"],
+    "sites": ["pre"],
+    "layers": [1],
+    "test": 0.4,
+    "probes": PROBES,
+    "by_size": False,
+}
+
+
+def random_weights() -> LocalModel:
+    """The same architecture with other weights, which says of itself that they are random."""
+    model = local(seed=1)
+    model._untrained = 0
+    return model
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose cognitive map was read at one place, with the untrained control."""
+    path, model, _ = recorded(tmp_path_factory.mktemp("first") / "run", trajectories=1)
+    study_inside(
+        path, Inside.parse({**DECLARED, "by_size": False, "table": "complete"}), model=model, control=random_weights()
+    )
+    return path
+
+
+@pytest.fixture
+def copied(read: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(read, tmp_path / "copy"))
+
+
+def first(path: Path, site: str = "pre", layer: int = 1) -> FirstSteps:
+    return read_first_steps(path, site=site, layer=layer, stage=progress)
+
+
+def files(path: Path) -> dict[str, bytes]:
+    return {one.name: one.read_bytes() for one in (path / "probes").iterdir()}
+
+
+def test_what_was_fitted_before_is_used_again_and_is_what_a_fresh_fit_gives(read: Path, copied: Path) -> None:
+    before = files(copied)
+    again = first(copied)
+    assert again.fitted == () and again.missing == "" and files(copied) == before
+    assert again.settings["test"] == 0.4 and again.settings["probes"]["hidden"] == 4
+    assert set(again.posteriors) == set(again.probes) == {"none", "untrained"}
+    kept = {row.tags["control"]: made.id for row, made in stored_probes(read, head="mlp", site="pre", layer=1)}
+    assert again.probes == {name: kept[name] for name in again.probes} and len(set(again.probes.values())) == 2
+    shutil.rmtree(copied / "probes")
+    fresh = first(copied)
+    assert fresh.fitted == ("none", "untrained") and fresh.probes == again.probes
+    for name, said in again.posteriors.items():
+        assert fresh.posteriors[name].tobytes() == said.tobytes()
+    written = files(copied)
+    assert written == {name: before[name] for name in written} and len(written) == 2
+    assert first(copied).fitted == ()
+
+
+def test_it_reads_the_first_steps_of_grids_that_were_not_trained_on(read: Path) -> None:
+    """Literally: the probe that the study of beliefs fits, asked about these steps alone."""
+    found = first(read)
+    with Store(read) as store:
+        places = load_places(store, sites=("pre",), layers=(1,), untrained=0, test=0.4)
+        grids = {one.id: one.world.grid_id for one in store.episodes()}
+    settings = FitSettings(**PROBES)  # type: ignore[arg-type]
+    fitted = fit_maps(places, matrix=[("mlp", "none"), ("mlp", "untrained")], settings=settings)
+    mask = places.split.test & (places.cells.step == 0)
+    for name, (one,) in (("none", places.activations), ("untrained", places.untrained)):
+        probe = fitted.probe("mlp", one, control=name)
+        said = probe.predict(one.where(mask)).natural.reshape(found.posteriors[name].shape)
+        assert np.array_equal(found.posteriors[name], said) and probe.id == found.probes[name]
+    assert found.episode_id.tolist() == places.cells.episode_id[mask].tolist()
+    tested = {grids[name] for name in found.episode_id.tolist()}
+    assert len(tested) == found.settings["test grids"] == 2 and found.settings["training grids"] == 4
+
+
+def test_without_an_untrained_capture_it_says_how_to_make_one(tmp_path: Path) -> None:
+    path, model, _ = recorded(tmp_path / "run", trajectories=1)
+    capture(path, model, sites=["pre", "post"], layers=[1, 2])
+    found = first(path, layer=2)
+    assert set(found.posteriors) == {"none"} and found.fitted == ("none",)
+    command = found.missing.partition("to have it: ")[2].split()
+    assert command[:3] == ["goalscope", "capture", str(path)]
+    assert command[3:] == ["--sites", "pre", "--agent", found.agent, "--layers", "2", "--untrained", "0"]
+    capture(path, random_weights(), sites=["pre"], layers=[2], agent=found.agent)  # that command
+    after = first(path, layer=2)
+    assert after.missing == "" and after.fitted == ("untrained",) and after.probes["none"] == found.probes["none"]
+    assert not np.array_equal(after.posteriors["untrained"], after.posteriors["none"])
+    for site, layer in (("pre", 0), ("action", 1)):
+        with pytest.raises(ValueError, match=f"goalscope capture .* --sites {site} --layers {layer}"):
+            first(path, site, layer)
+
+
+def test_settings_are_those_of_the_last_reading_of_the_place(copied: Path) -> None:
+    own = load_activations(copied, site="pre", layer=1, untrained=None)
+    with Store(copied, "w") as store:
+        told: dict[str, Any] = store.info()["inside"]
+        about = told["cognitive-map"]
+        about["settings"]["seed"] = 7
+        store.put_info("inside", told)
+    other = first(copied)
+    assert other.settings["seed"] == 7 and other.fitted == ("none", "untrained")
+    assert len(own) and set(other.probes.values()).isdisjoint(first_ids(copied, "seed", 0))
+    for wrong in ({"settings": None}, {"settings": {"seed": "x"}}, {"sites": 3}, {"agent": 4}):
+        with Store(copied, "w") as store:
+            store.put_info("inside", {"cognitive-map": about | wrong})
+        with pytest.raises(ValueError, match=r"was read|were read"):
+            first(copied)
+
+
+def first_ids(path: Path, name: str, value: Any) -> set[str]:
+    return {made.id for _, made in stored_probes(path) if made.tags.get(name) == value}
+
+
+def test_worlds_with_doors_and_first_steps_without_the_site_are_refused(tmp_path: Path) -> None:
+    text = "{{grid}}{{carrying_key}}\nGo: "
+    path, model, _ = recorded(tmp_path / "doors", grids=rooms(6, door=True), trajectories=1, text=text)
+    capture(path, model, sites=["pre"], layers=[1])
+    with pytest.raises(ValueError, match="worlds without a door"):
+        first(path)
+    path, model, _ = recorded(tmp_path / "later", trajectories=1, change=silent_at(0))
+    capture(path, model, sites=["post"], layers=[1])
+    with pytest.raises(ValueError, match="before the first action"):
+        first(path, "post")

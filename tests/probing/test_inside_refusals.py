@@ -1,0 +1,137 @@
+"""What a reading of activations refuses, before it computes anything, and steps that lack a site."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from insides import STUDY, recorded, rooms, silent_at
+from replays import local, record
+from test_inside import call
+
+from goalscope.activations.replay_target import Subject
+from goalscope.probing import Inside, study_inside
+from goalscope.runs import Store, Study, run
+
+SMALL: dict[str, Any] = {"test": 0.4, "layers": [0, 1], "probes": {"hidden": 4, "epochs": 1}}
+
+
+def small(**changes: Any) -> Inside:
+    return Inside.parse({**SMALL, "reads": ["cognitive-map", "distance"], **changes})
+
+
+def test_steps_that_lack_a_site_are_left_out_at_all_of_them(tmp_path: Path) -> None:
+    path, model, control = recorded(tmp_path / "run", change=silent_at(1))
+    done = study_inside(path, small(), model=model, control=control)
+    assert done.steps["steps left out"] == 12  # step 1 of six grids with two trajectories each
+    assert done.steps["steps"] == 36
+    alone = study_inside(path, small(sites=["pre"]), model=model, control=control)
+    assert alone.steps["steps left out"] == 0 and alone.steps["steps"] == 48
+
+
+def test_the_steps_of_each_grid_can_be_bounded(tmp_path: Path) -> None:
+    path, model, control = recorded(tmp_path / "run", change=silent_at(1))
+    done = study_inside(path, small(steps=2), model=model, control=control)
+    assert done.steps["steps"] == 12 and done.steps["training grids"] + done.steps["test grids"] == 6
+    again = study_inside(path, small(steps=2), model=model, control=control)
+    assert again.fitted == 0
+    assert study_inside(path, small(steps=99), model=model, control=control).steps["steps"] == 36
+
+
+def test_it_works_without_an_untrained_control_and_without_reasoning_sites(tmp_path: Path) -> None:
+    model = local(style="none")
+    path = record(tmp_path / "run", model, style="none", grids=rooms(6))
+    done = study_inside(path, small(sites=["pre"], untrained=None), model=model)
+    assert set(done.rows["cognitive-map"]["control"].tolist()) == {"none", "shuffled", "input"}
+    assert np.isfinite(done.rows["distance"].value).all()
+
+
+def test_worlds_with_doors_have_maps_and_distances_but_no_beliefs(tmp_path: Path) -> None:
+    path, model, control = recorded(tmp_path / "run", grids=rooms(6, door=True), text="{{grid}}{{carrying_key}}\nGo: ")
+    with pytest.raises(
+        ValueError, match=r"worlds without a door, 6 worlds of this run have one .*--reads cognitive-map"
+    ):
+        study_inside(path, small(reads=["cognitive-map", "beliefs"]), model=model, control=control)
+    assert not (path / "activations").exists()
+    done = study_inside(path, small(), model=model, control=control)
+    assert set(done.rows) == {"cognitive-map", "distance"}
+    with Store(path) as store:
+        assert store.info()["beliefs"]["maps"] == []
+
+
+def test_task_worlds_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = {"worlds": [{"kind": "cooking"}], "agents": [{"kind": "task-random-walk"}], "trajectories": 1}
+    run(Study.parse(study), tmp_path / "run")
+    with Store(tmp_path / "run") as store:
+        ((identity, (name, description)),) = store.agents().items()
+    # A scripted agent has no token ids; a language model in task worlds would.
+    subject = Subject(agent=name, agent_id=identity, description=description, steps=1)
+    monkeypatch.setattr("goalscope.probing.pipeline.find_subject", lambda *given: subject)
+    with pytest.raises(ValueError, match=r"probes read maps of grids, .* are task worlds"):
+        study_inside(tmp_path / "run")
+
+
+def test_too_few_grids_are_refused_before_anything_is_fitted(tmp_path: Path) -> None:
+    path, model, control = recorded(tmp_path / "run", grids=rooms(3))
+    with pytest.raises(ValueError, match="labels can be shuffled between two grids or more of a shape"):
+        study_inside(path, small(), model=model, control=control)
+    assert not (path / "probes").exists()
+
+
+def test_a_given_model_needs_its_control_or_none(tmp_path: Path) -> None:
+    path, model, _ = recorded(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"an untrained copy must be given too \(control=\), or untrained: null"):
+        study_inside(path, small(), model=model)
+    for other, said in (
+        (local("gpt2", seed=1), "gpt2 of 3 blocks"),
+        (local(seed=1, num_hidden_layers=6), "llama of 6"),
+    ):
+        with pytest.raises(
+            ValueError, match=rf"must have the architecture of the agent's model \(llama of 3 .* got {said}"
+        ):
+            study_inside(path, small(), model=model, control=other)
+    with pytest.raises(ValueError, match="does not say where the model of llama-0 lies"):
+        study_inside(path, small())
+    with pytest.raises(ValueError, match=r"layers must be whole numbers in 0\.\.\d"):
+        study_inside(path, small(layers=[99]), model=model, control=local(seed=1))
+    with pytest.raises(ValueError, match="the agent must be one of the run"):
+        study_inside(path, small(agent="nobody"), model=model)
+
+
+def test_runs_without_token_ids_are_refused_with_the_setting(tmp_path: Path) -> None:
+    plain = {**STUDY, "agents": [{"kind": "random"}]}
+    del plain["analysis"]
+    study = tmp_path / "study.yaml"
+    study.write_text(yaml.safe_dump(plain), encoding="utf-8")
+    call("run", study, "--out", tmp_path / "run")
+    told = call("probe", tmp_path / "run", status=2)
+    assert "scripted agents and imported logs have no token ids" in told
+    assert "must come with a study that declares analysis: inside:" in call(
+        "run", study, "--out", tmp_path / "run", "--full", status=2
+    )
+
+
+def test_the_agent_that_is_read_must_be_run(tmp_path: Path) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text(yaml.safe_dump(STUDY), encoding="utf-8")
+    told = call("run", study, "--out", tmp_path / "run", "--agents", "random", status=2)
+    assert "the study reads the activations of Theseus, which must be among the agents that are run" in told
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--reads", "map"), "reads[0]: must be 'cognitive-map', 'beliefs', 'plans' or 'distance'"),
+        (("--sites", "grid"), "sites[0]: must be 'pre', 'post' or 'action'"),
+        (("--layers", "1;2"), "--layers must be numbers of blocks such as 7,15,23"),
+        (("--untrained", "no"), "--untrained must be a whole number >= 0, or none, got 'no'"),
+        (("--set", "probes.hiden=3"), "probes.hiden: unknown key; did you mean hidden?"),
+        (("--set", "probes"), "--set must be given as KEY=VALUE"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+    with Store(tmp_path / "run", "w"):
+        pass
+    assert said in call("probe", tmp_path / "run", *options, status=2)

@@ -1,0 +1,161 @@
+"""Tables of probes and decoders whose parts do not fit one another, and arrays that nobody may change."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from believed import FRAME, certain, decide
+from believed import rooms as squares
+from planted import cells_of, noise, rooms
+from planted_plans import nothing, random_plans, worlds
+
+from goalscope.probing.belief_maps import maps_of
+from goalscope.probing.beliefs import read_beliefs
+from goalscope.probing.cells import Split, split_by_grid
+from goalscope.probing.distance import distance_matrix
+from goalscope.probing.fitting import FitSettings, Problem
+from goalscope.probing.map_reading import MapReading, true_map
+from goalscope.probing.maps import decode_maps
+from goalscope.probing.paired import chosen
+from goalscope.probing.plan_decoder import PlanPrediction
+from goalscope.probing.plan_fitting import PlanProblem
+from goalscope.probing.plan_suite import plan_matrix
+from goalscope.probing.probe import Features, Prediction
+from goalscope.probing.scores import confusion
+from goalscope.probing.suite import probe_matrix, probe_matrix_by_size
+
+PLACES = (("position", "none"),)
+QUICK = FitSettings(epochs=1, hidden=4)
+
+
+def test_a_table_of_probes_without_or_with_doubled_parts_is_refused() -> None:
+    cells = rooms(grids=8)
+    split, given = split_by_grid(cells), noise(cells)
+    for activations, matrix, says in (
+        ([], PLACES, "must have activations and entries, got none"),
+        ([given], (), "must have activations and entries, got none"),
+        ([given], PLACES * 2, "the entries of a matrix must be different"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            probe_matrix(activations, cells, split, matrix=matrix)
+    with pytest.raises(ValueError, match="the split must be one of the same steps as the labels"):
+        probe_matrix([given], cells, split_by_grid(rooms(grids=6)), matrix=PLACES)
+    other = noise(cells.where(np.arange(16)[::-1]), model="random")
+    with pytest.raises(ValueError, match="must belong to the same steps as the labels"):
+        probe_matrix([given], cells, split, untrained=[other], matrix=PLACES)
+    with pytest.raises(ValueError, match="the untrained control needs activations of site pre and layer 2"):
+        random = [noise(cells, model="random")]
+        probe_matrix([noise(cells, layer=2)], cells, split, untrained=random, matrix=(("mlp", "untrained"),))
+
+
+def test_probes_of_one_size_need_grids_of_it_on_both_sides() -> None:
+    cells = rooms(grids=8)
+    small = (cells.shape == 4).all(axis=1)
+    for train, says in ((small, "the test part has none of 4 x 4"), (~small, "the train part has none of 4 x 4")):
+        split = Split(train=train, test=~train, grid_id=cells.grid_id)
+        with pytest.raises(ValueError, match=says):
+            probe_matrix_by_size([noise(cells)], cells, split, matrix=PLACES)
+
+
+def test_maps_of_the_untrained_control_need_its_activations() -> None:
+    cells = rooms(grids=8)
+    split, given = split_by_grid(cells), noise(cells)
+    fitted = probe_matrix([given], cells, split, matrix=PLACES)
+    with pytest.raises(ValueError, match="capture with --untrained SEED"):
+        list(maps_of(fitted, [given], [], split.test, (("position", "untrained"),)))
+    ((entry, tags, posteriors),) = maps_of(fitted, [given, noise(cells, layer=2)], [], split.test, PLACES)
+    assert entry == ("position", "none") and tags["site"] is None and tags["layer"] is None  # once, at no place
+    assert {name: one.shape for name, one in posteriors.items()} == {
+        name: (split.test.sum(), 5, 5, 5) for name in ("balanced", "natural")
+    }
+    assert not len(probe_matrix([given], cells, split, matrix=PLACES, scored=False).rows)
+
+
+def test_a_table_of_decoders_without_or_with_doubled_parts_is_refused() -> None:
+    cells = worlds(8)
+    plans, split, given = random_plans(cells), split_by_grid(cells), nothing(cells)
+    options: dict[str, Any] = {"controls": ("none",), "layers": (1,)}
+    for activations, changes, says in (
+        ([], {}, "must have activations and numbers of layers, got none"),
+        ([given], {"layers": ()}, "must have activations and numbers of layers, got none"),
+        ([given], {"layers": (1, 1)}, "the numbers of layers of a matrix of plans must be different"),
+        ([given], {"controls": ("none", "none")}, "the controls of a matrix of plans must be different"),
+        ([given], {"controls": ("shuffled",)}, "with none, got"),
+        ([given], {"untrained": [nothing(cells.where(np.arange(8)[::-1]))]}, "must belong to the same steps"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            plan_matrix(activations, plans, cells, split, **(options | changes))
+    with pytest.raises(ValueError, match="the split must be one of the same steps as the"):
+        plan_matrix([given], plans, cells, split_by_grid(worlds(6)), **options)
+    with pytest.raises(ValueError, match="plans must be those of the 8 steps of the cells, got 7"):
+        plan_matrix([given], plans.where(np.arange(7)), cells, split, **options)
+
+
+def test_probes_of_the_distance_need_activations_and_the_probe_itself() -> None:
+    cells = worlds(8)
+    split, given, distances = split_by_grid(cells), nothing(cells), np.ones(8)
+    with pytest.raises(ValueError, match="must have activations, got none"):
+        distance_matrix([], distances, cells, split, controls=("none",))
+    with pytest.raises(ValueError, match="controls must be some of none, shuffled, untrained with none"):
+        distance_matrix([given], distances, cells, split, controls=("shuffled",))
+    with pytest.raises(ValueError, match="the train part of a split must have steps from which the goal"):
+        distance_matrix([given], np.where(split.train, np.nan, 1.0), cells, split, controls=("none",))
+    with pytest.raises(ValueError, match="must belong to the same steps"):
+        distance_matrix([given.where(np.arange(8)[::-1])], distances, cells, split, controls=("none",))
+
+
+def test_every_grid_counts_alike_in_the_lines_too() -> None:
+    """Grids have one to nine steps each, and the more of them the longer their ways."""
+    counts = 1 + np.arange(40) % 9
+    cells = worlds(40).where(np.repeat(np.arange(40), counts))
+    map_read = true_map(cells)
+    distances = 0.5 * map_read.manhattan + np.repeat(counts.astype(float), counts) ** 2
+    split = split_by_grid(cells)
+    turned = MapReading(walls=map_read.walls, agent=map_read.goal[::-1], goal=map_read.agent)
+    fitted = distance_matrix(
+        [nothing(cells)],
+        distances,
+        cells,
+        split,
+        heads=["linear"],
+        controls=["none"],
+        maps={("pre", 1): turned},
+        settings=QUICK,
+    )
+    _, codes, sizes = np.unique(cells.grid_id[split.train], return_inverse=True, return_counts=True)
+    for control, layout in (("none", turned), ("true map", map_read)):
+        slope, offset = np.polyfit(
+            layout.manhattan[split.train], distances[split.train], 1, w=1 / np.sqrt(sizes[codes])
+        )
+        errors = np.abs(slope * layout.manhattan + offset - distances)
+        rows = chosen(fitted.rows, head="manhattan", control=control, measure="distance error", distance=None)
+        assert len(rows) == 10
+        for grid, value in zip(rows.grid_id.tolist(), rows.value.tolist(), strict=True):
+            assert value == pytest.approx(errors[cells.grid_id == grid].mean())
+
+
+def test_no_array_of_a_record_can_be_changed() -> None:
+    labels = squares(2)
+    posterior = certain(labels)
+    cells, decisions, beliefs = cells_of(labels, 1, FRAME), decide(labels, None, range(2)), read_beliefs(posterior)
+    given, plans = noise(cells), random_plans(cells)
+    even = np.full((2, FRAME**2, 5), 0.2, dtype=np.float32)
+    held: dict[str, tuple[Any, tuple[str, ...]]] = {
+        "cells": (cells, ("labels", "shape", "density", "episode_id", "step", "grid_id", "reasoning")),
+        "split": (split_by_grid(cells_of(labels, 1, FRAME)), ("train", "test", "grid_id")),
+        "decisions": (decisions, ("action", "optimal", "place", "goal", "agent", "density", "grid_id")),
+        "beliefs": (beliefs, ("optimal", "top", "expected")),
+        "maps": (decode_maps(posterior), ("layout", "agent", "goal")),
+        "reading": (true_map(cells), ("walls", "agent", "goal")),
+        "plans": (plans, ("tokens", "episode_id", "step", "grid_id")),
+        "activations": (given, ("vectors", "positions", "tokens", "reconstructed", "world_id")),
+        "some of them": (given.where(np.array([1])), ("vectors", "positions", "tokens", "grid_id")),
+        "features": (Features.of(given), ("vectors", "episode_id", "step", "grid_id")),
+        "confusion": (confusion(Prediction(balanced=even, natural=even), cells), ("counts",)),
+        "prediction": (PlanPrediction(probabilities=even[:, :10]), ("probabilities",)),
+        "problem": (Problem(name="a", head="mlp", features=Features.of(given), target=labels), ("target",)),
+        "plan": (PlanProblem(name="a", activations=given, tokens=plans.tokens.copy(), layers=1), ("tokens",)),
+    }
+    for what, (record, names) in held.items():
+        for name in names:
+            assert not getattr(record, name).flags.writeable, (what, name)
