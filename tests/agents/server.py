@@ -100,6 +100,7 @@ class Behaviour:
     models: tuple[str, ...] = ("speaker",)
     delay: float = 0.0
     override: Mapping[str, Any] | None = None  # a body in place of every answer
+    override_after: int = 0  # answers before it is in place
     refusal: tuple[int, dict[str, Any]] | None = None  # status and body in place of every answer
     raw: Callable[[BaseHTTPRequestHandler], None] | None = None  # writes whatever it likes in place of every answer
 
@@ -297,7 +298,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(*refusal)
         else:
             time.sleep(how.delay)
-            answer = json.dumps(how.override or owner.say(self.path, body)).encode()
+            late = how.override if len(owner.log) > how.override_after else None
+            answer = json.dumps(late or owner.say(self.path, body)).encode()
             if entry.outcome == "cut":
                 self._write(200, answer, "application/json", missing=len(answer) // 2)
                 self.close_connection = True

@@ -291,12 +291,9 @@ def test_a_usage_of_4000_digits_is_one_sentence_and_what_came_before_is_kept(tmp
     body = {"choices": [{"message": {"content": "UP"}, "finish_reason": "stop"}], "usage": usage}
     with Loopback(speaker()) as server:
         few = study(server.url, template(tmp_path), server={"retries": 1}, prices=prices, count=1, trajectories=1)
-
-        def late(done: int, total: int, steps: int, left: float | None) -> None:
-            server.behaviour.override = body
-
+        server.behaviour.override, server.behaviour.override_after = body, 2
         with pytest.raises(ConnectionError, match=r"at most 2\*\*53 tokens, got 4000 digits"):
-            run(few, tmp_path / "run", progress=late)
+            run(few, tmp_path / "run")
     with Store(tmp_path / "run") as store:
         ((kept,),) = store.query("SELECT count(*) FROM calls WHERE state = 'done'")
     assert kept > 0

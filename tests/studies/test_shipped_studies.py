@@ -118,7 +118,7 @@ def check_estimates(table: Read) -> int:
             if cell.text == "undefined":
                 assert cell.hint, (heading, row[0])
                 continue
-            assert re.match(r"\d+ grids?, n = \d+, \S", cell.hint), (heading, row[0], cell)
+            assert re.match(r"(\d+ of )?\d+ grids?, n = \d+, \S", cell.hint), (heading, row[0], cell)
             below = re.sub(r" \(\d+\)$", "", cell.below)  # where fewer grids stand behind it than the last column says
             assert is_interval(below) or (below == "no interval" and "; " in cell.hint), cell
     return checked

@@ -35,7 +35,7 @@ def measure_missing(path: Path) -> None:
     """Measure a run whose rows do not cover its episodes, and say so.
 
     Raises:
-        ValueError: there are no episodes.
+        ValueError: there are no episodes, or the file is damaged.
         OSError: it must be measured and cannot be written, e.g. because another process writes to it.
     """
     with Store(path) as store:
@@ -43,6 +43,9 @@ def measure_missing(path: Path) -> None:
     if lacking:
         say(f"{path}: measuring first, {lacking}", error=True)
         measure_run(path)
+        with Store(path) as store:
+            if lacking := not_measured(store):  # its table and its indices name different episodes
+                raise ValueError(f"{store.path} must hold the episodes that are measured, but {lacking}: it is damaged")
 
 
 def measured_rows(path: Path) -> Rows:
