@@ -12,10 +12,10 @@ demo: $(VENV)/.installed
 	$(BIN)/goalscope demo --out demo-run
 
 test: $(VENV)/.installed-dev lint
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-full: $(VENV)/.installed-dev lint
-	$(BIN)/python -m pytest -n $(WORKERS) -m "full or not full"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "full or not full"
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

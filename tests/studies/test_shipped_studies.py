@@ -119,7 +119,8 @@ def check_estimates(table: Read) -> int:
                 assert cell.hint, (heading, row[0])
                 continue
             assert re.match(r"(\d+ of )?\d+ grids?, n = \d+, \S", cell.hint), (heading, row[0], cell)
-            below = re.sub(r" \(\d+\)$", "", cell.below)  # where fewer grids stand behind it than the last column says
+            # Where fewer grids stand behind it than the last column says, their number follows.
+            below = re.sub(r"(only )?\d+ of \d+ grids?$", "", cell.below)
             assert is_interval(below) or (below == "no interval" and "; " in cell.hint), cell
     return checked
 

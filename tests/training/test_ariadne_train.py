@@ -48,6 +48,7 @@ def test_a_resumed_run_is_the_run_that_went_through(tmp_path: Path) -> None:
     assert Settings.parse(json.loads(json.dumps(asdict(TINY)))) == TINY
 
 
+@pytest.mark.full
 def test_a_tiny_model_learns_one_batch_by_heart(tmp_path: Path) -> None:
     run = Run(replace(TINY, rate=0.01), tmp_path)
     batch = run.next_batch()
