@@ -1,7 +1,7 @@
 """Agents: anything that answers observations with turns."""
 
 from goalscope.agents.agent import Agent, History, Observation, Past, Turn, agent_id
-from goalscope.agents.build import build_agent
+from goalscope.agents.build import agent_kind, build_agent
 from goalscope.agents.scripted import (
     SCRIPTED,
     EpsilonGreedy,
@@ -30,5 +30,6 @@ __all__ = [
     "Uniform",
     "WrongGoal",
     "agent_id",
+    "agent_kind",
     "build_agent",
 ]

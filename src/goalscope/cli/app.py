@@ -8,7 +8,7 @@ import typer
 from goalscope import __version__
 from goalscope.cli import capture, probe
 from goalscope.cli.guard import PROBLEMS, WRONG_INPUT, check_outputs, guarded
-from goalscope.cli.shown import HYPOTHESES, STUDIES, SUMMARY, as_lines, examples
+from goalscope.cli.shown import HYPOTHESES, STUDIES, SUMMARY, MeasureCommand, as_lines, examples
 
 if TYPE_CHECKING:
     from goalscope.cli.changes import Changes
@@ -170,7 +170,7 @@ def import_(
         raise typer.Exit(PROBLEMS)
 
 
-@app.command(epilog=examples("measure"), short_help=SUMMARY["measure"])
+@app.command(cls=MeasureCommand, epilog=examples("measure"), short_help=SUMMARY["measure"])
 @guarded
 def measure(
     run: RunDirectory,
@@ -181,7 +181,7 @@ def measure(
         ),
     ] = "",
     measures: Annotated[
-        str, typer.Option(metavar="NAMES", help="Print these only, separated by ';' (all are stored).")
+        str, typer.Option(metavar="NAMES", help="Print these only, separated by ';' (all are stored); listed below.")
     ] = "",
 ) -> None:
     """Measure all episodes of a run, store the rows, print the estimates with their intervals."""

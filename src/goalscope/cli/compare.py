@@ -184,6 +184,7 @@ def compare_versions(paths: Sequence[Path], asked: Asked) -> None:
     path = paths[0]
     with Store(path) as store:
         study = store.study()
+        listed = store.agent_names() if study else []
     declared = study.analysis.invariance if study and study.analysis else None
     if not asked.margin and asked.measures is None:
         if declared is None:
@@ -197,7 +198,6 @@ def compare_versions(paths: Sequence[Path], asked: Asked) -> None:
     names = asked.family(())
     rows = measured_rows(path)
     _check_known(path, rows, names, asked)
-    listed = [agent.name for agent in study.agents()] if study else []
     wanted = sorted(
         _wanted(rows, asked.agents, str(path)), key=lambda name: listed.index(name) if name in listed else len(listed)
     )

@@ -1,7 +1,12 @@
 """What `goalscope --help` says of each command in one line, and the examples that its own help ends with."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    import click
 
 SUMMARY: Final[Mapping[str, str]] = {
     "demo": "Run the bundled model beside agents with known goals, write a report.",
@@ -83,3 +88,30 @@ def examples(name: str) -> str:
 def as_lines(lines: tuple[str, ...]) -> str:
     """Return example lines as the help shows them."""
     return "\b\n" + "\n".join(("Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)))
+
+
+class MeasureCommand(TyperCommand):
+    """A command whose help ends with what each registered measure is; they are imported for it and for it alone."""
+
+    def format_epilog(self, ctx: "click.Context", formatter: "click.HelpFormatter") -> None:
+        """Write the definitions, a measure with its variants, then the examples."""
+        from goalscope.measures import behaviour_measures
+
+        entries: dict[str, str] = {}
+        variants: dict[str, list[str]] = {}
+        for measure in behaviour_measures():
+            base = getattr(measure, "base", "")
+            if base:
+                variants.setdefault(base, []).append(measure.name)
+            else:
+                text = getattr(measure, "text", "not defined by its package")
+                low, high = measure.bounds
+                entries[measure.name] = f"{text} ({measure.unit}, {low:g} to {high:g})"
+        with formatter.section("Measures"):
+            formatter.write_dl(
+                [
+                    (name, f"{text}. Also: {'; '.join(variants[name])}" if name in variants else text)
+                    for name, text in entries.items()
+                ]
+            )
+        super().format_epilog(ctx, formatter)

@@ -1,7 +1,7 @@
 """The laws that every measure obeys, to be run on ours and on yours.
 
 from goalscope.measures import check_measure
-check_measure(MyMeasure())
+check_measure(my_measure)
 """
 
 import math
@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from goalscope.measures.definition import Measure
+import numpy as np
+
+from goalscope.measures.definition import Measure, StepMeasure
 from goalscope.measures.sample import sample_episodes, transformed
 from goalscope.measures.table import StepTable
 from goalscope.rng import stream
@@ -36,9 +38,10 @@ def check_measure(measure: Measure, episodes: Iterable[Episode] | None = None, *
     6. No episodes give no rows; turns without an action break nothing.
     7. The rows of several agents are the rows of each of them, put together.
     8. Turning and reflecting worlds, states and actions changes no value (where ``invariant``).
+    9. One made by `measure` that does not say that it needs the oracle does not read its columns.
 
     Args:
-        measure: the measure.
+        measure: the measure, a function decorated by `measure` or any object that `Measure` describes.
         episodes: the episodes to try it on, of at least two agents; `sample_episodes` by default.
         invariant: whether law 8 is claimed. A measure of directions ("share of moves to the left") is not invariant.
 
@@ -68,6 +71,9 @@ def check_measure(measure: Measure, episodes: Iterable[Episode] | None = None, *
             found = _run(measure, table, f"episodes under the transform {name!r}")
             advice = "pass invariant=False if it speaks of directions or places"
             _same(measure, rows, _renamed(found, names), f"must not change under the transform {name!r}", advice)
+    if isinstance(measure, StepMeasure) and "oracle" not in measure.needs:
+        found = _run(measure, cases.blind, "a table without the exact optimal policy")
+        _same(measure, rows, found, "must not read the oracle's columns", 'declare needs=("oracle",)')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +87,7 @@ class _Cases:
         silent: half of them without any action, and all of them.
         agents: one table for each agent.
         transformed: name -> the episodes turned or reflected, and the original id of each new episode.
+        blind: as they are given, with an oracle that knows of no way to the goal.
     """
 
     table: StepTable
@@ -89,6 +96,7 @@ class _Cases:
     silent: tuple[StepTable, StepTable]
     agents: tuple[StepTable, ...]
     transformed: Mapping[str, tuple[StepTable, Mapping[str, str]]]
+    blind: StepTable
 
     @classmethod
     def of(cls, episodes: Sequence[Episode]) -> "_Cases":
@@ -96,8 +104,14 @@ class _Cases:
         quiet = [_silenced(episode) for episode in episodes]
         half = len(quiet) // 2
         moved = {name: [transformed(episode, TRANSFORMS[name]) for episode in episodes] for name in _TURNS}
+        table = StepTable.from_episodes(episodes)
         return cls(
-            table=StepTable.from_episodes(episodes),
+            table=table,
+            blind=replace(
+                table,
+                optimal=np.zeros_like(table.optimal),
+                **{name: np.full_like(getattr(table, name), -1) for name in ("distance", "after", "optimal_length")},
+            ),
             shuffled=StepTable.from_episodes(episodes[index] for index in order),
             empty=StepTable.from_episodes([]),
             silent=(StepTable.from_episodes([*quiet[:half], *episodes[half:]]), StepTable.from_episodes(quiet)),

@@ -52,8 +52,7 @@ def write_report(store: Store, path: str | Path, *, ledger_path: str | Path | No
             f"goalscope measure {store.path}"
         )
     rows, inside = split_inside(store.rows())
-    study = store.study()
-    ledger = build_ledger(rows, agents=[agent.name for agent in study.agents()] if study else ())
+    ledger = build_ledger(rows, agents=store.agent_names() if store.study() else ())
     digest = content_hash(store)
     title = about.title(store)
     numbers = ledger.to_json(study=title, content_hash=digest)

@@ -177,6 +177,13 @@ class Store:
         found = self.query("SELECT id, name, description FROM agents ORDER BY id")
         return {identity: (name, codec.decode_json(text, f"agent {name!r}")) for identity, name, text in found}
 
+    def agent_names(self) -> list[str]:
+        """Return the names of the agents in the order in which they were stored, that of the study.
+
+        The study itself need not be built for them: its models or packages may be on another machine.
+        """
+        return [name for (name,) in self.query("SELECT name FROM agents ORDER BY rowid")]
+
     def put_worlds(self, worlds: Iterable[World]) -> None:
         """Store worlds; those that are there already are left as they are.
 

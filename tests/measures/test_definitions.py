@@ -1,0 +1,73 @@
+"""One definition of each measure: the page, the report and the help show what was registered."""
+
+from pathlib import Path
+
+import pytest
+
+from command_line import call
+from goalscope.measures import BEHAVIOUR, StepMeasure, check_measure, measure
+from goalscope.measures.table import StepTable
+from goalscope.report.definitions import definition_of
+
+PAGE = (Path(__file__).parents[2] / "docs" / "measures.md").read_text(encoding="utf-8")
+OURS = [measure for measure in BEHAVIOUR if isinstance(measure, StepMeasure)]
+
+
+def line(found: StepMeasure) -> str:
+    """Return the line of a measure in the tables of the page."""
+    low, high = (f"{bound:g}".replace("inf", "∞") for bound in found.bounds)
+    text = found.text.replace("|", r"\|")
+    return f"| {found.name} | {found.unit} | {low} to {high} | {found.per} | {text} | {found.source} |"
+
+
+@pytest.mark.parametrize("found", OURS, ids=lambda found: found.name)
+def test_the_page_and_the_report_say_what_was_registered(found: StepMeasure) -> None:
+    known = definition_of(found.name)
+    assert known is not None and (known.text, known.source) == (found.text, found.source)
+    assert f"`{found.name}`" in PAGE if found.base else f"\n{line(found)}\n" in PAGE, line(found)
+
+
+def test_the_page_tells_of_no_measure_that_is_not_there() -> None:
+    heading = line(OURS[0]).count("|")
+    rows = [row for row in PAGE.splitlines() if row.startswith("| ") and row.replace(r"\|", "").count("|") == heading]
+    names = {row.split(" | ")[0].removeprefix("| ") for row in rows} - {"name", "---"}
+    assert names == {found.name for found in OURS if not found.base}
+
+
+def test_the_help_tells_of_every_measure_with_its_definition() -> None:
+    shown = " ".join(call("measure", "--help").split())
+    for found in OURS:
+        assert found.name in shown
+        assert found.base or found.text in shown
+
+
+def test_a_definition_that_lacks_something_is_refused() -> None:
+    for wrong, words in (
+        ({"unit": ""}, "unit"),
+        ({"text": " "}, "text"),
+        ({"bounds": (1, 0)}, "least"),
+        ({"per": "grid"}, "episode"),
+        ({"needs": ("oracles",)}, "oracle"),
+    ):
+        given = {"unit": "steps", "bounds": (0, 1), "text": "length", **wrong}
+        with pytest.raises(ValueError, match=words):
+            measure("length of an episode", **given)(lambda table: table.length)  # type: ignore[arg-type]
+    assert "length of an episode" not in [found.name for found in BEHAVIOUR]
+
+
+def of_table(**definition: object) -> StepMeasure:
+    return StepMeasure(**{"name": "length", "unit": "steps", "bounds": (0, 100), "text": "length", **definition})  # type: ignore[arg-type]
+
+
+def test_an_array_of_another_length_is_refused() -> None:
+    with pytest.raises(AssertionError, match="a value for each episode"):
+        check_measure(of_table(function=lambda table: table.step))
+
+
+def test_what_a_measure_needs_must_be_declared() -> None:
+    def nearest(table: StepTable) -> object:
+        return table.distance.clip(0, 100)
+
+    check_measure(of_table(function=nearest, per="step", needs=("oracle",)))
+    with pytest.raises(AssertionError, match="oracle"):
+        check_measure(of_table(function=nearest, per="step"))

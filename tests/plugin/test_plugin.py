@@ -1,0 +1,115 @@
+"""A package of others: installed, found by its entry point, named by a study, run, measured and reported."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+MEASURE = "moves taken back"
+
+
+def install(site: Path, name: str, modules: Mapping[str, str], points: Mapping[str, str]) -> None:
+    """Put a package and its metadata where an installer puts them, without network and without building a wheel."""
+    for module, text in modules.items():
+        (site / module).parent.mkdir(parents=True, exist_ok=True)
+        (site / module).write_text(text, encoding="utf-8")
+    information = site / f"{name.replace('-', '_')}-0.1.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n", encoding="utf-8")
+    lines = [f"{key} = {value}" for key, value in points.items()]
+    (information / "entry_points.txt").write_text("\n".join(["[goalscope]", *lines, ""]), encoding="utf-8")
+
+
+def python(site: Path, code: str, *words: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own, in which the packages of a folder are installed."""
+    code = f"import sys; sys.path.append({str(site)!r})\n{code}"
+    environment = {**os.environ, "COLUMNS": "200"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def goalscope(site: Path, *words: object, status: int = 0) -> str:
+    done = python(site, "from goalscope.cli import main; main()", *words, status=status)
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the package of this folder installed, as its pyproject.toml says."""
+    site = tmp_path_factory.mktemp("site")
+    project = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    modules = {str(path.relative_to(HERE)): path.read_text(encoding="utf-8") for path in HERE.glob("*/*.py")}
+    install(site, project["name"], modules, project["entry-points"]["goalscope"])
+    return site
+
+
+def test_a_study_names_its_agent_and_the_report_shows_its_measure(site: Path, tmp_path: Path) -> None:
+    run, nowhere = tmp_path / "run", tmp_path / "nowhere"
+    goalscope(site, "run", HERE / "study.yaml", "--out", run)
+    shown = goalscope(site, "measure", run)
+    lines = [line for line in shown.splitlines() if MEASURE in line]
+    assert len(lines) == 2 and any("compass(right, 0.8)" in line for line in lines)
+    goalscope(site, "report", run)
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "compass(right, 0.8)" in page and MEASURE in page
+    assert "lead back to where the step before came from" in page
+    assert MEASURE in goalscope(site, "measure", "--help")
+    # Where the package is not installed its run is shown and its study is refused.
+    goalscope(nowhere, "report", run)
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "compass(right, 0.8)" in page and MEASURE in page
+    assert "'compass'" in goalscope(nowhere, "run", HERE / "study.yaml", "--out", tmp_path / "again", status=2)
+
+
+def test_its_measure_obeys_the_laws(site: Path) -> None:
+    code = "from goalscope.measures import check_measure\nfrom goalscope_compass.measure import moves_taken_back\n"
+    python(site, f"{code}check_measure(moves_taken_back)")
+
+
+def test_the_page_is_this_package_explained() -> None:
+    page = (HERE.parents[1] / "docs" / "plugins.md").read_text(encoding="utf-8")
+    files = {path.suffix: path.read_text(encoding="utf-8") for path in (HERE / "study.yaml", HERE / "pyproject.toml")}
+    code = [(HERE / "goalscope_compass" / f"{name}.py").read_text(encoding="utf-8") for name in ("agent", "measure")]
+    shown = re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL)
+    assert [text for language, text in shown if language == "python"] == code
+    assert [text for language, text in shown if language == "yaml"] == [files[".yaml"]]
+    assert all(text in files[".toml"] for language, text in shown if language == "toml")
+
+
+def test_packages_that_cannot_be_loaded_are_named_and_take_nothing_down(site: Path, tmp_path: Path) -> None:
+    register = "from goalscope.registry import register\n"
+    install(tmp_path, "half-done", {"half.py": f"{register}register('head', 'half')(1)\n1 / 0\n"}, {"a": "half"})
+    install(tmp_path, "taking", {"taking.py": f"{register}register('measure', 'success')(1)\n"}, {"b": "taking"})
+    install(tmp_path, "absent", {}, {"c": "nothing.of.the.kind"})
+    install(tmp_path, "whole", {"whole.py": f"{register}register('head', 'whole')(2)\n"}, {"d": "whole"})
+    code = """
+import json, warnings
+from goalscope import registry
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    heads = registry.names("head")
+try:
+    registry.resolve("head", "wholy")
+except ValueError as error:
+    said = str(error)
+from goalscope.measures import behaviour_measures
+names = [measure.name for measure in behaviour_measures()]
+print(json.dumps([heads, [str(one.message) for one in caught], said, names[0], registry.resolve("head", "whole")]))
+"""
+    heads, caught, said, first, whole = json.loads(python(tmp_path, code).stdout)
+    assert heads == ["whole"] and whole == 2 and first == "success"
+    assert len(caught) == 3, "each package is loaded once"
+    for package, error in (("half-done", "ZeroDivisionError"), ("taking", "'success'"), ("absent", "nothing")):
+        assert any(package in sentence and error in sentence for sentence in caught)
+        assert package in said
+    assert "did you mean whole?" in said
