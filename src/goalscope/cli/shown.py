@@ -1,12 +1,9 @@
 """What `goalscope --help` says of each command in one line, and the examples that its own help ends with."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from typer.core import TyperCommand
-
-if TYPE_CHECKING:
-    import click
 
 SUMMARY: Final[Mapping[str, str]] = {
     "demo": "Run the bundled model beside agents with known goals, write a report.",
@@ -93,7 +90,7 @@ def as_lines(lines: tuple[str, ...]) -> str:
 class MeasureCommand(TyperCommand):
     """A command whose help ends with what each registered measure is; they are imported for it and for it alone."""
 
-    def format_epilog(self, ctx: "click.Context", formatter: "click.HelpFormatter") -> None:
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the definitions, a measure with its variants, then the examples."""
         from goalscope.measures import behaviour_measures
 

@@ -22,4 +22,5 @@ def moves_taken_back(table: StepTable) -> npt.NDArray[np.float64]:
         for before, here, after in zip(states, states[1:], states[2:], strict=False):
             steps[episode] += 1
             back[episode] += before == after and before != here
-    return np.divide(back, steps, out=np.full(len(steps), np.nan), where=steps > 0)
+    share: npt.NDArray[np.float64] = np.divide(back, steps, out=np.full(len(steps), np.nan), where=steps > 0)
+    return share
