@@ -1,8 +1,10 @@
-"""What a long fit tells while it works: what is known already, what is finished, how far it is."""
+"""Callbacks of a long fit: what is known already, what is finished, how far it is."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
+
+from goalscope.probing.fitted import ProbeKey
 
 Made = TypeVar("Made")
 
@@ -14,18 +16,18 @@ def _silent(done: int, total: int) -> None:
     """Show nothing."""
 
 
-class Named(Protocol):
-    """A problem, known by its name."""
+class Keyed(Protocol):
+    """A problem with a key."""
 
     @property
-    def name(self) -> str:
-        """Its name among those fitted together."""
+    def key(self) -> ProbeKey:
+        """Which probe it becomes."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeping(Generic[Made]):
-    """Where fitted things come from and go to, by the names of their problems.
+class Callbacks(Generic[Made]):
+    """Where fitted things come from and go to, by the keys of their problems.
 
     Attributes:
         find: returns what was fitted before, None where it was not.
@@ -33,30 +35,30 @@ class Keeping(Generic[Made]):
         progress: is called as the work goes on.
     """
 
-    find: Callable[[str], Made | None] = lambda name: None
-    keep: Callable[[str, Made], None] = lambda name, made: None
+    find: Callable[[ProbeKey], Made | None] = lambda key: None
+    keep: Callable[[ProbeKey, Made], None] = lambda key, made: None
     progress: Progress = _silent
 
 
-Known = TypeVar("Known", bound=Named)
+Known = TypeVar("Known", bound=Keyed)
 
 
 def fit_missing(
-    problems: Sequence[Known], fit: Callable[[Sequence[Known], Keeping[Made]], list[Made]], keeping: Keeping[Made]
+    problems: Sequence[Known], fit: Callable[[Sequence[Known], Callbacks[Made]], list[Made]], callbacks: Callbacks[Made]
 ) -> list[Made]:
     """Return what belongs to each problem, in their order: what is kept already, and the rest fitted.
 
     Args:
-        problems: names all different.
-        fit: fits some of them, and tells `keeping` of each.
-        keeping: what is there.
+        problems: keys all different.
+        fit: fits some of them, and tells `callbacks` of each.
+        callbacks: what is there.
     """
-    found: dict[str, Any] = {}
+    found: dict[ProbeKey, Any] = {}
     for problem in problems:
-        made = keeping.find(problem.name)
+        made = callbacks.find(problem.key)
         if made is not None:
-            found[problem.name] = made
-    missing = [problem for problem in problems if problem.name not in found]
+            found[problem.key] = made
+    missing = [problem for problem in problems if problem.key not in found]
     if missing:
-        found |= {problem.name: made for problem, made in zip(missing, fit(missing, keeping), strict=True)}
-    return [found[problem.name] for problem in problems]
+        found |= {problem.key: made for problem, made in zip(missing, fit(missing, callbacks), strict=True)}
+    return [found[problem.key] for problem in problems]

@@ -1,9 +1,9 @@
 """What everything that is fitted to activations shares: its source, its weights, its id."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,48 @@ from goalscope.rows import Tag
 from goalscope.shapes import check_finite, freeze
 
 _INPUTS: Final = ("centre", "spread")
+
+Target = Literal["cells", "distance", "plan"]
+"""What a probe predicts: the classes of all cells, the optimal path length, the actions that follow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeKey:
+    """Which probe it is among those of one set of steps.
+
+    Attributes:
+        head: its form, see `goalscope.probing.heads`; "decoder-LAYERS" for a plan.
+        target: what it predicts.
+        control: "none" for the probe itself, see `goalscope.probing.controls`.
+        seed: root seed of its fit.
+        site, layer: where its inputs come from; None where it reads no activations.
+        scope: the grids that it is for, "general" or a shape such as "7x7".
+    """
+
+    head: str
+    target: Target
+    control: str = "none"
+    seed: int = 0
+    site: str | None = None
+    layer: int | None = None
+    scope: str = "general"
+
+    @property
+    def text(self) -> str:
+        """The key in messages, in the ids of kept probes and in the names of random streams; it is never parsed."""
+        place = "-/-" if self.site is None else f"{self.site}/{self.layer}"
+        return f"{self.head}/{self.control}/{place}" + (f"/{self.scope}" if self.target == "cells" else "")
+
+    @property
+    def tags(self) -> dict[str, Tag]:
+        """Head, control, site and layer as the tags of rows."""
+        return {"head": self.head, "control": self.control, "site": self.site, "layer": self.layer}
+
+
+def check_keys(keys: Sequence[ProbeKey]) -> None:
+    """Raise a ValueError unless all keys are different."""
+    if len(set(keys)) != len(keys):
+        raise ValueError(f"problems must have different keys, got {', '.join(key.text for key in keys)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
