@@ -20,7 +20,7 @@ from goalscope.probing.distance import (
     summarise_distance,
 )
 from goalscope.probing.fitting import FitSettings
-from goalscope.probing.map_reading import MapReading, true_map
+from goalscope.probing.maps import MapReading, true_map
 from goalscope.probing.paired import chosen
 from goalscope.probing.probe import Probe
 from goalscope.rng import stream

@@ -9,13 +9,12 @@ from believed import rooms as squares
 from planted import cells_of, key, noise, rooms
 from planted_plans import nothing, random_plans, worlds
 
-from goalscope.probing.belief_maps import maps_of
+from goalscope.probing.belief_study import maps_of
 from goalscope.probing.beliefs import read_beliefs
 from goalscope.probing.cells import Split, split_by_grid
 from goalscope.probing.distance import distance_matrix
 from goalscope.probing.fitting import FitSettings, Problem
-from goalscope.probing.map_reading import MapReading, true_map
-from goalscope.probing.maps import decode_maps
+from goalscope.probing.maps import MapReading, decode_maps, true_map
 from goalscope.probing.paired import chosen
 from goalscope.probing.plan_decoder import PlanPrediction
 from goalscope.probing.plan_fitting import PlanProblem

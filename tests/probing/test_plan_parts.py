@@ -9,7 +9,6 @@ from planted import activations, cells_of, key
 from planted_plans import nothing, random_plans, worlds
 from test_plans import cells_at, episode
 
-from goalscope.probing.callbacks import Callbacks
 from goalscope.probing.plan_decoder import PlanDecoder, PlanPrediction
 from goalscope.probing.plan_fitting import (
     PlanProblem,
@@ -21,6 +20,7 @@ from goalscope.probing.plan_fitting import (
 )
 from goalscope.probing.plan_network import initial_plan_weights, plan_scores, plan_shapes
 from goalscope.probing.plans import END, UNKNOWN, Plans, label_plans
+from goalscope.probing.training import Callbacks
 from goalscope.worlds import Action
 
 SETTINGS = PlanSettings(inner=8, feedforward=6, heads=2, epochs=4, rate=0.1, decay=0.4, batch=4, validation=0.4, seed=2)

@@ -8,7 +8,7 @@ import pytest
 from planted_plans import SMALL, encoded, nothing, random_plans, run_plans, worlds
 
 from goalscope.probing.cells import split_by_grid
-from goalscope.probing.map_reading import true_map
+from goalscope.probing.maps import true_map
 from goalscope.probing.paired import chosen
 from goalscope.probing.plan_scores import PREFIX, plan_differences, summarise_plans
 from goalscope.probing.plan_suite import BLIND, PLAN_CONTROLS, FittedPlans, plan_matrix

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from planted import cells_of, key, noise, rooms
 
-from goalscope.probing.callbacks import Callbacks
 from goalscope.probing.fitted import Source
 from goalscope.probing.fitting import (
     FitSettings,
@@ -20,6 +19,7 @@ from goalscope.probing.fitting import (
 )
 from goalscope.probing.heads import coordinates, initial_weights, normalised, weight_shapes
 from goalscope.probing.probe import AGENT, CLASSES, OPEN, WALL, Features, Probe
+from goalscope.probing.training import Callbacks
 from goalscope.rng import stream
 
 SETTINGS = FitSettings(epochs=3, batch=6, hidden=5, rate=0.02, decay=0.3, seed=4)

@@ -327,7 +327,7 @@ def test_bad_problems_and_settings_are_refused() -> None:
     cells = rooms()
     given = Features.of(noise(cells))
     good = Problem(key=key("a", "percell"), features=given, target=cells.labels)
-    with pytest.raises(ValueError, match="different names"):
+    with pytest.raises(ValueError, match="different keys"):
         fit([good, good])
     with pytest.raises(ValueError, match="must be one of linear, mlp, got 'percell'"):
         Problem(key=key("a", "percell"), features=given, target=np.ones(len(cells)))

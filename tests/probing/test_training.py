@@ -10,11 +10,10 @@ import torch
 from planted import key
 from planted_plans import QUICK, nothing, random_plans, worlds
 
-from goalscope.probing.callbacks import Callbacks
 from goalscope.probing.fitting import FitSettings, Problem, fit
 from goalscope.probing.plan_fitting import PlanProblem, fit_plans
 from goalscope.probing.probe import Features
-from goalscope.probing.training import Passed, Work, train_stacks
+from goalscope.probing.training import Callbacks, Passed, Work, train_stacks
 
 LARGE = 50_000_000
 

@@ -13,18 +13,17 @@ from typing import Final
 from goalscope.activations.record import Activations
 from goalscope.probing.belief_study import MATRIX, Places, compare_beliefs
 from goalscope.probing.beliefs import read_beliefs
-from goalscope.probing.callbacks import Progress
 from goalscope.probing.dataset import Ground, Place
 from goalscope.probing.distance import distance_matrix
 from goalscope.probing.fitting import FitSettings
 from goalscope.probing.heads import COUNTED
-from goalscope.probing.map_reading import MapReading
-from goalscope.probing.maps import decode_maps
+from goalscope.probing.maps import MapReading, decode_maps
 from goalscope.probing.plan_fitting import PlanSettings
 from goalscope.probing.plan_suite import PLAN_CONTROLS, plan_matrix
 from goalscope.probing.probe_store import ProbeStore
 from goalscope.probing.shown_maps import ShownMap, choose_maps
 from goalscope.probing.suite import CORE, FULL, Entry, FittedProbes, probe_matrix, probe_matrix_by_size, without
+from goalscope.probing.training import Progress
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
 from goalscope.runs.inside import Inside

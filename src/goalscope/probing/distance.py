@@ -13,15 +13,15 @@ import numpy.typing as npt
 from goalscope.activations.record import Activations
 from goalscope.planning import solve
 from goalscope.probing.by_grid import grids_of, members, ratio
-from goalscope.probing.callbacks import Callbacks, fit_missing
 from goalscope.probing.cells import Cells, Split, steps_of
 from goalscope.probing.controls import check_steps, check_untrained, shuffled_rows
 from goalscope.probing.fitted import ProbeKey
 from goalscope.probing.fitting import FitSettings, Problem, fit
 from goalscope.probing.heads import NUMBER_HEADS
-from goalscope.probing.map_reading import true_map
+from goalscope.probing.maps import true_map
 from goalscope.probing.plan_suite import PLAN_CONTROLS, Maps
 from goalscope.probing.probe import Features, Probe
+from goalscope.probing.training import Callbacks, fit_missing
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Episode
 from goalscope.shapes import check_finite, check_shape

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.probing.callbacks import Callbacks
 from goalscope.probing.fitted import ProbeKey, check_keys
 from goalscope.probing.heads import COUNTED, coordinates, initial_weights, normalised, scores, weight_shapes
 from goalscope.probing.probe import CLASSES, Features, Probe, Task, check_task
-from goalscope.probing.training import Passed, Work, train_stacks
+from goalscope.probing.training import Callbacks, Passed, Work, train_stacks
 from goalscope.rng import stream
 from goalscope.rows import Tag
 from goalscope.shapes import check_finite, check_shape, freeze

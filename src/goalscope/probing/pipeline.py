@@ -21,11 +21,11 @@ from goalscope.agents.models.local import LocalModel
 from goalscope.ident import content_id
 from goalscope.probing.analyses import Reader, Stage
 from goalscope.probing.belief_study import SOURCE, keep_beliefs
-from goalscope.probing.callbacks import Progress
 from goalscope.probing.cells import known_walls
 from goalscope.probing.dataset import Ground, ground_of, summary
 from goalscope.probing.probe_store import ProbeStore
 from goalscope.probing.shown_maps import ShownMap
+from goalscope.probing.training import Progress
 from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.inside import Inside

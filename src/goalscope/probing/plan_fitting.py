@@ -18,14 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.activations.record import Activations
-from goalscope.probing.callbacks import Callbacks
 from goalscope.probing.fitted import ProbeKey, Source, check_keys
 from goalscope.probing.fitting import normalisation
 from goalscope.probing.plan_decoder import PlanDecoder, plan_inputs
 from goalscope.probing.plan_network import ATTENTION_HEADS, initial_plan_weights, plan_scores, plan_shapes
 from goalscope.probing.plans import UNKNOWN, check_tokens
 from goalscope.probing.probe import Features
-from goalscope.probing.training import Passed, Work, train_stacks
+from goalscope.probing.training import Callbacks, Passed, Work, train_stacks
 from goalscope.rng import stream
 from goalscope.rows import Tag
 from goalscope.shapes import check_shape, freeze

@@ -7,11 +7,10 @@ from typing import Any, Final
 import numpy as np
 
 from goalscope.activations.record import Activations
-from goalscope.probing.callbacks import Callbacks, fit_missing
 from goalscope.probing.cells import Cells, Split
 from goalscope.probing.controls import check_steps, check_untrained, shuffled_rows
 from goalscope.probing.fitted import ProbeKey
-from goalscope.probing.map_reading import MapReading, true_map
+from goalscope.probing.maps import MapReading, true_map
 from goalscope.probing.plan_baselines import (
     commonest_matches,
     marginal_matches,
@@ -24,6 +23,7 @@ from goalscope.probing.plan_decoder import PlanDecoder, PlanPrediction
 from goalscope.probing.plan_fitting import PlanProblem, PlanSettings, fit_plans
 from goalscope.probing.plan_scores import prefix_matches, score_lengths, score_prefixes
 from goalscope.probing.plans import Plans, plan_length
+from goalscope.probing.training import Callbacks, fit_missing
 from goalscope.rows import Rows, Tag
 
 LAYERS: Final = (1, 2, 4)

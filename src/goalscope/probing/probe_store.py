@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from goalscope.activations.artifacts import Artifact, artifacts, place, put_artifacts
 from goalscope.ident import content_id
-from goalscope.probing.callbacks import Callbacks, Progress
 from goalscope.probing.fitted import ProbeKey, Target
 from goalscope.probing.heads import COUNTED
 from goalscope.probing.plan_decoder import PlanDecoder
 from goalscope.probing.probe import Probe
+from goalscope.probing.training import Callbacks, Progress
 from goalscope.rows import Tag
 from goalscope.runs import Store
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 import numpy as np
 
 from goalscope.activations.record import Activations
-from goalscope.probing.callbacks import Callbacks, fit_missing
 from goalscope.probing.cells import Cells, Split
 from goalscope.probing.controls import (
     CONTROLS,
@@ -22,6 +21,7 @@ from goalscope.probing.fitting import FitSettings, Problem, fit
 from goalscope.probing.heads import CELL_HEADS, COUNTED
 from goalscope.probing.probe import Features, Probe
 from goalscope.probing.scores import confusion_rows, score_cells
+from goalscope.probing.training import Callbacks, fit_missing
 from goalscope.rows import Rows
 
 Entry = tuple[str, str]
