@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.probing.fitted import Source
+from goalscope.probing.fitted import ProbeKey, Source
 from goalscope.probing.fitting import FitSettings, Problem, cell_loss, fit
 from goalscope.probing.heads import coordinates, initial_weights, scores, weight_shapes
 from goalscope.probing.probe import CLASSES, Features
@@ -105,7 +105,10 @@ def memory(count: int, width: int, hidden: int, frame: int) -> None:
     )
     labels = rng.integers(len(CLASSES), size=(count, frame * frame)).astype(np.int8)
     began = time.perf_counter()
-    fit([Problem(name="benchmark", head="mlp", features=features, target=labels)], FitSettings(epochs=1, hidden=hidden))
+    fit(
+        [Problem(key=ProbeKey(head="mlp", target="cells"), features=features, target=labels)],
+        FitSettings(epochs=1, hidden=hidden),
+    )
     seconds = time.perf_counter() - began
     product = count * frame * frame * (width + 2) * 4
     print(

@@ -6,10 +6,16 @@ import numpy as np
 
 from goalscope.activations.record import Activations
 from goalscope.probing.cells import Cells
+from goalscope.probing.fitted import ProbeKey, Target
 from goalscope.probing.probe import AGENT, GOAL, OPEN, PADDING, WALL
 from goalscope.rng import stream
 
 POSITIONS, WIDTH = 3, 40
+
+
+def key(name: str = "one", head: str = "mlp", target: Target = "cells") -> ProbeKey:
+    """Return a key that differs from others by its name."""
+    return ProbeKey(head=head, target=target, site=name, layer=1)
 
 
 def cells_of(labels: np.ndarray[Any, Any], steps: int, frame: int, shapes: np.ndarray[Any, Any] | None = None) -> Cells:

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from architectures import tiny
 
-from goalscope.activations.capture_schedule import Item, ShardPlan, shards
+from goalscope.activations.capture_schedule import CaptureSettings, Item, ShardPlan, shards
 from goalscope.activations.hooks import Blocks
-from goalscope.activations.settings import CaptureSettings
 
 
 def item(ids: list[int], wanted: list[int], step: int = 0, shape: tuple[int, int] = (3, 3)) -> Item:

@@ -20,7 +20,7 @@ from goalscope.probing.distance import (
     summarise_distance,
 )
 from goalscope.probing.fitting import FitSettings
-from goalscope.probing.map_reading import MapReading, true_map
+from goalscope.probing.maps import MapReading, true_map
 from goalscope.probing.paired import chosen
 from goalscope.probing.probe import Probe
 from goalscope.rng import stream
@@ -137,9 +137,10 @@ def test_rows_stand_on_tested_grids_and_leave_out_what_cannot_be_reached() -> No
     assert sorted(own.grid_id.tolist()) == sorted(cells.grid_id[tested].tolist())
     assert not set(fitted.rows.grid_id.tolist()) & set(cells.grid_id[split.train].tolist())
     assert {(one.head, one.task) for one in fitted.probes.values()} == {("linear", "number"), ("mlp", "number")}
-    assert fitted.probes["linear/none/pre/1"].id in own["probe"].tolist()
+    probes = {key.text: probe for key, probe in fitted.probes.items()}
+    assert probes["linear/none/pre/1"].id in own["probe"].tolist()
     assert set(fitted.rows["agent"].tolist()) == {"a"}
-    assert isinstance(fitted.probes["mlp/untrained/pre/1"], Probe)
+    assert isinstance(probes["mlp/untrained/pre/1"], Probe)
 
 
 def test_a_line_is_that_of_least_squares() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from planted import key
 from replays import GRIDS, local, record
 from safetensors.numpy import load_file, save_file
 from test_plans import decoder
@@ -24,7 +25,7 @@ from goalscope.activations import capture, load_activations
 from goalscope.activations.shards import Shard, write_shard
 from goalscope.probing.plan_decoder import PlanDecoder
 from goalscope.probing.probe import Features, Probe
-from goalscope.probing.probe_store import PROBE, Shelf
+from goalscope.probing.probe_store import ProbeStore
 from goalscope.runs import Store
 
 LARGE = 1 << 60
@@ -319,34 +320,33 @@ def test_fitted_probes_are_neither_written_nor_read_through_a_link(captured: Pat
     directory = shutil.copytree(captured, tmp_path / "run")
     probe = one()
     with Store(directory, "w") as store:
-        shelf = Shelf(
+        probes = ProbeStore(
             store=store,
-            kind=PROBE,
-            load=Probe.load,
             decisive={},
+            settings={"cells": {}},
             models={"none": probe.source.model},
             first="",
             tags={},
         )
-        shelf.keep("percell/none/pre/1", probe)
-        found = shelf.find("percell/none/pre/1")
+        probes.keep(key("pre", "percell"), probe)
+        found = probes.find(key("pre", "percell"))
         assert found is not None and found.id == probe.id
         shutil.move(directory / "probes", tmp_path / "elsewhere")
         (directory / "probes").symlink_to(tmp_path / "elsewhere")
-        for use in (shelf.find, lambda name: shelf.keep(name, probe)):
+        for use in (probes.find, lambda one: probes.keep(one, probe)):
             with pytest.raises(ValueError, match=r"must lie inside of .* remove the link"):
-                use("percell/none/pre/1")
+                use(key("pre", "percell"))
         (directory / "probes").unlink()
         (directory / "probes").mkdir()
-        shelf.keep("percell/none/pre/1", _again(probe, tags={"planted": True}))
-        shelf.keep("percell/none/pre/2", probe)
+        probes.keep(key("pre", "percell"), _again(probe, tags={"planted": True}))
+        probes.keep(key("post", "percell"), probe)
         files = sorted((directory / "probes").iterdir())
         assert len(files) == 2
         contents = [path.read_bytes() for path in files]
         files[0].write_bytes(contents[1])
         files[1].write_bytes(contents[0])
         with pytest.raises(ValueError, match=r"must hold probe-.*, it holds probe-.*: delete the file"):
-            shelf.find("percell/none/pre/1")
+            probes.find(key("pre", "percell"))
 
 
 def test_a_shard_whose_header_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:

@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 from believed import FRAME, certain, decide
 from believed import rooms as squares
-from planted import cells_of, noise, rooms
+from planted import cells_of, key, noise, rooms
 from planted_plans import nothing, random_plans, worlds
 
-from goalscope.probing.belief_maps import maps_of
+from goalscope.probing.belief_study import maps_of
 from goalscope.probing.beliefs import read_beliefs
 from goalscope.probing.cells import Split, split_by_grid
 from goalscope.probing.distance import distance_matrix
 from goalscope.probing.fitting import FitSettings, Problem
-from goalscope.probing.map_reading import MapReading, true_map
-from goalscope.probing.maps import decode_maps
+from goalscope.probing.maps import MapReading, decode_maps, true_map
 from goalscope.probing.paired import chosen
 from goalscope.probing.plan_decoder import PlanPrediction
 from goalscope.probing.plan_fitting import PlanProblem
@@ -153,8 +152,11 @@ def test_no_array_of_a_record_can_be_changed() -> None:
         "features": (Features.of(given), ("vectors", "episode_id", "step", "grid_id")),
         "confusion": (confusion(Prediction(balanced=even, natural=even), cells), ("counts",)),
         "prediction": (PlanPrediction(probabilities=even[:, :10]), ("probabilities",)),
-        "problem": (Problem(name="a", head="mlp", features=Features.of(given), target=labels), ("target",)),
-        "plan": (PlanProblem(name="a", activations=given, tokens=plans.tokens.copy(), layers=1), ("tokens",)),
+        "problem": (Problem(key=key("a", "mlp"), features=Features.of(given), target=labels), ("target",)),
+        "plan": (
+            PlanProblem(key=key("a", "decoder", "plan"), activations=given, tokens=plans.tokens.copy(), layers=1),
+            ("tokens",),
+        ),
     }
     for what, (record, names) in held.items():
         for name in names:

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted import activations, cells_of
+from planted import activations, cells_of, key
 from planted_plans import nothing, random_plans, worlds
 from test_plans import cells_at, episode
 
-from goalscope.probing.callbacks import Keeping
 from goalscope.probing.plan_decoder import PlanDecoder, PlanPrediction
 from goalscope.probing.plan_fitting import (
     PlanProblem,
@@ -21,9 +20,10 @@ from goalscope.probing.plan_fitting import (
 )
 from goalscope.probing.plan_network import initial_plan_weights, plan_scores, plan_shapes
 from goalscope.probing.plans import END, UNKNOWN, Plans, label_plans
+from goalscope.probing.training import Callbacks
 from goalscope.worlds import Action
 
-SETTINGS = PlanSettings(inner=8, feedforward=6, heads=2, epochs=4, rate=0.1, decay=0.4, batch=4, validation=0.4, seed=4)
+SETTINGS = PlanSettings(inner=8, feedforward=6, heads=2, epochs=4, rate=0.1, decay=0.4, batch=4, validation=0.4, seed=2)
 
 
 def given(count: int = 16, seed: int = 0) -> PlanProblem:
@@ -34,7 +34,9 @@ def given(count: int = 16, seed: int = 0) -> PlanProblem:
         if END not in tokens[row, :2]:
             tokens[row, 2:] = UNKNOWN
     vectors = np.asarray(nothing(cells, seed).vectors)[:, :, :5] * np.float32(3) + np.float32(1)
-    return PlanProblem(name=f"plans {seed}", activations=activations(cells, vectors), tokens=tokens, layers=2)
+    return PlanProblem(
+        key=key(f"plans {seed}", "decoder", "plan"), activations=activations(cells, vectors), tokens=tokens, layers=2
+    )
 
 
 def loop(problem: PlanProblem, settings: PlanSettings) -> tuple[dict[str, Any], int, list[float]]:
@@ -45,7 +47,7 @@ def loop(problem: PlanProblem, settings: PlanSettings) -> tuple[dict[str, Any], 
     flat = vectors.reshape(len(vectors), -1).astype(np.float64)
     scaled = ((flat - flat.mean(axis=0)) / flat.std(axis=0)).reshape(vectors.shape)
     inputs = torch.tensor(scaled, dtype=torch.float32)
-    drawn = initial_plan_weights(problem.shapes(settings), settings.seed, problem.name)
+    drawn = initial_plan_weights(problem.shapes(settings), settings.seed, problem.key.text)
     own = {name: torch.nn.Parameter(torch.tensor(array)) for name, array in drawn.items()}
 
     def loss(rows: Any) -> Any:
@@ -104,16 +106,19 @@ def test_a_fit_is_the_plain_loop_over_places_and_keeps_its_best_pass(validation:
 def test_what_was_fitted_says_how_and_on_what() -> None:
     told: list[tuple[int, int]] = []
     kept: list[str] = []
-    keeping: Keeping[PlanDecoder] = Keeping(
-        keep=lambda name, made: kept.append(name), progress=lambda done, total: told.append((done, total))
+    callbacks: Callbacks[PlanDecoder] = Callbacks(
+        keep=lambda key, made: kept.append(key.text), progress=lambda done, total: told.append((done, total))
     )
     problems = [given(seed=seed) for seed in (0, 1)]
-    first, _ = fit_plans(problems, SETTINGS, keeping)
+    first, _ = fit_plans(problems, SETTINGS, callbacks)
     used = {name: getattr(SETTINGS, name) for name in ("epochs", "rate", "decay", "batch", "validation", "seed")}
     assert dict(first.tags) == {"steps": 48, "grids": 16, "kept": first.tags["kept"], **used}
     assert (first.positions, first.horizon, first.layers, first.heads, first.source.width) == (3, 4, 2, 2, 15)
     # Passes of single layers: two decoders of two layers.
-    assert told == [(4, 16), (8, 16), (12, 16), (16, 16)] and sorted(kept) == ["plans 0", "plans 1"]
+    assert told == [(4, 16), (8, 16), (12, 16), (16, 16)] and sorted(kept) == [
+        "decoder/none/plans 0/1",
+        "decoder/none/plans 1/1",
+    ]
 
 
 def test_first_weights_have_the_spread_of_one_over_the_root_of_the_inputs() -> None:
@@ -131,7 +136,10 @@ def test_decoders_beyond_the_limit_of_memory_train_in_stacks_of_their_own(monkey
     from goalscope.probing import plan_fitting
 
     one = given()
-    problems = [PlanProblem(name=str(at), activations=one.activations, tokens=one.tokens, layers=2) for at in range(7)]
+    problems = [
+        PlanProblem(key=key(str(at), "decoder", "plan"), activations=one.activations, tokens=one.tokens, layers=2)
+        for at in range(7)
+    ]
 
     def sizes(limit: int, given: list[PlanProblem]) -> list[int]:
         monkeypatch.setitem(plan_fitting._FLOATS, "cpu", limit)

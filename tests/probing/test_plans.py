@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted import activations
+from planted import activations, key
 from planted_plans import QUICK, nothing, random_plans, worlds
 from replays import GRIDS
 
@@ -60,7 +60,7 @@ def cells_at(pairs: list[tuple[Episode, int]], frame: int = 6) -> Cells:
 def problem(name: str = "one", layers: int = 1, seed: int = 0, **changes: Any) -> PlanProblem:
     cells = worlds()
     given: dict[str, Any] = {"activations": nothing(cells, seed), "tokens": random_plans(cells).tokens}
-    return PlanProblem(name=name, layers=layers, **(given | changes))
+    return PlanProblem(key=key(name, "decoder", "plan"), layers=layers, **(given | changes))
 
 
 def decoder(**changes: Any) -> PlanDecoder:
@@ -174,7 +174,7 @@ def test_decoders_fitted_together_equal_those_fitted_alone() -> None:
         problem("other", 2, seed=3, activations=nothing(cells, 3, layer=2)),
         problem("small", 1, activations=shared),
     ]
-    assert [[one.name for one in stack] for stack in plan_stacks(problems, QUICK)] == [
+    assert [[one.key.site for one in stack] for stack in plan_stacks(problems, QUICK)] == [
         ["real", "turned", "other"],
         ["small"],
     ]
@@ -259,9 +259,9 @@ def test_without_a_known_plan_to_choose_by_the_last_pass_is_kept() -> None:
     one = problem()
     tokens = one.tokens.copy()
     tokens[validation_rows(one.activations.grid_id, settings)] = UNKNOWN
-    fitted = fit_plans([replace(one, tokens=tokens), replace(one, name="b")], settings)
+    fitted = fit_plans([replace(one, tokens=tokens), replace(one, key=key("b", "decoder", "plan"))], settings)
     assert fitted[0].tags["kept"] == 2
-    assert fitted[1].id == fit_plans([replace(one, name="b")], settings)[0].id
+    assert fitted[1].id == fit_plans([replace(one, key=key("b", "decoder", "plan"))], settings)[0].id
 
 
 def test_saving_and_loading_gives_the_same_bytes_and_predictions(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_bad_problems_and_settings_are_refused() -> None:
-    with pytest.raises(ValueError, match="different names"):
+    with pytest.raises(ValueError, match="different keys"):
         fit_plans([problem(), problem()])
     with pytest.raises(ValueError, match="known plans"):
         problem(tokens=np.full((60, 10), UNKNOWN, dtype=np.int8))

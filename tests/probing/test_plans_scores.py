@@ -12,8 +12,7 @@ from planted_plans import random_plans, worlds
 
 from goalscope.planning import optimal_actions
 from goalscope.probing.cells import Cells
-from goalscope.probing.map_reading import MapReading, true_map
-from goalscope.probing.maps import decode_maps, one_hot
+from goalscope.probing.maps import MapReading, decode_maps, one_hot, true_map
 from goalscope.probing.paired import chosen, paired_rows
 from goalscope.probing.plan_baselines import (
     Ties,

@@ -8,10 +8,10 @@ import pytest
 from planted_plans import SMALL, encoded, nothing, random_plans, run_plans, worlds
 
 from goalscope.probing.cells import split_by_grid
-from goalscope.probing.map_reading import true_map
+from goalscope.probing.maps import true_map
 from goalscope.probing.paired import chosen
 from goalscope.probing.plan_scores import PREFIX, plan_differences, summarise_plans
-from goalscope.probing.plan_suite import BLIND, FittedPlans, plan_matrix
+from goalscope.probing.plan_suite import BLIND, PLAN_CONTROLS, FittedPlans, plan_matrix
 from goalscope.stats import Estimate
 
 
@@ -79,7 +79,7 @@ def test_every_row_stands_on_a_tested_grid_with_its_tags() -> None:
     tested = set(cells.grid_id[split.test].tolist())
     assert set(fitted.rows.grid_id.tolist()) == tested
     assert not tested & set(cells.grid_id[split.train].tolist())
-    assert set(fitted.decoders) == {f"decoder-1/{name}/pre/1" for name in ("none", "shuffled", "untrained")}
+    assert {key.text for key in fitted.decoders} == {f"decoder-1/{name}/pre/1" for name in PLAN_CONTROLS}
     kinds = set(zip(*(fitted.rows[name].tolist() for name in ("head", "control", "site")), strict=True))
     assert kinds == {
         *(("decoder-1", name, "pre") for name in ("none", "shuffled", "untrained", "repeat", "continuation")),
@@ -90,7 +90,8 @@ def test_every_row_stands_on_a_tested_grid_with_its_tags() -> None:
         *((head, "true map", None) for head in ("planner", "planner, best ties")),
     }
     assert set(fitted.rows["agent"].tolist()) == {"a"}
-    assert fitted.decoders["decoder-1/untrained/pre/1"].source.model == "model-random"
+    models = {key.control: one.source.model for key, one in fitted.decoders.items()}
+    assert models["untrained"] == "model-random"
     # The decoded map given here is the true one: the planner says the same of both.
     same = [chosen(fitted.rows, head="planner", control=name).value for name in ("none", "true map")]
     np.testing.assert_array_equal(same[0], same[1])

@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted import cells_of, noise, rooms
+from planted import cells_of, key, noise, rooms
 
-from goalscope.probing.callbacks import Keeping
 from goalscope.probing.fitted import Source
 from goalscope.probing.fitting import (
     FitSettings,
@@ -20,6 +19,7 @@ from goalscope.probing.fitting import (
 )
 from goalscope.probing.heads import coordinates, initial_weights, normalised, weight_shapes
 from goalscope.probing.probe import AGENT, CLASSES, OPEN, WALL, Features, Probe
+from goalscope.probing.training import Callbacks
 from goalscope.rng import stream
 
 SETTINGS = FitSettings(epochs=3, batch=6, hidden=5, rate=0.02, decay=0.3, seed=4)
@@ -72,7 +72,7 @@ def test_the_table_of_places_gives_back_smoothed_frequencies() -> None:
     labels = np.array([[WALL, OPEN, OPEN, OPEN], [WALL, WALL, OPEN, AGENT], [WALL, OPEN, OPEN, OPEN]])
     cells = cells_of(labels, 1, 2)
     given = Features.of(noise(cells))
-    (probe,) = fit([Problem(name="p", head="position", features=given, target=labels)])
+    (probe,) = fit([Problem(key=key("p", "position"), features=given, target=labels)])
     prior = np.array([1, 0, 4, 7, 0]) / 12
     counts = np.array([[0, 0, 3, 0, 0], [0, 0, 1, 2, 0], [0, 0, 0, 3, 0], [1, 0, 0, 2, 0]])
     wanted = (counts + 0.5 * prior) / 3.5
@@ -81,7 +81,7 @@ def test_the_table_of_places_gives_back_smoothed_frequencies() -> None:
         np.testing.assert_allclose(said.natural[state], wanted, atol=1e-6)
         even = np.divide(wanted, prior, out=np.zeros_like(wanted), where=prior > 0)
         np.testing.assert_allclose(said.balanced[state], even / even.sum(axis=1, keepdims=True), atol=1e-6)
-    (blind,) = fit([Problem(name="m", head="majority", features=given, target=labels)])
+    (blind,) = fit([Problem(key=key("m", "majority"), features=given, target=labels)])
     for name in ("natural", "balanced"):
         np.testing.assert_allclose(blind.predict(given).reading(name), np.tile(prior, (3, 4, 1)), atol=1e-6)
 
@@ -170,7 +170,7 @@ def test_a_fit_of_cells_is_the_plain_loop_over_pairs(head: str) -> None:
         step=given.step,
         grid_id=given.grid_id,
     )
-    (probe,) = fit([Problem(name=head, head=head, features=small, target=labels)], SETTINGS)
+    (probe,) = fit([Problem(key=key(head, head), features=small, target=labels)], SETTINGS)
     for name, array in loop(head, small, labels, SETTINGS).items():
         np.testing.assert_allclose(probe.weights[name], array, rtol=1e-3, atol=2e-5, err_msg=name)
         assert np.abs(array).max() > 0.01
@@ -180,7 +180,7 @@ def test_a_fit_of_cells_is_the_plain_loop_over_pairs(head: str) -> None:
 def test_a_fit_of_numbers_is_the_plain_loop_in_units_of_their_spread(head: str) -> None:
     given = some(14)[0]
     target = 10 + 4 * stream(2, "numbers").standard_normal(14)
-    (probe,) = fit([Problem(name=head, head=head, features=given, target=target)], SETTINGS)
+    (probe,) = fit([Problem(key=key(head, head), features=given, target=target)], SETTINGS)
     wanted = loop(head, given, target, SETTINGS)
     for name, array in wanted.items():
         np.testing.assert_allclose(probe.weights[name], array, rtol=1e-3, atol=2e-5, err_msg=name)
@@ -191,7 +191,7 @@ def test_a_fit_of_numbers_is_the_plain_loop_in_units_of_their_spread(head: str) 
     found = probe.predict_number(given)
     np.testing.assert_allclose(found, target.mean() + target.std() * hidden[:, 0], rtol=1e-4, atol=1e-4)
     # A number that never changes is its own mean.
-    (same,) = fit([Problem(name="same", head=head, features=given, target=np.full(14, 7.0))], SETTINGS)
+    (same,) = fit([Problem(key=key("same", head), features=given, target=np.full(14, 7.0))], SETTINGS)
     assert same.target == (7.0, 1.0)
 
 
@@ -199,8 +199,8 @@ def test_what_was_fitted_says_how_and_on_what() -> None:
     given, labels = some(16)
     (probe, counted) = fit(
         [
-            Problem(name="a", head="additive", features=given, target=labels, tags={"control": "none"}),
-            Problem(name="b", head="majority", features=given, target=labels),
+            Problem(key=key("a", "additive"), features=given, target=labels, tags={"control": "none"}),
+            Problem(key=key("b", "majority"), features=given, target=labels),
         ],
         SETTINGS,
     )
@@ -214,7 +214,7 @@ def test_problems_beyond_the_limit_of_memory_train_in_stacks_of_their_own(monkey
     from goalscope.probing import fitting
 
     given, labels = some(16)
-    problems = [Problem(name=str(at), head="percell", features=given, target=labels) for at in range(7)]
+    problems = [Problem(key=key(str(at), "percell"), features=given, target=labels) for at in range(7)]
 
     def sizes(limit: int) -> list[int]:
         monkeypatch.setitem(fitting._FLOATS, "cpu", limit)
@@ -226,7 +226,7 @@ def test_problems_beyond_the_limit_of_memory_train_in_stacks_of_their_own(monkey
     assert sizes(1) == [1] * 7
     monkeypatch.setattr(fitting, "_PER_STACK", 4)
     assert sizes(1 << 40) == [4, 3]
-    names = [problem.name for stack in stacks(problems, SETTINGS) for problem in stack]
+    names = [problem.key.site for stack in stacks(problems, SETTINGS) for problem in stack]
     assert names == [str(at) for at in range(7)]
 
 
@@ -234,14 +234,16 @@ def test_progress_counts_the_passes_of_single_probes() -> None:
     given, labels = some(16)
     told: list[tuple[int, int]] = []
     kept: list[str] = []
-    keeping: Keeping[Probe] = Keeping(
-        keep=lambda name, probe: kept.append(name), progress=lambda done, total: told.append((done, total))
+    callbacks: Callbacks[Probe] = Callbacks(
+        keep=lambda key, probe: kept.append(key.text), progress=lambda done, total: told.append((done, total))
     )
-    problems = [Problem(name=str(at), head="additive", features=given, target=labels) for at in range(2)]
-    problems.append(Problem(name="counted", head="majority", features=given, target=labels))
-    fit(problems, SETTINGS, keeping)
+    problems = [Problem(key=key(str(at), "additive"), features=given, target=labels) for at in range(2)]
+    problems.append(Problem(key=key("counted", "majority"), features=given, target=labels))
+    fit(problems, SETTINGS, callbacks)
     assert told == [(2, 6), (4, 6), (6, 6)]
-    assert sorted(kept) == ["0", "1", "counted"]
+    assert sorted(kept) == [
+        f"{one}/1/general" for one in ("additive/none/0", "additive/none/1", "majority/none/counted")
+    ]
 
 
 def test_settings_out_of_their_range_are_refused() -> None:

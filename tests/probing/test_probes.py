@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted import activations, noise, rooms, wall_map
+from planted import activations, key, noise, rooms, wall_map
 
 from goalscope.activations.shards import Shard, write_shard
 from goalscope.probing.fitting import FitSettings, Problem, fit, normalisation, order, stacks
@@ -21,7 +21,7 @@ QUICK = FitSettings(epochs=2, hidden=8, batch=16)
 
 def one(head: str = "percell", **changes: Any) -> Probe:
     cells = rooms()
-    problem = Problem(name="one", head=head, features=Features.of(noise(cells, **changes)), target=cells.labels)
+    problem = Problem(key=key("one", head), features=Features.of(noise(cells, **changes)), target=cells.labels)
     return fit([problem], QUICK)[0]
 
 
@@ -242,7 +242,7 @@ def test_probes_fitted_together_equal_those_fitted_alone() -> None:
     trained, other = Features.of(wall_map(cells)), Features.of(noise(cells, seed=3, layer=2))
     turned = np.roll(cells.labels, 2, axis=0)
     problems = [
-        Problem(name=f"{head} {name}", head=head, features=features, target=labels)
+        Problem(key=key(f"{head} {name}", head), features=features, target=labels)
         for head in ("additive", "percell", "mlp", "majority", "position")
         for name, features, labels in (
             ("real", trained, cells.labels),
@@ -255,7 +255,7 @@ def test_probes_fitted_together_equal_those_fitted_alone() -> None:
     for problem, probe in zip(problems, together, strict=True):
         alone = fit([problem], QUICK)[0]
         for name, array in probe.weights.items():
-            np.testing.assert_allclose(array, alone.weights[name], rtol=1e-3, atol=2e-5, err_msg=problem.name)
+            np.testing.assert_allclose(array, alone.weights[name], rtol=1e-3, atol=2e-5, err_msg=problem.key.text)
         np.testing.assert_allclose(
             probe.predict(problem.features).natural, alone.predict(problem.features).natural, atol=1e-4
         )
@@ -275,7 +275,7 @@ def test_normalisation_is_that_of_the_training_steps_and_leaves_out_what_does_no
     cells = rooms()
     given = Features.of(noise(cells))
     half = np.arange(len(cells)) < 40
-    problem = Problem(name="half", head="percell", features=given.where(half), target=cells.labels[half])
+    problem = Problem(key=key("half", "percell"), features=given.where(half), target=cells.labels[half])
     probe = fit([problem], QUICK)[0]
     np.testing.assert_allclose(probe.centre, given.vectors[:40].mean(axis=0), atol=1e-6)
     doubled = Features.of(activations(cells, 2 * given.vectors))
@@ -309,7 +309,7 @@ def test_numbers_are_predicted_in_their_own_unit(head: str, tmp_path: Path) -> N
     given = Features.of(noise(cells))
     planted = 20 + 3 * given.vectors[:, 0] - 2 * given.vectors[:, 5]
     train = np.arange(len(cells)) < 640
-    problem = Problem(name="steps", head=head, features=given.where(train), target=planted[train])
+    problem = Problem(key=key("steps", head), features=given.where(train), target=planted[train])
     settings = FitSettings(epochs=30, rate=1e-2, hidden=32)
     probe = fit([problem], settings)[0]
     error = np.abs(probe.predict_number(given.where(~train)) - planted[~train])
@@ -326,17 +326,17 @@ def test_bad_problems_and_settings_are_refused() -> None:
 
     cells = rooms()
     given = Features.of(noise(cells))
-    good = Problem(name="a", head="percell", features=given, target=cells.labels)
-    with pytest.raises(ValueError, match="different names"):
+    good = Problem(key=key("a", "percell"), features=given, target=cells.labels)
+    with pytest.raises(ValueError, match="different keys"):
         fit([good, good])
     with pytest.raises(ValueError, match="must be one of linear, mlp, got 'percell'"):
-        Problem(name="a", head="percell", features=given, target=np.ones(len(cells)))
+        Problem(key=key("a", "percell"), features=given, target=np.ones(len(cells)))
     with pytest.raises(ValueError, match="integers from 0 to 4"):
-        Problem(name="a", head="mlp", features=given, target=cells.labels + 1)
+        Problem(key=key("a", "mlp"), features=given, target=cells.labels + 1)
     with pytest.raises(ValueError, match="square"):
-        Problem(name="a", head="mlp", features=given, target=cells.labels[:, :24])
+        Problem(key=key("a", "mlp"), features=given, target=cells.labels[:, :24])
     with pytest.raises(ValueError, match="finite"):
-        Problem(name="a", head="mlp", features=given, target=np.full(len(cells), np.nan))
+        Problem(key=key("a", "mlp"), features=given, target=np.full(len(cells), np.nan))
     with pytest.raises(ValueError, match="epochs"):
         FitSettings(epochs=0)
     with pytest.raises(ValueError, match="rate"):
@@ -345,4 +345,4 @@ def test_bad_problems_and_settings_are_refused() -> None:
         with pytest.raises(ValueError, match="PyTorch sees no GPU"):
             fit([good], FitSettings(device="cuda"))
     with pytest.raises(ValueError, match="must converge"):
-        fit([Problem(name="a", head="mlp", features=given, target=cells.labels)], FitSettings(epochs=9, rate=1e34))
+        fit([Problem(key=key("a", "mlp"), features=given, target=cells.labels)], FitSettings(epochs=9, rate=1e34))

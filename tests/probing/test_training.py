@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from planted import key
 from planted_plans import QUICK, nothing, random_plans, worlds
 
-from goalscope.probing.callbacks import Keeping
 from goalscope.probing.fitting import FitSettings, Problem, fit
 from goalscope.probing.plan_fitting import PlanProblem, fit_plans
 from goalscope.probing.probe import Features
-from goalscope.probing.training import Passed, Work, train_stacks
+from goalscope.probing.training import Callbacks, Passed, Work, train_stacks
 
 LARGE = 50_000_000
 
@@ -95,16 +95,17 @@ def test_company_in_other_threads_changes_no_byte(tmp_path: Path) -> None:
 
     def files(name: str) -> list[bytes]:
         looked: list[int] = []
-        keeping: Keeping[Any] = Keeping(progress=lambda done, total: looked.append(torch.get_num_threads()))
+        callbacks: Callbacks[Any] = Callbacks(progress=lambda done, total: looked.append(torch.get_num_threads()))
         problems = [
-            Problem(name=head, head=head, features=features, target=cells.labels)
+            Problem(key=key(head, head), features=features, target=cells.labels)
             for head in ("mlp", "percell", "additive")
         ]
-        made: list[Any] = list(fit(problems, FitSettings(epochs=3, hidden=8), keeping))
+        made: list[Any] = list(fit(problems, FitSettings(epochs=3, hidden=8), callbacks))
         decoders = [
-            PlanProblem(name=str(layers), activations=given, tokens=plans.tokens, layers=layers) for layers in (1, 2)
+            PlanProblem(key=key(str(layers), "decoder", "plan"), activations=given, tokens=plans.tokens, layers=layers)
+            for layers in (1, 2)
         ]
-        made += fit_plans(decoders, QUICK, keeping)
+        made += fit_plans(decoders, QUICK, callbacks)
         assert looked and set(looked) == {1}
         found = []
         for at, one in enumerate(made):

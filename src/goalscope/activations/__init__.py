@@ -2,9 +2,9 @@
 
 from goalscope.activations.artifacts import Artifact, artifacts
 from goalscope.activations.capture import capture
+from goalscope.activations.capture_schedule import CaptureSettings
 from goalscope.activations.load import Capture, captures, load_activations, stream_activations
 from goalscope.activations.record import SITES, Activations, Site
-from goalscope.activations.settings import CaptureSettings
 
 __all__ = [
     "SITES",

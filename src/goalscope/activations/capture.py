@@ -9,13 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from goalscope.activations.artifacts import Artifact, artifacts, place, put_artifacts
-from goalscope.activations.capture_schedule import SCOPES, Counts, Item, Scope, ShardPlan, plan_id, shards, windows
+from goalscope.activations.capture_schedule import (
+    SCOPES,
+    CaptureSettings,
+    Counts,
+    Item,
+    Scope,
+    ShardPlan,
+    plan_id,
+    shards,
+    windows,
+)
 from goalscope.activations.forward import compute_shard
 from goalscope.activations.hooks import Blocks, Prefix, check_blocks, shares_prefixes, thirds
 from goalscope.activations.load import CAPTURE, SHARD, Capture, captures, join_numbers
 from goalscope.activations.record import SITES, Site, check_site
 from goalscope.activations.replay_target import Subject, check_model, find_subject, model_of
-from goalscope.activations.settings import CaptureSettings
 from goalscope.activations.shards import FORMAT, Shard, write_shard
 from goalscope.activations.sites import DEFAULT_SITES, SiteFinder, sites_there
 from goalscope.agents.models.local import LocalModel

@@ -9,8 +9,7 @@ from goalscope.probing.cells import Cells, Split, known_walls, label_cells, spli
 from goalscope.probing.decisions import decisions_at
 from goalscope.probing.distance import distance_matrix, label_distances, summarise_distance
 from goalscope.probing.fitting import FitSettings
-from goalscope.probing.map_reading import MapReading, true_map
-from goalscope.probing.maps import DecodedMaps, decode_maps
+from goalscope.probing.maps import DecodedMaps, MapReading, decode_maps, true_map
 from goalscope.probing.pipeline import InsideSummary, study_inside
 from goalscope.probing.plan_decoder import PlanDecoder
 from goalscope.probing.plan_fitting import PlanSettings

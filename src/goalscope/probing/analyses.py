@@ -13,20 +13,17 @@ from typing import Final
 from goalscope.activations.record import Activations
 from goalscope.probing.belief_study import MATRIX, Places, compare_beliefs
 from goalscope.probing.beliefs import read_beliefs
-from goalscope.probing.callbacks import Progress
 from goalscope.probing.dataset import Ground, Place
 from goalscope.probing.distance import distance_matrix
 from goalscope.probing.fitting import FitSettings
 from goalscope.probing.heads import COUNTED
-from goalscope.probing.map_reading import MapReading
-from goalscope.probing.maps import decode_maps
-from goalscope.probing.plan_decoder import PlanDecoder
+from goalscope.probing.maps import MapReading, decode_maps
 from goalscope.probing.plan_fitting import PlanSettings
 from goalscope.probing.plan_suite import PLAN_CONTROLS, plan_matrix
-from goalscope.probing.probe import Probe
-from goalscope.probing.probe_store import Shelf
+from goalscope.probing.probe_store import ProbeStore
 from goalscope.probing.shown_maps import ShownMap, choose_maps
 from goalscope.probing.suite import CORE, FULL, Entry, FittedProbes, probe_matrix, probe_matrix_by_size, without
+from goalscope.probing.training import Progress
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
 from goalscope.runs.inside import Inside
@@ -56,7 +53,7 @@ class Reader:
         store: the run, open for writing.
         ground: the steps that are read.
         declared: what is wanted.
-        probes, numbers, decoders: what is kept of fits.
+        probes: what is kept of fits.
         stage: shows what is done.
         device: where to compute.
     """
@@ -64,9 +61,7 @@ class Reader:
     store: Store
     ground: Ground
     declared: Inside
-    probes: Shelf[Probe]
-    numbers: Shelf[Probe]
-    decoders: Shelf[PlanDecoder]
+    probes: ProbeStore
     stage: Stage
     device: str = "cpu"
 
@@ -150,7 +145,7 @@ class Reader:
                     controls=self._controls(whole),
                     maps={place: maps},
                     settings=self.plan_settings,
-                    keeping=self.decoders.keeping(show),
+                    callbacks=self.probes.callbacks(show),
                 )
             parts.append(_located(found.rows) if parts else found.rows)
         return Rows.concatenate(parts)
@@ -172,7 +167,7 @@ class Reader:
                     controls=self._controls(self._whole(place)),
                     maps={place: maps},
                     settings=self.fit_settings,
-                    keeping=self.numbers.keeping(show),
+                    callbacks=self.probes.callbacks(show),
                 )
             parts.append(_located(found.rows) if parts else found.rows)
         return Rows.concatenate(parts)
@@ -218,7 +213,7 @@ class Reader:
                 untrained=control,
                 matrix=matrix,
                 settings=self.fit_settings,
-                keeping=self.probes.keeping(show),
+                callbacks=self.probes.callbacks(show),
             )
 
     def _map(self, place: Place, own: Activations) -> MapReading:

@@ -5,21 +5,22 @@
 report draws its sections. `study_beliefs` is all of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from goalscope.activations.load import load_activations
 from goalscope.activations.record import Activations
-from goalscope.probing.belief_maps import maps_of
 from goalscope.probing.beliefs import DIFFERENCE, belief_rows, read_beliefs
 from goalscope.probing.cells import Cells, Split, label_cells, split_by_grid
 from goalscope.probing.decisions import Decisions, decisions_at
 from goalscope.probing.fitting import FitSettings
+from goalscope.probing.heads import COUNTED
 from goalscope.probing.scores import READINGS, difference_rows
 from goalscope.probing.shown_maps import ShownMap, choose_maps
 from goalscope.probing.suite import Entry, FittedProbes, probe_matrix
@@ -142,6 +143,44 @@ def compare_beliefs(
         less = np.fromiter((str(name).endswith(DIFFERENCE) for name in rows.measure), dtype=bool, count=len(rows))
         rows = Rows.concatenate([rows, difference_rows(rows.where(less), "untrained")])
     return rows, shown
+
+
+def maps_of(
+    fitted: FittedProbes,
+    activations: Sequence[Activations],
+    untrained: Sequence[Activations],
+    tested: npt.NDArray[np.bool_],
+    matrix: Sequence[Entry],
+    device: str = "cpu",
+) -> Iterator[tuple[Entry, dict[str, Tag], dict[str, npt.NDArray[np.float32]]]]:
+    """Return each probe's entry, its tags and its posteriors by reading, ``[N, n, n, K]``.
+
+    Args:
+        fitted: the probes.
+        activations: of several sites and layers, the same steps.
+        untrained: the same of a model with random weights.
+        tested: ``[N]`` bool, the steps that are read.
+        matrix: heads and controls; heads that read no activation come once.
+        device: where to compute.
+
+    Raises:
+        ValueError: a control that is not "none" or "untrained", or whose activations are not given.
+    """
+    for entry in matrix:
+        head, control = entry
+        if control not in ("none", "untrained"):
+            raise ValueError(f"maps are read of controls none and untrained, got {control!r}")
+        given = activations if control == "none" else untrained
+        if not given:
+            raise ValueError(
+                "the untrained control needs activations of a model with random weights: capture with --untrained SEED"
+            )
+        for one in given[:1] if head in COUNTED else given:
+            probe = fitted.probe(head, one, control=control)
+            said = probe.predict(one.where(tested), device=device)
+            tags: dict[str, Tag] = {"head": head, "control": control, "scope": "general", "probe": probe.id}
+            tags |= {"site": None, "layer": None} if head in COUNTED else {"site": one.site, "layer": one.layer}
+            yield entry, tags, {name: said.maps(name) for name in READINGS}
 
 
 def keep_beliefs(store: Store, rows: Rows, shown: Sequence[ShownMap]) -> None:

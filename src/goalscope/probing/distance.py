@@ -13,14 +13,15 @@ import numpy.typing as npt
 from goalscope.activations.record import Activations
 from goalscope.planning import solve
 from goalscope.probing.by_grid import grids_of, members, ratio
-from goalscope.probing.callbacks import Keeping, fit_missing
 from goalscope.probing.cells import Cells, Split, steps_of
 from goalscope.probing.controls import check_steps, check_untrained, shuffled_rows
+from goalscope.probing.fitted import ProbeKey
 from goalscope.probing.fitting import FitSettings, Problem, fit
 from goalscope.probing.heads import NUMBER_HEADS
-from goalscope.probing.map_reading import true_map
+from goalscope.probing.maps import true_map
 from goalscope.probing.plan_suite import PLAN_CONTROLS, Maps
 from goalscope.probing.probe import Features, Probe
+from goalscope.probing.training import Callbacks, fit_missing
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Episode
 from goalscope.shapes import check_finite, check_shape
@@ -38,12 +39,12 @@ class FittedDistance:
     """Fitted probes of the distance.
 
     Attributes:
-        probes: name ("HEAD/CONTROL/SITE/LAYER") -> probe.
+        probes: key -> probe.
         rows: the scores of all of them and of the baselines on the tested grids, see `score_distance`. Tags: head
             ("linear", "mlp", "mean", "manhattan"), control (`DISTANCE_CONTROLS`, "true map"), site, layer, ...
     """
 
-    probes: Mapping[str, Probe]
+    probes: Mapping[ProbeKey, Probe]
     rows: Rows
 
 
@@ -90,7 +91,7 @@ def distance_matrix(
     maps: Maps | None = None,
     settings: FitSettings | None = None,
     tags: Mapping[str, Tag] | None = None,
-    keeping: Keeping[Probe] | None = None,
+    callbacks: Callbacks[Probe] | None = None,
 ) -> FittedDistance:
     """Fit every head with every control on one split, and score all of them beside their baselines.
 
@@ -110,7 +111,7 @@ def distance_matrix(
         maps: decoded maps of the same N steps.
         settings: how probes are trained.
         tags: kept with every row, e.g. the agent.
-        keeping: probes that are known are not fitted again; is told of each that is finished.
+        callbacks: probes that are known are not fitted again; is told of each that is finished.
 
     Raises:
         ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.
@@ -134,12 +135,13 @@ def distance_matrix(
             given = read["untrained" if control == "untrained" else "none"]
             train, test = (given.where(mask) for mask in masks[truth])
             for head in heads:
-                name = f"{head}/{control}/{one.site}/{one.layer}"
+                key = ProbeKey(
+                    head=head, target="distance", control=control, seed=used.seed, site=one.site, layer=one.layer
+                )
                 target = truths[truth][masks[truth][0]]
-                own: dict[str, Tag] = {"head": head, "control": control, "site": one.site, "layer": one.layer}
-                problems.append(Problem(name=name, head=head, features=train, target=target, tags={"control": control}))
-                tested.append((test, truth, {**kept, **own}))
-    probes = fit_missing(problems, lambda missing, told: fit(missing, used, told), keeping or Keeping())
+                problems.append(Problem(key=key, features=train, target=target, tags={"control": control}))
+                tested.append((test, truth, {**kept, **key.tags}))
+    probes = fit_missing(problems, lambda missing, told: fit(missing, used, told), callbacks or Callbacks())
     rows = []
     for probe, (features, truth, about) in zip(probes, tested, strict=True):
         mask = masks[truth][1]
@@ -147,7 +149,7 @@ def distance_matrix(
         rows.append(score_distance(said, truths[truth][mask], cells.where(mask), {"probe": probe.id, **about}))
     rows += _baselines(distances, cells, *masks["none"], maps or {}, kept)
     return FittedDistance(
-        probes={problem.name: probe for problem, probe in zip(problems, probes, strict=True)},
+        probes={problem.key: probe for problem, probe in zip(problems, probes, strict=True)},
         rows=Rows.concatenate(rows),
     )
 

@@ -18,6 +18,7 @@ from goalscope.activations.load import Capture, captures, choose_capture, load_a
 from goalscope.activations.record import Site, check_site
 from goalscope.probing.analyses import Reader, Stage
 from goalscope.probing.dataset import Ground, Place, ground_of, summary
+from goalscope.probing.fitted import ProbeKey
 from goalscope.probing.pipeline import INFO, declared_in, reader_of
 from goalscope.probing.probe import Probe
 from goalscope.probing.suite import probe_matrix
@@ -179,8 +180,13 @@ def _how(own: Capture, site: Site) -> str:
 def _probes(reader: Reader, place: Place) -> tuple[dict[str, Probe], tuple[str, ...]]:
     """Return the probes of a place by control, and which of them had to be fitted."""
     ground, (site, layer) = reader.ground, place
-    known = {name: reader.probes.find(f"{HEAD}/{name}/{site}/{layer}/general") for name in _captured(ground)}
-    found = {name: probe for name, probe in known.items() if probe is not None}
+    known = {
+        name: reader.probes.find(
+            ProbeKey(head=HEAD, target="cells", control=name, seed=reader.declared.seed, site=site, layer=layer)
+        )
+        for name in _captured(ground)
+    }
+    found = {name: probe for name, probe in known.items() if isinstance(probe, Probe)}
     absent = tuple(name for name in known if name not in found)
     if absent:
         own = ground.load(reader.store, place)
@@ -193,7 +199,7 @@ def _probes(reader: Reader, place: Place) -> tuple[dict[str, Probe], tuple[str, 
                 untrained=random,
                 matrix=[(HEAD, name) for name in absent],
                 settings=reader.fit_settings,
-                keeping=reader.probes.keeping(show),
+                callbacks=reader.probes.callbacks(show),
                 scored=False,
             )
         found |= {name: fitted.probe(HEAD, own, control=name) for name in absent}

@@ -1,18 +1,62 @@
 """What everything that is fitted to activations shares: its source, its weights, its id."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Final
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.ident import content_id
+from goalscope.probing.probe_file import Arrays, Form, read_file, write_file
 from goalscope.rows import Tag
 from goalscope.shapes import check_finite, freeze
 
 _INPUTS: Final = ("centre", "spread")
+
+Target = Literal["cells", "distance", "plan"]
+"""What a probe predicts: the classes of all cells, the optimal path length, the actions that follow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeKey:
+    """Which probe it is among those of one set of steps.
+
+    Attributes:
+        head: its form, see `goalscope.probing.heads`; "decoder-LAYERS" for a plan.
+        target: what it predicts.
+        control: "none" for the probe itself, see `goalscope.probing.controls`.
+        seed: root seed of its fit.
+        site, layer: where its inputs come from; None where it reads no activations.
+        scope: the grids that it is for, "general" or a shape such as "7x7".
+    """
+
+    head: str
+    target: Target
+    control: str = "none"
+    seed: int = 0
+    site: str | None = None
+    layer: int | None = None
+    scope: str = "general"
+
+    @property
+    def text(self) -> str:
+        """The key in messages, in the ids of kept probes and in the names of random streams; it is never parsed."""
+        place = "-/-" if self.site is None else f"{self.site}/{self.layer}"
+        return f"{self.head}/{self.control}/{place}" + (f"/{self.scope}" if self.target == "cells" else "")
+
+    @property
+    def tags(self) -> dict[str, Tag]:
+        """Head, control, site and layer as the tags of rows."""
+        return {"head": self.head, "control": self.control, "site": self.site, "layer": self.layer}
+
+
+def check_keys(keys: Sequence[ProbeKey]) -> None:
+    """Raise a ValueError unless all keys are different."""
+    if len(set(keys)) != len(keys):
+        raise ValueError(f"problems must have different keys, got {', '.join(key.text for key in keys)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +98,7 @@ class Fitted:
         tags: how it was made: control, settings, seed, ...
     """
 
-    KIND: ClassVar[str]
+    FORM: ClassVar[Form]
 
     source: Source
     centre: npt.NDArray[np.float32]
@@ -93,7 +137,7 @@ class Fitted:
         for name, array in sorted(self.arrays().items()):
             digest.update(f"{name} {array.dtype} {list(array.shape)}\n".encode())
             digest.update(np.ascontiguousarray(array).tobytes())
-        return content_id(self.KIND, {**self.describe(), "arrays": digest.hexdigest()})
+        return content_id(self.FORM.kind, {**self.describe(), "arrays": digest.hexdigest()})
 
     def describe(self) -> dict[str, Any]:
         """Return everything but the arrays as plain values."""
@@ -103,3 +147,32 @@ class Fitted:
         """Return all arrays by the names that a file has for them."""
         fixed: dict[str, npt.NDArray[Any]] = {name: getattr(self, name) for name in _INPUTS}
         return {**fixed, **{f"weights.{name}": array for name, array in self.weights.items()}}
+
+    def save(self, path: str | Path) -> int:
+        """Write it as one safetensors file and return its size in bytes; equal ones make equal files."""
+        return write_file(Path(path), self.FORM, self.id, self.describe(), self.arrays())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: a damaged file, or another kind of it.
+        """
+
+        def make(header: dict[str, Any], arrays: Arrays) -> tuple[Self, str]:
+            source = Source(**{name: header[name] for name in ("site", "layer", "model", "width")})
+            made = cls(source=source, tags=header["tags"], **cls._parts(header, arrays))
+            return made, made.id
+
+        return read_file(Path(path), cls.FORM, make)
+
+    @classmethod
+    def _parts(cls, header: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
+        """Return the fields beside source and tags from a header, whose types are checked, and arrays, which are not.
+
+        Raises:
+            ValueError: an array is missing, or is of another kind.
+        """
+        raise NotImplementedError

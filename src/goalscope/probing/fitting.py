@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.probing.callbacks import Keeping
+from goalscope.probing.fitted import ProbeKey, check_keys
 from goalscope.probing.heads import COUNTED, coordinates, initial_weights, normalised, scores, weight_shapes
 from goalscope.probing.probe import CLASSES, Features, Probe, Task, check_task
-from goalscope.probing.training import Passed, Work, train_stacks
+from goalscope.probing.training import Callbacks, Passed, Work, train_stacks
 from goalscope.rng import stream
 from goalscope.rows import Tag
 from goalscope.shapes import check_finite, check_shape, freeze
@@ -74,8 +74,7 @@ class Problem:
     """One probe to be fitted.
 
     Attributes:
-        name: its name among those fitted together.
-        head: its form, see `goalscope.probing.heads`.
+        key: which probe it becomes; different among those fitted together.
         features: N training steps.
         target: ``[N, C]`` integer labels (places in `CLASSES`) of the cells of a square frame by row, or ``[N]``
             numbers.
@@ -85,15 +84,14 @@ class Problem:
         ValueError: no steps, labels that are no classes or no square, or a number that is not finite.
     """
 
-    name: str
-    head: str
+    key: ProbeKey
     features: Features
     target: npt.NDArray[Any]
     tags: Mapping[str, Tag] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not len(self.features):
-            raise ValueError(f"a probe must have training steps, {self.name!r} has none")
+            raise ValueError(f"a probe must have training steps, {self.key.text!r} has none")
         if self.task == "cells":
             check_shape("target", self.target, "N C", {"N": len(self.features)})
             if self.frame**2 != self.target.shape[1]:
@@ -105,7 +103,7 @@ class Problem:
             check_shape("target", self.target, "N", {"N": len(self.features)})
             check_finite("target", self.target)
         check_task(self.task, self.frame)
-        weight_shapes(self.head, self.task, 1, self.frame, 1)
+        weight_shapes(self.key.head, self.task, 1, self.frame, 1)
         object.__setattr__(self, "target", freeze(self.target))
 
     @property
@@ -125,38 +123,36 @@ class Problem:
 
 
 def fit(
-    problems: Sequence[Problem], settings: FitSettings | None = None, keeping: Keeping[Probe] | None = None
+    problems: Sequence[Problem], settings: FitSettings | None = None, callbacks: Callbacks[Probe] | None = None
 ) -> list[Probe]:
     """Fit probes; those of one head, task, width and number of steps train together, each as it would alone.
 
     Normalisation, frequencies of classes and mean of a number come from the given training steps alone.
 
     Args:
-        problems: what to fit, names all different.
+        problems: what to fit, keys all different.
         settings: how; defaults where left out.
-        keeping: is told of each probe that is finished, and how far the work is (in passes of single probes).
+        callbacks: is told of each probe that is finished, and how far the work is (in passes of single probes).
 
     Returns:
         The probes, in the order of the problems.
 
     Raises:
-        ValueError: two problems of one name, or a fit that does not converge; names the probe.
+        ValueError: two problems of one key, or a fit that does not converge; names the probe.
     """
-    used, told = settings or FitSettings(), keeping or Keeping()
-    names = [problem.name for problem in problems]
-    if len(set(names)) != len(names):
-        raise ValueError(f"problems must have different names, got {', '.join(names)}")
+    used, told = settings or FitSettings(), callbacks or Callbacks()
+    check_keys([problem.key for problem in problems])
     norms: dict[int, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]] = {}
     for problem in problems:
         key = id(problem.features)
         if key not in norms:
             norms[key] = normalisation(problem.features.vectors)
-    found: dict[str, Probe] = {}
+    found: dict[ProbeKey, Probe] = {}
     for problem in problems:
-        if problem.head in COUNTED:
-            weights = {"table": _frequencies(problem)} if problem.head == "position" else {}
-            found[problem.name] = _probe(problem, norms[id(problem.features)], weights, used)
-            told.keep(problem.name, found[problem.name])
+        if problem.key.head in COUNTED:
+            weights = {"table": _frequencies(problem)} if problem.key.head == "position" else {}
+            found[problem.key] = _probe(problem, norms[id(problem.features)], weights, used)
+            told.keep(problem.key, found[problem.key])
     work = [
         Work(
             stack=stack,
@@ -174,19 +170,19 @@ def fit(
             own = {name: np.ascontiguousarray(array[at]) for name, array in weights.items()}
             if not all(np.isfinite(array).all() for array in own.values()):
                 raise ValueError(
-                    f"the fit of {problem.name!r} must converge, its weights became infinite: lower the rate"
+                    f"the fit of {problem.key.text!r} must converge, its weights became infinite: lower the rate"
                 )
-            found[problem.name] = _probe(problem, norms[id(problem.features)], own, used)
-            told.keep(problem.name, found[problem.name])
-    return [found[problem.name] for problem in problems]
+            found[problem.key] = _probe(problem, norms[id(problem.features)], own, used)
+            told.keep(problem.key, found[problem.key])
+    return [found[problem.key] for problem in problems]
 
 
 def stacks(problems: Sequence[Problem], settings: FitSettings) -> Iterator[list[Problem]]:
     """Return which trained problems go together: equal head, task and shapes, as many as memory allows."""
     groups: dict[tuple[Any, ...], list[Problem]] = {}
     for problem in problems:
-        if problem.head not in COUNTED:
-            key = (problem.head, problem.target.shape, problem.features.source.width)
+        if problem.key.head not in COUNTED:
+            key = (problem.key.head, problem.target.shape, problem.features.source.width)
             groups.setdefault(key, []).append(problem)
     limit = _FLOATS["cpu" if settings.device == "cpu" else "cuda"]
     for (head, shape, width), group in groups.items():
@@ -264,10 +260,10 @@ def _probe(
     settings: FitSettings,
 ) -> Probe:
     trained: dict[str, Tag] = {"steps": len(problem.features), "grids": len(set(problem.features.grid_id.tolist()))}
-    if problem.head not in COUNTED:
+    if problem.key.head not in COUNTED:
         trained |= {name: getattr(settings, name) for name in ("epochs", "rate", "decay", "batch", "seed")}
     return Probe(
-        head=problem.head,
+        head=problem.key.head,
         task=problem.task,
         source=problem.features.source,
         frame=problem.frame,
@@ -287,7 +283,7 @@ def _scale(problem: Problem) -> tuple[float, float]:
 
 
 def _shapes(problem: Problem, settings: FitSettings) -> dict[str, tuple[int, ...]]:
-    return weight_shapes(problem.head, problem.task, problem.features.source.width, problem.frame, settings.hidden)
+    return weight_shapes(problem.key.head, problem.task, problem.features.source.width, problem.frame, settings.hidden)
 
 
 def _train(
@@ -325,7 +321,7 @@ def _train(
         for group in optimiser.param_groups:
             group["lr"] = settings.rate * (1 - at / len(batches))
         chosen = torch.tensor(rows, device=device)
-        scored = scores(first.head, weights, vectors[:, chosen], cells)
+        scored = scores(first.key.head, weights, vectors[:, chosen], cells)
         if first.task == "cells":
             loss = cell_loss(scored, target[:, chosen], balance)
         else:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -21,13 +21,11 @@ from goalscope.agents.models.local import LocalModel
 from goalscope.ident import content_id
 from goalscope.probing.analyses import Reader, Stage
 from goalscope.probing.belief_study import SOURCE, keep_beliefs
-from goalscope.probing.callbacks import Progress
 from goalscope.probing.cells import known_walls
 from goalscope.probing.dataset import Ground, ground_of, summary
-from goalscope.probing.plan_decoder import PlanDecoder
-from goalscope.probing.probe import Probe
-from goalscope.probing.probe_store import DECODER, PROBE, Shelf
+from goalscope.probing.probe_store import ProbeStore
 from goalscope.probing.shown_maps import ShownMap
+from goalscope.probing.training import Progress
 from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.inside import Inside
@@ -120,7 +118,6 @@ def study_inside(
                 store.put_rows(rows[name], source=name)
             if name == "cognitive-map" and "beliefs" not in wanted.reads:
                 store.put_info(SOURCE, {"maps": [one.to_plain() for one in shown]})
-        shelves = (reader.probes, reader.numbers, reader.decoders)
         done = InsideSummary(
             rows=rows,
             agent=subject.agent,
@@ -128,8 +125,8 @@ def study_inside(
             sites=ground.sites,
             steps=summary(ground),
             known_walls=known_walls(ground.cells, ground.split),
-            fitted=sum(one.fitted for one in shelves),
-            reused=sum(one.reused for one in shelves),
+            fitted=reader.probes.fitted,
+            reused=reader.probes.reused,
         )
         _keep_info(store, wanted, done)
     return done
@@ -232,40 +229,19 @@ def reader_of(store: Store, ground: Ground, wanted: Inside, stage: Stage, device
     digest = sha256()
     for identity, step in zip(ground.cells.episode_id.tolist(), ground.cells.step.tolist(), strict=True):
         digest.update(f"{identity} {step}\n".encode())
-    common: dict[str, Any] = {
-        "steps": digest.hexdigest(),
-        "frame": ground.cells.frame,
-        "test": wanted.test,
-        "seed": wanted.seed,
-    }
     models = {"none": ground.own.model}
     if ground.control is not None:
         models["untrained"] = ground.control.model
-    tags = {"agent": ground.own.agent}
-    first = "/".join(map(str, ground.places[0]))
-    fit = {**common, "settings": wanted.probes.model_dump()}
-
-    def probes(target: str) -> Shelf[Probe]:
-        return Shelf(
-            store=store, kind=PROBE, load=Probe.load, decisive={**fit, "target": target}, models=models,
-            first=first, tags={**tags, "target": target},
-        )  # fmt: skip
-
-    settings = {name: value for name, value in wanted.decoders.model_dump().items() if name != "layers"}
-    decoders: Shelf[PlanDecoder] = Shelf(
-        store=store, kind=DECODER, load=PlanDecoder.load, decisive={**common, "settings": settings}, models=models,
-        first=first, tags=tags,
-    )  # fmt: skip
-    return Reader(
+    probes = wanted.probes.model_dump()
+    probe_store = ProbeStore(
         store=store,
-        ground=ground,
-        declared=wanted,
-        probes=probes("cells"),
-        numbers=probes("distance"),
-        decoders=decoders,
-        stage=stage,
-        device=device,
+        decisive={"steps": digest.hexdigest(), "frame": ground.cells.frame, "test": wanted.test},
+        settings={"cells": probes, "distance": probes, "plan": wanted.decoders.model_dump(exclude={"layers"})},
+        models=models,
+        first="/".join(map(str, ground.places[0])),
+        tags={"agent": ground.own.agent},
     )
+    return Reader(store=store, ground=ground, declared=wanted, probes=probe_store, stage=stage, device=device)
 
 
 def _of_agent(rows: Rows, agent: str) -> Rows:

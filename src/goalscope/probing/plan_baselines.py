@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.planning import distances_batch, optimal_batch
-from goalscope.probing.map_reading import MapReading
+from goalscope.probing.maps import MapReading
 from goalscope.probing.plan_scores import chance_matches
 from goalscope.probing.plans import END, TOKENS, UNKNOWN, Plans, check_tokens
 from goalscope.shapes import check_shape

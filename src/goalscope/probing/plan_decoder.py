@@ -1,7 +1,6 @@
 """A fitted decoder of plans: the contract of the probes (`predict`, `save`, `load`, its own source only)."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -14,6 +13,7 @@ from goalscope.probing.heads import normalised
 from goalscope.probing.plan_network import plan_scores, plan_shapes
 from goalscope.probing.plans import END, TOKENS, plan_length
 from goalscope.probing.probe import Features
+from goalscope.probing.probe_file import Arrays, Form, weights_of
 from goalscope.shapes import check_distributions, check_shape, freeze
 
 _BATCH: Final = 256  # examples of one step of a prediction
@@ -72,7 +72,14 @@ class PlanDecoder(Fitted):
         ValueError: a size out of range, or arrays that do not fit one another or are not finite.
     """
 
-    KIND: ClassVar[str] = "plan-decoder"
+    FORM: ClassVar[Form] = Form(
+        kind="plan-decoder",
+        noun="decoder of plans",
+        short="decoder",
+        listed="tokens",
+        names=TOKENS,
+        fields=dict.fromkeys(_MOST, int),
+    )
 
     positions: int
     horizon: int
@@ -140,23 +147,15 @@ class PlanDecoder(Fitted):
                 found.append(scored[0].softmax(dim=-1).cpu())
         return PlanPrediction(probabilities=torch.cat(found).numpy())
 
-    def save(self, path: str | Path) -> int:
-        """Write the decoder as one safetensors file and return its size in bytes; equal decoders make equal files."""
-        from goalscope.probing.plan_file import write_decoder
-
-        return write_decoder(Path(path), self)
-
     @classmethod
-    def load(cls, path: str | Path) -> "PlanDecoder":
-        """Read a decoder that `save` wrote.
-
-        Raises:
-            FileNotFoundError: no such file.
-            ValueError: a damaged file, or no decoder of plans.
-        """
-        from goalscope.probing.plan_file import read_decoder
-
-        return read_decoder(Path(path))
+    def _parts(cls, header: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
+        odd = [name for name, array in arrays.items() if array.dtype != np.float32]
+        if odd:
+            raise ValueError(f"all its arrays must be float32, these are not: {', '.join(map(repr, odd))[:200]}")
+        if "centre" not in arrays or "spread" not in arrays:
+            raise ValueError("it must hold centre and spread")
+        fixed = {name: arrays.pop(name) for name in ("centre", "spread")}
+        return {**fixed, "weights": weights_of(arrays), **{name: header[name] for name in _MOST}}
 
 
 def plan_inputs(

@@ -18,14 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.activations.record import Activations
-from goalscope.probing.callbacks import Keeping
-from goalscope.probing.fitted import Source
+from goalscope.probing.fitted import ProbeKey, Source, check_keys
 from goalscope.probing.fitting import normalisation
 from goalscope.probing.plan_decoder import PlanDecoder, plan_inputs
 from goalscope.probing.plan_network import ATTENTION_HEADS, initial_plan_weights, plan_scores, plan_shapes
 from goalscope.probing.plans import UNKNOWN, check_tokens
 from goalscope.probing.probe import Features
-from goalscope.probing.training import Passed, Work, train_stacks
+from goalscope.probing.training import Callbacks, Passed, Work, train_stacks
 from goalscope.rng import stream
 from goalscope.rows import Tag
 from goalscope.shapes import check_shape, freeze
@@ -97,7 +96,7 @@ class PlanProblem:
     """One decoder to be fitted.
 
     Attributes:
-        name: its name among those fitted together; decides its first weights.
+        key: which decoder it becomes, different among those fitted together; decides its first weights.
         activations: N training steps.
         tokens: ``[N, T]`` what is to be decoded, see `goalscope.probing.plans.Plans`.
         layers: layers of the decoder; the paper: 1, 2 and 4.
@@ -107,7 +106,7 @@ class PlanProblem:
         ValueError: no steps, plans that are none or all unknown, or no layer.
     """
 
-    name: str
+    key: ProbeKey
     activations: Activations
     tokens: npt.NDArray[np.int8]
     layers: int
@@ -115,11 +114,11 @@ class PlanProblem:
 
     def __post_init__(self) -> None:
         if not len(self.activations):
-            raise ValueError(f"a decoder must have training steps, {self.name!r} has none")
+            raise ValueError(f"a decoder must have training steps, {self.key.text!r} has none")
         check_tokens("tokens", self.tokens)
         check_shape("tokens", self.tokens, "N T", {"N": len(self.activations)})
         if (self.tokens == UNKNOWN).all():
-            raise ValueError(f"a decoder must have known plans to learn from, {self.name!r} has none")
+            raise ValueError(f"a decoder must have known plans to learn from, {self.key.text!r} has none")
         if isinstance(self.layers, bool) or not isinstance(self.layers, int) or self.layers < 1:
             raise ValueError(f"layers of a decoder must be a whole number >= 1, got {self.layers!r}")
         object.__setattr__(self, "tokens", freeze(self.tokens))
@@ -142,32 +141,30 @@ class PlanProblem:
 def fit_plans(
     problems: Sequence[PlanProblem],
     settings: PlanSettings | None = None,
-    keeping: Keeping[PlanDecoder] | None = None,
+    callbacks: Callbacks[PlanDecoder] | None = None,
 ) -> list[PlanDecoder]:
     """Fit decoders; those of one size, shape and set of grids train together, each as it would alone.
 
     Normalisation comes from the given training steps alone.
 
     Args:
-        problems: what to fit, names all different.
+        problems: what to fit, keys all different.
         settings: how; the paper's where left out.
-        keeping: is told of each decoder that is finished, and how far the work is (in passes of single layers).
+        callbacks: is told of each decoder that is finished, and how far the work is (in passes of single layers).
 
     Returns:
         The decoders, in the order of the problems.
 
     Raises:
-        ValueError: two problems of one name, too few grids for a validation part, or a fit that does not converge.
+        ValueError: two problems of one key, too few grids for a validation part, or a fit that does not converge.
     """
-    used, told = settings or PlanSettings(), keeping or Keeping()
-    names = [problem.name for problem in problems]
-    if len(set(names)) != len(names):
-        raise ValueError(f"problems must have different names, got {', '.join(names)}")
+    used, told = settings or PlanSettings(), callbacks or Callbacks()
+    check_keys([problem.key for problem in problems])
     norms: dict[int, Norm] = {}
     for problem in problems:
         if id(problem.activations) not in norms:
             norms[id(problem.activations)] = normalisation(Features.of(problem.activations).vectors)
-    found: dict[str, PlanDecoder] = {}
+    found: dict[ProbeKey, PlanDecoder] = {}
     work = [
         # A pass of a decoder of four layers takes as long as four of one layer.
         Work(stack=stack, weights=stack[0].weights(used), units=len(stack) * stack[0].layers * used.epochs)
@@ -182,11 +179,11 @@ def fit_plans(
             own = {name: np.ascontiguousarray(array[at]) for name, array in weights.items()}
             if not all(np.isfinite(array).all() for array in own.values()):
                 raise ValueError(
-                    f"the fit of {problem.name!r} must converge, its weights became infinite: lower the rate"
+                    f"the fit of {problem.key.text!r} must converge, its weights became infinite: lower the rate"
                 )
-            found[problem.name] = _decoder(problem, norms[id(problem.activations)], own, used, kept[at])
-            told.keep(problem.name, found[problem.name])
-    return [found[problem.name] for problem in problems]
+            found[problem.key] = _decoder(problem, norms[id(problem.activations)], own, used, kept[at])
+            told.keep(problem.key, found[problem.key])
+    return [found[problem.key] for problem in problems]
 
 
 def plan_stacks(problems: Sequence[PlanProblem], settings: PlanSettings) -> Iterator[list[PlanProblem]]:
@@ -260,7 +257,7 @@ def _train(
 
     first, device = stack[0], torch.device(settings.device)
     shapes = first.shapes(settings)
-    drawn = [initial_plan_weights(shapes, settings.seed, problem.name) for problem in stack]
+    drawn = [initial_plan_weights(shapes, settings.seed, problem.key.text) for problem in stack]
     weights = {name: torch.tensor(np.stack([one[name] for one in drawn]), device=device) for name in shapes}
     for tensor in weights.values():
         tensor.requires_grad_()

@@ -7,10 +7,10 @@ from typing import Any, Final
 import numpy as np
 
 from goalscope.activations.record import Activations
-from goalscope.probing.callbacks import Keeping, fit_missing
 from goalscope.probing.cells import Cells, Split
 from goalscope.probing.controls import check_steps, check_untrained, shuffled_rows
-from goalscope.probing.map_reading import MapReading, true_map
+from goalscope.probing.fitted import ProbeKey
+from goalscope.probing.maps import MapReading, true_map
 from goalscope.probing.plan_baselines import (
     commonest_matches,
     marginal_matches,
@@ -23,6 +23,7 @@ from goalscope.probing.plan_decoder import PlanDecoder, PlanPrediction
 from goalscope.probing.plan_fitting import PlanProblem, PlanSettings, fit_plans
 from goalscope.probing.plan_scores import prefix_matches, score_lengths, score_prefixes
 from goalscope.probing.plans import Plans, plan_length
+from goalscope.probing.training import Callbacks, fit_missing
 from goalscope.rows import Rows, Tag
 
 LAYERS: Final = (1, 2, 4)
@@ -43,13 +44,13 @@ class FittedPlans:
     """Fitted decoders of plans.
 
     Attributes:
-        decoders: name ("decoder-LAYERS/CONTROL/SITE/LAYER") -> decoder.
+        decoders: key -> decoder.
         rows: the scores of all of them and of the baselines on the tested grids. Tags: head ("decoder-2", "marginal",
             "commonest", "repeat executed", "planner", "planner, best ties", "text"), control (`PLAN_CONTROLS`,
             `FIRST_KNOWN`, "true map"), site, layer (None where no activations are read), N, plans, size, density.
     """
 
-    decoders: Mapping[str, PlanDecoder]
+    decoders: Mapping[ProbeKey, PlanDecoder]
     rows: Rows
 
 
@@ -65,7 +66,7 @@ def plan_matrix(
     maps: Maps | None = None,
     settings: PlanSettings | None = None,
     tags: Mapping[str, Tag] | None = None,
-    keeping: Keeping[PlanDecoder] | None = None,
+    callbacks: Callbacks[PlanDecoder] | None = None,
 ) -> FittedPlans:
     """Fit decoders of every size with every control on one split, and score them beside all baselines.
 
@@ -80,7 +81,7 @@ def plan_matrix(
         maps: decoded maps for the planner; sites and layers without one have no such baseline.
         settings: how decoders are trained; the paper's sizes where left out.
         tags: kept with every row, e.g. the agent.
-        keeping: decoders that are known are not fitted again; is told of each that is finished.
+        callbacks: decoders that are known are not fitted again; is told of each that is finished.
 
     Returns:
         The decoders and the scores of everything, side by side.
@@ -105,7 +106,14 @@ def plan_matrix(
             for count in layers:
                 problems.append(
                     PlanProblem(
-                        name=f"decoder-{count}/{control}/{one.site}/{one.layer}",
+                        key=ProbeKey(
+                            head=f"decoder-{count}",
+                            target="plan",
+                            control=control,
+                            seed=used.seed,
+                            site=one.site,
+                            layer=one.layer,
+                        ),
                         activations=train,
                         tokens=parts[_truth(control)][0].tokens,
                         layers=count,
@@ -113,17 +121,16 @@ def plan_matrix(
                     )
                 )
                 tested.append((test, control))
-    decoders = fit_missing(problems, lambda missing, told: fit_plans(missing, used, told), keeping or Keeping())
+    decoders = fit_missing(problems, lambda missing, told: fit_plans(missing, used, told), callbacks or Callbacks())
     kept = dict(tags or {})
     shown = cells.where(split.test)
     rows: list[Rows] = []
-    for decoder, (test, control) in zip(decoders, tested, strict=True):
-        own: dict[str, Tag] = {**kept, "site": test.site, "layer": test.layer, "probe": decoder.id}
-        own |= {"head": f"decoder-{decoder.layers}", "control": control}
+    for problem, decoder, (test, control) in zip(problems, decoders, tested, strict=True):
+        own: dict[str, Tag] = {**kept, **problem.key.tags, "probe": decoder.id}
         rows += _decoded(decoder.predict(test, device=used.device), *parts[_truth(control)], shown, own)
     rows += _baselines(parts, shown, split, maps or {}, kept)
     return FittedPlans(
-        decoders={problem.name: decoder for problem, decoder in zip(problems, decoders, strict=True)},
+        decoders={problem.key: decoder for problem, decoder in zip(problems, decoders, strict=True)},
         rows=Rows.concatenate(rows),
     )
 

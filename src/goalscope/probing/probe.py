@@ -6,7 +6,6 @@ A probe is made by `fit`, predicts with `predict` (classes of cells) or `predict
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from goalscope.activations.record import Activations
 from goalscope.probing.fitted import Fitted, Source
+from goalscope.probing.probe_file import Arrays, Form, weights_of
 from goalscope.shapes import check_finite, check_shape, freeze
 
 Task = Literal["cells", "number"]
@@ -144,7 +144,14 @@ class Probe(Fitted):
         ValueError: an unknown head or task, or arrays that do not fit one another.
     """
 
-    KIND: ClassVar[str] = "probe"
+    FORM: ClassVar[Form] = Form(
+        kind="probe",
+        noun="probe",
+        short="probe",
+        listed="classes",
+        names=CLASSES,
+        fields={"head": str, "task": str, "frame": int, "target": list},
+    )
 
     head: str
     task: Task
@@ -224,23 +231,21 @@ class Probe(Fitted):
         self.source.check_same(features.source)
         return features
 
-    def save(self, path: str | Path) -> int:
-        """Write the probe as one safetensors file and return its size in bytes; equal probes make equal files."""
-        from goalscope.probing.probe_file import write_probe
-
-        return write_probe(Path(path), self)
-
     @classmethod
-    def load(cls, path: str | Path) -> "Probe":
-        """Read a probe that `save` wrote.
-
-        Raises:
-            FileNotFoundError: no such file.
-            ValueError: a damaged file, or no probe.
-        """
-        from goalscope.probing.probe_file import read_probe
-
-        return read_probe(Path(path))
+    def _parts(cls, header: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
+        target = header["target"]
+        if len(target) != 2 or not all(type(one) in (int, float) for one in target):
+            raise ValueError(f"target must be two numbers, got {str(target)[:80]}")
+        if header["width"] < 1:
+            raise ValueError(f"width must be >= 1, got {header['width']}")
+        fixed = {name: arrays.pop(name, None) for name in ("prior", "centre", "spread")}
+        for name, array in fixed.items():
+            dtype = np.float64 if name == "prior" else np.float32
+            if array is None or array.ndim != 1 or array.dtype != dtype:
+                raise ValueError(f"it must hold {name} as a vector of {np.dtype(dtype)}")
+        plain = {name: header[name] for name in ("head", "task", "frame")}
+        scale = (float(target[0]), float(target[1]))
+        return {**plain, **fixed, "target": scale, "weights": weights_of(arrays)}
 
 
 def check_task(task: str, frame: int) -> int:

@@ -7,7 +7,6 @@ from typing import Any, Final
 import numpy as np
 
 from goalscope.activations.record import Activations
-from goalscope.probing.callbacks import Keeping, fit_missing
 from goalscope.probing.cells import Cells, Split
 from goalscope.probing.controls import (
     CONTROLS,
@@ -17,14 +16,19 @@ from goalscope.probing.controls import (
     shuffled_rows,
     text_features,
 )
+from goalscope.probing.fitted import ProbeKey
 from goalscope.probing.fitting import FitSettings, Problem, fit
 from goalscope.probing.heads import CELL_HEADS, COUNTED
 from goalscope.probing.probe import Features, Probe
 from goalscope.probing.scores import confusion_rows, score_cells
+from goalscope.probing.training import Callbacks, fit_missing
 from goalscope.rows import Rows
 
 Entry = tuple[str, str]
 """A head and a control."""
+Where = tuple[str | None, int | None]
+"""Site and layer, None where no activations are read."""
+NOWHERE: Final[Where] = (None, None)
 
 FULL: Final[tuple[Entry, ...]] = (
     *((head, control) for head in COUNTED for control in ("none", "shuffled")),
@@ -45,12 +49,12 @@ class FittedProbes:
     """A fitted matrix.
 
     Attributes:
-        probes: name ("HEAD/CONTROL/SITE/LAYER/SCOPE", "-" where a probe reads no activations) -> probe.
+        probes: key -> probe.
         rows: the scores of all of them on the tested grids, see `score_cells`, and what they take for what, see
             `confusion_rows`.
     """
 
-    probes: Mapping[str, Probe]
+    probes: Mapping[ProbeKey, Probe]
     rows: Rows
 
     def probe(self, head: str, activations: Activations, *, control: str = "none", scope: str = "general") -> Probe:
@@ -59,11 +63,14 @@ class FittedProbes:
         Raises:
             KeyError: it was not fitted; names those that were.
         """
-        for place in (_place(activations), "-/-"):
-            found = self.probes.get(f"{head}/{control}/{place}/{scope}")
-            if found is not None:
-                return found
-        raise KeyError(f"no probe {head}/{control}/{_place(activations)}/{scope}: there are {', '.join(self.probes)}")
+        for key, probe in self.probes.items():
+            wanted = (key.head, key.control, key.scope) == (head, control, scope)
+            if wanted and (key.site, key.layer) in (_place(activations), NOWHERE):
+                return probe
+        asked = ProbeKey(
+            head=head, target="cells", control=control, site=activations.site, layer=activations.layer, scope=scope
+        )
+        raise KeyError(f"no probe {asked.text}: there are {', '.join(key.text for key in self.probes)}")
 
 
 def probe_matrix(
@@ -75,7 +82,7 @@ def probe_matrix(
     matrix: Sequence[Entry] = FULL,
     settings: FitSettings | None = None,
     scope: str = "general",
-    keeping: Keeping[Probe] | None = None,
+    callbacks: Callbacks[Probe] | None = None,
     scored: bool = True,
 ) -> FittedProbes:
     """Fit every head with every control on one split, and score all of them on its tested grids.
@@ -88,7 +95,7 @@ def probe_matrix(
         matrix: heads and controls, `FULL` by default.
         settings: how probes are trained.
         scope: which grids the probes are for; a tag.
-        keeping: probes that are known are not fitted again; is told of each that is finished.
+        callbacks: probes that are known are not fitted again; is told of each that is finished.
         scored: whether the probes are scored, too; without, there are no rows.
 
     Returns:
@@ -113,21 +120,15 @@ def probe_matrix(
             # Heads that read no activation are the same at every place: they are fitted at the first.
             if wanted != control or (head in COUNTED and place != _place(activations[0])):
                 continue
-            where = "-/-" if head in COUNTED or control in ("input", "text") else place
             learned, truth = parts["shuffled" if control == "shuffled" else "none"]
-            site, layer = (None, None) if where == "-/-" else (train.source.site, train.source.layer)
-            tags = {"head": head, "control": control, "site": site, "layer": layer, "scope": scope}
-            problems.append(
-                Problem(
-                    name=f"{head}/{control}/{where}/{scope}",
-                    head=head,
-                    features=train,
-                    target=learned.labels,
-                    tags={"control": control, "scope": scope},
-                )
+            site, layer = NOWHERE if head in COUNTED else place
+            key = ProbeKey(
+                head=head, target="cells", control=control, seed=used.seed, site=site, layer=layer, scope=scope
             )
-            tested.append((test, truth, tags))
-    probes = fit_missing(problems, lambda missing, told: fit(missing, used, told), keeping or Keeping())
+            tags = {"control": control, "scope": scope}
+            problems.append(Problem(key=key, features=train, target=learned.labels, tags=tags))
+            tested.append((test, truth, {**key.tags, "scope": scope}))
+    probes = fit_missing(problems, lambda missing, told: fit(missing, used, told), callbacks or Callbacks())
     rows: list[Rows] = []
     for probe, (features, labels, tags) in zip(probes, tested, strict=True) if scored else ():
         said, about = probe.predict(features, device=used.device), {"probe": probe.id, **tags}
@@ -135,7 +136,7 @@ def probe_matrix(
         if tags["control"] == "none":
             rows.append(confusion_rows(said, labels, about))
     return FittedProbes(
-        probes={problem.name: probe for problem, probe in zip(problems, probes, strict=True)},
+        probes={problem.key: probe for problem, probe in zip(problems, probes, strict=True)},
         rows=Rows.concatenate(rows),
     )
 
@@ -148,7 +149,7 @@ def probe_matrix_by_size(
     untrained: Sequence[Activations] = (),
     matrix: Sequence[Entry] = FULL,
     settings: FitSettings | None = None,
-    keeping: Keeping[Probe] | None = None,
+    callbacks: Callbacks[Probe] | None = None,
 ) -> FittedProbes:
     """Do the same with probes of their own for each shape of grid, in a frame of its size; scopes are "7x7" etc.
 
@@ -156,7 +157,7 @@ def probe_matrix_by_size(
         ValueError: see `probe_matrix`; or no grid of some shape is trained on, or tested.
     """
     check_sizes(cells, split)
-    probes: dict[str, Probe] = {}
+    probes: dict[ProbeKey, Probe] = {}
     rows = []
     for height, width in np.unique(cells.shape, axis=0).tolist():
         mask = (cells.shape == (height, width)).all(axis=1)
@@ -168,7 +169,7 @@ def probe_matrix_by_size(
             matrix=matrix,
             settings=settings,
             scope=f"{height}x{width}",
-            keeping=keeping,
+            callbacks=callbacks,
         )
         probes |= found.probes
         rows.append(found.rows)
@@ -187,8 +188,8 @@ def check_sizes(cells: Cells, split: Split) -> None:
                 )
 
 
-def _place(one: Activations) -> str:
-    return f"{one.site}/{one.layer}"
+def _place(one: Activations) -> Where:
+    return one.site, one.layer
 
 
 def _sources(
@@ -197,11 +198,11 @@ def _sources(
     cells: Cells,
     split: Split,
     controls: set[str],
-) -> list[tuple[str, str, Features, Features]]:
+) -> list[tuple[str, Where, Features, Features]]:
     """Return control, place, and the inputs of training and test for all that a probe can read."""
-    found: list[tuple[str, str, Features, Features]] = []
+    found: list[tuple[str, Where, Features, Features]] = []
 
-    def add(controls_of: Sequence[str], place: str, features: Features) -> None:
+    def add(controls_of: Sequence[str], place: Where, features: Features) -> None:
         train, test = features.where(split.train), features.where(split.test)
         found.extend((control, place, train, test) for control in controls_of if control in controls)
 
@@ -212,9 +213,9 @@ def _sources(
         for one in activations:
             add(("untrained",), _place(one), Features.of(random[_place(one)]))
     if "input" in controls:
-        add(("input",), "-/-", input_features(cells))
+        add(("input",), NOWHERE, input_features(cells))
     if "text" in controls:
-        add(("text",), "-/-", text_features(cells, split.train))
+        add(("text",), NOWHERE, text_features(cells, split.train))
     return found
 
 

@@ -1,21 +1,78 @@
-"""Training many small things: each with one thread, side by side, as many as there are threads."""
+"""Training many small things: callbacks, what need not be fitted again, and one thread each side by side."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from goalscope.activations.devices import check_device, one_thread
-from goalscope.probing.callbacks import Progress
+from goalscope.probing.fitted import ProbeKey
 
 _ONE_THREAD: Final = 4_000_000  # weights of one probe or decoder below which one thread trains
 _SIDE_BY_SIDE: Final = 4  # most stacks that hold memory at the same time
 
+Made = TypeVar("Made")
 Stack = TypeVar("Stack")
 Trained = TypeVar("Trained")
 Passed = Callable[[int], None]
 """Told how many units of its stack are done."""
+
+
+Progress = Callable[[int, int], None]
+"""Called with (done, total), in any unit."""
+
+
+def _silent(done: int, total: int) -> None:
+    """Show nothing."""
+
+
+class Keyed(Protocol):
+    """A problem with a key."""
+
+    @property
+    def key(self) -> ProbeKey:
+        """Which probe it becomes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Callbacks(Generic[Made]):
+    """Where fitted things come from and go to, by the keys of their problems.
+
+    Attributes:
+        find: returns what was fitted before, None where it was not.
+        keep: is called with each thing as soon as it is fitted, so that an interrupted fit can go on.
+        progress: is called as the work goes on.
+    """
+
+    find: Callable[[ProbeKey], Made | None] = lambda key: None
+    keep: Callable[[ProbeKey, Made], None] = lambda key, made: None
+    progress: Progress = _silent
+
+
+Known = TypeVar("Known", bound=Keyed)
+
+
+def fit_missing(
+    problems: Sequence[Known], fit: Callable[[Sequence[Known], Callbacks[Made]], list[Made]], callbacks: Callbacks[Made]
+) -> list[Made]:
+    """Return what belongs to each problem, in their order: what is kept already, and the rest fitted.
+
+    Args:
+        problems: keys all different.
+        fit: fits some of them, and tells `callbacks` of each.
+        callbacks: what is there.
+    """
+    found: dict[ProbeKey, Any] = {}
+    for problem in problems:
+        made = callbacks.find(problem.key)
+        if made is not None:
+            found[problem.key] = made
+    missing = [problem for problem in problems if problem.key not in found]
+    if missing:
+        found |= {problem.key: made for problem, made in zip(missing, fit(missing, callbacks), strict=True)}
+    return [found[problem.key] for problem in problems]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
