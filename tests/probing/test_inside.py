@@ -25,7 +25,7 @@ from goalscope.probing.plan_decoder import PlanDecoder
 from goalscope.probing.probe import Probe
 from goalscope.probing.probe_store import DECODER, PROBE
 from goalscope.probing.scores import score_cells
-from goalscope.report.inside_facts import inside_facts
+from goalscope.report.sections.probing import probing_facts
 from goalscope.rows import Rows
 from goalscope.runs import Store, content_hash
 from goalscope.runs.inside import READS, Inside
@@ -243,7 +243,7 @@ def test_the_summary_says_what_was_read(copied: Path) -> None:
     done = study_inside(copied, Inside.parse({**DECLARED, "reads": ["distance"], "untrained": None, "sites": ["pre"]}))
     assert isinstance(done, InsideSummary)
     with Store(copied) as store:
-        ((_, told),) = [fact for fact in inside_facts(store)[0].facts if fact[0] == "Decoded distance to the goal"]
+        ((_, told),) = [fact for fact in probing_facts(store)[0].facts if fact[0] == "Decoded distance to the goal"]
     assert f"tested on {done.steps['test grids']} grids ({done.steps['test steps']} steps)" in told
     assert (done.agent, done.layers, done.sites) == ("Theseus", (2, 5), ("pre",))
     assert set(done.rows) == {"distance"} and 0 <= done.known_walls <= 1

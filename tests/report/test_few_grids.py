@@ -10,9 +10,9 @@ from command_line import call
 from goalscope.cli.estimates import across, headline
 from goalscope.measures import measure_episodes
 from goalscope.report import build_ledger, write_report
+from goalscope.report.blocks import SPARSE, Table, counted_row, numbers_table
 from goalscope.report.figures import Series, heat_map, lines
-from goalscope.report.parts import SPARSE, Table, counted_row
-from goalscope.report.sections import numbers_table, uncertainty
+from goalscope.report.sections.behaviour import uncertainty
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs import Store, run
 from goalscope.stats import Estimate, estimate_rows

@@ -14,9 +14,11 @@ from goalscope.probing.cells import Cells, label_cells
 from goalscope.probing.decisions import Decisions, decisions_at
 from goalscope.probing.maps import one_hot
 from goalscope.probing.shown_maps import VERDICTS, ShownMap, choose_maps
-from goalscope.report.beliefs import belief_sections
-from goalscope.report.maps import decoded_maps, map_picture, split_inside
+from goalscope.report.engine import sections_of
 from goalscope.report.page import write_report
+from goalscope.report.pictures import map_picture
+from goalscope.report.sections import beliefs as belief_section
+from goalscope.report.sections.probing import decoded_maps, split_probing
 from goalscope.rng import stream
 from goalscope.runs import Store
 from measured_runs import measured, small_study
@@ -69,8 +71,8 @@ def test_a_page_shows_tables_curves_and_maps(believed: Any, tmp_path: Path) -> N
         page = write_report(store, tmp_path / "page.html", ledger_path=tmp_path / "page.json").read_text(
             encoding="utf-8"
         )
-        rows, inside = split_inside(store.rows())
-        (beliefs,), (maps,) = belief_sections(inside), decoded_maps(store)
+        rows, inside = split_probing(store.rows())
+        (beliefs,), (maps,) = sections_of(belief_section.SPEC, inside), decoded_maps(store)
     assert "Actions against decoded beliefs" in page
     assert "Decoded maps beside the true grid" in page
     assert len(maps.figures) == 2 * len(VERDICTS)
@@ -94,9 +96,9 @@ def test_a_page_shows_tables_curves_and_maps(believed: Any, tmp_path: Path) -> N
 
 def test_a_run_without_beliefs_has_no_section(tmp_path: Path) -> None:
     with Store(measured(tmp_path / "run", small_study())) as store:
-        rows, inside = split_inside(store.rows())
+        rows, inside = split_probing(store.rows())
         assert len(rows) and not len(inside)
-        assert belief_sections(inside) == decoded_maps(store) == []
+        assert sections_of(belief_section.SPEC, inside) == decoded_maps(store) == []
 
 
 def test_maps_that_cannot_be_ours_are_refused(believed: Any) -> None:

@@ -4,16 +4,26 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.report.distances import distance_sections
+from goalscope.report.blocks import Section
+from goalscope.report.engine import sections_of
 from goalscope.report.figures import short
-from goalscope.report.maps import split_inside
-from goalscope.report.plans import plan_sections
-from goalscope.report.words import DEFAULT_NETWORK
+from goalscope.report.sections import distance as distance_section
+from goalscope.report.sections import plans as plan_section
+from goalscope.report.sections.probing import split_probing
+from goalscope.report.verdicts import DEFAULT_NETWORK
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import estimate_mean, paired_difference
 
 GRIDS = [f"grid-{at}" for at in range(12)]
+
+
+def plan_sections(given: Rows) -> list[Section]:
+    return sections_of(plan_section.SPEC, given)
+
+
+def distance_sections(given: Rows) -> list[Section]:
+    return sections_of(distance_section.SPEC, given)
 
 
 def rows(measure: str, unit: str, value: Any, **tags: Any) -> Rows:
@@ -51,7 +61,7 @@ def made() -> Rows:
 
 def test_a_run_without_such_rows_has_no_such_section() -> None:
     behaviour = rows("success", "share", np.ones(12))
-    for found in split_inside(behaviour):
+    for found in split_probing(behaviour):
         assert plan_sections(found) == distance_sections(found) == []
 
 

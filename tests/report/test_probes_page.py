@@ -1,19 +1,21 @@
 """The sections on the cognitive map: numbers of the rows, controls that are missing, hostile names."""
 
 import math
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 from goalscope.probing.probe import CLASSES
-from goalscope.report import probe_curves, probes
+from goalscope.report import engine
+from goalscope.report.blocks import Section
+from goalscope.report.engine import sections_of
 from goalscope.report.figures import short
-from goalscope.report.inside import Index, main_place, places_of
 from goalscope.report.page import _render
-from goalscope.report.parts import Section
-from goalscope.report.probes import map_sections
-from goalscope.report.words import ALLOWS, DEFAULT_NETWORK
+from goalscope.report.probe_rows import ProbeRows
+from goalscope.report.sections import cognitive_map
+from goalscope.report.verdicts import ALLOWS, DEFAULT_NETWORK
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import estimate_mean, paired_difference
@@ -23,6 +25,10 @@ GRIDS = [f"grid-{at}" for at in range(12)]
 SIZES = [7 if at % 2 else 9 for at in range(12)]
 ONCE = ("cell accuracy", "cell accuracy without padding", "cell accuracy without padding and border")
 BY_CLASS = ("recall", "precision", "average precision")
+
+
+def map_sections(rows: Rows) -> list[Section]:
+    return sections_of(cognitive_map.SPEC, rows)
 
 
 def scored(head: str, control: str, site: str | None, layer: int | None, level: float, **tags: Any) -> list[Rows]:
@@ -70,7 +76,7 @@ def sections() -> list[Section]:
 @pytest.fixture
 def plain_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the drawing out where a test looks at texts and tables alone."""
-    for module, name in ((probe_curves, "lines"), (probes, "forest"), (probes, "heat_map")):
+    for module, name in ((engine, "lines"), (cognitive_map, "forest"), (cognitive_map, "heat_map")):
         monkeypatch.setattr(module, name, lambda *_, **__: "<svg ></svg>")
 
 
@@ -81,9 +87,9 @@ def cell(section: Section, table: int, label: str, heading: str) -> Any:
 
 
 def test_the_place_with_most_controls_is_in_front() -> None:
-    rows = Index(made())
-    assert main_place(rows) == ("pre", 4)
-    assert places_of(rows) == [("pre", 2), ("pre", 4), ("pre", 7), ("post", 4)]
+    rows = ProbeRows(made())
+    assert rows.main_point() == ("pre", 4)
+    assert rows.points() == [("pre", 2), ("pre", 4), ("pre", 7), ("post", 4)]
 
 
 def test_tables_hold_the_numbers_of_the_rows(sections: list[Section]) -> None:
@@ -133,8 +139,8 @@ def test_curves_are_drawn_over_layers_sizes_and_densities(sections: list[Section
     assert any("Average precision of wall by layer" in figure.svg for figure in layers.figures)
     assert any("Recall by class and size" in figure.svg for figure in sizes.figures)
     assert any("by density" in figure.svg for figure in sizes.figures)
-    prefixes = [figure.svg.split(' id="', 1)[1].split("-m", 1)[0] for one in sections for figure in one.figures]
-    assert len(set(prefixes)) == len(prefixes)
+    ids = [name for one in sections for figure in one.figures for name in re.findall(r' id="([^"]+)"', figure.svg)]
+    assert ids and len(set(ids)) == len(ids)
 
 
 def test_parts_without_rows_are_left_out(plain_figures: None) -> None:

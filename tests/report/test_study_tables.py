@@ -12,18 +12,18 @@ from goalscope.cli.work import load_study
 from goalscope.measures import measure_episodes
 from goalscope.measures.exploration import score_fogged_episode
 from goalscope.report import build_ledger
-from goalscope.report.arms import Arms, arms_of
+from goalscope.report.agent_groups import AgentGroups, agent_groups
+from goalscope.report.blocks import Section, Table
 from goalscope.report.definitions import KEY_POOLED, KEY_STEPWISE, definition_of
-from goalscope.report.fog_errors import fog_errors
 from goalscope.report.ledger import Ledger
-from goalscope.report.parts import Section, Table
-from goalscope.report.tables_difficulty import FIGURE_12, difficulty_tables
-from goalscope.report.tables_fog import WASTE, fog_tables
-from goalscope.report.tables_goals import goal_tables
+from goalscope.report.sections.difficulty import FIGURE_12, difficulty_tables
+from goalscope.report.sections.exploration_errors import fog_errors
+from goalscope.report.sections.fog import WASTE, fog_tables
+from goalscope.report.sections.instrumental_goals import goal_tables
 from goalscope.rows import Rows
 from goalscope.runs import Store, run
 
-Run = tuple[Path, Rows, Ledger, Arms]
+Run = tuple[Path, Rows, Ledger, AgentGroups]
 
 
 def made(folder: Path, name: str, **changes: Any) -> Run:
@@ -34,7 +34,7 @@ def made(folder: Path, name: str, **changes: Any) -> Run:
         store.put_rows(rows, source="behaviour")
     with Store(folder) as store:
         ledger = build_ledger(rows, agents=[agent.name for agent in study.agents()])
-        return folder, rows, ledger, arms_of(store, ledger)
+        return folder, rows, ledger, agent_groups(store, ledger)
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +199,7 @@ def test_the_errors_under_fog_stand_in_a_section_of_their_own(fog: Run) -> None:
 
 def test_models_are_told_with_the_history_that_they_are_shown(fog: Run) -> None:
     _, rows, ledger, _ = fog
-    arms = Arms(models=("random",), scripted=("forgetful(0.3, 6)", "optimal"), history={"random": "reasoning"})
+    arms = AgentGroups(models=("random",), scripted=("forgetful(0.3, 6)", "optimal"), history={"random": "reasoning"})
     (section,) = fog_tables(rows, ledger, arms)
     assert section.tables[0].rows[0].label == "random (whole conversation with reasoning)"
     assert arms.others == arms.scripted and arms.subjects == ("random",)

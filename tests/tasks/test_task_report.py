@@ -22,10 +22,10 @@ from goalscope.measures.exploration import score as scoring
 from goalscope.measures.exploration import score_episode
 from goalscope.measures.exploration.recorded import PROGRESS_SHARE, score_recorded
 from goalscope.measures.exploration.relation import divergences, log_relation
-from goalscope.report.error_tables import error_tables
 from goalscope.report.ledger import build_ledger
+from goalscope.report.sections.exploration_errors import error_tables
+from goalscope.report.sections.task_relation import MOST_BANDS, progress_section
 from goalscope.report.task_pictures import depths, moment_picture, moments
-from goalscope.report.task_relation import MOST_BANDS, progress_section
 from goalscope.rng import stream
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs import Store, run

@@ -114,7 +114,7 @@ def capture(
     from goalscope.activations.hooks import Blocks
     from goalscope.agents.models.local import LocalModel
     from goalscope.cli.console import duration, progress, say, table
-    from goalscope.report.parts import counted
+    from goalscope.report.blocks import counted
 
     if model is None and loading:
         raise ValueError(

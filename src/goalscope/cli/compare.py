@@ -12,13 +12,12 @@ from goalscope.cli.console import say, table
 from goalscope.cli.measuring import measured_rows
 from goalscope.cli.work import check_measures
 from goalscope.measures.invariance import check_family, compare_transforms
-from goalscope.report.comparison import LEVEL, Side, compare_pairs, comparison_table
+from goalscope.report.blocks import Plain, counted
+from goalscope.report.comparison import LEVEL, Side, World, compare_pairs, comparison_table, shared_worlds, worlds_of
 from goalscope.report.definitions import COMPARED
-from goalscope.report.invariance import grids_table, in_order, means_table
-from goalscope.report.parts import Plain, counted
 from goalscope.report.records import as_csv, as_json, comparison_records, contrast_records
-from goalscope.report.sides import World, shared_worlds, worlds_of
-from goalscope.report.tasks import PAIRED, on_tasks
+from goalscope.report.sections.invariance import grids_table, in_order, means_table
+from goalscope.report.sections.tasks import PAIRED, on_tasks
 from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.analysis import check_margin

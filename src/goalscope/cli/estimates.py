@@ -5,9 +5,9 @@ from string import ascii_lowercase
 
 from goalscope.cli.console import say, table
 from goalscope.measures.behaviour import measure_bounds
+from goalscope.report.blocks import SPARSE, few_of, interval, number
 from goalscope.report.definitions import HEADLINE, title_of
 from goalscope.report.figures import short
-from goalscope.report.parts import SPARSE, few_of, interval, number
 from goalscope.rows import Rows
 from goalscope.stats import Estimate, Grouped, estimate_rows
 

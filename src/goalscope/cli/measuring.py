@@ -5,9 +5,9 @@ from pathlib import Path
 from shlex import quote
 
 from goalscope.cli.console import duration, progress, say
-from goalscope.report.about import unfinished
+from goalscope.report.blocks import counted
 from goalscope.report.page import not_measured
-from goalscope.report.parts import counted
+from goalscope.report.sections.about import unfinished
 from goalscope.rows import Rows
 from goalscope.runs import Store
 

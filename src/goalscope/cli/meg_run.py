@@ -11,8 +11,15 @@ from goalscope.cli.console import duration, progress, say, table
 from goalscope.cli.work import split
 from goalscope.measures.goals import DRAWS, GoalFindings, GoalSettings, held_out_goals, joined, measure_goals
 from goalscope.measures.table import StepTable
-from goalscope.report.meg import belief_words, contrast_lines, estimate_lines, held_out_lines, note_lines, where
-from goalscope.report.parts import counted
+from goalscope.report.blocks import counted
+from goalscope.report.sections.meg import (
+    belief_words,
+    contrast_lines,
+    estimate_lines,
+    held_out_lines,
+    note_lines,
+    where,
+)
 from goalscope.rows import Tag
 from goalscope.runs import Store
 

@@ -15,7 +15,7 @@ from goalscope.cli.counting import counter, dialect_of, prompts_of
 from goalscope.cli.longest import frame, most_prompts
 from goalscope.cli.reach import beyond_reach
 from goalscope.cli.work import load_study
-from goalscope.report.parts import counted
+from goalscope.report.blocks import counted
 from goalscope.runs import Study
 from goalscope.runs.record import World
 

@@ -12,9 +12,9 @@ from goalscope.cli.console import say, table
 from goalscope.cli.measuring import measured_rows
 from goalscope.measures.invariance import ORIGINAL, bounds_of
 from goalscope.planning.shortest import shortest_length
+from goalscope.report.blocks import counted
 from goalscope.report.definitions import COMPARED
 from goalscope.report.figures import short
-from goalscope.report.parts import counted
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.runs import Study

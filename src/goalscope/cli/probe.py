@@ -122,7 +122,7 @@ def read_inside(run: Path, declared: "Inside", *, full: bool = False, model: str
     from goalscope.activations.devices import trains_on
     from goalscope.cli.console import duration, progress, say
     from goalscope.probing.pipeline import study_inside
-    from goalscope.report.parts import counted
+    from goalscope.report.blocks import counted
 
     trains = trains_on(device)
     own = control = None
@@ -152,7 +152,7 @@ def read_inside(run: Path, declared: "Inside", *, full: bool = False, model: str
 def _print(name: str, rows: "Rows", sites: Sequence[str], layer: int) -> None:
     """Print the headline of one reading at one layer: each site beside its control, and their difference."""
     from goalscope.cli.console import table
-    from goalscope.report.words import DEFAULT_NETWORK
+    from goalscope.report.verdicts import DEFAULT_NETWORK
 
     lines = []
     for label, tags in HEADLINES[name]:

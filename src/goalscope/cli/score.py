@@ -14,7 +14,7 @@ from goalscope.cli.console import progress, say, table
 from goalscope.cli.estimates import warn_of_few
 from goalscope.cli.guard import check_outputs
 from goalscope.measures.exploration import DISTANCES, ErrorEstimate, StepScore, Summary, estimate_errors
-from goalscope.report.parts import few_of
+from goalscope.report.blocks import few_of
 from goalscope.stats import Estimate, estimate_mean
 
 _EPISODES = ("agent", "episodes", "maps", "success", "steps", "blocked", "unparsable", "detours")

@@ -17,8 +17,8 @@ from goalscope.extras import how_to_install
 from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.conditions import conditions_of, mixed
 from goalscope.measures.invariance import check_declared
-from goalscope.report.about import unfinished
-from goalscope.report.parts import counted, listed, number
+from goalscope.report.blocks import counted, listed, number
+from goalscope.report.sections.about import unfinished
 from goalscope.runs import Store, Study
 from goalscope.runs import run as run_study
 from goalscope.runs.opening import unmade

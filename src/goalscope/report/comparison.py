@@ -5,11 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+import numpy as np
+
 from goalscope.measures.invariance import bounds_of, check_family, notes_on, verdict
+from goalscope.measures.table import CONDITIONS
+from goalscope.report.blocks import Footnotes, Plain, Section, counted, interval
 from goalscope.report.definitions import COMPARED, title_of
 from goalscope.report.figures import short
 from goalscope.report.ledger import Ledger, describe_key
-from goalscope.report.parts import Footnotes, Plain, Section, counted, interval
 from goalscope.rows import Rows, Tag
 from goalscope.stats import (
     Corrected,
@@ -27,6 +30,13 @@ _METHOD = (
     "p (Holm) is corrected for all TESTS of this table, declared as one family. The effect is the signed matched-pairs "
     "rank correlation, from −1 (first always lower) to +1 (first always higher)."
 )
+
+
+World = tuple[Tag, ...]
+"""A grid and the conditions under which it is shown: what two values must share to be compared."""
+
+# A missing transform is the grid as it is; a missing control is the world itself.
+_PLAIN: dict[str, Tag] = {"transform": "identity", "control": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +189,30 @@ def _about(first: Side, second: Side) -> tuple[str, ...]:
             else f"{both} of {counted(all_of, 'episode')} are the same on both sides: no test can show equality"
         )
     return tuple(notes)
+
+
+def worlds_of(rows: Rows) -> list[World]:
+    """Return the world of each row."""
+    columns = [
+        [_PLAIN.get(name) if value is None else value for value in rows.tags[name].tolist()]
+        if name in rows.tags
+        else [_PLAIN.get(name)] * len(rows)
+        for name in CONDITIONS
+        if name != "kind"  # what the grid is called does not make it another world
+    ]
+    return list(zip(rows.grid_id.tolist(), *columns, strict=True))
+
+
+def shared_worlds(first: Side, second: Side) -> tuple[Side, Side]:
+    """Return both sides with the worlds that they share: the same grid under the same conditions."""
+    ours, theirs = worlds_of(first.rows), worlds_of(second.rows)
+    common = set(ours) & set(theirs)
+    return _within(first, ours, common), _within(second, theirs, common)
+
+
+def _within(side: Side, worlds: list[World], common: set[World]) -> Side:
+    mask = np.fromiter((world in common for world in worlds), dtype=bool, count=len(worlds))
+    return replace(side, rows=side.rows.where(mask), left_out=len(set(worlds) - common))
 
 
 def comparison_table(listed: Sequence[Compared], *, caption: str = "", clusters: str = "grids") -> Plain:

@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from goalscope.extras import lacking
-from goalscope.report.text import visible
 from goalscope.stats import FEWEST, Estimate
 
 if TYPE_CHECKING:
@@ -29,8 +28,18 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (1, 2)), (0, (8, 2)))
 
 _LONGEST_LABEL, _LONGEST_TICK = 48, 20  # characters
-_LONGEST_LABEL = 48
 _LESS = f"less than {100 * FEWEST:g} % of the grids"
+
+_UNSEEN = (
+    *(code for code in range(32) if code not in (9, 10)),
+    *range(0x7F, 0xA0),
+    *range(0x200B, 0x2010),
+    *range(0x2028, 0x202F),
+    *range(0x2060, 0x2070),
+    *range(0xD800, 0xE000),
+    0xFEFF,
+)
+_ESCAPES = {code: f"\\u{code:04x}" for code in _UNSEEN}
 
 _STYLE = {
     "svg.fonttype": "none",
@@ -204,6 +213,11 @@ def heat_map(
         axes.set_xlabel(f"{column_label}\nwithout colour: {_LESS}" if sparse else column_label)
         axes.set_ylabel(row_label)
         return as_svg(figure)
+
+
+def visible(text: str) -> str:
+    """Return a text in which control characters, changes of direction and other unseen characters can be seen."""
+    return text.translate(_ESCAPES)
 
 
 def short(value: float, unit: str) -> str:

@@ -5,26 +5,21 @@ from pathlib import Path
 
 from goalscope.extras import lacking
 from goalscope.measures.invariance import ORIGINAL
-from goalscope.report import about, comparison, sections
-from goalscope.report.arms import arms_of
-from goalscope.report.beliefs import belief_sections
-from goalscope.report.distances import distance_sections
-from goalscope.report.examples import examples
-from goalscope.report.fog_errors import fog_errors
-from goalscope.report.inside_facts import inside_facts
-from goalscope.report.invariance import invariance
+from goalscope.report import comparison
+from goalscope.report.agent_groups import agent_groups
+from goalscope.report.blocks import Section
+from goalscope.report.figures import visible
 from goalscope.report.ledger import Ledger, build_ledger
-from goalscope.report.maps import decoded_maps, split_inside
-from goalscope.report.meg import meg_sections
-from goalscope.report.parts import Section
-from goalscope.report.plans import plan_sections
-from goalscope.report.probes import map_sections
-from goalscope.report.tables_difficulty import difficulty_tables
-from goalscope.report.tables_fog import fog_tables
-from goalscope.report.tables_goals import goal_tables
-from goalscope.report.task_strips import task_examples
-from goalscope.report.tasks import on_tasks, task_definitions, task_sections, task_summary
-from goalscope.report.text import visible
+from goalscope.report.sections import about, behaviour
+from goalscope.report.sections.difficulty import difficulty_tables
+from goalscope.report.sections.examples import examples, task_examples
+from goalscope.report.sections.exploration_errors import fog_errors
+from goalscope.report.sections.fog import fog_tables
+from goalscope.report.sections.instrumental_goals import goal_tables
+from goalscope.report.sections.invariance import invariance
+from goalscope.report.sections.meg import meg_sections
+from goalscope.report.sections.probing import probing_sections, split_probing
+from goalscope.report.sections.tasks import on_tasks, task_definitions, task_sections, task_summary
 from goalscope.rows import Rows
 from goalscope.runs.digest import content_hash
 from goalscope.runs.store import Store
@@ -51,7 +46,7 @@ def write_report(store: Store, path: str | Path, *, ledger_path: str | Path | No
             f"the rows of a run must cover its episodes, but in {store.path} {lacking_rows}: "
             f"goalscope measure {store.path}"
         )
-    rows, inside = split_inside(store.rows())
+    rows, probed = split_probing(store.rows())
     ledger = build_ledger(rows, agents=store.agent_names() if store.study() else ())
     digest = content_hash(store)
     title = about.title(store)
@@ -59,7 +54,7 @@ def write_report(store: Store, path: str | Path, *, ledger_path: str | Path | No
     summary = task_summary(rows, ledger, digest) if on_tasks(rows) else about.summary(rows, ledger, digest)
     if state := about.unfinished(store):
         summary = [f"{state[:1].upper()}{state[1:]}.", *summary]
-    text = _render(title, summary, _sections(store, rows, inside, ledger, digest), numbers)
+    text = _render(title, summary, _sections(store, rows, probed, ledger, digest), numbers)
     if ledger_path is not None:
         _write(Path(ledger_path), numbers + "\n")
     return _write(Path(path), text)
@@ -84,48 +79,43 @@ def not_measured(store: Store) -> str:
     )
 
 
-def _sections(store: Store, rows: Rows, inside: Rows, ledger: Ledger, digest: str) -> list[Section]:
+def _sections(store: Store, rows: Rows, probed: Rows, ledger: Ledger, digest: str) -> list[Section]:
     if on_tasks(rows):
         return [
             *task_sections(store, rows, ledger),
             *task_examples(store, rows, ledger.agents),
-            sections.what_is_undefined(ledger),
+            behaviour.what_is_undefined(ledger),
             task_definitions(ledger),
-            sections.all_numbers(ledger),
+            behaviour.all_numbers(ledger),
             about.run_description(store, digest),
         ]
     study = store.study()
     declared = study.analysis.invariance if study and study.analysis else None
-    arms = arms_of(store, ledger)
+    groups = agent_groups(store, ledger)
     # Where transforms are compared with the originals in a section of their own, figures show the originals alone.
     plain = ledger.only("transform", ORIGINAL) if declared else ledger
-    goals = goal_tables(rows, ledger, arms)
+    goals = goal_tables(rows, ledger, groups)
     elsewhere = [*(["transform"] if declared else []), *(["control"] if goals else [])]
     return [
-        sections.headline(ledger),
+        behaviour.headline(ledger),
         *invariance(rows, ledger, declared),
-        *(inside_facts(store) if len(inside) else []),
-        *map_sections(inside),
-        *decoded_maps(store),
-        *belief_sections(inside),
-        *plan_sections(inside),
-        *distance_sections(inside),
+        *probing_sections(store, probed),
         *goals,
-        *fog_tables(rows, ledger, arms),
-        *fog_errors(rows, ledger, arms),
+        *fog_tables(rows, ledger, groups),
+        *fog_errors(rows, ledger, groups),
         *about.import_checks(store),
-        *sections.by_size_and_density(plain),
-        *difficulty_tables(rows, plain, arms),
-        *sections.by_distance(plain),
-        *sections.uncertainty(plain),
-        *([] if goals else sections.key_worlds(ledger)),
+        *behaviour.by_size_and_density(plain),
+        *difficulty_tables(rows, plain, groups),
+        *behaviour.by_distance(plain),
+        *behaviour.uncertainty(plain),
+        *([] if goals else behaviour.key_worlds(ledger)),
         *meg_sections(store, rows, ledger),
         *comparison.agents_compared(rows, ledger),
         *comparison.conditions_compared(rows, ledger, without=elsewhere),
         *examples(store, rows, ledger.agents),
-        sections.what_is_undefined(ledger),
-        sections.definitions(ledger),
-        sections.all_numbers(ledger),
+        behaviour.what_is_undefined(ledger),
+        behaviour.definitions(ledger),
+        behaviour.all_numbers(ledger),
         about.run_description(store, digest),
     ]
 

@@ -15,6 +15,15 @@ CELL = 20
 OPTIMAL_STEP, OTHER_STEP = "#0b5fa5", "#d9480f"
 _FILL = {"wall": "#39424e", "open": "#ffffff", "fog": "#c9ced6"}
 _LINE = "#d5dae0"
+_MAP_FILL = {
+    "#": "#39424e",
+    "_": "#ffffff",
+    " ": "#c9ced6",
+    "a": "#e6f0fa",
+    "g": "#bfe5c6",
+    "A": "#9cc4ec",
+    "G": "#7cc48b",
+}
 
 
 def picture(
@@ -172,3 +181,56 @@ def _arrow(end: tuple[float, float], direction: tuple[int, int], colour: str) ->
         (x - 3 * right + 4 * down, y - 3 * down - 4 * right),
     ]
     return f'<polygon points="{" ".join(f"{a:g},{b:g}" for a, b in corners)}" fill="{colour}"/>'
+
+
+def map_picture(shown_lines: Sequence[str], label: str, *, outline: tuple[int, int] | None = None) -> str:
+    """Draw a decoded map.
+
+    Args:
+        shown_lines: the map as `DecodedMaps.text` writes it.
+        label: what the picture shows, in a sentence.
+        outline: rows and columns of the true grid, drawn as a dashed line, None for no line.
+
+    Returns:
+        SVG text, ``CELL`` units a cell.
+    """
+    width, height = len(shown_lines[0]) * CELL, len(shown_lines) * CELL
+    parts = [
+        f'<svg role="img" aria-label="{escape(label)}" viewBox="0 0 {width} {height}" width="{width}" '
+        f'style="font: bold 12px {FONTS}">'
+    ]
+    letters = []
+    for row, line in enumerate(shown_lines):
+        for col, symbol in enumerate(line):
+            x, y = col * CELL, row * CELL
+            parts.append(
+                f'<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" fill="{_MAP_FILL[symbol]}" stroke="#d5dae0" '
+                'stroke-width="0.6"/>'
+            )
+            if symbol in "AG":
+                letters.append(
+                    f'<text x="{x + CELL / 2:g}" y="{y + CELL / 2 + 4.3:g}" text-anchor="middle" fill="{INK}">'
+                    f"{symbol}</text>"
+                )
+    if outline is not None:
+        letters.append(
+            f'<rect x="1" y="1" width="{outline[1] * CELL - 2}" height="{outline[0] * CELL - 2}" fill="none" '
+            'stroke="#d9480f" stroke-width="1.6" stroke-dasharray="5 3"/>'
+        )
+    return "".join([*parts, *letters, "</svg>"])
+
+
+def framed(svg: str, shape: tuple[int, int], frame: int) -> str:
+    """Return the picture of a grid with padding to the right and below, as large as a decoded map.
+
+    Args:
+        svg: from `picture`.
+        shape: rows and columns of the grid.
+        frame: rows and columns of the decoded map.
+    """
+    height, width = (side * CELL for side in shape)
+    side = frame * CELL
+    own, wider = (f'viewBox="0 0 {w} {h}" width="{w}"' for w, h in ((width, height), (side, side)))
+    opening, drawn = svg.split(">", 1)
+    padding = f'<rect width="{side}" height="{side}" fill="{_MAP_FILL[" "]}"/>'
+    return f"{opening.replace(own, wider, 1)}>{padding}{drawn}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from goalscope.measures.exploration.recorded import PROGRESS_SHARE, TENTHS
 from goalscope.measures.exploration.relation import MOST_APART, Divergence, Relation, divergences, log_relation
+from goalscope.report.blocks import Figure, Fold, Heading, Plain, Section, Table, counted, counted_row, interval
 from goalscope.report.figures import (
     COLOURS,
     MARKERS,
@@ -22,7 +23,6 @@ from goalscope.report.figures import (
     short_label,
 )
 from goalscope.report.ledger import Ledger, describe_key
-from goalscope.report.parts import Figure, Fold, Heading, Plain, Section, Table, counted, counted_row, interval
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, estimate_rows
 

@@ -4,6 +4,20 @@ import math
 from collections.abc import Mapping, Sequence
 
 from goalscope.measures.table import CONDITIONS
+from goalscope.report.blocks import (
+    Cell,
+    Figure,
+    Fold,
+    Heading,
+    Plain,
+    Row,
+    Section,
+    Table,
+    counted_row,
+    number,
+    numbers_table,
+    tag_text,
+)
 from goalscope.report.definitions import (
     CITED,
     CURVES,
@@ -17,22 +31,8 @@ from goalscope.report.definitions import (
     in_sentence,
     title_of,
 )
-from goalscope.report.figures import Series, embed, heat_map, lines, short
+from goalscope.report.figures import Series, embed, heat_map, lines
 from goalscope.report.ledger import Ledger, describe_key, undefined
-from goalscope.report.parts import (
-    Cell,
-    Figure,
-    Fold,
-    Heading,
-    Plain,
-    Row,
-    Section,
-    Table,
-    counted_row,
-    few_of,
-    interval,
-    number,
-)
 from goalscope.rows import Tag
 from goalscope.stats import Estimate, Grouped
 
@@ -156,39 +156,6 @@ def all_numbers(ledger: Ledger) -> Section:
         "as JSON (element “ledger”). n counts values: a value is one episode, one grid or one step."
     )
     return Section(anchor="numbers", title="All numbers", paragraphs=(text,), folds=tuple(folds))
-
-
-def numbers_table(listed: Sequence[Grouped]) -> Plain:
-    """Return estimates one a line, with the tags they are grouped by, counts, method and notes."""
-    tags = list(dict.fromkeys(name for grouped in listed for name in grouped.key if name != "measure"))
-    rows = []
-    for grouped in listed:
-        estimate = grouped.estimate
-        note = "; ".join(
-            part
-            for part in (
-                estimate.note,
-                f"{estimate.undefined} undefined left out" if estimate.undefined else "",
-                few_of(estimate, "grid"),
-            )
-            if part
-        )
-        rows.append(
-            (
-                str(grouped.key["measure"]),
-                *(_tag(grouped.key[name]) for name in tags),
-                short(estimate.value, estimate.unit),
-                interval(estimate) or "undefined",
-                estimate.unit,
-                str(estimate.n),
-                str(estimate.clusters),
-                estimate.method,
-                note,
-            )
-        )
-    headings = ("measure", *tags, "value", "95 % interval", "unit", "n", "grids", "method", "note")
-    first = 1 + len(tags)
-    return Plain(caption="", headings=headings, rows=tuple(rows), numbers=(first, first + 1, first + 3, first + 4))
 
 
 def what_is_undefined(ledger: Ledger) -> Section:
@@ -363,13 +330,12 @@ def _any(ledger: Ledger, table: str, measure: str, group: Mapping[str, Tag], *, 
     return any(estimate is not None and (not defined or estimate.n > 0) for estimate in found)
 
 
-def _tag(value: Tag) -> str:
-    return "" if value is None else number(value)
-
-
 def _where(grouped: Grouped) -> str:
     plain = [
-        _tag(value) for name, value in grouped.key.items() if name not in ("measure", *CONDITIONS) if value is not None
+        tag_text(value)
+        for name, value in grouped.key.items()
+        if name not in ("measure", *CONDITIONS)
+        if value is not None
     ]
     under = describe_key({name: value for name, value in grouped.key.items() if name in CONDITIONS})
     return ", ".join([*plain, under] if under else plain)

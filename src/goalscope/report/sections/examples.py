@@ -1,14 +1,17 @@
-"""Example trajectories: which are shown is decided by a rule, never by hand."""
+"""Example episodes of grids and task worlds: which are shown is decided by a rule, never by hand."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
-from goalscope.report.parts import Figure, Section, counted, number
+from goalscope.measures.exploration.recorded import score_recorded
+from goalscope.report import task_pictures
+from goalscope.report.blocks import Figure, Section, counted, number
 from goalscope.report.pictures import episode_picture
 from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
+from goalscope.runs.taskworld import TaskWorld
 
 RULE = (
     "For each agent one episode that arrived and one that did not, where there are any: of those nearest to the middle "
@@ -20,6 +23,16 @@ LEGEND = (
     "in that cell (a bumped wall), a red cross turns without an action."
 )
 _MOST_AGENTS = 12
+
+TIMES = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+"""Numbers of actions after which an episode is drawn, and its end."""
+
+TASK_RULE = (
+    "For each agent one episode that achieved the goal and one that did not, where there are any: the first of each by "
+    "content id. Each is drawn after 1, 5, 10, 20, 50, 100, ... actions and at its end."
+)
+_MOST_TASK_AGENTS = 8
+_MOST_PICTURES = 7
 
 
 def examples(store: Store, rows: Rows, agents: tuple[str, ...]) -> list[Section]:
@@ -61,6 +74,35 @@ def examples(store: Store, rows: Rows, agents: tuple[str, ...]) -> list[Section]
     ]
 
 
+def task_examples(store: Store, rows: Rows, agents: tuple[str, ...]) -> list[Section]:
+    """Return the section with the strips of some episodes; nothing where no agent has any."""
+    success = rows.where(rows.measure == "success")
+    chosen: dict[str, None] = {}
+    for agent in agents[:_MOST_TASK_AGENTS]:
+        mine = success.select(agent=agent)
+        for arrived in (1.0, 0.0):
+            found = sorted(mine.episode_id[mine.value == arrived].tolist())
+            if found:
+                chosen[found[0]] = None
+    if not chosen:
+        return []
+    episodes = {episode.id: episode for episode in store.episodes(chosen)}
+    figures = [figure for identity in chosen for figure in _strip(episodes[identity])]
+    paragraphs = [TASK_RULE]
+    if len(agents) > _MOST_TASK_AGENTS:
+        paragraphs.append(f"Only the first {_MOST_TASK_AGENTS} of {len(agents)} agents are shown.")
+    return [
+        Section(
+            anchor="examples",
+            title="Example episodes",
+            paragraphs=tuple(paragraphs),
+            figures=tuple(figures),
+            layout="pairs",
+            legend=task_pictures.LEGEND,
+        )
+    ]
+
+
 def _figure(episode: Episode) -> Figure:
     ends = {
         "goal": "arrived",
@@ -93,3 +135,30 @@ def _middle(rows: Rows, centres: Mapping[str, float]) -> str:
 def _centre(rows: Rows, name: str) -> float:
     values = [value for value in rows.tags.get(name, ()) if isinstance(value, int | float)]
     return float(np.median(sorted(set(values)))) if values else 0.0
+
+
+def _strip(episode: Episode) -> list[Figure]:
+    """Return the pictures of one episode, the last of them with its caption."""
+    if not isinstance(episode.world, TaskWorld):
+        return []
+    score, task_map = score_recorded(episode), episode.world.task_map
+    length = len(score.steps)
+    times = [*[time for time in TIMES if time < length][: _MOST_PICTURES - 1], length]
+    tags = episode.world.tags
+    where = ", ".join(str(tags[name]) for name in ("preset", "map", "names") if name in tags)
+    ends = "achieved the goal" if score.summary.success else "did not achieve the goal"
+    name = f"{episode.agent}, {where or episode.world.id}: {ends} after {counted(length, 'action')}"
+    errors = [
+        f"{kind} error {'undefined' if value is None else number(round(value, 3))}"
+        for kind, value in (
+            ("exploration", score.summary.exploration_error),
+            ("exploitation", score.summary.exploitation_error),
+        )
+    ]
+    figures = []
+    for moment in task_pictures.moments(task_map, score, times):
+        last = moment.step == length
+        caption = f"{name}; {', '.join(errors)}; {episode.id}" if last else f"{episode.agent}, t = {moment.step}"
+        label = f"{name}, map, task graph and errors after {counted(moment.step, 'action')}"
+        figures.append(Figure(svg=task_pictures.moment_picture(task_map, score, moment, label), caption=caption))
+    return figures

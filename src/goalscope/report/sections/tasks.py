@@ -9,11 +9,7 @@ import numpy as np
 
 from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.exploration.recorded import PROGRESS_SHARE
-from goalscope.report.comparison import LEVEL, Compared, Side, compare_pairs, comparison_table
-from goalscope.report.error_tables import NO_INVALID, any_invalid, error_tables, table
-from goalscope.report.figures import Series, embed, lines, short
-from goalscope.report.ledger import Ledger, describe_key
-from goalscope.report.parts import (
+from goalscope.report.blocks import (
     Figure,
     Fold,
     Heading,
@@ -26,7 +22,11 @@ from goalscope.report.parts import (
     interval,
     listed,
 )
-from goalscope.report.task_relation import MOST_BANDS, bands_legend, progress_section, relation_section
+from goalscope.report.comparison import LEVEL, Compared, Side, compare_pairs, comparison_table
+from goalscope.report.figures import Series, embed, lines, short
+from goalscope.report.ledger import Ledger, describe_key
+from goalscope.report.sections.exploration_errors import NO_INVALID, any_invalid, error_tables, table
+from goalscope.report.sections.task_relation import MOST_BANDS, bands_legend, progress_section, relation_section
 from goalscope.rows import Rows, Tag
 from goalscope.runs.store import Store
 from goalscope.stats import Estimate, estimate_rows

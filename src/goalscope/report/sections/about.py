@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
+from goalscope.report.blocks import Fold, Plain, Section, counted, listed, number
 from goalscope.report.ledger import Ledger
-from goalscope.report.parts import Fold, Plain, Section, counted, listed, number
 from goalscope.rows import Rows
 from goalscope.runs.provenance import LIBRARIES
 from goalscope.runs.store import Store

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from goalscope.report.inside_facts import inside_facts
+from goalscope.report.sections.probing import probing_facts
 from goalscope.runs import Store
 
 ABOUT: dict[str, Any] = {
@@ -24,7 +24,7 @@ ABOUT: dict[str, Any] = {
 def told(directory: Path, stored: Any) -> Any:
     with Store(directory, "w") as store:
         store.put_info("inside", stored)
-        return inside_facts(store)
+        return probing_facts(store)
 
 
 def test_grids_and_steps_of_both_parts_are_said(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_grids_and_steps_of_both_parts_are_said(tmp_path: Path) -> None:
 
 def test_a_run_that_was_not_read_says_nothing(tmp_path: Path) -> None:
     with Store(tmp_path / "run", "w") as store:
-        assert inside_facts(store) == []
+        assert probing_facts(store) == []
 
 
 @pytest.mark.parametrize(

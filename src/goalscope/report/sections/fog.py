@@ -6,13 +6,13 @@ Source: behavioural and representational evaluation, Appendix A.1.
 from collections.abc import Mapping
 from itertools import combinations, product
 
-from goalscope.report.arms import Arms, settings
+from goalscope.report.agent_groups import AgentGroups, settings
+from goalscope.report.blocks import Heading, Plain, Section, Table, counted, counted_row, counts_and_methods
+from goalscope.report.blocks import listed as listed_names
 from goalscope.report.comparison import LEVEL, Side, compare_pairs, comparison_table
 from goalscope.report.definitions import title_of
 from goalscope.report.ledger import Ledger, describe_key
-from goalscope.report.parts import Fold, Heading, Plain, Section, Table, counted, counted_row
-from goalscope.report.parts import listed as listed_names
-from goalscope.report.sections import curve, numbers_table
+from goalscope.report.sections.behaviour import curve
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Grouped
 
@@ -35,7 +35,7 @@ _TEXT = (
 )
 
 
-def fog_tables(rows: Rows, ledger: Ledger, arms: Arms) -> list[Section]:
+def fog_tables(rows: Rows, ledger: Ledger, arms: AgentGroups) -> list[Section]:
     """Return the table of arms for each condition under fog; nothing where a run has none."""
     found: list[Section] = []
     for group, full in settings(rows, ledger):
@@ -76,13 +76,13 @@ def fog_tables(rows: Rows, ledger: Ledger, arms: Arms) -> list[Section]:
                 plain=plain,
                 figures=tuple(figure for figure in figures if figure),
                 legend="Bands are 95 % intervals over grids.",
-                folds=(Fold(title=f"Counts and methods ({len(listed)} estimates)", plain=(numbers_table(listed),)),),
+                folds=tuple(counts_and_methods(listed)),
             )
         )
     return found
 
 
-def _tests(rows: Rows, arms: Arms, group: Mapping[str, Tag]) -> tuple[tuple[Plain, ...], str]:
+def _tests(rows: Rows, arms: AgentGroups, group: Mapping[str, Tag]) -> tuple[tuple[Plain, ...], str]:
     """Return the tests of the subjects against every other arm, or what is said in their place."""
     pairs = [*combinations(arms.subjects, 2), *product(arms.subjects, arms.others)]
     if not pairs:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from goalscope.report.words import ALLOWS, DEFAULT_NETWORK, READ_RULE, told
+from goalscope.report.verdicts import ALLOWS, DEFAULT_NETWORK, READ_RULE, in_words
 from goalscope.stats import Estimate
 
 
@@ -29,7 +29,7 @@ def estimate(value: float, low: float = math.nan, high: float = math.nan, note: 
     ],
 )
 def test_one_difference(given: Estimate | None, said: str) -> None:
-    assert told([("walls", given)]) == said
+    assert in_words([("walls", given)]) == said
 
 
 def test_several_differences_are_sorted_by_what_was_shown() -> None:
@@ -39,11 +39,11 @@ def test_several_differences_are_sorted_by_what_was_shown() -> None:
         ("c", estimate(0.5, 0.4, 0.6)),
         ("d", None),
     ]
-    assert told(parts, more="more in") == (
+    assert in_words(parts, higher="more in") == (
         "more in b (+0.300 [0.200, 0.400]) and c (+0.500 [0.400, 0.600]); "
         "no difference was shown for a (+0.100 [−0.100, 0.200])"
     )
-    assert told([]) == ""
+    assert in_words([]) == ""
 
 
 def test_the_rule_for_activations_names_its_control_and_what_a_difference_to_it_does_not_show() -> None:

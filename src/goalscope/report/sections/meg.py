@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from goalscope.measures.goals import GoalContrast, GoalEstimate, HeldOut
+from goalscope.report.blocks import Figure, Fold, Plain, Section, counted
 from goalscope.report.figures import embed, short
-from goalscope.report.forest import Difference, forest
+from goalscope.report.forest_plot import Difference, forest
 from goalscope.report.ledger import Ledger, describe_key
-from goalscope.report.parts import Figure, Fold, Plain, Section, counted
-from goalscope.report.words import ALLOWS, DEFAULT_NETWORK
+from goalscope.report.verdicts import ALLOWS, DEFAULT_NETWORK
 from goalscope.rows import Rows, Tag
 from goalscope.runs.store import Store
 from goalscope.stats import Estimate

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.performance import with_distance_bands
-from goalscope.report.arms import Arms, settings
+from goalscope.report.agent_groups import AgentGroups, settings
+from goalscope.report.blocks import Cell, Figure, Fold, Heading, Row, Section, Table, number
 from goalscope.report.definitions import title_of
 from goalscope.report.figures import embed, heat_map
 from goalscope.report.ledger import STEPWISE, Ledger, describe_key
-from goalscope.report.parts import Cell, Figure, Fold, Heading, Row, Section, Table, number
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, estimate_rows
 
@@ -35,7 +35,7 @@ _DISTANCE = (
 Cells = Mapping[tuple[Tag, Tag], Estimate]
 
 
-def difficulty_tables(rows: Rows, ledger: Ledger, arms: Arms) -> list[Section]:
+def difficulty_tables(rows: Rows, ledger: Ledger, arms: AgentGroups) -> list[Section]:
     """Return the maps of both figures for each condition with sizes and densities; nothing where a run has none."""
     if not ledger.tables["agent, size, density"]:
         return []
@@ -52,7 +52,7 @@ def difficulty_tables(rows: Rows, ledger: Ledger, arms: Arms) -> list[Section]:
     return [section for section in found if section]
 
 
-def _by_size_and_density(rows: Rows, ledger: Ledger, arms: Arms, anchor: str, where: str) -> Section:
+def _by_size_and_density(rows: Rows, ledger: Ledger, arms: AgentGroups, anchor: str, where: str) -> Section:
     listed = [name for name in (*FIGURE_12, *EXCESS) if name in ledger.measures]
     kept = rows.where(rows.among("measure", listed))
     found: dict[tuple[str, str], dict[tuple[Tag, Tag], Estimate]] = {}
@@ -80,7 +80,7 @@ def _by_size_and_density(rows: Rows, ledger: Ledger, arms: Arms, anchor: str, wh
     )
 
 
-def _by_distance(rows: Rows, arms: Arms, anchor: str, where: str) -> Section | None:
+def _by_distance(rows: Rows, arms: AgentGroups, anchor: str, where: str) -> Section | None:
     steps = rows.where(rows.measure == STEPWISE)
     steps = steps.where(steps.known("distance"))
     if not len(steps):

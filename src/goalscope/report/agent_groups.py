@@ -10,7 +10,7 @@ from goalscope.runs.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arms:
+class AgentGroups:
     """The agents of a run in the order of the ledger.
 
     Attributes:
@@ -34,13 +34,13 @@ class Arms:
         return tuple(agent for agent in self.scripted if agent not in self.subjects)
 
 
-def arms_of(store: Store, ledger: Ledger) -> Arms:
+def agent_groups(store: Store, ledger: Ledger) -> AgentGroups:
     """Return the agents of a run as arms."""
     study = store.study()
     shared = "none" if study is None else study.history
     about = dict(store.agents().values())
     models = tuple(name for name in ledger.agents if about.get(name, {}).get("kind") == "chat")
-    return Arms(
+    return AgentGroups(
         models=models,
         scripted=tuple(name for name in ledger.agents if name not in models),
         history={name: str(about.get(name, {}).get("history", shared)) for name in ledger.agents},

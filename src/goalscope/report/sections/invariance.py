@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 from goalscope.measures.definition import PAPER
 from goalscope.measures.invariance import Contrast, check_transformed, compare_transforms
+from goalscope.report.blocks import Figure, Footnotes, Plain, Section, counted
 from goalscope.report.comparison import effect_text, equivalence_p_text, method_of, p_text
 from goalscope.report.definitions import in_sentence, title_of
 from goalscope.report.figures import embed, short
-from goalscope.report.forest import Difference, forest
+from goalscope.report.forest_plot import Difference, forest
 from goalscope.report.ledger import Ledger, describe_key
-from goalscope.report.parts import Figure, Footnotes, Plain, Section, counted
 from goalscope.rows import Rows
 from goalscope.runs.analysis import Invariance
 from goalscope.stats import Estimate

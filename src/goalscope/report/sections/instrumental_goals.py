@@ -5,12 +5,11 @@ Source: behavioural and representational evaluation, section 4.3 and Table 1.
 
 from collections.abc import Mapping, Sequence
 
-from goalscope.report.arms import Arms, settings
+from goalscope.report.agent_groups import AgentGroups, settings
+from goalscope.report.blocks import Cell, Fold, Heading, Plain, Row, Section, Table, counted, counts_and_methods
 from goalscope.report.comparison import LEVEL, Side, compare_pairs, comparison_table
 from goalscope.report.definitions import KEY_POOLED, title_of
 from goalscope.report.ledger import Ledger, describe_key
-from goalscope.report.parts import Cell, Fold, Heading, Plain, Row, Section, Table, counted
-from goalscope.report.sections import numbers_table
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Grouped
 
@@ -51,7 +50,7 @@ _CHOICE = (
 )
 
 
-def goal_tables(rows: Rows, ledger: Ledger, arms: Arms) -> list[Section]:
+def goal_tables(rows: Rows, ledger: Ledger, arms: AgentGroups) -> list[Section]:
     """Return Table 1 for those of its three environments that a run has; nothing where it has none."""
     conditions: dict[str, dict[tuple[str, bool], Group]] = {}
     for group, full in settings(rows, ledger):
@@ -76,7 +75,7 @@ def goal_tables(rows: Rows, ledger: Ledger, arms: Arms) -> list[Section]:
 def _section(
     rows: Rows,
     ledger: Ledger,
-    arms: Arms,
+    arms: AgentGroups,
     columns: Columns,
     measures: Sequence[str],
     anchor: str,
@@ -93,7 +92,7 @@ def _section(
         for name in measures
         if (estimate := ledger.find("agent", name, agent=agent, **group)) is not None
     ]
-    folds.append(Fold(title=f"Counts and methods ({len(listed)} estimates)", plain=(numbers_table(listed),)))
+    folds += counts_and_methods(listed)
     plain = _against_control(rows, columns, arms.subjects)
     known = _against_control(rows, columns, arms.others)
     if known:

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from goalscope.report.blocks import listed
 from goalscope.report.figures import short
-from goalscope.report.parts import listed
 from goalscope.stats import Estimate
 
 RULE = (
@@ -26,11 +26,11 @@ READ_RULE = f"{RULE} {ALLOWS}"
 """For sentences about activations."""
 
 
-def told(
+def in_words(
     parts: Sequence[tuple[str, Estimate | None]],
     *,
-    more: str = "higher for",
-    less: str = "lower for",
+    higher: str = "higher for",
+    lower: str = "lower for",
     none: str = "no difference was shown for",
     unknown: str = "it cannot be said for",
 ) -> str:
@@ -38,14 +38,14 @@ def told(
 
     Args:
         parts: of what, and its difference; None where the run has no rows for it.
-        more, less: openings for differences above and below 0.
+        higher, lower: openings for differences above and below 0.
         none: opening for those whose interval holds 0.
         unknown: opening for those without an interval.
 
     Returns:
         Half a sentence for each kind, "" where there is no difference at all.
     """
-    groups: dict[str, list[str]] = {more: [], less: [], none: [], unknown: []}
+    groups: dict[str, list[str]] = {higher: [], lower: [], none: [], unknown: []}
     for name, estimate in parts:
         if estimate is None:
             continue
@@ -54,7 +54,7 @@ def told(
             said = "" if math.isnan(estimate.value) else f"{value}, "
             groups[unknown].append(f"{name} ({said}{estimate.note or 'no interval'})")
             continue
-        kind = more if estimate.low > 0 else less if estimate.high < 0 else none
+        kind = higher if estimate.low > 0 else lower if estimate.high < 0 else none
         ends = ", ".join(_end(end, estimate.unit) for end in (estimate.low, estimate.high))
         groups[kind].append(f"{name} ({value} [{ends}])")
     return "; ".join(f"{opening} {listed(names)}" for opening, names in groups.items() if names)

@@ -1,17 +1,20 @@
-"""The parts that a page is made of: sections, tables and figures as plain text, ready for the template."""
+"""The blocks of a page: sections, tables and figures as plain text, ready for the template."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from goalscope.report.figures import short
-from goalscope.stats import FEWEST, Estimate
+from goalscope.rows import Tag
+from goalscope.stats import FEWEST, Estimate, Grouped
 
 SPARSE = (
     f"A value marked “only” comes from less than {100 * FEWEST:g} % of the grids or maps of its group; the others have "
     "no such value. It may differ from the values beside it because of what is left out."
 )
 """What every table says that holds a value which is `Estimate.sparse`."""
+
+_MOST_UNDEFINED = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +182,76 @@ def counted_row(label: str, found: Sequence[Estimate | Cell | None], noun: str =
     cells = (entry if isinstance(entry, Cell) else Cell.of(entry, noun) for entry in found)
     most = max((entry.grids for entry in found if isinstance(entry, Estimate)), default=0)
     return Row(label=label, cells=(*cells, Cell(value=str(most))))
+
+
+def numbers_table(listed: Sequence[Grouped]) -> Plain:
+    """Return estimates one a line, with the tags they are grouped by, counts, method and notes."""
+    tags = list(dict.fromkeys(name for grouped in listed for name in grouped.key if name != "measure"))
+    rows = []
+    for grouped in listed:
+        estimate = grouped.estimate
+        note = "; ".join(
+            part
+            for part in (
+                estimate.note,
+                f"{estimate.undefined} undefined left out" if estimate.undefined else "",
+                few_of(estimate, "grid"),
+            )
+            if part
+        )
+        rows.append(
+            (
+                str(grouped.key["measure"]),
+                *(tag_text(grouped.key[name]) for name in tags),
+                short(estimate.value, estimate.unit),
+                interval(estimate) or "undefined",
+                estimate.unit,
+                str(estimate.n),
+                str(estimate.clusters),
+                estimate.method,
+                note,
+            )
+        )
+    headings = ("measure", *tags, "value", "95 % interval", "unit", "n", "grids", "method", "note")
+    first = 1 + len(tags)
+    return Plain(caption="", headings=headings, rows=tuple(rows), numbers=(first, first + 1, first + 3, first + 4))
+
+
+def undefined_fold(listed: Sequence[tuple[str, str, Estimate]], why: Callable[[str], str]) -> list[Fold]:
+    """Return what has no value or no interval, and why; nothing where all have both.
+
+    Args:
+        listed: measure, where, and estimate of what a section shows.
+        why: returns for a measure why it has no value where no grid has one, "" where this is not known.
+    """
+    lines_of = []
+    for measure, where, estimate in listed:
+        if estimate.has_interval:
+            continue
+        reason = f"no interval: {estimate.note or 'its ends are not known'}"
+        if math.isnan(estimate.value):
+            reason = why(measure) or estimate.note or "no value is defined"
+        lines_of.append((measure, where, reason))
+    if not lines_of:
+        return []
+    more = len(lines_of) - _MOST_UNDEFINED
+    plain = Plain(caption="", headings=("measure", "of", "why"), rows=tuple(lines_of[:_MOST_UNDEFINED]))
+    note = (f"{more} more are not listed.",) if more > 0 else ()
+    return [Fold(title=f"What is undefined here ({len(lines_of)})", paragraphs=note, plain=(plain,))]
+
+
+def counts_and_methods(listed: Sequence[Grouped]) -> list[Fold]:
+    """Return estimates with n, grids, interval and method, those grouped by the same tags in one table."""
+    tables: dict[tuple[str, ...], list[Grouped]] = {}
+    for one in listed:
+        tables.setdefault(tuple(one.key), []).append(one)
+    title = f"Counts and methods ({counted(len(listed), 'estimate')})"
+    return [Fold(title=title, plain=tuple(map(numbers_table, tables.values())))] if listed else []
+
+
+def tag_text(value: Tag) -> str:
+    """Write the value of a tag, "" where it is missing."""
+    return "" if value is None else number(value)
 
 
 def number(value: object) -> str:

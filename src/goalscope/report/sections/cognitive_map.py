@@ -1,0 +1,305 @@
+"""The cognitive map: each probe beside its controls, differences with intervals, confusion; curves by layer and size.
+
+Source: behavioural and representational evaluation, section 5.1 and Appendices E.1 and E.2 (Fig. 6-8, 15, 16).
+"""
+
+from collections.abc import Iterator, Sequence
+
+from goalscope.probing.heads import CELL_HEADS, COUNTED
+from goalscope.probing.probe import CLASSES
+from goalscope.probing.scores import CALLED, KEY, summarise
+from goalscope.probing.suite import FULL
+from goalscope.report.blocks import listed
+from goalscope.report.engine import MEAN, Column, Declared, FoldSpec, Line, Picture, SectionSpec, Sentence, TableSpec
+from goalscope.report.figures import heat_map
+from goalscope.report.forest_plot import Difference, forest
+from goalscope.report.probe_rows import (
+    CONTROLS,
+    HEADS,
+    READINGS,
+    Contrast,
+    Estimates,
+    Key,
+    ProbeRows,
+    ReadPoint,
+    contrasted,
+    in_order,
+    number_of,
+    probe_name,
+)
+from goalscope.report.sections.cognitive_map_curves import AWAY, INNER, LOCAL, PRECISION, by_layer, by_size
+from goalscope.report.verdicts import DEFAULT_NETWORK, READ_RULE
+from goalscope.rows import Tag
+
+_TOLD = {"wall": "walls", "agent": "agent", "goal": "goal"}
+_BY = ("head", "control", "class")
+
+
+def _column(measure: str, name: Tag, title: str) -> Column:
+    return Column(title, "cells" if measure == AWAY else "share", {"measure": measure, "class": name})
+
+
+_ACCURACY = (
+    _column("cell accuracy", None, "accuracy"),
+    _column("cell accuracy without padding", None, "without padding"),
+    _column(INNER, None, "without padding and border"),
+    *(_column(PRECISION, name, f"average precision: {name}") for name in (*_TOLD, "open")),
+)
+_FINDING = tuple(
+    _column(measure, name, f"{name}: {title}")
+    for name in ("agent", "goal")
+    for measure, title in ((LOCAL, "at its cell"), (AWAY, "distance"))
+)
+_RATES = {title: tuple(_column(title.lower(), name, name) for name in CLASSES) for title in ("Recall", "Precision")}
+_DIFFERENCES = (*_ACCURACY[2:6], *(column for column in _FINDING if column.unit == "cells"))
+_DIFFERING = tuple({column.key["measure"] for column in _DIFFERENCES})
+_MEASURES = frozenset(
+    column.key["measure"] for column in (*_ACCURACY, *_FINDING, *(one for rate in _RATES.values() for one in rate))
+)
+_AGAINST = ("untrained", "shuffled", "input", "text", "position", "percell")
+_RIVALS = {**CONTROLS, "position": HEADS["position"], "percell": HEADS["percell"]}
+_SAID = (
+    *(("mlp", against) for against in ("untrained", "shuffled", "position", "percell")),
+    *(("percell", against) for against in ("untrained", "shuffled")),
+)
+_TEXT = (
+    "A probe says, from the activations of one moment, which class stands in every cell of the grid. Each head stands "
+    "beside its controls on the same split: labels of other grids (the difference is the selectivity), the same "
+    f"architecture with weights drawn anew ({DEFAULT_NETWORK}), the number of cells of each class in the prompt, the "
+    "text of the reasoning (a baseline for what is read after it, not before).",
+    "Recall under rebalanced training is no evidence by itself: rare classes are weighed up, and a probe that knows "
+    "nothing calls many cells an agent and finds it among them, at a few per cent precision. Average precision needs "
+    "no threshold; the line of the majority class is what it is for a probe that knows nothing.",
+)
+_ADDITIVE = (
+    "The additive head (the published linear probe) has no term of activation and place together: all cells shift "
+    "alike with the activation, and it cannot draw scattered walls whatever the activations hold. Where activations "
+    "encode a wall map perfectly linearly it scores the majority rate, the per-cell head 1.0. An MLP that is better "
+    "than it is no sign of a code that is not linear: compare it with the per-cell head."
+)
+_LEGEND = (
+    "Lines are 95 % intervals over grids. What is called what: of the cells of a true class the share that is called "
+    "each class, natural frequencies."
+)
+_SILENCE = "No probe of activations stands beside a control here: of what is inside nothing can be said."
+
+
+def _declared(rows: ProbeRows) -> Iterator[Declared]:
+    general = rows.where(scope=("general", None))
+    # Without general probes every grid is read by the one of its size.
+    base = general if len(general) else rows
+    point = base.main_point()
+    yield _matrix(base, point)
+    yield from by_layer(base)
+    yield by_size(rows, base, point)
+
+
+def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
+    """Return the section on all heads and controls at one read point."""
+    here = base.at(point)
+    summaries = {kind: here.where(reading=kind).estimated(summarise, _BY) for kind in ("natural", "balanced", None)}
+    kind = next((kind for kind, estimates in summaries.items() if estimates), None)
+    found, balanced = Estimates(summaries[kind]), Estimates(summaries["balanced"])
+    less = Estimates(contrasted(*_contrasts(here.where(reading=kind)), summarise, ("head", "class")))
+    sites = _between_sites(base.where(reading=kind))
+    ranks = {head: at for at, head in enumerate(CELL_HEADS)}
+    keys = in_order(found.keys("head", "control"), heads=lambda head: ranks.get(head, len(ranks)))
+    # Heads that read no activation have the same frequencies whatever the labels of a grid: once is enough in front.
+    front = [key for key in keys if key["head"] not in COUNTED or key["control"] == "none"]
+    few = [key for key in front if key["control"] in ("none", "untrained")]
+    reading, alike = f"{point}{f', {READINGS[kind]}' if kind else ''}", f"{point}, {READINGS['balanced']}"
+    layers = sorted(sites.keys("layer"), key=lambda key: (number_of(key["layer"]) or 0, str(key["layer"])))
+    shown = [one for one in found.listed if not str(one.key["measure"]).startswith(CALLED)]
+    heads = dict.fromkeys(str(key["head"]) for key in keys)
+    return Declared(
+        anchor="cognitive-map",
+        title=base.title("Cognitive map"),
+        paragraphs=(*_TEXT, *([_ADDITIVE] if "additive" in heads else []), *_missing(keys)),
+        sentences=(
+            *(
+                Sentence(
+                    title=f"{probe_name(head)} less {_RIVALS[against]}"
+                    f"{' (selectivity)' if against == 'shuffled' else ''}",
+                    estimates=less,
+                    parts=_parts({"head": head, "less": against}),
+                )
+                for head, against in _SAID
+            ),
+            *(
+                Sentence(
+                    title=f"MLP, layer {key['layer']}: pre less post",
+                    estimates=sites,
+                    parts=_parts({**key, "less": "post"}),
+                )
+                for key in layers
+            ),
+        ),
+        rule=f"In words: differences in average precision at {point}, mean and 95 % interval over grids. {READ_RULE}",
+        silence=_SILENCE,
+        tables=(
+            _table(f"Accuracy and average precision ({reading})", _ACCURACY, front, found, grids=True),
+            TableSpec(
+                caption=f"Differences, paired by grid ({reading}): {MEAN}. Less shuffled labels is the selectivity",
+                first="probe less control",
+                estimates=less,
+                columns=_DIFFERENCES,
+                lines=[
+                    Line(f"{probe_name(head)} less {_RIVALS[against]}", {"head": head, "less": against})
+                    for head in heads
+                    for against in _AGAINST
+                    if head != "additive" or against not in ("input", "text")
+                ],
+            ),
+            TableSpec(
+                caption=f"MLP before the reasoning (pre) less after it (post), paired by grid: {MEAN}",
+                first="layer",
+                estimates=sites,
+                columns=_DIFFERENCES,
+                lines=[Line(str(key["layer"]), {**key, "less": "post"}) for key in layers],
+            ),
+            _table(f"Finding agent and goal ({reading})", _FINDING, few, found),
+            *(_table(f"{title} by class ({alike})", columns, few, balanced) for title, columns in _RATES.items()),
+        ),
+        figures=(*_forests(less, point), *_confusion(found, point)),
+        legend=_LEGEND,
+        folds=(
+            FoldSpec(
+                title="All heads and controls: finding agent and goal", tables=[_table(reading, _FINDING, keys, found)]
+            ),
+            FoldSpec(
+                title="All heads and controls: recall and precision by class",
+                tables=[
+                    _table(f"{title} ({where})", columns, keys, estimates)
+                    for where, estimates in ((reading, found), (alike, balanced))
+                    for title, columns in _RATES.items()
+                ],
+            ),
+            FoldSpec(
+                title=f"Accuracy and average precision {READINGS['balanced']}",
+                tables=[_table(alike, _ACCURACY, keys, balanced)] if kind != "balanced" else [],
+            ),
+        ),
+        undefined=[
+            (
+                ", ".join(str(one.key[name]) for name in ("measure", "class") if one.key[name]),
+                probe_name(one.key["head"], one.key["control"]),
+                one.estimate,
+            )
+            for one in shown
+        ],
+        why=lambda measure: (
+            "no cell is called so on any grid" if measure.startswith("precision") else "no grid has such a cell"
+        ),
+        counted=(*shown, *less.listed),
+    )
+
+
+def _table(
+    caption: str, columns: Sequence[Column], keys: Sequence[Key], found: Estimates, *, grids: bool = False
+) -> TableSpec:
+    lines = [Line(probe_name(key["head"], key["control"]), key) for key in keys]
+    return TableSpec(
+        caption=f"{caption}: {MEAN}", first="probe", estimates=found, columns=columns, lines=lines, grids=grids
+    )
+
+
+def _contrasts(here: ProbeRows) -> tuple[ProbeRows, list[Contrast]]:
+    """Return rows and their contrasts: each probe with its controls, the position alone and the per-cell head."""
+    rows = here.where(measure=_DIFFERING)
+    trained = tuple(head for head in rows.values("head") if head not in COUNTED)
+    own = {"control": ("none", None)}
+    return rows, [
+        *(
+            Contrast(
+                name=name, own={"head": trained, "control": "none"}, control={"head": trained, "control": name}, by=KEY
+            )
+            for name in CONTROLS
+        ),
+        *(
+            Contrast(
+                name=name,
+                own={**own, "head": head},
+                control={**own, "head": name},
+                by=("site", "layer", "reading", "class"),
+            )
+            for name, heads in (("position", ("additive", "percell", "mlp")), ("percell", ("mlp",)))
+            for head in heads
+        ),
+    ]
+
+
+def _between_sites(rows: ProbeRows) -> Estimates:
+    """Return what the MLP reads more before the reasoning than after it, layer by layer."""
+    own = {"measure": _DIFFERING, "head": "mlp", "control": ("none", None)}
+    less = Contrast(name="post", own={**own, "site": "pre"}, control={**own, "site": "post"}, by=("layer", "class"))
+    return Estimates(contrasted(rows, [less], summarise, ("layer", "class")))
+
+
+def _parts(key: Key) -> list[tuple[str, Key]]:
+    return [(plural, {**key, "measure": PRECISION, "class": name}) for name, plural in _TOLD.items()]
+
+
+def _missing(keys: Sequence[Key]) -> list[str]:
+    """Say which heads and controls of the whole matrix have no rows."""
+    there = {(key["head"], key["control"]) for key in keys}
+    heads = {head for head, _ in there}
+    parts = [f"the head “{probe_name(head)}”" for head in CELL_HEADS if head not in heads]
+    for control in CONTROLS:
+        lacking = [
+            head
+            for head, of in FULL
+            if of == control and head in heads and head not in COUNTED and (head, control) not in there
+        ]
+        if lacking:
+            parts.append(f"“{CONTROLS[control]}” for {listed([probe_name(head) for head in lacking])}")
+    return [f"Not in this run: {listed(parts)}."] if parts else []
+
+
+def _forests(less: Estimates, point: ReadPoint) -> list[Picture]:
+    """Draw how much average precision the MLP and the per-cell head have more than their controls."""
+    figures: list[Picture] = []
+    legend = {"untrained": f"less {DEFAULT_NETWORK}", "shuffled": "selectivity", "position": "less position alone"}
+    for head in ("mlp", "percell"):
+        differences = [
+            Difference(series=label, style=style, line=plural, estimate=found)
+            for plural, key in _parts({"head": head})
+            for style, (against, label) in enumerate(legend.items())
+            if (found := less.get(key, {"less": against})) is not None
+        ]
+        if differences:
+            title = f"{probe_name(head)} less its controls"
+            svg = forest(differences, title=title, x_label="difference in average precision (share)")
+            figures.append(Picture(svg=svg, label=f"{title}, {point}", caption=str(point)))
+    return figures
+
+
+def _confusion(found: Estimates, point: ReadPoint) -> list[Picture]:
+    """Draw what the cells of each class are called, by the MLP and the per-cell head."""
+    figures: list[Picture] = []
+    for head in ("mlp", "percell"):
+        key: Key = {"head": head, "control": "none"}
+        cells = [
+            [found.get(key, {"measure": f"{CALLED}{name}", "class": label}) for name in CLASSES]
+            for label in CLASSES[:-1]
+        ]
+        if any(cell for row in cells for cell in row):
+            title = f"{probe_name(head)}: what is called what"
+            svg = heat_map(
+                cells,
+                rows=CLASSES[:-1],
+                columns=CLASSES,
+                title=title,
+                row_label="true class",
+                column_label="called",
+                bounds=(0.0, 1.0),
+            )
+            figures.append(Picture(svg=svg, label=f"{title}, {point}", caption=str(point)))
+    return figures
+
+
+SPEC = SectionSpec(
+    name="cognitive-map",
+    source="behavioural and representational evaluation, section 5.1, Appendices E.1 and E.2 (Fig. 6-8, 15, 16)",
+    measures=lambda measure: measure in _MEASURES or measure.startswith(CALLED),
+    declare=_declared,
+)
