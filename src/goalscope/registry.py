@@ -74,7 +74,8 @@ def register(kind: str, name: str, *, made_of: object = None) -> Callable[[Part]
     def add(part: Part) -> Part:
         source = part if made_of is None else made_of
         path = getattr(source, "__qualname__", type(source).__qualname__)
-        entry = _Entry(part, getattr(source, "__module__", type(source).__module__), path)
+        # Code that is executed without a name of a module has none.
+        entry = _Entry(part, getattr(source, "__module__", type(source).__module__) or "__main__", path)
         with _lock:
             if not entry.built_in:
                 _load_built_in(kind)

@@ -231,7 +231,7 @@ SCENARIOS = {
         steps=(("goalscope run cognitive-map --out runs/inside --full", FEW),),
     ),
 }
-LONG = {"Cliff World", "activations", "complete table"}
+LONG = {"Cliff World", "activations", "complete table", "task worlds"}
 """Scenarios of the long tests; the gate runs the commands in other ways (tests/studies, tests/probing)."""
 
 _GPT = "needs the weights of GPT-OSS-20B: a download, and a GPU"
