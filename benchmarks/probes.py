@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 
 from goalscope.probing.fitted import ProbeKey, Source
-from goalscope.probing.fitting import FitSettings, Problem, cell_loss, fit
+from goalscope.probing.fitting import FitSettings, fit
 from goalscope.probing.heads import coordinates, initial_weights, scores, weight_shapes
 from goalscope.probing.probe import CLASSES, Features
+from goalscope.probing.probe_problem import ProbeProblem, cell_loss
 from goalscope.rng import stream
 
 
@@ -106,8 +107,8 @@ def memory(count: int, width: int, hidden: int, frame: int) -> None:
     labels = rng.integers(len(CLASSES), size=(count, frame * frame)).astype(np.int8)
     began = time.perf_counter()
     fit(
-        [Problem(key=ProbeKey(head="mlp", target="cells"), features=features, target=labels)],
-        FitSettings(epochs=1, hidden=hidden),
+        [ProbeProblem(key=ProbeKey(head="mlp", target="cells"), features=features, target=labels)],
+        FitSettings(epochs=1, d_hidden=hidden),
     )
     seconds = time.perf_counter() - began
     product = count * frame * frame * (width + 2) * 4

@@ -7,14 +7,14 @@ from planted import activations, cells_of
 
 from goalscope.activations.record import Activations
 from goalscope.probing.cells import Cells
-from goalscope.probing.plan_fitting import PlanSettings
+from goalscope.probing.plan_problem import PlanSettings
 from goalscope.probing.plans import END, Plans
 from goalscope.probing.probe import AGENT, GOAL, OPEN
 from goalscope.rng import stream
 
 WIDTH = 32
-SMALL = PlanSettings(inner=64, feedforward=64, epochs=12, rate=5e-3, validation=0.1)
-QUICK = PlanSettings(inner=16, feedforward=16, heads=4, epochs=2, rate=1e-3)
+SMALL = PlanSettings(d_model=64, d_hidden=64, epochs=12, lr=5e-3, validation=0.1)
+QUICK = PlanSettings(d_model=16, d_hidden=16, heads=4, epochs=2, lr=1e-3)
 
 
 def worlds(grids: int = 60, steps: int = 1, frame: int = 5, seed: int = 0) -> Cells:

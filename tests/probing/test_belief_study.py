@@ -43,7 +43,7 @@ def places() -> Places:
 
 
 def test_beliefs_that_are_in_the_activations_are_found_and_not_in_noise(places: Places) -> None:
-    fitted = fit_maps(places, matrix=MATRIX, settings=FitSettings(epochs=10, rate=1e-2))
+    fitted = fit_maps(places, matrix=MATRIX, settings=FitSettings(epochs=10, lr=1e-2))
     rows, shown = compare_beliefs(places, fitted, matrix=MATRIX)
     found: dict[Any, Any] = {
         (one.key["measure"], one.key["head"], one.key["control"]): one.estimate

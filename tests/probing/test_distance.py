@@ -11,7 +11,6 @@ from test_plans import cells_at, episode
 
 from goalscope.probing.cells import Cells, split_by_grid
 from goalscope.probing.distance import (
-    FittedDistance,
     distance_matrix,
     fit_line,
     label_distances,
@@ -23,15 +22,16 @@ from goalscope.probing.fitting import FitSettings
 from goalscope.probing.maps import MapReading, true_map
 from goalscope.probing.paired import chosen
 from goalscope.probing.probe import Probe
+from goalscope.probing.suite import FittedProbes
 from goalscope.rng import stream
 from goalscope.stats import Estimate
 from goalscope.worlds import Action
 
-SETTINGS = FitSettings(epochs=15, rate=1e-2, hidden=32)
+SETTINGS = FitSettings(epochs=15, lr=1e-2, d_hidden=32)
 
 
 @functools.cache
-def planted() -> tuple[Cells, np.ndarray[Any, Any], FittedDistance]:
+def planted() -> tuple[Cells, np.ndarray[Any, Any], FittedProbes[Probe]]:
     """Activations that hold the Manhattan distance and a little more, which only the label knows."""
     cells = worlds(1000, frame=7)
     rng = stream(0, "planted distance")

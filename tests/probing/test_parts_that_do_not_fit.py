@@ -13,18 +13,19 @@ from goalscope.probing.belief_study import maps_of
 from goalscope.probing.beliefs import read_beliefs
 from goalscope.probing.cells import Split, split_by_grid
 from goalscope.probing.distance import distance_matrix
-from goalscope.probing.fitting import FitSettings, Problem
+from goalscope.probing.fitting import FitSettings
 from goalscope.probing.maps import MapReading, decode_maps, true_map
 from goalscope.probing.paired import chosen
 from goalscope.probing.plan_decoder import PlanPrediction
-from goalscope.probing.plan_fitting import PlanProblem
+from goalscope.probing.plan_problem import PlanProblem
 from goalscope.probing.plan_suite import plan_matrix
 from goalscope.probing.probe import Features, Prediction
+from goalscope.probing.probe_problem import ProbeProblem
 from goalscope.probing.scores import confusion
 from goalscope.probing.suite import probe_matrix, probe_matrix_by_size
 
 PLACES = (("position", "none"),)
-QUICK = FitSettings(epochs=1, hidden=4)
+QUICK = FitSettings(epochs=1, d_hidden=4)
 
 
 def test_a_table_of_probes_without_or_with_doubled_parts_is_refused() -> None:
@@ -152,10 +153,12 @@ def test_no_array_of_a_record_can_be_changed() -> None:
         "features": (Features.of(given), ("vectors", "episode_id", "step", "grid_id")),
         "confusion": (confusion(Prediction(balanced=even, natural=even), cells), ("counts",)),
         "prediction": (PlanPrediction(probabilities=even[:, :10]), ("probabilities",)),
-        "problem": (Problem(key=key("a", "mlp"), features=Features.of(given), target=labels), ("target",)),
+        "problem": (ProbeProblem(key=key("a", "mlp"), features=Features.of(given), target=labels), ("target",)),
         "plan": (
-            PlanProblem(key=key("a", "decoder", "plan"), activations=given, tokens=plans.tokens.copy(), layers=1),
-            ("tokens",),
+            PlanProblem(
+                key=key("a", "decoder", "plan"), features=Features.of(given), target=plans.tokens.copy(), layers=1
+            ),
+            ("target",),
         ),
     }
     for what, (record, names) in held.items():

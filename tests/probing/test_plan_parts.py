@@ -1,6 +1,7 @@
 """Parts of decoders of plans against hand-worked numbers, and their fit against a plain loop over steps."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,21 +10,18 @@ from planted import activations, cells_of, key
 from planted_plans import nothing, random_plans, worlds
 from test_plans import cells_at, episode
 
+from goalscope.probing.fitting import fit, order, stacks, validation_rows
 from goalscope.probing.plan_decoder import PlanDecoder, PlanPrediction
-from goalscope.probing.plan_fitting import (
-    PlanProblem,
-    PlanSettings,
-    fit_plans,
-    plan_order,
-    plan_stacks,
-    validation_rows,
-)
 from goalscope.probing.plan_network import initial_plan_weights, plan_scores, plan_shapes
+from goalscope.probing.plan_problem import PlanProblem, PlanSettings
 from goalscope.probing.plans import END, UNKNOWN, Plans, label_plans
+from goalscope.probing.probe import Features
 from goalscope.probing.training import Callbacks
 from goalscope.worlds import Action
 
-SETTINGS = PlanSettings(inner=8, feedforward=6, heads=2, epochs=4, rate=0.1, decay=0.4, batch=4, validation=0.4, seed=2)
+SETTINGS = PlanSettings(
+    d_model=8, d_hidden=6, heads=2, epochs=4, lr=0.1, weight_decay=0.4, batch=4, validation=0.4, seed=2
+)
 
 
 def given(count: int = 16, seed: int = 0) -> PlanProblem:
@@ -35,7 +33,10 @@ def given(count: int = 16, seed: int = 0) -> PlanProblem:
             tokens[row, 2:] = UNKNOWN
     vectors = np.asarray(nothing(cells, seed).vectors)[:, :, :5] * np.float32(3) + np.float32(1)
     return PlanProblem(
-        key=key(f"plans {seed}", "decoder", "plan"), activations=activations(cells, vectors), tokens=tokens, layers=2
+        key=key(f"plans {seed}", "decoder", "plan"),
+        features=Features.of(activations(cells, vectors)),
+        target=tokens,
+        layers=2,
     )
 
 
@@ -43,7 +44,7 @@ def loop(problem: PlanProblem, settings: PlanSettings) -> tuple[dict[str, Any], 
     """Fit one decoder, its loss summed place by place; return the weights, the pass they are of, and all losses."""
     import torch
 
-    vectors = problem.activations.vectors
+    vectors = problem.features.vectors.reshape(len(problem.features), 3, -1)
     flat = vectors.reshape(len(vectors), -1).astype(np.float64)
     scaled = ((flat - flat.mean(axis=0)) / flat.std(axis=0)).reshape(vectors.shape)
     inputs = torch.tensor(scaled, dtype=torch.float32)
@@ -55,20 +56,20 @@ def loop(problem: PlanProblem, settings: PlanSettings) -> tuple[dict[str, Any], 
         scored = plan_scores(weights, inputs[rows][None], layers=problem.layers, heads=settings.heads)[0]
         above, below = torch.zeros(()), 0.0
         for at, row in enumerate(rows):
-            for place, token in enumerate(problem.tokens[row].tolist()):
+            for place, token in enumerate(problem.target[row].tolist()):
                 if token != UNKNOWN:
                     above = above - 0.9**place * torch.log_softmax(scored[at, place], dim=0)[token]
                     below += 0.9**place
         return above / below
 
-    held = validation_rows(problem.activations.grid_id, settings)
+    held = validation_rows(problem.features.grid_id, settings)
     rows, checked = np.flatnonzero(~held), np.flatnonzero(held)
-    optimiser = torch.optim.AdamW(own.values(), lr=settings.rate, weight_decay=settings.decay)
+    optimiser = torch.optim.AdamW(own.values(), lr=settings.lr, weight_decay=settings.weight_decay)
     steps, at = settings.epochs * math.ceil(len(rows) / settings.batch), 0
     kept: list[tuple[float, dict[str, Any]]] = []
     for epoch in range(settings.epochs):
-        for batch in plan_order(rows, epoch, settings):
-            optimiser.param_groups[0]["lr"] = settings.rate * (steps - at) / steps
+        for batch in order(rows, epoch, settings, "plan order"):
+            optimiser.param_groups[0]["lr"] = settings.lr * (steps - at) / steps
             optimiser.zero_grad()
             loss(batch).backward()
             optimiser.step()
@@ -84,20 +85,17 @@ def loop(problem: PlanProblem, settings: PlanSettings) -> tuple[dict[str, Any], 
 
 @pytest.mark.parametrize("validation", [0.4, 0.0])
 def test_a_fit_is_the_plain_loop_over_places_and_keeps_its_best_pass(validation: float) -> None:
-    settings = PlanSettings(
-        **{name: getattr(SETTINGS, name) for name in PlanSettings.__slots__ if name != "validation"},
-        validation=validation,
-    )
+    settings = replace(SETTINGS, validation=validation)
     problem = given()
     wanted, best, losses = loop(problem, settings)
-    (found,) = fit_plans([problem], settings)
+    (found,) = fit([problem], settings)
     assert found.tags["kept"] == best == (losses.index(min(losses)) if validation else 3)
     for name, array in wanted.items():
         # A bias of the keys changes no attention: its gradient is rounding.
         keys = {"self.bias": slice(8, 16), "kv.bias": slice(0, 8)}.get(name.partition(".")[2].removeprefix("cross."))
         array[keys or slice(0, 0)] = found.weights[name][keys or slice(0, 0)]
         np.testing.assert_allclose(found.weights[name], array, rtol=2e-3, atol=5e-5, err_msg=name)
-    held = validation_rows(problem.activations.grid_id, settings)
+    held = validation_rows(problem.features.grid_id, settings)
     assert held.sum() == (18 if validation else 0)  # two batches of the check, the last one of two steps
     if validation:
         assert max(losses) - min(losses) > 0.01 and best < 3  # the pass matters
@@ -110,8 +108,9 @@ def test_what_was_fitted_says_how_and_on_what() -> None:
         keep=lambda key, made: kept.append(key.text), progress=lambda done, total: told.append((done, total))
     )
     problems = [given(seed=seed) for seed in (0, 1)]
-    first, _ = fit_plans(problems, SETTINGS, callbacks)
-    used = {name: getattr(SETTINGS, name) for name in ("epochs", "rate", "decay", "batch", "validation", "seed")}
+    first, _ = fit(problems, SETTINGS, callbacks)
+    used = {name: getattr(SETTINGS, name) for name in ("epochs", "batch", "validation", "seed")}
+    used |= {"rate": SETTINGS.lr, "decay": SETTINGS.weight_decay}  # as files have them
     assert dict(first.tags) == {"steps": 48, "grids": 16, "kept": first.tags["kept"], **used}
     assert (first.positions, first.horizon, first.layers, first.heads, first.source.width) == (3, 4, 2, 2, 15)
     # Passes of single layers: two decoders of two layers.
@@ -133,20 +132,18 @@ def test_first_weights_have_the_spread_of_one_over_the_root_of_the_inputs() -> N
 
 
 def test_decoders_beyond_the_limit_of_memory_train_in_stacks_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    from goalscope.probing import plan_fitting
-
     one = given()
     problems = [
-        PlanProblem(key=key(str(at), "decoder", "plan"), activations=one.activations, tokens=one.tokens, layers=2)
+        PlanProblem(key=key(str(at), "decoder", "plan"), features=one.features, target=one.target, layers=2)
         for at in range(7)
     ]
 
     def sizes(limit: int, given: list[PlanProblem]) -> list[int]:
-        monkeypatch.setitem(plan_fitting._FLOATS, "cpu", limit)
-        return [len(stack) for stack in plan_stacks(given, SETTINGS)]
+        monkeypatch.setitem(PlanProblem.ROOM, "cpu", limit)
+        return [len(stack) for stack in stacks(given, SETTINGS)]
 
-    weights = 5 * one.weights(SETTINGS)
-    assert one.weights(SETTINGS) == sum(int(np.prod(shape)) for shape in one.shapes(SETTINGS).values())
+    weights = 5 * sum(int(np.prod(shape)) for shape in one.shapes(SETTINGS).values())
+    assert one.floats(SETTINGS, distinct=False) == weights
     assert sizes(3 * weights, problems) == [3, 3, 1]
     assert sizes(3 * weights - 1, problems) == [2, 2, 2, 1]
     assert sizes(1, problems) == [1] * 7
@@ -154,7 +151,7 @@ def test_decoders_beyond_the_limit_of_memory_train_in_stacks_of_their_own(monkey
     others = [given(seed=seed) for seed in range(4)]
     assert sizes(3 * (weights + 48 * 15), others) == [3, 1]
     assert sizes(3 * (weights + 48 * 15) - 1, others) == [2, 2]
-    monkeypatch.setattr(plan_fitting, "_PER_STACK", 4)
+    monkeypatch.setattr(PlanProblem, "PER_STACK", 4)
     assert sizes(1 << 40, problems) == [4, 3]
 
 
@@ -172,19 +169,19 @@ def test_grids_are_held_back_by_their_share_and_the_seed() -> None:
 
 def test_settings_out_of_their_range_are_refused() -> None:
     for changes, says in (
-        ({"batch": True}, "batch of a fit of plans must be a whole number >= 1, got True"),
-        ({"feedforward": 0}, "feedforward of a fit"),
+        ({"batch": True}, "batch of a fit must be a whole number >= 1, got True"),
+        ({"d_hidden": 0}, "d_hidden of a fit"),
         ({"heads": 1.0}, "heads of a fit"),
-        ({"rate": 0.0}, "rate must be > 0 and decay >= 0, got 0.0"),
-        ({"decay": -1.0}, "rate must be > 0 and decay >= 0"),
-        ({"decay": float("nan")}, "rate must be > 0 and decay >= 0"),
+        ({"lr": 0.0}, "lr must be > 0 and weight_decay >= 0, got 0.0"),
+        ({"weight_decay": -1.0}, "weight_decay >= 0"),
+        ({"weight_decay": float("nan")}, "weight_decay >= 0"),
         ({"validation": -0.1}, r"must be in \[0, 1\), got -0.1"),
     ):
         with pytest.raises(ValueError, match=says):
             PlanSettings(**changes)
-    assert PlanSettings(decay=0.0, batch=1, epochs=1, inner=8, feedforward=1).decay == 0
+    assert PlanSettings(weight_decay=0.0, batch=1, epochs=1, d_model=8, d_hidden=1).weight_decay == 0
     laptop = PlanSettings(seed=2).for_laptop()
-    assert (laptop.inner, laptop.feedforward, laptop.epochs, laptop.rate, laptop.seed) == (64, 128, 20, 3e-3, 2)
+    assert (laptop.d_model, laptop.d_hidden, laptop.epochs, laptop.lr, laptop.seed) == (64, 128, 20, 3e-3, 2)
 
 
 def test_a_prediction_says_tokens_first_action_and_length() -> None:

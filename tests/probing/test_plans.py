@@ -12,18 +12,12 @@ from replays import GRIDS
 
 from goalscope.activations.shards import Shard, write_shard
 from goalscope.probing.cells import Cells, label_grid
+from goalscope.probing.fitting import fit, order, stacks, validation_rows
 from goalscope.probing.plan_decoder import PlanDecoder
-from goalscope.probing.plan_fitting import (
-    PlanProblem,
-    PlanSettings,
-    fit_plans,
-    plan_loss,
-    plan_order,
-    plan_stacks,
-    validation_rows,
-)
 from goalscope.probing.plan_network import initial_plan_weights, plan_scores, plan_shapes
+from goalscope.probing.plan_problem import PlanProblem, PlanSettings, plan_loss
 from goalscope.probing.plans import END, TOKENS, UNKNOWN, Plans, executed_plan, label_plans, plan_length
+from goalscope.probing.probe import Features
 from goalscope.rng import stream
 from goalscope.runs import Episode, EpisodeSpec, Step, World
 from goalscope.worlds import Action, Grid
@@ -59,12 +53,12 @@ def cells_at(pairs: list[tuple[Episode, int]], frame: int = 6) -> Cells:
 
 def problem(name: str = "one", layers: int = 1, seed: int = 0, **changes: Any) -> PlanProblem:
     cells = worlds()
-    given: dict[str, Any] = {"activations": nothing(cells, seed), "tokens": random_plans(cells).tokens}
+    given: dict[str, Any] = {"features": Features.of(nothing(cells, seed)), "target": random_plans(cells).tokens}
     return PlanProblem(key=key(name, "decoder", "plan"), layers=layers, **(given | changes))
 
 
 def decoder(**changes: Any) -> PlanDecoder:
-    return fit_plans([problem(activations=nothing(worlds(), **changes))], QUICK)[0]
+    return fit([problem(features=Features.of(nothing(worlds(), **changes)))], QUICK)[0]
 
 
 def test_targets_are_the_executed_actions_from_the_step_on() -> None:
@@ -167,25 +161,25 @@ def test_the_loss_is_the_weighted_mean_over_known_places() -> None:
 def test_decoders_fitted_together_equal_those_fitted_alone() -> None:
     cells = worlds()
     turned = np.roll(random_plans(cells).tokens, 3, axis=0)
-    shared = nothing(cells)
+    shared = Features.of(nothing(cells))
     problems = [
-        problem("real", 2, activations=shared),
-        problem("turned", 2, activations=shared, tokens=turned),
-        problem("other", 2, seed=3, activations=nothing(cells, 3, layer=2)),
-        problem("small", 1, activations=shared),
+        problem("real", 2, features=shared),
+        problem("turned", 2, features=shared, target=turned),
+        problem("other", 2, seed=3, features=Features.of(nothing(cells, 3, layer=2))),
+        problem("small", 1, features=shared),
     ]
-    assert [[one.key.site for one in stack] for stack in plan_stacks(problems, QUICK)] == [
+    assert [[one.key.site for one in stack] for stack in stacks(problems, QUICK)] == [
         ["real", "turned", "other"],
         ["small"],
     ]
-    together = fit_plans(problems, QUICK)
+    together = fit(problems, QUICK)
     for one, found in zip(problems, together, strict=True):
-        alone = fit_plans([one], QUICK)[0]
+        alone = fit([one], QUICK)[0]
         assert found.tags["kept"] == alone.tags["kept"]
         for name, array in found.weights.items():
             np.testing.assert_allclose(array, alone.weights[name], rtol=1e-3, atol=2e-5, err_msg=name)
-        wanted = alone.predict(one.activations).probabilities
-        np.testing.assert_allclose(found.predict(one.activations).probabilities, wanted, atol=1e-4)
+        wanted = alone.predict(one.features).probabilities
+        np.testing.assert_allclose(found.predict(one.features).probabilities, wanted, atol=1e-4)
     # The comparison can fail: what differs in the data differs in the weights.
     assert np.abs(together[0].weights["out"] - together[1].weights["out"]).max() > 1e-3
 
@@ -201,9 +195,9 @@ def test_a_batch_is_decoded_as_its_steps_alone() -> None:
 
 
 def test_seed_and_name_decide_all() -> None:
-    first, again, other = decoder(), decoder(), fit_plans([problem("two")], QUICK)[0]
+    first, again, other = decoder(), decoder(), fit([problem("two")], QUICK)[0]
     assert first.id == again.id != other.id
-    assert fit_plans([problem()], replace(QUICK, seed=1))[0].id != first.id
+    assert fit([problem()], replace(QUICK, seed=1))[0].id != first.id
 
 
 @pytest.mark.parametrize(
@@ -241,27 +235,27 @@ def test_validation_grids_are_whole_grids_of_the_training_part() -> None:
         validation_rows(cells.grid_id[:3], QUICK)
     rows = np.flatnonzero(~held)
     for epoch in range(2):
-        assert sorted(np.concatenate(list(plan_order(rows, epoch, QUICK)))) == rows.tolist()
+        assert sorted(np.concatenate(list(order(rows, epoch, QUICK, "plan order")))) == rows.tolist()
 
 
 def test_the_kept_pass_is_the_one_with_the_least_validation_loss() -> None:
     # Noise is learned by heart: more passes fit the training steps better and the held-back grids worse.
     few, many = (
-        PlanSettings(inner=16, feedforward=16, heads=4, epochs=epochs, rate=1e-2, validation=0.3) for epochs in (1, 25)
+        PlanSettings(d_model=16, d_hidden=16, heads=4, epochs=epochs, lr=1e-2, validation=0.3) for epochs in (1, 25)
     )
-    kept = fit_plans([problem()], many)[0]
+    kept = fit([problem()], many)[0]
     assert kept.tags["kept"] < 24  # type: ignore[operator]
-    assert fit_plans([problem()], few)[0].tags["kept"] == 0
+    assert fit([problem()], few)[0].tags["kept"] == 0
 
 
 def test_without_a_known_plan_to_choose_by_the_last_pass_is_kept() -> None:
-    settings = PlanSettings(inner=16, feedforward=16, heads=4, epochs=3, rate=1e-2, validation=0.3)
+    settings = PlanSettings(d_model=16, d_hidden=16, heads=4, epochs=3, lr=1e-2, validation=0.3)
     one = problem()
-    tokens = one.tokens.copy()
-    tokens[validation_rows(one.activations.grid_id, settings)] = UNKNOWN
-    fitted = fit_plans([replace(one, tokens=tokens), replace(one, key=key("b", "decoder", "plan"))], settings)
+    tokens = one.target.copy()
+    tokens[validation_rows(one.features.grid_id, settings)] = UNKNOWN
+    fitted = fit([replace(one, target=tokens), replace(one, key=key("b", "decoder", "plan"))], settings)
     assert fitted[0].tags["kept"] == 2
-    assert fitted[1].id == fit_plans([replace(one, key=key("b", "decoder", "plan"))], settings)[0].id
+    assert fitted[1].id == fit([replace(one, key=key("b", "decoder", "plan"))], settings)[0].id
 
 
 def test_saving_and_loading_gives_the_same_bytes_and_predictions(tmp_path: Path) -> None:
@@ -324,11 +318,11 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
 
 def test_bad_problems_and_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="different keys"):
-        fit_plans([problem(), problem()])
+        fit([problem(), problem()])
     with pytest.raises(ValueError, match="known plans"):
-        problem(tokens=np.full((60, 10), UNKNOWN, dtype=np.int8))
+        problem(target=np.full((60, 10), UNKNOWN, dtype=np.int8))
     with pytest.raises(ValueError, match="tokens must have shape"):
-        problem(tokens=np.zeros((59, 10), dtype=np.int8))
+        problem(target=np.zeros((59, 10), dtype=np.int8))
     with pytest.raises(ValueError, match="layers of a decoder"):
         problem(layers=0)
     cells = worlds(4)
@@ -336,12 +330,12 @@ def test_bad_problems_and_settings_are_refused() -> None:
         decoder().predict(activations(cells, np.zeros((4, 30))))
     changes: tuple[tuple[dict[str, Any], str], ...] = (
         ({"epochs": 0}, "epochs"),
-        ({"rate": float("nan")}, "rate"),
-        ({"inner": 12}, "multiple of the 8 heads"),
-        ({"validation": 1.0}, "validation share"),
+        ({"lr": float("nan")}, "lr"),
+        ({"d_model": 12}, "multiple of the 8 heads"),
+        ({"validation": 1.0}, "validation fraction"),
     )
     for changed, says in changes:
         with pytest.raises(ValueError, match=says):
             PlanSettings(**changed)
     with pytest.raises(ValueError, match=r"must converge|finite"):
-        fit_plans([problem()], PlanSettings(inner=16, heads=4, feedforward=16, epochs=9, rate=1e34, validation=0))
+        fit([problem()], PlanSettings(d_model=16, heads=4, d_hidden=16, epochs=9, lr=1e34, validation=0))

@@ -10,13 +10,15 @@ from planted_plans import SMALL, encoded, nothing, random_plans, run_plans, worl
 from goalscope.probing.cells import split_by_grid
 from goalscope.probing.maps import true_map
 from goalscope.probing.paired import chosen
+from goalscope.probing.plan_decoder import PlanDecoder
 from goalscope.probing.plan_scores import PREFIX, plan_differences, summarise_plans
-from goalscope.probing.plan_suite import BLIND, PLAN_CONTROLS, FittedPlans, plan_matrix
+from goalscope.probing.plan_suite import BLIND, PLAN_CONTROLS, plan_matrix
+from goalscope.probing.suite import FittedProbes
 from goalscope.stats import Estimate
 
 
 @functools.cache
-def planted() -> FittedPlans:
+def planted() -> FittedProbes[PlanDecoder]:
     cells = worlds(1000)
     plans = run_plans(cells)
     return plan_matrix(
@@ -50,7 +52,7 @@ def test_a_planted_plan_is_decoded() -> None:
 def test_a_planted_plan_of_independent_actions_is_decoded_whole() -> None:
     cells = worlds(4000)
     plans = random_plans(cells)
-    settings = replace(SMALL, feedforward=128, epochs=30)
+    settings = replace(SMALL, d_hidden=128, epochs=30)
     split = split_by_grid(cells)
     fitted = plan_matrix(
         [encoded(cells, plans)], plans, cells, split, layers=(2,), controls=("none",), settings=settings
@@ -79,7 +81,7 @@ def test_every_row_stands_on_a_tested_grid_with_its_tags() -> None:
     tested = set(cells.grid_id[split.test].tolist())
     assert set(fitted.rows.grid_id.tolist()) == tested
     assert not tested & set(cells.grid_id[split.train].tolist())
-    assert {key.text for key in fitted.decoders} == {f"decoder-1/{name}/pre/1" for name in PLAN_CONTROLS}
+    assert {key.text for key in fitted.probes} == {f"decoder-1/{name}/pre/1" for name in PLAN_CONTROLS}
     kinds = set(zip(*(fitted.rows[name].tolist() for name in ("head", "control", "site")), strict=True))
     assert kinds == {
         *(("decoder-1", name, "pre") for name in ("none", "shuffled", "untrained", "repeat", "continuation")),
@@ -90,7 +92,7 @@ def test_every_row_stands_on_a_tested_grid_with_its_tags() -> None:
         *((head, "true map", None) for head in ("planner", "planner, best ties")),
     }
     assert set(fitted.rows["agent"].tolist()) == {"a"}
-    models = {key.control: one.source.model for key, one in fitted.decoders.items()}
+    models = {key.control: one.source.model for key, one in fitted.probes.items()}
     assert models["untrained"] == "model-random"
     # The decoded map given here is the true one: the planner says the same of both.
     same = [chosen(fitted.rows, head="planner", control=name).value for name in ("none", "true map")]

@@ -7,22 +7,14 @@ import pytest
 from planted import cells_of, key, noise, rooms
 
 from goalscope.probing.fitted import Source
-from goalscope.probing.fitting import (
-    FitSettings,
-    Problem,
-    class_weights,
-    fit,
-    frequencies,
-    normalisation,
-    order,
-    stacks,
-)
+from goalscope.probing.fitting import FitSettings, fit, normalisation, order, stacks
 from goalscope.probing.heads import coordinates, initial_weights, normalised, weight_shapes
 from goalscope.probing.probe import AGENT, CLASSES, OPEN, WALL, Features, Probe
+from goalscope.probing.probe_problem import ProbeProblem, class_weights, frequencies
 from goalscope.probing.training import Callbacks
 from goalscope.rng import stream
 
-SETTINGS = FitSettings(epochs=3, batch=6, hidden=5, rate=0.02, decay=0.3, seed=4)
+SETTINGS = FitSettings(epochs=3, batch=6, d_hidden=5, lr=0.02, weight_decay=0.3, seed=4)
 
 
 def some(count: int = 16, **changes: Any) -> tuple[Features, np.ndarray[Any, Any]]:
@@ -72,7 +64,7 @@ def test_the_table_of_places_gives_back_smoothed_frequencies() -> None:
     labels = np.array([[WALL, OPEN, OPEN, OPEN], [WALL, WALL, OPEN, AGENT], [WALL, OPEN, OPEN, OPEN]])
     cells = cells_of(labels, 1, 2)
     given = Features.of(noise(cells))
-    (probe,) = fit([Problem(key=key("p", "position"), features=given, target=labels)])
+    (probe,) = fit([ProbeProblem(key=key("p", "position"), features=given, target=labels)])
     prior = np.array([1, 0, 4, 7, 0]) / 12
     counts = np.array([[0, 0, 3, 0, 0], [0, 0, 1, 2, 0], [0, 0, 0, 3, 0], [1, 0, 0, 2, 0]])
     wanted = (counts + 0.5 * prior) / 3.5
@@ -81,7 +73,7 @@ def test_the_table_of_places_gives_back_smoothed_frequencies() -> None:
         np.testing.assert_allclose(said.natural[state], wanted, atol=1e-6)
         even = np.divide(wanted, prior, out=np.zeros_like(wanted), where=prior > 0)
         np.testing.assert_allclose(said.balanced[state], even / even.sum(axis=1, keepdims=True), atol=1e-6)
-    (blind,) = fit([Problem(key=key("m", "majority"), features=given, target=labels)])
+    (blind,) = fit([ProbeProblem(key=key("m", "majority"), features=given, target=labels)])
     for name in ("natural", "balanced"):
         np.testing.assert_allclose(blind.predict(given).reading(name), np.tile(prior, (3, 4, 1)), atol=1e-6)
 
@@ -124,7 +116,7 @@ def loop(head: str, given: Features, target: np.ndarray[Any, Any], settings: Fit
     side = round(cells**0.5) if target.ndim == 2 else 0
     spread = given.vectors.std(axis=0)
     inputs = torch.tensor((given.vectors - given.vectors.mean(axis=0)) / spread)
-    drawn = initial_weights(weight_shapes(head, task, inputs.shape[1], side, settings.hidden), settings.seed)
+    drawn = initial_weights(weight_shapes(head, task, inputs.shape[1], side, settings.d_hidden), settings.seed)
     own = {name: nn.Parameter(torch.tensor(array)) for name, array in drawn.items()}
     if task == "cells":
         truth = torch.tensor(target.astype(np.int64))
@@ -133,8 +125,12 @@ def loop(head: str, given: Features, target: np.ndarray[Any, Any], settings: Fit
         loss = nn.CrossEntropyLoss(torch.tensor(weight, dtype=torch.float32), reduction="none")
     else:
         truth = torch.tensor(((target - target.mean()) / target.std()).astype(np.float32))
-    optimiser = torch.optim.AdamW(own.values(), lr=settings.rate, weight_decay=settings.decay)
-    batches = list(order(len(inputs), settings))
+    optimiser = torch.optim.AdamW(own.values(), lr=settings.lr, weight_decay=settings.weight_decay)
+    batches = [
+        rows
+        for epoch in range(settings.epochs)
+        for rows in order(np.arange(len(inputs)), epoch, settings, "probe order")
+    ]
     for number, rows in enumerate(batches):
         total = torch.zeros(())
         for row in rows:
@@ -151,7 +147,7 @@ def loop(head: str, given: Features, target: np.ndarray[Any, Any], settings: Fit
                         scored = scored.relu() @ own["out"] + own["out_bias"]
                 one = loss(scored[None], truth[row, cell][None])[0] if side else (scored[0] - truth[row]) ** 2
                 total = total + one
-        optimiser.param_groups[0]["lr"] = settings.rate * (len(batches) - number) / len(batches)
+        optimiser.param_groups[0]["lr"] = settings.lr * (len(batches) - number) / len(batches)
         optimiser.zero_grad()
         (total / (len(rows) * cells)).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
@@ -170,7 +166,7 @@ def test_a_fit_of_cells_is_the_plain_loop_over_pairs(head: str) -> None:
         step=given.step,
         grid_id=given.grid_id,
     )
-    (probe,) = fit([Problem(key=key(head, head), features=small, target=labels)], SETTINGS)
+    (probe,) = fit([ProbeProblem(key=key(head, head), features=small, target=labels)], SETTINGS)
     for name, array in loop(head, small, labels, SETTINGS).items():
         np.testing.assert_allclose(probe.weights[name], array, rtol=1e-3, atol=2e-5, err_msg=name)
         assert np.abs(array).max() > 0.01
@@ -180,7 +176,7 @@ def test_a_fit_of_cells_is_the_plain_loop_over_pairs(head: str) -> None:
 def test_a_fit_of_numbers_is_the_plain_loop_in_units_of_their_spread(head: str) -> None:
     given = some(14)[0]
     target = 10 + 4 * stream(2, "numbers").standard_normal(14)
-    (probe,) = fit([Problem(key=key(head, head), features=given, target=target)], SETTINGS)
+    (probe,) = fit([ProbeProblem(key=key(head, head), features=given, target=target)], SETTINGS)
     wanted = loop(head, given, target, SETTINGS)
     for name, array in wanted.items():
         np.testing.assert_allclose(probe.weights[name], array, rtol=1e-3, atol=2e-5, err_msg=name)
@@ -191,7 +187,7 @@ def test_a_fit_of_numbers_is_the_plain_loop_in_units_of_their_spread(head: str) 
     found = probe.predict_number(given)
     np.testing.assert_allclose(found, target.mean() + target.std() * hidden[:, 0], rtol=1e-4, atol=1e-4)
     # A number that never changes is its own mean.
-    (same,) = fit([Problem(key=key("same", head), features=given, target=np.full(14, 7.0))], SETTINGS)
+    (same,) = fit([ProbeProblem(key=key("same", head), features=given, target=np.full(14, 7.0))], SETTINGS)
     assert same.target == (7.0, 1.0)
 
 
@@ -199,32 +195,32 @@ def test_what_was_fitted_says_how_and_on_what() -> None:
     given, labels = some(16)
     (probe, counted) = fit(
         [
-            Problem(key=key("a", "additive"), features=given, target=labels, tags={"control": "none"}),
-            Problem(key=key("b", "majority"), features=given, target=labels),
+            ProbeProblem(key=key("a", "additive"), features=given, target=labels, tags={"control": "none"}),
+            ProbeProblem(key=key("b", "majority"), features=given, target=labels),
         ],
         SETTINGS,
     )
-    used = {name: getattr(SETTINGS, name) for name in ("epochs", "rate", "decay", "batch", "seed")}
+    used = {name: getattr(SETTINGS, name) for name in ("epochs", "batch", "seed")}
+    used |= {"rate": SETTINGS.lr, "decay": SETTINGS.weight_decay}  # as files have them
     assert dict(probe.tags) == {"steps": 16, "grids": 8, "control": "none", **used}
     assert dict(counted.tags) == {"steps": 16, "grids": 8}
     assert probe.prior.tolist() == frequencies(labels).tolist()
 
 
 def test_problems_beyond_the_limit_of_memory_train_in_stacks_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    from goalscope.probing import fitting
 
     given, labels = some(16)
-    problems = [Problem(key=key(str(at), "percell"), features=given, target=labels) for at in range(7)]
+    problems = [ProbeProblem(key=key(str(at), "percell"), features=given, target=labels) for at in range(7)]
 
     def sizes(limit: int) -> list[int]:
-        monkeypatch.setitem(fitting._FLOATS, "cpu", limit)
+        monkeypatch.setitem(ProbeProblem.ROOM, "cpu", limit)
         return [len(stack) for stack in stacks(problems, SETTINGS)]
 
     weights = 4 * 120 * 25 * 5  # inputs, cells, classes; four arrays of the optimiser
     assert sizes(3 * weights) == [3, 3, 1]
     assert sizes(3 * weights - 1) == [2, 2, 2, 1]
     assert sizes(1) == [1] * 7
-    monkeypatch.setattr(fitting, "_PER_STACK", 4)
+    monkeypatch.setattr(ProbeProblem, "PER_STACK", 4)
     assert sizes(1 << 40) == [4, 3]
     names = [problem.key.site for stack in stacks(problems, SETTINGS) for problem in stack]
     assert names == [str(at) for at in range(7)]
@@ -237,8 +233,8 @@ def test_progress_counts_the_passes_of_single_probes() -> None:
     callbacks: Callbacks[Probe] = Callbacks(
         keep=lambda key, probe: kept.append(key.text), progress=lambda done, total: told.append((done, total))
     )
-    problems = [Problem(key=key(str(at), "additive"), features=given, target=labels) for at in range(2)]
-    problems.append(Problem(key=key("counted", "majority"), features=given, target=labels))
+    problems = [ProbeProblem(key=key(str(at), "additive"), features=given, target=labels) for at in range(2)]
+    problems.append(ProbeProblem(key=key("counted", "majority"), features=given, target=labels))
     fit(problems, SETTINGS, callbacks)
     assert told == [(2, 6), (4, 6), (6, 6)]
     assert sorted(kept) == [
@@ -250,13 +246,13 @@ def test_settings_out_of_their_range_are_refused() -> None:
     for changes, says in (
         ({"epochs": True}, "epochs of a fit must be a whole number >= 1, got True"),
         ({"batch": 0}, "batch of a fit"),
-        ({"hidden": 2.0}, "hidden of a fit"),
-        ({"rate": 0.0}, "rate must be > 0 and decay >= 0, got 0.0"),
-        ({"decay": -1e-3}, "got 0.001 and -0.001"),
-        ({"decay": float("inf")}, "got 0.001 and inf"),
+        ({"d_hidden": 2.0}, "d_hidden of a fit"),
+        ({"lr": 0.0}, "lr must be > 0 and weight_decay >= 0, got 0.0"),
+        ({"weight_decay": -1e-3}, "got 0.001 and -0.001"),
+        ({"weight_decay": float("inf")}, "got 0.001 and inf"),
     ):
         with pytest.raises(ValueError, match=says):
             FitSettings(**changes)
-    assert FitSettings(decay=0.0, epochs=1, batch=1, hidden=1).decay == 0
+    assert FitSettings(weight_decay=0.0, epochs=1, batch=1, d_hidden=1).weight_decay == 0
     laptop = FitSettings(seed=3).for_laptop()
-    assert (laptop.hidden, laptop.epochs, laptop.rate, laptop.seed) == (128, 20, 5e-3, 3)
+    assert (laptop.d_hidden, laptop.epochs, laptop.lr, laptop.seed) == (128, 20, 5e-3, 3)

@@ -5,14 +5,15 @@ import pytest
 from planted import half_walls, noise, rooms, wall_map
 
 from goalscope.probing.cells import split_by_grid
-from goalscope.probing.fitting import FitSettings, cell_loss, class_weights, frequencies
+from goalscope.probing.fitting import FitSettings
 from goalscope.probing.probe import OPEN, WALL
+from goalscope.probing.probe_problem import cell_loss, class_weights, frequencies
 from goalscope.probing.scores import difference_rows, summarise
 from goalscope.probing.suite import FULL, probe_matrix, probe_matrix_by_size, without
 from goalscope.rng import stream
 
-SETTINGS = FitSettings(epochs=30, rate=1e-2, hidden=16)
-QUIET = FitSettings(epochs=10, rate=3e-3, hidden=16)
+SETTINGS = FitSettings(epochs=30, lr=1e-2, d_hidden=16)
+QUIET = FitSettings(epochs=10, lr=3e-3, d_hidden=16)
 
 
 def test_a_planted_wall_map_is_read_by_the_head_with_weights_for_each_cell_and_by_no_additive_one() -> None:
@@ -126,7 +127,7 @@ def test_the_full_matrix_comes_side_by_side_on_one_split() -> None:
     given = [noise(cells), noise(cells, seed=1, layer=2)]
     random = [noise(cells, seed=2 + layer, layer=layer, model="model-untrained") for layer in (1, 2)]
     split = split_by_grid(cells)
-    found = probe_matrix(given, cells, split, untrained=random, settings=FitSettings(epochs=1, hidden=4))
+    found = probe_matrix(given, cells, split, untrained=random, settings=FitSettings(epochs=1, d_hidden=4))
     pairs = set(zip(found.rows["head"].tolist(), found.rows["control"].tolist(), strict=True))
     assert pairs == set(FULL)
     tested = set(cells.grid_id[split.test].tolist())

@@ -12,7 +12,7 @@ from goalscope.probing.fitting import FitSettings
 from goalscope.probing.maps import DecodedMaps, MapReading, decode_maps, true_map
 from goalscope.probing.pipeline import InsideSummary, study_inside
 from goalscope.probing.plan_decoder import PlanDecoder
-from goalscope.probing.plan_fitting import PlanSettings
+from goalscope.probing.plan_problem import PlanSettings
 from goalscope.probing.plan_scores import plan_differences, summarise_plans
 from goalscope.probing.plan_suite import plan_matrix
 from goalscope.probing.plans import label_plans

@@ -18,8 +18,9 @@ from goalscope.probing.distance import distance_matrix
 from goalscope.probing.fitting import FitSettings
 from goalscope.probing.heads import COUNTED
 from goalscope.probing.maps import MapReading, decode_maps
-from goalscope.probing.plan_fitting import PlanSettings
+from goalscope.probing.plan_problem import PlanSettings
 from goalscope.probing.plan_suite import PLAN_CONTROLS, plan_matrix
+from goalscope.probing.probe import Probe
 from goalscope.probing.probe_store import ProbeStore
 from goalscope.probing.shown_maps import ShownMap, choose_maps
 from goalscope.probing.suite import CORE, FULL, Entry, FittedProbes, probe_matrix, probe_matrix_by_size, without
@@ -68,14 +69,18 @@ class Reader:
     @property
     def fit_settings(self) -> FitSettings:
         """How probes are trained."""
-        return FitSettings(**self.declared.probes.model_dump(), seed=self.declared.seed, device=self.device)
+        told = self.declared.probes.model_dump()
+        return FitSettings(
+            lr=told.pop("rate"), d_hidden=told.pop("hidden"), **told, seed=self.declared.seed, device=self.device
+        )
 
     @property
     def plan_settings(self) -> PlanSettings:
         """How decoders are trained."""
-        told = self.declared.decoders.model_dump()
-        del told["layers"]
-        return PlanSettings(inner=told.pop("width"), **told, seed=self.declared.seed, device=self.device)
+        told = self.declared.decoders.model_dump(exclude={"layers"})
+        names = {"d_model": "width", "d_hidden": "feedforward", "lr": "rate"}
+        renamed = {name: told.pop(old) for name, old in names.items()}
+        return PlanSettings(**renamed, **told, seed=self.declared.seed, device=self.device)
 
     def cognitive_map(self) -> tuple[Rows, list[ShownMap]]:
         """Return the scores of all probes of cells, and maps to be drawn (none in worlds with doors)."""
@@ -202,7 +207,7 @@ class Reader:
         *,
         scored: bool = True,
         by_size: bool = False,
-    ) -> FittedProbes:
+    ) -> FittedProbes[Probe]:
         """Return the probes of a place: general ones, or by size those of each shape of grid."""
         fit = probe_matrix_by_size if by_size else partial(probe_matrix, scored=scored)
         with self.stage(f"probes {'of one size ' if by_size else ''}at {_named(place)}") as show:

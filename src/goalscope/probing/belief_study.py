@@ -21,6 +21,7 @@ from goalscope.probing.cells import Cells, Split, label_cells, split_by_grid
 from goalscope.probing.decisions import Decisions, decisions_at
 from goalscope.probing.fitting import FitSettings
 from goalscope.probing.heads import COUNTED
+from goalscope.probing.probe import Probe
 from goalscope.probing.scores import READINGS, difference_rows
 from goalscope.probing.shown_maps import ShownMap, choose_maps
 from goalscope.probing.suite import Entry, FittedProbes, probe_matrix
@@ -100,7 +101,9 @@ def load_places(
     )
 
 
-def fit_maps(places: Places, *, matrix: Sequence[Entry] = MATRIX, settings: FitSettings | None = None) -> FittedProbes:
+def fit_maps(
+    places: Places, *, matrix: Sequence[Entry] = MATRIX, settings: FitSettings | None = None
+) -> FittedProbes[Probe]:
     """Fit the probes of a matrix on the training grids; see `probe_matrix`."""
     return probe_matrix(
         places.activations, places.cells, places.split, untrained=places.untrained, matrix=matrix, settings=settings
@@ -108,7 +111,7 @@ def fit_maps(places: Places, *, matrix: Sequence[Entry] = MATRIX, settings: FitS
 
 
 def compare_beliefs(
-    places: Places, fitted: FittedProbes, *, matrix: Sequence[Entry] = MATRIX, device: str = "cpu"
+    places: Places, fitted: FittedProbes[Probe], *, matrix: Sequence[Entry] = MATRIX, device: str = "cpu"
 ) -> tuple[Rows, list[ShownMap]]:
     """Set the actions on the tested grids against the maps that each probe decodes there.
 
@@ -146,7 +149,7 @@ def compare_beliefs(
 
 
 def maps_of(
-    fitted: FittedProbes,
+    fitted: FittedProbes[Probe],
     activations: Sequence[Activations],
     untrained: Sequence[Activations],
     tested: npt.NDArray[np.bool_],

@@ -15,13 +15,14 @@ from goalscope.planning import solve
 from goalscope.probing.by_grid import grids_of, members, ratio
 from goalscope.probing.cells import Cells, Split, steps_of
 from goalscope.probing.controls import check_steps, check_untrained, shuffled_rows
-from goalscope.probing.fitted import ProbeKey
-from goalscope.probing.fitting import FitSettings, Problem, fit
+from goalscope.probing.fitting import FitSettings
 from goalscope.probing.heads import NUMBER_HEADS
 from goalscope.probing.maps import true_map
 from goalscope.probing.plan_suite import PLAN_CONTROLS, Maps
-from goalscope.probing.probe import Features, Probe
-from goalscope.probing.training import Callbacks, fit_missing
+from goalscope.probing.probe import Probe
+from goalscope.probing.probe_problem import ProbeProblem
+from goalscope.probing.suite import FittedProbes, Truth, fit_suite, inputs_at
+from goalscope.probing.training import Callbacks
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Episode
 from goalscope.shapes import check_finite, check_shape
@@ -32,20 +33,6 @@ DISTANCE_CONTROLS: Final = PLAN_CONTROLS
 ERROR, SQUARED, DEVIATION = "distance error", "squared distance error", "squared distance deviation"
 _BY: Final = ("site", "layer", "head", "control")
 _NO_DEVIATION: Final = 1e-12  # relative to the greatest one
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FittedDistance:
-    """Fitted probes of the distance.
-
-    Attributes:
-        probes: key -> probe.
-        rows: the scores of all of them and of the baselines on the tested grids, see `score_distance`. Tags: head
-            ("linear", "mlp", "mean", "manhattan"), control (`DISTANCE_CONTROLS`, "true map"), site, layer, ...
-    """
-
-    probes: Mapping[ProbeKey, Probe]
-    rows: Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +79,7 @@ def distance_matrix(
     settings: FitSettings | None = None,
     tags: Mapping[str, Tag] | None = None,
     callbacks: Callbacks[Probe] | None = None,
-) -> FittedDistance:
+) -> FittedProbes[Probe]:
     """Fit every head with every control on one split, and score all of them beside their baselines.
 
     Baselines: the mean of the training grids; a line fitted on them from the Manhattan distance between agent and goal,
@@ -113,45 +100,41 @@ def distance_matrix(
         tags: kept with every row, e.g. the agent.
         callbacks: probes that are known are not fitted again; is told of each that is finished.
 
+    Returns:
+        The probes, and the scores of all of them and of the baselines on the tested grids, see `score_distance`. Tags:
+        head ("linear", "mlp", "mean", "manhattan"), control (`DISTANCE_CONTROLS`, "true map"), site, layer, ...
+
     Raises:
         ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.
     """
     used = settings or FitSettings()
     _check(activations, distances, cells, split, untrained, controls)
     kept = dict(tags or {})
-    truths = {"none": distances}
+    known = {"none": distances}
     if "shuffled" in controls:
-        truths["shuffled"] = distances[shuffled_rows(cells, split, seed=used.seed)]
-    masks = {name: (split.train & ~np.isnan(one), split.test & ~np.isnan(one)) for name, one in truths.items()}
-    random = {(one.site, one.layer): one for one in untrained}
-    problems: list[Problem] = []
-    tested: list[tuple[Features, str, dict[str, Tag]]] = []
-    for one in activations:
-        read = {"none": Features.of(one)}
-        if "untrained" in controls:
-            read["untrained"] = Features.of(random[one.site, one.layer])
-        for control in controls:
-            truth = "shuffled" if control == "shuffled" else "none"
-            given = read["untrained" if control == "untrained" else "none"]
-            train, test = (given.where(mask) for mask in masks[truth])
-            for head in heads:
-                key = ProbeKey(
-                    head=head, target="distance", control=control, seed=used.seed, site=one.site, layer=one.layer
-                )
-                target = truths[truth][masks[truth][0]]
-                problems.append(Problem(key=key, features=train, target=target, tags={"control": control}))
-                tested.append((test, truth, {**kept, **key.tags}))
-    probes = fit_missing(problems, lambda missing, told: fit(missing, used, told), callbacks or Callbacks())
-    rows = []
-    for probe, (features, truth, about) in zip(probes, tested, strict=True):
-        mask = masks[truth][1]
-        said = probe.predict_number(features, device=used.device)
-        rows.append(score_distance(said, truths[truth][mask], cells.where(mask), {"probe": probe.id, **about}))
-    rows += _baselines(distances, cells, *masks["none"], maps or {}, kept)
-    return FittedDistance(
-        probes={problem.key: probe for problem, probe in zip(problems, probes, strict=True)},
-        rows=Rows.concatenate(rows),
+        known["shuffled"] = distances[shuffled_rows(cells, split, seed=used.seed)]
+    truths = {
+        name: Truth(target=one, train=split.train & ~np.isnan(one), test=split.test & ~np.isnan(one))
+        for name, one in known.items()
+    }
+    fitted = fit_suite(
+        inputs_at(activations, untrained, controls),
+        [(head, control) for control in controls for head in heads],
+        truths,
+        lambda key, features, target: ProbeProblem(
+            key=key, features=features, target=target, tags={"control": key.control}
+        ),
+        target="distance",
+        settings=used,
+        callbacks=callbacks,
     )
+    rows = []
+    for one in fitted:
+        truth, about = truths[one.truth], {**kept, **one.key.tags, "probe": one.probe.id}
+        said = one.probe.predict_number(one.features, device=used.device)
+        rows.append(score_distance(said, truth.target[truth.test], cells.where(truth.test), about))
+    rows += _baselines(distances, cells, truths["none"].train, truths["none"].test, maps or {}, kept)
+    return FittedProbes(probes={one.key: one.probe for one in fitted}, rows=Rows.concatenate(rows))
 
 
 def _check(

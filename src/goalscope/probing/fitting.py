@@ -1,34 +1,41 @@
-"""Fitting probes: those that share a head and a shape train as one batched problem.
+"""The one fit: problems that share a head and a shape train as one batched problem, each as it would alone.
 
-The loss is a class-weighted cross-entropy over all cells of each activation. A class of frequency p gets the weight
-``1 / (K p)``, so that the expected gradient is that of pairs of activation and cell that are resampled until all K
-classes are equally frequent, and the factorised first layer can be kept. For a number it is the squared error.
+A `Problem` is a head with a target: classes of cells and numbers (`goalscope.probing.probe_problem`), plans
+(`goalscope.probing.plan_problem`). Whatever it is: inputs are normalised on the training steps, AdamW minimises the
+problem's loss with a learning rate that falls linearly to 0, and where part of the training grids is held back, the
+weights that are kept are those of the pass with the least loss there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.probing.fitted import ProbeKey, check_keys
-from goalscope.probing.heads import COUNTED, coordinates, initial_weights, normalised, scores, weight_shapes
-from goalscope.probing.probe import CLASSES, Features, Probe, Task, check_task
+from goalscope.probing.fitted import Fitted, ProbeKey, check_keys
+from goalscope.probing.heads import normalised
+from goalscope.probing.probe import Features
 from goalscope.probing.training import Callbacks, Passed, Work, train_stacks
 from goalscope.rng import stream
 from goalscope.rows import Tag
-from goalscope.shapes import check_finite, check_shape, freeze
+from goalscope.shapes import freeze
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _SMALL: Final = 1e-6  # an input that varies less than this, relative to all inputs, is rounding
-_FLOATS: Final = {"cpu": 1 << 24, "cuda": 1 << 30}  # numbers in the largest array of one step of a stack
-_PER_STACK: Final = 64
+
+Made = TypeVar("Made", bound=Fitted)
+Weights = dict[str, npt.NDArray[np.float32]]
+Norm = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
+"""Mean and standard deviation of each input."""
+Loss = Callable[[Mapping[str, Any], Any, Any], Any]
+"""From weights ``[Q, ...]``, inputs ``[Q or 1, B, F]`` and the rows of the batch ``[B]`` to Q losses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +44,14 @@ class FitSettings:
 
     Attributes:
         epochs: passes over the training split.
-        rate: learning rate of AdamW at the beginning; it falls linearly to 0. The authors' scripts: 3e-4, constant.
-        decay: weight decay of AdamW.
+        lr: learning rate of AdamW at the beginning; it falls linearly to 0. The authors' scripts: 3e-4, constant.
+        weight_decay: weight decay of AdamW.
         batch: activations of one step.
-        hidden: width of the hidden layer of ``mlp``; the paper: 1024.
-        seed: root seed of weights and order.
+        d_hidden: width of the hidden layer of a perceptron; the paper: 1024.
+        d_model: width of bottleneck and layers of a decoder of plans, a multiple of the heads.
+        heads: attention heads of each of its layers.
+        validation: fraction of the training grids that decides which pass is kept, in [0, 1); 0 keeps the last one.
+        seed: root seed of weights, order and validation grids.
         device: where to compute, "cpu" or "cuda".
 
     Raises:
@@ -49,40 +59,54 @@ class FitSettings:
     """
 
     epochs: int = 50
-    rate: float = 1e-3
-    decay: float = 1e-3
+    lr: float = 1e-3
+    weight_decay: float = 1e-3
     batch: int = 32
-    hidden: int = 1024
+    d_hidden: int = 1024
+    d_model: int = 1024
+    heads: int = 8
+    validation: float = 0.0
     seed: int = 0
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "hidden"):
+        for name in ("epochs", "batch", "d_hidden", "d_model", "heads"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} of a fit must be a whole number >= 1, got {value!r}")
-        if not (math.isfinite(self.rate) and self.rate > 0 and math.isfinite(self.decay) and self.decay >= 0):
-            raise ValueError(f"rate must be > 0 and decay >= 0, got {self.rate!r} and {self.decay!r}")
+        if self.d_model % self.heads:
+            raise ValueError(f"d_model must be a multiple of the {self.heads} heads, got {self.d_model}")
+        numbers = math.isfinite(self.lr) and self.lr > 0 and math.isfinite(self.weight_decay) and self.weight_decay >= 0
+        if not numbers:
+            raise ValueError(f"lr must be > 0 and weight_decay >= 0, got {self.lr!r} and {self.weight_decay!r}")
+        if not 0 <= self.validation < 1:
+            raise ValueError(f"the validation fraction must be in [0, 1), got {self.validation!r}")
 
-    def for_laptop(self) -> FitSettings:
+    def for_laptop(self) -> Self:
         """Return the same with a smaller hidden layer and fewer passes, for two cores."""
-        return replace(self, hidden=128, epochs=20, rate=5e-3)
+        return replace(self, d_hidden=128, epochs=20, lr=5e-3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Problem:
-    """One probe to be fitted.
+class Problem(ABC, Generic[Made]):
+    """One thing to be fitted: a head, what it reads and what it must predict.
 
     Attributes:
         key: which probe it becomes; different among those fitted together.
         features: N training steps.
-        target: ``[N, C]`` integer labels (places in `CLASSES`) of the cells of a square frame by row, or ``[N]``
-            numbers.
+        target: ``[N, ...]`` what is to be predicted at each of them.
         tags: kept with the probe.
 
     Raises:
-        ValueError: no steps, labels that are no classes or no square, or a number that is not finite.
+        ValueError: no steps, or a target that does not fit.
     """
+
+    ORDER: ClassVar[str]
+    """Name of the random stream of the order of the steps."""
+    ROOM: ClassVar[dict[str, int]]
+    """Numbers that the problems of a stack may hold together while they train, "cpu" and "cuda"."""
+    PER_STACK: ClassVar[int]
+    """Most problems of a stack."""
 
     key: ProbeKey
     features: Features
@@ -92,262 +116,256 @@ class Problem:
     def __post_init__(self) -> None:
         if not len(self.features):
             raise ValueError(f"a probe must have training steps, {self.key.text!r} has none")
-        if self.task == "cells":
-            check_shape("target", self.target, "N C", {"N": len(self.features)})
-            if self.frame**2 != self.target.shape[1]:
-                raise ValueError(f"labels must be those of a square of cells, got {self.target.shape[1]} cells")
-            low, high = int(self.target.min()), int(self.target.max())
-            if not np.issubdtype(self.target.dtype, np.integer) or low < 0 or high >= len(CLASSES):
-                raise ValueError(f"labels must be integers from 0 to {len(CLASSES) - 1}, got {low} to {high}")
-        else:
-            check_shape("target", self.target, "N", {"N": len(self.features)})
-            check_finite("target", self.target)
-        check_task(self.task, self.frame)
-        weight_shapes(self.key.head, self.task, 1, self.frame, 1)
+        self.check()
         object.__setattr__(self, "target", freeze(self.target))
 
-    @property
-    def task(self) -> Task:
-        """What is predicted."""
-        return "cells" if self.target.ndim == 2 else "number"
+    @abstractmethod
+    def check(self) -> None:
+        """Raise a ValueError unless head and target fit each other and the features."""
 
     @property
-    def frame(self) -> int:
-        """Side of the square of cells, 0 for a number."""
-        return math.isqrt(self.target.shape[1]) if self.target.ndim == 2 else 0
+    @abstractmethod
+    def company(self) -> tuple[Any, ...]:
+        """What problems that train together share: head and shapes."""
+
+    @abstractmethod
+    def shapes(self, settings: FitSettings) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each weight."""
 
     @property
-    def outputs(self) -> int:
-        """Number of scores of a cell."""
-        return len(CLASSES) if self.task == "cells" else 1
+    def start(self) -> str:
+        """Name of the first weights: problems of one name begin with the same ones."""
+        return ""
+
+    @abstractmethod
+    def first(self, settings: FitSettings) -> Weights:
+        """Return the weights that training begins with."""
+
+    @abstractmethod
+    def floats(self, settings: FitSettings, *, distinct: bool) -> int:
+        """Return how many numbers it holds while it trains; with ``distinct`` its inputs are its own."""
+
+    @property
+    def cost(self) -> int:
+        """How many times as long a pass takes as one of a single layer."""
+        return 1
+
+    def counted(self) -> Weights | None:
+        """Return the weights of a head that is counted, None for one that is trained."""
+        return None
+
+    def known(self) -> npt.NDArray[np.bool_]:
+        """Return at which steps the target is known, ``[N]``."""
+        return np.ones(len(self.features), dtype=bool)
+
+    @staticmethod
+    @abstractmethod
+    def loss(stack: Sequence[Any], settings: FitSettings) -> Loss:
+        """Return the losses of Q problems of one company as a function of their weights, inputs and rows."""
+
+    @abstractmethod
+    def fitted(self, norm: Norm, weights: Weights, settings: FitSettings, kept: int) -> Made:
+        """Return what was fitted; ``kept`` is the pass whose weights these are."""
+
+    def trained_tags(self, settings: FitSettings, *names: str) -> dict[str, Tag]:
+        """Return these settings by the names that files have for them."""
+        kept = {"rate": "lr", "decay": "weight_decay"}
+        return {name: getattr(settings, kept.get(name, name)) for name in names}
+
+    @property
+    def counts(self) -> dict[str, Tag]:
+        """Numbers of training steps and grids."""
+        return {"steps": len(self.features), "grids": len(set(self.features.grid_id.tolist()))}
 
 
 def fit(
-    problems: Sequence[Problem], settings: FitSettings | None = None, callbacks: Callbacks[Probe] | None = None
-) -> list[Probe]:
-    """Fit probes; those of one head, task, width and number of steps train together, each as it would alone.
+    problems: Sequence[Problem[Made]],
+    settings: FitSettings | None = None,
+    callbacks: Callbacks[Made] | None = None,
+) -> list[Made]:
+    """Fit problems; those of one company train together, each as it would alone.
 
-    Normalisation, frequencies of classes and mean of a number come from the given training steps alone.
+    Everything that is learned, the normalisation too, comes from the given training steps alone.
 
     Args:
         problems: what to fit, keys all different.
         settings: how; defaults where left out.
-        callbacks: is told of each probe that is finished, and how far the work is (in passes of single probes).
+        callbacks: gives what is fitted already, and is told of each probe that is finished and how far the work is (in
+            passes of single layers).
 
     Returns:
-        The probes, in the order of the problems.
+        What was fitted, in the order of the problems.
 
     Raises:
-        ValueError: two problems of one key, or a fit that does not converge; names the probe.
+        ValueError: two problems of one key, too few grids for a validation part, or a fit that does not converge; names
+            the probe.
     """
     used, told = settings or FitSettings(), callbacks or Callbacks()
     check_keys([problem.key for problem in problems])
-    norms: dict[int, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]] = {}
+    found: dict[ProbeKey, Made] = {}
     for problem in problems:
-        key = id(problem.features)
-        if key not in norms:
-            norms[key] = normalisation(problem.features.vectors)
-    found: dict[ProbeKey, Probe] = {}
-    for problem in problems:
-        if problem.key.head in COUNTED:
-            weights = {"table": _frequencies(problem)} if problem.key.head == "position" else {}
-            found[problem.key] = _probe(problem, norms[id(problem.features)], weights, used)
-            told.keep(problem.key, found[problem.key])
+        known = told.find(problem.key)
+        if known is not None:
+            found[problem.key] = known
+    missing = [problem for problem in problems if problem.key not in found]
+    norms: dict[int, Norm] = {}
+    for problem in missing:
+        if id(problem.features) not in norms:
+            norms[id(problem.features)] = normalisation(problem.features.vectors)
+    trained: list[Problem[Made]] = []
+
+    def finish(problem: Problem[Made], weights: Weights, kept: int) -> None:
+        found[problem.key] = problem.fitted(norms[id(problem.features)], weights, used, kept)
+        told.keep(problem.key, found[problem.key])
+
+    for problem in missing:
+        weights = problem.counted()
+        if weights is None:
+            trained.append(problem)
+        else:
+            finish(problem, weights, 0)
     work = [
         Work(
             stack=stack,
-            weights=sum(map(math.prod, _shapes(stack[0], used).values())),
-            units=len(stack) * used.epochs,
+            weights=sum(map(math.prod, stack[0].shapes(used).values())),
+            units=len(stack) * stack[0].cost * used.epochs,
         )
-        for stack in stacks(problems, used)
+        for stack in stacks(trained, used)
     ]
 
-    def train(stack: Sequence[Problem], passed: Passed) -> dict[str, npt.NDArray[np.float32]]:
+    def train(stack: Sequence[Problem[Made]], passed: Passed) -> tuple[Weights, list[int]]:
         return _train(stack, [norms[id(problem.features)] for problem in stack], used, passed)
 
-    for stack, weights in train_stacks(work, train, device=used.device, progress=told.progress):
+    for stack, (arrays, kept) in train_stacks(work, train, device=used.device, progress=told.progress):
         for at, problem in enumerate(stack):
-            own = {name: np.ascontiguousarray(array[at]) for name, array in weights.items()}
+            own = {name: np.ascontiguousarray(array[at]) for name, array in arrays.items()}
             if not all(np.isfinite(array).all() for array in own.values()):
                 raise ValueError(
                     f"the fit of {problem.key.text!r} must converge, its weights became infinite: lower the rate"
                 )
-            found[problem.key] = _probe(problem, norms[id(problem.features)], own, used)
-            told.keep(problem.key, found[problem.key])
+            finish(problem, own, kept[at])
     return [found[problem.key] for problem in problems]
 
 
-def stacks(problems: Sequence[Problem], settings: FitSettings) -> Iterator[list[Problem]]:
-    """Return which trained problems go together: equal head, task and shapes, as many as memory allows."""
-    groups: dict[tuple[Any, ...], list[Problem]] = {}
+def stacks(problems: Sequence[Problem[Made]], settings: FitSettings) -> Iterator[list[Problem[Made]]]:
+    """Return which trained problems go together: those of one company, as many as memory allows."""
+    groups: dict[tuple[Any, ...], list[Problem[Made]]] = {}
     for problem in problems:
-        if problem.key.head not in COUNTED:
-            key = (problem.key.head, problem.target.shape, problem.features.source.width)
-            groups.setdefault(key, []).append(problem)
-    limit = _FLOATS["cpu" if settings.device == "cpu" else "cuda"]
-    for (head, shape, width), group in groups.items():
-        cells = shape[1] if len(shape) == 2 else 1
-        inner = settings.hidden if head == "mlp" else len(CLASSES)
-        # A step holds an array of all cells; the optimiser four arrays of the size of the weights.
-        weights = width * (cells * inner if head == "percell" else inner)
+        groups.setdefault(problem.company, []).append(problem)
+    for group in groups.values():
+        first = group[0]
         distinct = len({id(problem.features) for problem in group}) > 1
-        own = max(settings.batch * cells * inner, 4 * weights, shape[0] * width if distinct else 0)
-        size = max(1, min(_PER_STACK, limit // own))
+        room = first.ROOM["cpu" if settings.device == "cpu" else "cuda"]
+        size = max(1, min(first.PER_STACK, room // first.floats(settings, distinct=distinct)))
         for begin in range(0, len(group), size):
             yield group[begin : begin + size]
 
 
-def normalisation(
-    vectors: npt.NDArray[np.float32],
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+def normalisation(vectors: npt.NDArray[np.float32]) -> Norm:
     """Return mean and standard deviation of each input, ``[F]``; 0 where it varies by no more than rounding does.
 
     Numbers below the least normal one of float32 (1e-38) are rounded to few digits: they count as not varying.
     """
-    centre = vectors.mean(axis=0, dtype=np.float64)
-    spread = vectors.std(axis=0, dtype=np.float64)
-    level = _SMALL * max(float(spread.max(initial=0)), 0.0)
+    mean = vectors.mean(axis=0, dtype=np.float64)
+    std = vectors.std(axis=0, dtype=np.float64)
+    level = _SMALL * max(float(std.max(initial=0)), 0.0)
     least = float(np.finfo(np.float32).tiny)
-    spread[(spread <= level) | (spread <= _SMALL * np.abs(centre)) | (spread < least)] = 0.0
-    return centre.astype(np.float32), spread.astype(np.float32)
+    std[(std <= level) | (std <= _SMALL * np.abs(mean)) | (std < least)] = 0.0
+    return mean.astype(np.float32), std.astype(np.float32)
 
 
-def frequencies(labels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return how frequent each class is among all cells, ``[K]``."""
-    counts = np.bincount(labels.ravel().astype(np.int64), minlength=len(CLASSES))
-    shares: npt.NDArray[np.float64] = counts / counts.sum()
-    return shares
+def order(rows: npt.NDArray[np.int64], epoch: int, settings: FitSettings, name: str) -> Iterator[npt.NDArray[np.int64]]:
+    """Return the batches of one pass; seed, number of steps and name of the stream alone decide their order."""
+    shuffled = rows[stream(settings.seed, name, len(rows), epoch).permutation(len(rows))]
+    for begin in range(0, len(shuffled), settings.batch):
+        yield shuffled[begin : begin + settings.batch]
 
 
-def class_weights(prior: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-    """Return ``1 / (K p)`` for the K classes that occur, 0 for the others."""
-    occur = prior > 0
-    weights: npt.NDArray[np.float64] = np.divide(1.0, prior * occur.sum(), out=np.zeros_like(prior), where=occur)
-    return weights.astype(np.float32)
+def validation_rows(grid_id: npt.NDArray[np.object_], settings: FitSettings) -> npt.NDArray[np.bool_]:
+    """Return which steps belong to the grids that decide which pass is kept, ``[N]``.
 
-
-def cell_loss(scored: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-    """Return the class-weighted cross-entropy of Q probes, the mean over all cells of a batch, ``[Q]`` nats.
-
-    Args:
-        scored: ``[Q, B, C, K]``.
-        labels: ``[Q, B, C]``.
-        weights: ``[Q, K]``, see `class_weights`.
+    Raises:
+        ValueError: a validation part is wanted and there is one grid only.
     """
-    import torch
-
-    picked = torch.log_softmax(scored, dim=-1).gather(-1, labels[..., None])[..., 0]
-    each = weights.gather(1, labels.flatten(1)).view_as(picked)
-    return -(each * picked).mean(dim=(1, 2))
-
-
-def _frequencies(problem: Problem) -> npt.NDArray[np.float32]:
-    """Return the log frequency of each class in each cell less its log frequency in all, ``[C, K]``.
-
-    Half a step of each class's overall frequency is added to every cell, so that no class is impossible anywhere.
-    """
-    prior = frequencies(problem.target)
-    counts = np.stack([(problem.target == label).sum(axis=0) for label in range(len(CLASSES))], axis=1)
-    smooth = (counts + 0.5 * prior) / (len(problem.target) + 0.5)
-    ratio = np.divide(smooth, prior, out=np.ones_like(smooth), where=prior > 0)
-    return np.log(ratio).astype(np.float32)
-
-
-def _probe(
-    problem: Problem,
-    norm: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]],
-    weights: Mapping[str, npt.NDArray[np.float32]],
-    settings: FitSettings,
-) -> Probe:
-    trained: dict[str, Tag] = {"steps": len(problem.features), "grids": len(set(problem.features.grid_id.tolist()))}
-    if problem.key.head not in COUNTED:
-        trained |= {name: getattr(settings, name) for name in ("epochs", "rate", "decay", "batch", "seed")}
-    return Probe(
-        head=problem.key.head,
-        task=problem.task,
-        source=problem.features.source,
-        frame=problem.frame,
-        prior=frequencies(problem.target) if problem.task == "cells" else np.zeros(0),
-        centre=norm[0],
-        spread=norm[1],
-        target=_scale(problem),
-        weights=weights,
-        tags={**trained, **problem.tags},
-    )
-
-
-def _scale(problem: Problem) -> tuple[float, float]:
-    if problem.task == "cells":
-        return 0.0, 1.0
-    return float(problem.target.mean()), float(problem.target.std()) or 1.0
-
-
-def _shapes(problem: Problem, settings: FitSettings) -> dict[str, tuple[int, ...]]:
-    return weight_shapes(problem.key.head, problem.task, problem.features.source.width, problem.frame, settings.hidden)
+    if settings.validation == 0:
+        return np.zeros(len(grid_id), dtype=bool)
+    grids = sorted(set(grid_id.tolist()))
+    if len(grids) < 2:
+        raise ValueError("a validation part needs two training grids or more, got one: give more, or validation=0")
+    count = min(len(grids) - 1, max(1, round(settings.validation * len(grids))))
+    drawn = stream(settings.seed, "plan validation", len(grids)).permutation(len(grids))[:count]
+    held = {grids[index] for index in drawn}
+    return np.fromiter((grid in held for grid in grid_id.tolist()), dtype=bool, count=len(grid_id))
 
 
 def _train(
-    stack: Sequence[Problem],
-    norms: Sequence[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]],
-    settings: FitSettings,
-    passed: Passed,
-) -> dict[str, npt.NDArray[np.float32]]:
-    """Train one stack of Q problems; return name -> ``[Q, ...]``."""
+    stack: Sequence[Problem[Any]], norms: Sequence[Norm], settings: FitSettings, passed: Passed
+) -> tuple[Weights, list[int]]:
+    """Train one stack of Q problems; return name -> ``[Q, ...]`` and the pass that was kept of each."""
     import torch
 
-    first = stack[0]
-    count, device = len(first.features), torch.device(settings.device)
-    shapes = _shapes(first, settings)
-    drawn = initial_weights(shapes, settings.seed)
-    weights = {name: torch.tensor(np.stack([drawn[name]] * len(stack)), device=device) for name in shapes}
-    # The coordinates of a number's one cell are 0: their weights stay what they are.
+    first, device = stack[0], torch.device(settings.device)
+    drawn: dict[str, Weights] = {}
+    for problem in stack:
+        if problem.start not in drawn:
+            drawn[problem.start] = problem.first(settings)
+    weights = {
+        name: torch.tensor(np.stack([drawn[problem.start][name] for problem in stack]), device=device)
+        for name in first.shapes(settings)
+    }
     for tensor in weights.values():
         tensor.requires_grad_()
-    vectors = _vectors(stack, norms, device)
-    cells = torch.tensor(coordinates(first.frame), device=device)
-    if first.task == "cells":
-        target = torch.tensor(np.stack([problem.target for problem in stack]).astype(np.int64), device=device)
-        balance = torch.tensor(
-            np.stack([class_weights(frequencies(problem.target)) for problem in stack]), device=device
-        )
-    else:
-        scaled = [(problem.target - _scale(problem)[0]) / _scale(problem)[1] for problem in stack]
-        target = torch.tensor(np.stack(scaled).astype(np.float32), device=device)
-        balance = torch.empty(0)
-    optimiser = torch.optim.AdamW(list(weights.values()), lr=settings.rate, weight_decay=settings.decay)
-    batches = list(order(count, settings))
-    each = len(batches) // settings.epochs
-    for at, rows in enumerate(batches):
-        for group in optimiser.param_groups:
-            group["lr"] = settings.rate * (1 - at / len(batches))
-        chosen = torch.tensor(rows, device=device)
-        scored = scores(first.key.head, weights, vectors[:, chosen], cells)
-        if first.task == "cells":
-            loss = cell_loss(scored, target[:, chosen], balance)
-        else:
-            loss = (scored[:, :, 0, 0] - target[:, chosen]).square().mean(dim=1)
-        # The sum over problems: the gradient of each is its own, and AdamW works weight by weight.
-        optimiser.zero_grad(set_to_none=True)
-        loss.sum().backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        if (at + 1) % each == 0:
-            passed((at + 1) // each * len(stack))
-    return {name: tensor.detach().cpu().numpy() for name, tensor in weights.items()}
-
-
-def order(count: int, settings: FitSettings) -> Iterator[npt.NDArray[np.int64]]:
-    """Return the batches of all passes, the same for all problems of a stack: seed and count alone decide them."""
+    vectors, loss = _vectors(stack, norms, device), first.loss(stack, settings)
+    held = validation_rows(first.features.grid_id, settings)
+    rows, checked = np.flatnonzero(~held), np.flatnonzero(held)
+    # Where no held-back target is known there is nothing to choose a pass by: the last one is kept.
+    blind = torch.tensor([not problem.known()[checked].any() for problem in stack], device=device)
+    optimiser = torch.optim.AdamW(list(weights.values()), lr=settings.lr, weight_decay=settings.weight_decay)
+    steps = settings.epochs * -(-len(rows) // settings.batch)
+    best, least = dict(weights), torch.full((len(stack),), math.inf, device=device)
+    kept = torch.full((len(stack),), settings.epochs - 1, dtype=torch.int64, device=device)
+    at = 0
     for epoch in range(settings.epochs):
-        shuffled = stream(settings.seed, "probe order", count, epoch).permutation(count)
-        for begin in range(0, count, settings.batch):
-            yield shuffled[begin : begin + settings.batch]
+        for batch in order(rows, epoch, settings, first.ORDER):
+            for group in optimiser.param_groups:
+                group["lr"] = settings.lr * (1 - at / steps)
+            chosen = torch.tensor(batch, device=device)
+            # The sum over problems: the gradient of each is its own, and AdamW works weight by weight.
+            optimiser.zero_grad(set_to_none=True)
+            loss(weights, vectors[:, chosen], chosen).sum().backward()
+            optimiser.step()
+            at += 1
+        if len(checked):
+            now = _validation_loss(loss, weights, vectors, checked, settings)
+            better = (now < least) | blind
+            least, kept = torch.where(better, now, least), torch.where(better, epoch, kept)
+            with torch.no_grad():
+                best = {
+                    name: torch.where(_wide(better, one), one, best[name]).detach() for name, one in weights.items()
+                }
+        passed((epoch + 1) * len(stack) * first.cost)
+    return {name: tensor.detach().cpu().numpy() for name, tensor in best.items()}, kept.tolist()
 
 
-def _vectors(
-    stack: Sequence[Problem],
-    norms: Sequence[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]],
-    device: Any,
+def _validation_loss(
+    loss: Loss, weights: Mapping[str, Tensor], vectors: Tensor, rows: npt.NDArray[np.int64], settings: FitSettings
 ) -> Tensor:
+    """Return the loss of each problem on the held-back steps, ``[Q]``: batches weigh by their steps."""
+    import torch
+
+    total: Tensor = torch.zeros((), device=vectors.device)
+    with torch.inference_mode():
+        for begin in range(0, len(rows), 4 * settings.batch):
+            chosen = torch.tensor(rows[begin : begin + 4 * settings.batch], device=vectors.device)
+            total = total + len(chosen) * loss(weights, vectors[:, chosen], chosen)
+    return total / len(rows)
+
+
+def _wide(mask: Tensor, like: Tensor) -> Tensor:
+    return mask.view(-1, *[1] * (like.ndim - 1))
+
+
+def _vectors(stack: Sequence[Problem[Any]], norms: Sequence[Norm], device: Any) -> Tensor:
     """Return the normalised inputs, ``[Q, N, F]``, or ``[1, N, F]`` where all problems have the same."""
     import torch
 

@@ -120,7 +120,7 @@ class PlanDecoder(Fitted):
         """Return everything but the arrays as plain values."""
         return {**Fitted.describe(self), **{name: getattr(self, name) for name in _MOST}}  # no super(): slots
 
-    def predict(self, given: Activations, *, device: str = "cpu") -> PlanPrediction:
+    def predict(self, given: Activations | Features, *, device: str = "cpu") -> PlanPrediction:
         """Return the probabilities of the tokens of all places.
 
         Args:
@@ -135,14 +135,14 @@ class PlanDecoder(Fitted):
         features = Features.of(given)
         self.source.check_same(features.source)
         check_device(device)
-        if given.vectors.shape[1] != self.positions:
-            raise ValueError(f"a step must have {self.positions} vectors, got {given.vectors.shape[1]}")
+        if features.positions != self.positions:
+            raise ValueError(f"a step must have {self.positions} vectors, got {features.positions}")
         weights = {name: torch.tensor(array, device=device)[None] for name, array in self.weights.items()}
         found = [torch.zeros(0, self.horizon, len(TOKENS))]
         with torch.inference_mode():
             for begin in range(0, len(features), _BATCH):
-                part = plan_inputs(given.vectors[begin : begin + _BATCH], self.centre, self.spread)
-                vectors = torch.tensor(part, device=device)[None]
+                part = normalised(features.vectors[begin : begin + _BATCH], self.centre, self.spread)
+                vectors = torch.tensor(part, device=device).view(1, len(part), self.positions, -1)
                 scored = plan_scores(weights, vectors, layers=self.layers, heads=self.heads)
                 found.append(scored[0].softmax(dim=-1).cpu())
         return PlanPrediction(probabilities=torch.cat(found).numpy())
@@ -156,10 +156,3 @@ class PlanDecoder(Fitted):
             raise ValueError("it must hold centre and spread")
         fixed = {name: arrays.pop(name) for name in ("centre", "spread")}
         return {**fixed, "weights": weights_of(arrays), **{name: header[name] for name in _MOST}}
-
-
-def plan_inputs(
-    vectors: npt.NDArray[np.float32], centre: npt.NDArray[np.float32], spread: npt.NDArray[np.float32]
-) -> npt.NDArray[np.float32]:
-    """Return ``[N, P, D]`` vectors less their centre, in units of their spread ``[P * D]``; 0 where it is 0."""
-    return normalised(vectors.reshape(len(vectors), -1), centre, spread).reshape(vectors.shape)

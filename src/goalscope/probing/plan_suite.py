@@ -1,7 +1,6 @@
 """Decoders of plans with their controls and baselines: one call fits and scores all of them on one split."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -9,7 +8,6 @@ import numpy as np
 from goalscope.activations.record import Activations
 from goalscope.probing.cells import Cells, Split
 from goalscope.probing.controls import check_steps, check_untrained, shuffled_rows
-from goalscope.probing.fitted import ProbeKey
 from goalscope.probing.maps import MapReading, true_map
 from goalscope.probing.plan_baselines import (
     commonest_matches,
@@ -20,10 +18,11 @@ from goalscope.probing.plan_baselines import (
     repeated,
 )
 from goalscope.probing.plan_decoder import PlanDecoder, PlanPrediction
-from goalscope.probing.plan_fitting import PlanProblem, PlanSettings, fit_plans
+from goalscope.probing.plan_problem import PlanProblem, PlanSettings
 from goalscope.probing.plan_scores import prefix_matches, score_lengths, score_prefixes
 from goalscope.probing.plans import Plans, plan_length
-from goalscope.probing.training import Callbacks, fit_missing
+from goalscope.probing.suite import FittedProbes, Truth, fit_suite, inputs_at
+from goalscope.probing.training import Callbacks
 from goalscope.rows import Rows, Tag
 
 LAYERS: Final = (1, 2, 4)
@@ -39,21 +38,6 @@ Maps = Mapping[tuple[str, int], MapReading]
 """Site and layer -> the maps decoded there, of the same N steps."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FittedPlans:
-    """Fitted decoders of plans.
-
-    Attributes:
-        decoders: key -> decoder.
-        rows: the scores of all of them and of the baselines on the tested grids. Tags: head ("decoder-2", "marginal",
-            "commonest", "repeat executed", "planner", "planner, best ties", "text"), control (`PLAN_CONTROLS`,
-            `FIRST_KNOWN`, "true map"), site, layer (None where no activations are read), N, plans, size, density.
-    """
-
-    decoders: Mapping[ProbeKey, PlanDecoder]
-    rows: Rows
-
-
 def plan_matrix(
     activations: Sequence[Activations],
     plans: Plans,
@@ -67,7 +51,7 @@ def plan_matrix(
     settings: PlanSettings | None = None,
     tags: Mapping[str, Tag] | None = None,
     callbacks: Callbacks[PlanDecoder] | None = None,
-) -> FittedPlans:
+) -> FittedProbes[PlanDecoder]:
     """Fit decoders of every size with every control on one split, and score them beside all baselines.
 
     Args:
@@ -84,55 +68,39 @@ def plan_matrix(
         callbacks: decoders that are known are not fitted again; is told of each that is finished.
 
     Returns:
-        The decoders and the scores of everything, side by side.
+        The decoders, and the scores of all of them and of the baselines on the tested grids. Tags: head ("decoder-2",
+        "marginal", "commonest", "repeat executed", "planner", "planner, best ties", "text"), control (`PLAN_CONTROLS`,
+        `FIRST_KNOWN`, "true map"), site, layer (None where no activations are read), N, plans, size, density.
 
     Raises:
         ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.
     """
     used = settings or PlanSettings()
     _check(activations, plans, cells, split, untrained, layers, controls)
-    random = {_place(one): one for one in untrained}
     truths = {"none": plans}
     if "shuffled" in controls:
         truths["shuffled"] = plans.exchanged(shuffled_rows(cells, split, seed=used.seed))
+    sizes = {f"decoder-{count}": count for count in layers}
+    fitted = fit_suite(
+        inputs_at(activations, untrained, controls),
+        [(head, control) for control in controls for head in sizes],
+        {name: Truth(target=one.tokens, train=split.train, test=split.test) for name, one in truths.items()},
+        lambda key, features, target: PlanProblem(
+            key=key, features=features, target=target, layers=sizes[key.head], tags={"control": key.control}
+        ),
+        target="plan",
+        settings=used,
+        callbacks=callbacks,
+    )
     parts = {name: (one.where(split.train), one.where(split.test)) for name, one in truths.items()}
-    problems: list[PlanProblem] = []
-    tested: list[tuple[Activations, str]] = []
-    for one in activations:
-        given = {"none": one, "untrained": random.get(_place(one), one)}
-        halves = {name: (read.where(split.train), read.where(split.test)) for name, read in given.items()}
-        for control in controls:
-            train, test = halves["untrained" if control == "untrained" else "none"]
-            for count in layers:
-                problems.append(
-                    PlanProblem(
-                        key=ProbeKey(
-                            head=f"decoder-{count}",
-                            target="plan",
-                            control=control,
-                            seed=used.seed,
-                            site=one.site,
-                            layer=one.layer,
-                        ),
-                        activations=train,
-                        tokens=parts[_truth(control)][0].tokens,
-                        layers=count,
-                        tags={"control": control},
-                    )
-                )
-                tested.append((test, control))
-    decoders = fit_missing(problems, lambda missing, told: fit_plans(missing, used, told), callbacks or Callbacks())
     kept = dict(tags or {})
     shown = cells.where(split.test)
     rows: list[Rows] = []
-    for problem, decoder, (test, control) in zip(problems, decoders, tested, strict=True):
-        own: dict[str, Tag] = {**kept, **problem.key.tags, "probe": decoder.id}
-        rows += _decoded(decoder.predict(test, device=used.device), *parts[_truth(control)], shown, own)
+    for one in fitted:
+        said = one.probe.predict(one.features, device=used.device)
+        rows += _decoded(said, *parts[one.truth], shown, {**kept, **one.key.tags, "probe": one.probe.id})
     rows += _baselines(parts, shown, split, maps or {}, kept)
-    return FittedPlans(
-        decoders={problem.key: decoder for problem, decoder in zip(problems, decoders, strict=True)},
-        rows=Rows.concatenate(rows),
-    )
+    return FittedProbes(probes={one.key: one.probe for one in fitted}, rows=Rows.concatenate(rows))
 
 
 def _decoded(said: PlanPrediction, learned: Plans, truth: Plans, shown: Cells, tags: Mapping[str, Tag]) -> list[Rows]:
@@ -178,10 +146,6 @@ def _baselines(
         rows.append(score_prefixes(prefix_matches(named, truth.tokens), truth, shown, own))
         rows.append(score_lengths(plan_length(named), truth, shown, own))
     return rows
-
-
-def _truth(control: str) -> str:
-    return "shuffled" if control == "shuffled" else "none"
 
 
 def _place(one: Activations) -> tuple[str, int]:

@@ -37,6 +37,7 @@ class Features:
         episode_id: ``[N]`` text.
         step: ``[N]`` int64.
         grid_id: ``[N]`` text, the cluster that the step belongs to.
+        positions: number P of vectors of one width that stand one after another in a step's F numbers.
 
     Raises:
         ValueError: arrays that do not fit, or a number that is not finite; names episode and step.
@@ -47,6 +48,7 @@ class Features:
     episode_id: npt.NDArray[np.object_]
     step: npt.NDArray[np.int64]
     grid_id: npt.NDArray[np.object_]
+    positions: int = 1
 
     def __post_init__(self) -> None:
         sizes = check_shape("vectors", self.vectors, "N F", {"F": self.source.width})
@@ -80,12 +82,13 @@ class Features:
             episode_id=given.episode_id,
             step=given.step,
             grid_id=given.grid_id,
+            positions=positions,
         )
 
     def where(self, mask: npt.NDArray[Any]) -> Self:
         """Return some of the steps, by a mask ``[N]`` bool or by indices ``[M]`` int."""
         kept = {name: getattr(self, name)[mask] for name in ("vectors", "episode_id", "step", "grid_id")}
-        return type(self)(source=self.source, **kept)
+        return type(self)(source=self.source, positions=self.positions, **kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,10 +1,11 @@
 """The declared matrix of heads and controls: one call fits and scores all of it on one split."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from goalscope.activations.record import Activations
 from goalscope.probing.cells import Cells, Split
@@ -16,14 +17,16 @@ from goalscope.probing.controls import (
     shuffled_rows,
     text_features,
 )
-from goalscope.probing.fitted import ProbeKey
+from goalscope.probing.fitted import Fitted, ProbeKey, Target
 from goalscope.probing.fitting import FitSettings, Problem, fit
 from goalscope.probing.heads import CELL_HEADS, COUNTED
 from goalscope.probing.probe import Features, Probe
+from goalscope.probing.probe_problem import ProbeProblem
 from goalscope.probing.scores import confusion_rows, score_cells
-from goalscope.probing.training import Callbacks, fit_missing
+from goalscope.probing.training import Callbacks
 from goalscope.rows import Rows
 
+Made = TypeVar("Made", bound=Fitted)
 Entry = tuple[str, str]
 """A head and a control."""
 Where = tuple[str | None, int | None]
@@ -45,19 +48,18 @@ def without(matrix: Sequence[Entry], *names: str) -> tuple[Entry, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FittedProbes:
-    """A fitted matrix.
+class FittedProbes(Generic[Made]):
+    """The fitted probes of a suite.
 
     Attributes:
         probes: key -> probe.
-        rows: the scores of all of them on the tested grids, see `score_cells`, and what they take for what, see
-            `confusion_rows`.
+        rows: the scores of all of them, and of what they are compared with, on the tested grids.
     """
 
-    probes: Mapping[ProbeKey, Probe]
+    probes: Mapping[ProbeKey, Made]
     rows: Rows
 
-    def probe(self, head: str, activations: Activations, *, control: str = "none", scope: str = "general") -> Probe:
+    def probe(self, head: str, activations: Activations, *, control: str = "none", scope: str = "general") -> Made:
         """Return the probe of a head and control for the site and layer of some activations.
 
         Raises:
@@ -73,6 +75,102 @@ class FittedProbes:
         raise KeyError(f"no probe {asked.text}: there are {', '.join(key.text for key in self.probes)}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Truth:
+    """What is to be predicted at N steps.
+
+    Attributes:
+        target: ``[N, ...]``.
+        train, test: ``[N]`` bool, the steps that are trained on and tested.
+    """
+
+    target: npt.NDArray[Any]
+    train: npt.NDArray[np.bool_]
+    test: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tested(Generic[Made]):
+    """A fitted probe with the tested steps.
+
+    Attributes:
+        key: which probe it is.
+        probe: what was fitted.
+        features: the inputs of the tested steps.
+        truth: "none", or "shuffled" where the labels of another grid are the truth.
+    """
+
+    key: ProbeKey
+    probe: Made
+    features: Features
+    truth: str
+
+
+def fit_suite(
+    inputs: Sequence[tuple[str, Where, Features]],
+    matrix: Sequence[Entry],
+    truths: Mapping[str, Truth],
+    problem: Callable[[ProbeKey, Features, npt.NDArray[Any]], Problem[Made]],
+    *,
+    target: Target,
+    settings: FitSettings,
+    scope: str = "general",
+    callbacks: Callbacks[Made] | None = None,
+) -> list[Tested[Made]]:
+    """Fit every entry of a matrix at every place: the one loop over heads and controls, whatever is predicted.
+
+    Args:
+        inputs: control, place and what a probe reads there at N steps.
+        matrix: heads and controls.
+        truths: "none" -> what is predicted, "shuffled" -> the same of other grids.
+        problem: makes a problem from its key, its training inputs and their target.
+        target: what is predicted.
+        settings: how probes are trained.
+        scope: which grids the probes are for.
+        callbacks: gives what is fitted already, and is told of what is finished.
+    """
+    parts: dict[tuple[int, int], tuple[Features, Features]] = {}
+    problems: list[Problem[Made]] = []
+    tested: list[tuple[Features, str]] = []
+    for control, place, given in inputs:
+        name = "shuffled" if control == "shuffled" else "none"
+        truth = truths[name]
+        known = (id(given), id(truth.train))
+        if known not in parts:
+            parts[known] = (given.where(truth.train), given.where(truth.test))
+        train, test = parts[known]
+        for head, wanted in matrix:
+            # Heads that read no activation are the same at every place: they are fitted at the first.
+            if wanted != control or (head in COUNTED and place != inputs[0][1]):
+                continue
+            site, layer = NOWHERE if head in COUNTED else place
+            key = ProbeKey(
+                head=head, target=target, control=control, seed=settings.seed, site=site, layer=layer, scope=scope
+            )
+            problems.append(problem(key, train, truth.target[truth.train]))
+            tested.append((test, name))
+    probes = fit(problems, settings, callbacks)
+    return [
+        Tested(key=one.key, probe=probe, features=features, truth=name)
+        for one, probe, (features, name) in zip(problems, probes, tested, strict=True)
+    ]
+
+
+def inputs_at(
+    activations: Sequence[Activations], untrained: Sequence[Activations], controls: Sequence[str]
+) -> list[tuple[str, Where, Features]]:
+    """Return control, place and inputs for every place and control: activations, those of random weights for one."""
+    random = {_place(one): one for one in untrained}
+    found: list[tuple[str, Where, Features]] = []
+    for one in activations:
+        own = Features.of(one)
+        found += [
+            (control, _place(one), Features.of(random[_place(one)]) if control == "untrained" else own)
+            for control in controls
+        ]
+    return found
+
+
 def probe_matrix(
     activations: Sequence[Activations],
     cells: Cells,
@@ -84,7 +182,7 @@ def probe_matrix(
     scope: str = "general",
     callbacks: Callbacks[Probe] | None = None,
     scored: bool = True,
-) -> FittedProbes:
+) -> FittedProbes[Probe]:
     """Fit every head with every control on one split, and score all of them on its tested grids.
 
     Args:
@@ -107,38 +205,31 @@ def probe_matrix(
     used = settings or FitSettings()
     _check(activations, cells, split, untrained, matrix)
     controls = {control for _, control in matrix}
-    truths = {"none": cells}
+    labelled = {"none": cells}
     if "shuffled" in controls:
         # Another grid's labels stand beside this grid's activations, and their score belongs to this grid.
-        truths["shuffled"] = replace(cells, labels=cells.labels[shuffled_rows(cells, split, seed=used.seed)])
-    parts = {name: (truth.where(split.train), truth.where(split.test)) for name, truth in truths.items()}
-    sources = _sources(activations, untrained, cells, split, controls)
-    problems: list[Problem] = []
-    tested: list[tuple[Features, Cells, dict[str, Any]]] = []
-    for control, place, train, test in sources:
-        for head, wanted in matrix:
-            # Heads that read no activation are the same at every place: they are fitted at the first.
-            if wanted != control or (head in COUNTED and place != _place(activations[0])):
-                continue
-            learned, truth = parts["shuffled" if control == "shuffled" else "none"]
-            site, layer = NOWHERE if head in COUNTED else place
-            key = ProbeKey(
-                head=head, target="cells", control=control, seed=used.seed, site=site, layer=layer, scope=scope
-            )
-            tags = {"control": control, "scope": scope}
-            problems.append(Problem(key=key, features=train, target=learned.labels, tags=tags))
-            tested.append((test, truth, {**key.tags, "scope": scope}))
-    probes = fit_missing(problems, lambda missing, told: fit(missing, used, told), callbacks or Callbacks())
-    rows: list[Rows] = []
-    for probe, (features, labels, tags) in zip(probes, tested, strict=True) if scored else ():
-        said, about = probe.predict(features, device=used.device), {"probe": probe.id, **tags}
-        rows.append(score_cells(said, labels, about))
-        if tags["control"] == "none":
-            rows.append(confusion_rows(said, labels, about))
-    return FittedProbes(
-        probes={problem.key: probe for problem, probe in zip(problems, probes, strict=True)},
-        rows=Rows.concatenate(rows),
+        labelled["shuffled"] = replace(cells, labels=cells.labels[shuffled_rows(cells, split, seed=used.seed)])
+    fitted = fit_suite(
+        _inputs(activations, untrained, cells, split, controls),
+        matrix,
+        {name: Truth(target=one.labels, train=split.train, test=split.test) for name, one in labelled.items()},
+        lambda key, features, target: ProbeProblem(
+            key=key, features=features, target=target, tags={"control": key.control, "scope": scope}
+        ),
+        target="cells",
+        settings=used,
+        scope=scope,
+        callbacks=callbacks,
     )
+    truths = {name: one.where(split.test) for name, one in labelled.items()}
+    rows: list[Rows] = []
+    for one in fitted if scored else ():
+        about = {"probe": one.probe.id, **one.key.tags, "scope": scope}
+        said = one.probe.predict(one.features, device=used.device)
+        rows.append(score_cells(said, truths[one.truth], about))
+        if one.key.control == "none":
+            rows.append(confusion_rows(said, truths[one.truth], about))
+    return FittedProbes(probes={one.key: one.probe for one in fitted}, rows=Rows.concatenate(rows))
 
 
 def probe_matrix_by_size(
@@ -150,7 +241,7 @@ def probe_matrix_by_size(
     matrix: Sequence[Entry] = FULL,
     settings: FitSettings | None = None,
     callbacks: Callbacks[Probe] | None = None,
-) -> FittedProbes:
+) -> FittedProbes[Probe]:
     """Do the same with probes of their own for each shape of grid, in a frame of its size; scopes are "7x7" etc.
 
     Raises:
@@ -192,30 +283,21 @@ def _place(one: Activations) -> Where:
     return one.site, one.layer
 
 
-def _sources(
+def _inputs(
     activations: Sequence[Activations],
     untrained: Sequence[Activations],
     cells: Cells,
     split: Split,
     controls: set[str],
-) -> list[tuple[str, Where, Features, Features]]:
-    """Return control, place, and the inputs of training and test for all that a probe can read."""
-    found: list[tuple[str, Where, Features, Features]] = []
-
-    def add(controls_of: Sequence[str], place: Where, features: Features) -> None:
-        train, test = features.where(split.train), features.where(split.test)
-        found.extend((control, place, train, test) for control in controls_of if control in controls)
-
-    for one in activations:
-        add(("none", "shuffled"), _place(one), Features.of(one))
-    random = {_place(one): one for one in untrained}
+) -> list[tuple[str, Where, Features]]:
+    """Return control, place and inputs for all that a probe of cells can read."""
+    found = inputs_at(activations, (), [name for name in ("none", "shuffled") if name in controls])
     if "untrained" in controls:
-        for one in activations:
-            add(("untrained",), _place(one), Features.of(random[_place(one)]))
+        found += inputs_at(activations, untrained, ["untrained"])
     if "input" in controls:
-        add(("input",), NOWHERE, input_features(cells))
+        found.append(("input", NOWHERE, input_features(cells)))
     if "text" in controls:
-        add(("text",), NOWHERE, text_features(cells, split.train))
+        found.append(("text", NOWHERE, text_features(cells, split.train)))
     return found
 
 

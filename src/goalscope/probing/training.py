@@ -1,10 +1,10 @@
-"""Training many small things: callbacks, what need not be fitted again, and one thread each side by side."""
+"""Training many small things: callbacks and one thread each side by side."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from goalscope.activations.devices import check_device, one_thread
 from goalscope.probing.fitted import ProbeKey
@@ -27,18 +27,9 @@ def _silent(done: int, total: int) -> None:
     """Show nothing."""
 
 
-class Keyed(Protocol):
-    """A problem with a key."""
-
-    @property
-    def key(self) -> ProbeKey:
-        """Which probe it becomes."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callbacks(Generic[Made]):
-    """Where fitted things come from and go to, by the keys of their problems.
+    """Where fitted things come from and go to, by their keys.
 
     Attributes:
         find: returns what was fitted before, None where it was not.
@@ -49,30 +40,6 @@ class Callbacks(Generic[Made]):
     find: Callable[[ProbeKey], Made | None] = lambda key: None
     keep: Callable[[ProbeKey, Made], None] = lambda key, made: None
     progress: Progress = _silent
-
-
-Known = TypeVar("Known", bound=Keyed)
-
-
-def fit_missing(
-    problems: Sequence[Known], fit: Callable[[Sequence[Known], Callbacks[Made]], list[Made]], callbacks: Callbacks[Made]
-) -> list[Made]:
-    """Return what belongs to each problem, in their order: what is kept already, and the rest fitted.
-
-    Args:
-        problems: keys all different.
-        fit: fits some of them, and tells `callbacks` of each.
-        callbacks: what is there.
-    """
-    found: dict[ProbeKey, Any] = {}
-    for problem in problems:
-        made = callbacks.find(problem.key)
-        if made is not None:
-            found[problem.key] = made
-    missing = [problem for problem in problems if problem.key not in found]
-    if missing:
-        found |= {problem.key: made for problem, made in zip(missing, fit(missing, callbacks), strict=True)}
-    return [found[problem.key] for problem in problems]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
