@@ -37,8 +37,8 @@ from goalscope.activations import Activations, capture, load_activations
 from goalscope.agents import Observation
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
-from goalscope.agents.models.initial import initialise
-from goalscope.agents.models.local import LocalModel
+from goalscope.models.initialisation import initialise
+from goalscope.models.local import LocalModel
 from goalscope.probing.cells import Cells, label_cells
 from goalscope.probing.controls import input_features
 from goalscope.probing.probe import AGENT, GOAL, WALL

@@ -24,10 +24,10 @@ import torch
 
 from goalscope.agents import Observation
 from goalscope.agents.chat import ChatAgent
-from goalscope.agents.models import Sampling
-from goalscope.agents.models.determinism import measure_determinism
-from goalscope.agents.models.http_tokens import Dialect
-from goalscope.agents.models.local import LocalModel
+from goalscope.models import Sampling
+from goalscope.models.determinism import measure_determinism
+from goalscope.models.http_tokens import Dialect
+from goalscope.models.local import LocalModel
 from goalscope.rng import stream
 from goalscope.runs import Store, Study, run
 from goalscope.worlds import generate

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from goalscope.agents.models import initial
-from goalscope.agents.models.identity import CARD
+from goalscope.models import initialisation
+from goalscope.models.identity import CARD
 from training.attention import Chunk, attend, chunks
 from training.tokens import PAD, RETURN, SPECIAL, Vocabulary
 from training.vocabulary import VOCABULARY_SIZE, vocabulary
@@ -105,7 +105,7 @@ class Shape:
 
 def initialise(shape: Shape, generator: torch.Generator) -> dict[str, Tensor]:
     """Return random parameters that can be trained, by the recipe that the package keeps for controls."""
-    drawn = initial.initialise(shape.parameters(), layers=shape.layers, generator=generator)
+    drawn = initialisation.initialise(shape.parameters(), layers=shape.layers, generator=generator)
     return {name: parameter.requires_grad_() for name, parameter in drawn.items()}
 
 

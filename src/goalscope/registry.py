@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from threading import RLock
 from typing import Any, Final, TypeVar
 
-from goalscope.shapes import near_miss
+from goalscope.checks import near_miss
 
 KINDS: Final = ("world", "agent", "model", "measure", "head", "section", "attribution")
 """The kinds of parts that have names."""

@@ -12,9 +12,9 @@ from goalscope.agents.build import build_agent
 from goalscope.agents.chat import TASKS, ChatAgent, read_template
 from goalscope.agents.example import example_action
 from goalscope.agents.memory import render_history
-from goalscope.agents.models import Completion, Message, Request, Sampling
-from goalscope.agents.models.replay import ReplayAgent
-from goalscope.agents.prompts import FORMS
+from goalscope.agents.replay import ReplayAgent
+from goalscope.models import Completion, Message, Request, Sampling
+from goalscope.models.base import TEMPLATE_FORMS
 from goalscope.worlds import ACTIONS, Action, Grid
 
 GRID = Grid.parse("#####\n#A_G#\n#####")
@@ -49,7 +49,7 @@ def text(agent: ChatAgent, observation: Observation) -> str:
     return message.content
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", TEMPLATE_FORMS)
 @pytest.mark.parametrize("task", TASKS)
 def test_bundled_templates_show_the_grid_the_legend_and_the_form_of_the_answer(task: str, form: str) -> None:
     grid = {"grid": GRID, "key-door": KEYED, "fog": FOGGED}[task]

@@ -14,11 +14,11 @@ from goalscope.agents import Observation, Past, agent_id
 from goalscope.agents.build import build_agent
 from goalscope.agents.chat import TASKS, ChatAgent
 from goalscope.agents.example import RULE, example_action
-from goalscope.agents.models.local import LocalModel
 from goalscope.agents.parse import parse_action
-from goalscope.agents.prompts import FORMS
 from goalscope.agents.task_agent import TaskObservation
 from goalscope.agents.task_chat import STRATEGIES, TaskChatAgent
+from goalscope.models.base import TEMPLATE_FORMS
+from goalscope.models.local import LocalModel
 from goalscope.planning import optimal_actions
 from goalscope.rng import stream
 from goalscope.runs import Study
@@ -149,14 +149,14 @@ def test_the_card_of_a_model_names_its_template_and_the_study_may_name_another(t
     assert '"<UP|' in chat(card="schema").text and '"<UP|' in chat(template="schema").text
     assert chat().text == chat(card="schema", template="example").text
     assert "{{example}}" in chat().text
-    assert len({agent_id(chat(template=form)) for form in FORMS}) == 2
+    assert len({agent_id(chat(template=form)) for form in TEMPLATE_FORMS}) == 2
     assert chat().describe()["example"] == RULE and "example" not in chat(card="schema").describe()
     own = tmp_path / "own.txt"
     own.write_text("{{grid}} {{example}}")
     assert chat(task=own).messages(Observation(grid=GRID))[0].content.endswith(example_action("", 0, ACTIONS).name)
     with pytest.raises(ValueError, match="leave template out"):
         chat(task=own, template="schema")
-    tasked = {form: task_chat(template=form) for form in FORMS}
+    tasked = {form: task_chat(template=form) for form in TEMPLATE_FORMS}
     assert task_chat().describe() == tasked["example"].describe() != tasked["schema"].describe()
     assert task_chat(card="schema").describe() == tasked["schema"].describe()
     prompt = tmp_path / "system.txt"

@@ -18,7 +18,7 @@ from goalscope.agents import (
     WrongGoal,
     agent_id,
 )
-from goalscope.ident import canonical_json
+from goalscope.ids import canonical_json
 from goalscope.measures.sample import roll_out
 from goalscope.planning import distances_to, shortest_length, solve
 from goalscope.rng import stream

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from goalscope.agents.models.base import Message
-from goalscope.agents.models.prompt_bound import most_text_tokens
 from goalscope.agents.task_agent import TaskObservation
 from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.agents.task_scripted import RandomWalk
 from goalscope.cli.longest import frame, most_prompts
 from goalscope.cli.plan import costs
+from goalscope.models.base import Message
+from goalscope.models.prompt_bound import most_text_tokens
 from goalscope.runs import Store, Study, run
 from goalscope.runs.taskworld import TaskWorld
 from goalscope.worlds.tasks.knowledge import Knowledge
@@ -115,7 +115,7 @@ def test_no_episode_of_a_task_world_has_longer_prompts_than_planned(history: str
 
 
 def test_the_frame_of_a_known_template_holds_all_that_it_adds() -> None:
-    from goalscope.agents.models.http_tokens import Dialect
+    from goalscope.models.http_tokens import Dialect
 
     study = Study.parse(
         {

@@ -12,7 +12,7 @@ from goalscope.activations.sites import grids_seen
 from goalscope.agents import Observation
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
-from goalscope.agents.models.local import LocalModel
+from goalscope.models.local import LocalModel
 from goalscope.runs import Episode, EpisodeSpec, Step, Store, World
 from goalscope.worlds import ACTIONS, Action, Grid
 from goalscope.worlds.dynamics import initial_state, step

@@ -11,8 +11,8 @@ from replays import local
 
 from goalscope.activations import load_activations
 from goalscope.activations.capture import capture
-from goalscope.agents.models.local import LocalModel
 from goalscope.cli.console import progress
+from goalscope.models.local import LocalModel
 from goalscope.probing import Inside, stored_probes, study_inside
 from goalscope.probing.belief_study import fit_maps, load_places
 from goalscope.probing.first_steps import FirstSteps, read_first_steps

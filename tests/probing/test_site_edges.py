@@ -9,7 +9,7 @@ from replays import GRIDS, local
 
 from goalscope.activations.shards import Shard, ShardFile, write_shard
 from goalscope.activations.sites import SiteFinder, Sites
-from goalscope.agents.models.local import LocalModel
+from goalscope.models.local import LocalModel
 from goalscope.runs import Step
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import State

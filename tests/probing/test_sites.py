@@ -10,8 +10,8 @@ from replays import GRIDS, harmony, local, record
 
 from goalscope.activations.record import SITES
 from goalscope.activations.sites import SiteFinder, grids_seen
-from goalscope.agents.models.base import Message, Sampling
-from goalscope.agents.models.local import LocalModel
+from goalscope.models.base import Message, Sampling
+from goalscope.models.local import LocalModel
 from goalscope.runs import Step, Store
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import State

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from goalscope.adapters import import_into, write_jsonl
+from goalscope.importers import import_into, write_jsonl
 from goalscope.measures import BEHAVIOUR, measure_store
 from goalscope.report import build_ledger, write_report
 from goalscope.report.definitions import POOLED, definition_of

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from goalscope.agents import Turn
-from goalscope.agents.models.base import Completion, Message, Request, Sampling
 from goalscope.agents.task_agent import TaskObservation
+from goalscope.models.base import Completion, Message, Request, Sampling
 from goalscope.runs import Study
 from goalscope.worlds import ACTIONS
 

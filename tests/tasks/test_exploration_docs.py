@@ -10,16 +10,16 @@ from pathlib import Path
 import yaml
 from typer.testing import CliRunner
 
-from goalscope.adapters.problems import Ledger
-from goalscope.adapters.task_log import score_task_log
-from goalscope.agents.prompts import FORMS
 from goalscope.agents.task_chat import STRATEGIES, system_prompt
 from goalscope.agents.task_scripted import TASK_SCRIPTED
 from goalscope.cli.app import app
 from goalscope.cli.changes import Changes
 from goalscope.cli.work import load_study
+from goalscope.importers.problems import Ledger
+from goalscope.importers.task_log import score_task_log
 from goalscope.measures.exploration import FOGGED, score_episode
 from goalscope.measures.exploration.rows import episode_values
+from goalscope.models.base import TEMPLATE_FORMS
 from goalscope.runs import Study
 from goalscope.worlds.tasks import PRESETS, Report, generate_task_map, report_text
 
@@ -74,7 +74,7 @@ def test_what_the_page_calls_ours_stands_in_every_prompt_or_observation() -> Non
     blocked = report_text(Report(position=(0, 0), available=(), node=None, rejected="blocked"))
     prompts = [
         system_prompt("", strategy, reasoned, memory, form=form)
-        for form in FORMS
+        for form in TEMPLATE_FORMS
         for strategy in STRATEGIES
         for reasoned in (False, True)
         for memory in (False, True)

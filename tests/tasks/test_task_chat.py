@@ -12,11 +12,11 @@ from literal_tasks import neighbours, observed, unobserved
 from task_run_agents import Parrot, task_study
 
 from goalscope.agents.build import build_agent
-from goalscope.agents.models.base import Message
 from goalscope.agents.parse import FAILURES
 from goalscope.agents.prompts.tasks import PASSAGES, passage
 from goalscope.agents.task_agent import TaskObservation
 from goalscope.agents.task_chat import STRATEGIES, TaskChatAgent
+from goalscope.models.base import Message
 from goalscope.rng import stream
 from goalscope.runs import Store, content_hash, run
 from goalscope.runs.taskworld import TaskWorld

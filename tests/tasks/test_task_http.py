@@ -10,10 +10,10 @@ from http_studies import hash_of, tokens, trajectories
 from server import MANY, Loopback, speaker
 from test_http_runs import kill_and_resume
 
-from goalscope.agents.models.local import LocalModel
 from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.cli.measuring import measure_run
 from goalscope.cli.plan import costs
+from goalscope.models.local import LocalModel
 from goalscope.runs import Store, Study, run
 from goalscope.runs.taskworld import TaskWorld
 

@@ -2,11 +2,11 @@
 
 from goalscope.agents import Observation
 from goalscope.agents.chat import ChatAgent
-from goalscope.agents.models.base import Sampling
-from goalscope.agents.models.local import LocalModel
 from goalscope.measures.performance import action_accuracy, invalid_turns
 from goalscope.measures.sample import roll_out
 from goalscope.measures.table import StepTable
+from goalscope.models.base import Sampling
+from goalscope.models.local import LocalModel
 from goalscope.runs.record import World
 from goalscope.worlds import generate_batch
 

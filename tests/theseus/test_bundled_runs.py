@@ -15,9 +15,9 @@ import yaml
 
 from goalscope.agents import Observation, Turn
 from goalscope.agents.chat import ChatAgent
-from goalscope.agents.models.base import Sampling
-from goalscope.agents.models.determinism import measure_determinism
-from goalscope.agents.models.local import LocalModel
+from goalscope.models.base import Sampling
+from goalscope.models.determinism import measure_determinism
+from goalscope.models.local import LocalModel
 from goalscope.runs import RunSummary, Store, Study, content_hash, run
 from goalscope.worlds import generate_batch
 

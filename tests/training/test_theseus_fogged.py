@@ -13,7 +13,7 @@ import torch
 
 from goalscope.agents.agent import Observation, Past
 from goalscope.agents.chat import ChatAgent
-from goalscope.agents.models.local import LocalModel
+from goalscope.models.local import LocalModel
 from goalscope.rng import stream
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position

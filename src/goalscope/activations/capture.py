@@ -27,9 +27,9 @@ from goalscope.activations.record import SITES, Site, check_site
 from goalscope.activations.replay_target import Subject, check_model, find_subject, model_of
 from goalscope.activations.shards import FORMAT, Shard, write_shard
 from goalscope.activations.sites import DEFAULT_SITES, SiteFinder, sites_there
-from goalscope.agents.models.local import LocalModel
-from goalscope.agents.models.threads import fitting_threads
-from goalscope.ident import canonical_json, content_id
+from goalscope.ids import canonical_json, content_id
+from goalscope.models.local import LocalModel
+from goalscope.models.threads import fitting_threads
 from goalscope.runs import Store
 from goalscope.runs.provenance import note_libraries
 

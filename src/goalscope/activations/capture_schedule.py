@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from goalscope.activations.record import Site
 from goalscope.activations.sites import SiteFinder, grids_seen
-from goalscope.ident import content_id
+from goalscope.ids import content_id
 from goalscope.runs import Store
 from goalscope.runs.schema import DATABASE, explained
 

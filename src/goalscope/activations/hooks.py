@@ -219,7 +219,7 @@ def thirds(count: int) -> tuple[int, ...]:
 
 def shares_prefixes(config: Any) -> bool:
     """Whether the model keeps keys and values alone, so that a shared beginning can be computed once."""
-    from goalscope.agents.models.cache import check_layers as check_cache
+    from goalscope.models.cache import check_layers as check_cache
 
     try:
         check_cache(config)

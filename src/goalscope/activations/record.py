@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.shapes import check_shape, freeze
+from goalscope.checks import check_shape, freeze
 
 Site = Literal["pre", "post", "grid", "action"]
 """Where in a sequence vectors are taken: before the reasoning, between reasoning and answer, at the cells of the grid,

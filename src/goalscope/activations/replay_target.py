@@ -8,7 +8,7 @@ from goalscope.activations.record import Site
 from goalscope.agents.agent import agent_id
 from goalscope.agents.build import build_agent
 from goalscope.agents.model_agent import ModelAgent
-from goalscope.agents.models.local import LocalModel
+from goalscope.models.local import LocalModel
 from goalscope.runs import Store
 
 _MODEL_KINDS = ("chat", "task-chat")  # of agents: the others read no weights

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from goalscope.activations.record import Site
 from goalscope.activations.tensor_file import KEY, open_tensors
-from goalscope.ident import canonical_json
-from goalscope.shapes import check_shape
+from goalscope.checks import check_shape
+from goalscope.ids import canonical_json
 
 FORMAT: Final = 1
 _LARGEST_HEADER: Final = 1 << 24  # bytes; a file of 4,096 steps needs a sixteenth

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.activations.record import TRIPLE, Site
-from goalscope.agents.models.base import Message, Sampling
-from goalscope.agents.models.cells import check_cell_tokens
-from goalscope.agents.models.harmony import Style, choose_style
-from goalscope.agents.models.local import LocalModel
+from goalscope.models.base import Message, Sampling
+from goalscope.models.grid_tokens import check_cell_tokens
+from goalscope.models.harmony import Style, choose_style
+from goalscope.models.local import LocalModel
 from goalscope.runs import Store
 from goalscope.runs.record import Episode, Step
 from goalscope.worlds.dynamics import shown

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy.typing as npt
 
-from goalscope.agents.models.loading import brief
+from goalscope.models.loading import brief
 
 KEY: Final = "goalscope"
 """The entry of a file's metadata that holds our header, as JSON."""

@@ -6,16 +6,14 @@ from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
-from goalscope.ident import content_id
+from goalscope.ids import content_id
+from goalscope.models.base import MOST_USAGE
 from goalscope.rng import stream, uniform
 from goalscope.worlds.grid import Action, Grid
 
 History = Literal["none", "actions", "conversation", "reasoning"]
 """What an agent is shown of the earlier steps of its episode: nothing; what it saw and did; the whole conversation, its
 own answers included; the conversation with the reasoning that it wrote before each answer."""
-
-MOST_USAGE: Final = 2**53
-"""Largest number of tokens, seconds or USD that a turn may have cost: sums of such are still exact."""
 
 HISTORIES: Final[tuple[str, ...]] = get_args(History)
 
@@ -115,10 +113,6 @@ def check_usage(usage: Mapping[str, Any]) -> None:
         if not -MOST_USAGE <= value <= MOST_USAGE:  # neither NaN nor infinity is in between
             given = f"a whole number of {value.bit_length()} bits" if isinstance(value, int) else repr(value)
             raise ValueError(f"usage {name!r} must be a finite number of at most 2**53, got {given}")
-
-
-class NotSentError(ValueError):
-    """Raised by an agent that stops before anything is sent to its model; the call then does not count as lost."""
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 from goalscope import registry
 from goalscope.agents.agent import Agent
-from goalscope.agents.models.http_settings import DECISIVE
+from goalscope.models.http_settings import DECISIVE
 
 TASK_PREFIX: Final = "task-"
 """With what the kinds of the agents of task worlds begin: task-greedy, task-oracle, ..., task-chat."""

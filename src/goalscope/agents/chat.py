@@ -11,10 +11,10 @@ from goalscope.agents.build import CHAT, agent_kind
 from goalscope.agents.example import RULE, example_action
 from goalscope.agents.memory import render_answer, render_history
 from goalscope.agents.model_agent import ModelAgent
-from goalscope.agents.models.base import Message, Model, Sampling
-from goalscope.agents.models.http_settings import MOST_NUMBER, Caps, Prices, Server, read
 from goalscope.agents.parse import PARSER_VERSION
 from goalscope.agents.prompts import fill, placeholders, template
+from goalscope.models.base import Message, Model, Sampling
+from goalscope.models.http_settings import MOST_NUMBER, Caps, Prices, Server, read
 from goalscope.worlds.grid import ACTIONS, Action, Grid
 
 TASKS: Final = {"grid": "grid", "key-door": "key_door", "fog": "fog"}
@@ -29,7 +29,7 @@ def read_template(task: str | Path, form: str = "schema") -> str:
 
     Args:
         task: a key of `TASKS`, or the path of a text file.
-        form: one of `FORMS`; a file is what it is.
+        form: one of `TEMPLATE_FORMS`; a file is what it is.
 
     Raises:
         FileNotFoundError: neither a task nor a file.
@@ -69,7 +69,7 @@ class ChatAgent(ModelAgent[Observation]):
     Attributes:
         model: the language model.
         task: "grid", "key-door", "fog", or the path of a template of one's own.
-        template: form of the bundled template, one of `FORMS`; "" for the one that the model's card names, and
+        template: form of the bundled template, one of `TEMPLATE_FORMS`; "" for the one that the model's card names, and
             "example" where it names none.
         text: the template.
         sampling: how its outputs are drawn.
@@ -194,8 +194,8 @@ def chat_agent(parameters: Mapping[str, Any]) -> ChatAgent:
     Args:
         parameters: ``model`` (a folder, a name on the hub, or "theseus"), ``task``, ``template``, ``name``,
             ``history``, the fields of `Sampling` and the keyword arguments of
-            `goalscope.agents.models.local.LocalModel`; or, for a model behind a server, ``server``, ``prices``,
-            ``caps`` and those of `goalscope.agents.models.http.HttpModel`.
+            `goalscope.models.local.LocalModel`; or, for a model behind a server, ``server``, ``prices``,
+            ``caps`` and those of `goalscope.models.http.HttpModel`.
 
     Raises:
         FileNotFoundError: a folder or a template that is not there.
@@ -232,7 +232,7 @@ def chat_agent(parameters: Mapping[str, Any]) -> ChatAgent:
 
 
 def _local(given: Mapping[str, Any], name: str) -> Model:
-    from goalscope.agents.models.local import LocalModel
+    from goalscope.models.local import LocalModel
 
     foreign = [key for key in _SERVER if key in given]
     if foreign:
@@ -245,7 +245,7 @@ def _local(given: Mapping[str, Any], name: str) -> Model:
 
 
 def _served(given: Mapping[str, Any], name: str) -> Model:
-    from goalscope.agents.models.http import HttpModel
+    from goalscope.models.http import HttpModel
 
     foreign = [key for key in _LOCAL if key in given and key not in _HTTP]
     if foreign:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from goalscope.agents.agent import HISTORIES, History, Turn
-from goalscope.agents.models.base import Completion, Message, Model, Request, Sampling
-from goalscope.agents.models.http_budget import Budget
 from goalscope.agents.parse import parse_action
-from goalscope.agents.prompts import FORMS
 from goalscope.agents.task_agent import AnyObservation
-from goalscope.ident import canonical_json
+from goalscope.ids import canonical_json
+from goalscope.models.base import TEMPLATE_FORMS, Completion, Message, Model, Request, Sampling
+from goalscope.models.http_budget import Budget
 from goalscope.rows import Tag
 
 MARKERS: Final = "markers"
@@ -52,7 +51,7 @@ class ModelAgent(ABC, Generic[Seen]):
         """Form of the bundled templates that the model is asked with: what its card names, else "example"."""
         # A model behind a server has a card where its tokenizer lies in a folder.
         known = (self.model, getattr(self.model, "dialect", None))
-        return next((form for one in known if (form := getattr(one, "template", None)) is not None), FORMS[0])
+        return next((form for one in known if (form := getattr(one, "template", None)) is not None), TEMPLATE_FORMS[0])
 
     @property
     def largest_batch(self) -> int:

@@ -18,9 +18,9 @@ import numpy.typing as npt
 from goalscope.agents.agent import Observation, Turn
 from goalscope.agents.build import agent_kind
 from goalscope.agents.scripted_base import Scripted
+from goalscope.checks import check_probability, check_whole, freeze
 from goalscope.planning.shortest import distances_to, optimal_batch, solve
 from goalscope.rng import uniform
-from goalscope.shapes import check_probability, check_whole, freeze
 from goalscope.worlds.grid import ACTIONS, Grid, Position, Side
 
 Distribution = npt.NDArray[np.float64]

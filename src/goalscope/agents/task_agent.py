@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from goalscope.agents.agent import History, Observation, Turn
-from goalscope.ident import content_id
+from goalscope.ids import content_id
 from goalscope.rng import stream, uniform
 from goalscope.worlds.grid import Action
 from goalscope.worlds.tasks.knowledge import Knowledge, Report

@@ -15,11 +15,11 @@ from goalscope.agents.build import TASK_CHAT, agent_kind
 from goalscope.agents.chat import chat_agent
 from goalscope.agents.example import RULE, example_action
 from goalscope.agents.model_agent import ModelAgent
-from goalscope.agents.models.base import Message
 from goalscope.agents.parse import PARSER_VERSION
-from goalscope.agents.prompts import FORMS, SUFFIXES, fill, placeholders
+from goalscope.agents.prompts import SUFFIXES, fill, placeholders
 from goalscope.agents.prompts.tasks import passage
 from goalscope.agents.task_agent import TaskObservation
+from goalscope.models.base import TEMPLATE_FORMS, Message
 from goalscope.rows import Tag
 from goalscope.worlds.grid import ACTIONS
 from goalscope.worlds.tasks.memory import Memory
@@ -47,8 +47,8 @@ class TaskChatAgent(ModelAgent[TaskObservation]):
         strategy: one of `STRATEGIES`, or the path of a text file with a strategy sentence of one's own.
         reasoned: whether it is asked to reason in its answer before it names a direction.
         memory: whether each observation comes with a summary of all that was told so far (the harness).
-        template: form of the bundled prompts, one of `FORMS`, or the path of a system prompt of one's own; "" for the
-            form that the model's card names, and "example" where it names none.
+        template: form of the bundled prompts, one of `TEMPLATE_FORMS`, or the path of a system prompt of one's own;
+            "" for the form that the model's card names, and "example" where it names none.
         history: what else it is shown of earlier steps: the conversation unless stated otherwise.
         system: the system prompt, put together.
         example: whether each observation ends with an example of the answer.
@@ -67,8 +67,8 @@ class TaskChatAgent(ModelAgent[TaskObservation]):
     example: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        form = self.template if self.template in FORMS else self.form
-        path = "" if self.template in FORMS else self.template
+        form = self.template if self.template in TEMPLATE_FORMS else self.form
+        path = "" if self.template in TEMPLATE_FORMS else self.template
         text = system_prompt(path, self.strategy, self.reasoned, self.memory, form=form)
         object.__setattr__(self, "system", text)
         shown = form == "example" and (not path or "answer" in placeholders(_file(path, "")))
@@ -165,7 +165,7 @@ def system_prompt(template: str, strategy: str, reasoned: bool, memory: bool, *,
     Args:
         template: path of a system prompt of one's own, "" for the bundled one.
         strategy, reasoned, memory: see `TaskChatAgent`.
-        form: how the answer is described, one of `FORMS`.
+        form: how the answer is described, one of `TEMPLATE_FORMS`.
 
     Raises:
         FileNotFoundError: a template or a strategy that is not there.

@@ -13,8 +13,8 @@ from goalscope.agents.agent import Turn
 from goalscope.agents.build import TASK_PREFIX, agent_kind
 from goalscope.agents.scripted_base import Scripted
 from goalscope.agents.task_agent import TaskObservation
+from goalscope.checks import check_probability, check_whole
 from goalscope.planning.tasks import plan_task
-from goalscope.shapes import check_probability, check_whole
 from goalscope.worlds.grid import Action
 from goalscope.worlds.tasks.coordinates import Cell
 from goalscope.worlds.tasks.memory import Memory

@@ -112,8 +112,8 @@ def capture(
     from goalscope.activations import CaptureSettings
     from goalscope.activations import capture as replay
     from goalscope.activations.hooks import Blocks
-    from goalscope.agents.models.local import LocalModel
     from goalscope.cli.console import duration, progress, say, table
+    from goalscope.models.local import LocalModel
     from goalscope.report.blocks import counted
 
     if model is None and loading:

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from goalscope.checks import near_miss
 from goalscope.runs import Study
 from goalscope.runs.reading import read_yaml_text, shorten
-from goalscope.shapes import near_miss
 
 _MOST_NAME = 200
 

@@ -10,17 +10,17 @@ import numpy as np
 from goalscope.agents.agent import Observation, Past
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.model_agent import ModelAgent
-from goalscope.agents.models.base import Message
-from goalscope.agents.models.http_tokens import Dialect
-from goalscope.agents.models.prompt_bound import (
+from goalscope.agents.prompts import placeholders
+from goalscope.agents.task_agent import TaskObservation
+from goalscope.agents.task_chat import TaskChatAgent
+from goalscope.models.base import Message
+from goalscope.models.http_tokens import Dialect
+from goalscope.models.prompt_bound import (
     CHAT_ALLOWANCE,
     MESSAGE_ALLOWANCE,
     most_answer_tokens,
     most_text_tokens,
 )
-from goalscope.agents.prompts import placeholders
-from goalscope.agents.task_agent import TaskObservation
-from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.runs import Study
 from goalscope.runs.episode import Live, Places
 from goalscope.runs.record import EpisodeSpec, World

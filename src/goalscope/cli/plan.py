@@ -6,15 +6,15 @@ from typing import Any
 
 from goalscope.agents.agent import Agent
 from goalscope.agents.model_agent import ModelAgent
-from goalscope.agents.models.http import HttpModel
-from goalscope.agents.models.http_settings import Prices
-from goalscope.agents.models.prompt_bound import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE
 from goalscope.cli.changes import Changes
 from goalscope.cli.console import say, table
 from goalscope.cli.counting import counter, dialect_of, prompts_of
 from goalscope.cli.longest import frame, most_prompts
 from goalscope.cli.reach import beyond_reach
 from goalscope.cli.work import load_study
+from goalscope.models.http import HttpModel
+from goalscope.models.http_settings import Prices
+from goalscope.models.prompt_bound import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE
 from goalscope.report.blocks import counted
 from goalscope.runs import Study
 from goalscope.runs.record import World

@@ -127,7 +127,7 @@ def read_inside(run: Path, declared: "Inside", *, full: bool = False, model: str
     trains = trains_on(device)
     own = control = None
     if model:
-        from goalscope.agents.models.local import LocalModel
+        from goalscope.models.local import LocalModel
 
         where = "auto" if device == "cpu" else device
         own = LocalModel(model, device=where)

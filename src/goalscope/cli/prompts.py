@@ -7,7 +7,7 @@ import numpy as np
 
 from goalscope.agents.agent import History, Observation, Past
 from goalscope.agents.chat import ChatAgent
-from goalscope.agents.models.base import Message
+from goalscope.models.base import Message
 from goalscope.runs import Study
 from goalscope.runs.episode import Live, Places
 from goalscope.runs.record import EpisodeSpec, World

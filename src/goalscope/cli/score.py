@@ -8,11 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from goalscope.adapters.problems import Ledger
-from goalscope.adapters.task_log import ScoredLine, score_task_log
 from goalscope.cli.console import progress, say, table
 from goalscope.cli.estimates import warn_of_few
 from goalscope.cli.guard import check_outputs
+from goalscope.importers.problems import Ledger
+from goalscope.importers.task_log import ScoredLine, score_task_log
 from goalscope.measures.exploration import DISTANCES, ErrorEstimate, StepScore, Summary, estimate_errors
 from goalscope.report.blocks import few_of
 from goalscope.stats import Estimate, estimate_mean

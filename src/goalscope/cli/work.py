@@ -189,14 +189,14 @@ def demo(out: Path) -> None:
 
 def import_path(path: Path, out: Path | None) -> bool:
     """Import into a run directory, or check only; return whether everything was read and agrees."""
-    from goalscope import adapters
+    from goalscope import importers
 
     if not path.exists():
         raise FileNotFoundError(f"what is imported must be a file or a folder, got {str(path)!r}: there is none")
     if out is not None:
         _check_kept_apart(out, imported=True)
     say(f"reading {path}", error=True)
-    result = adapters.import_path(path, check=True) if out is None else adapters.import_into(path, out)
+    result = importers.import_path(path, check=True) if out is None else importers.import_into(path, out)
     for line in result.lines():
         say(line)
     if result.exit_status:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from goalscope.checks import near_miss
 from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.table import CONDITIONS
 from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
-from goalscope.shapes import near_miss
 from goalscope.stats import (
     UNBOUNDED,
     Corrected,

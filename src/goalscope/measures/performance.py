@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import check_whole
 from goalscope.measures.definition import OURS, PAPER, Entries, measure, per_episode, ratio
 from goalscope.measures.table import StepTable
 from goalscope.rows import Rows
-from goalscope.shapes import check_whole
 
 Values = npt.NDArray[np.float64]
 

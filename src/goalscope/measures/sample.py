@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from goalscope.agents.agent import Agent, Observation, agent_id
 from goalscope.agents.scripted import EpsilonGreedy, Forgetful, KeyLured, Optimal, Uniform, WrongGoal
-from goalscope.ident import content_id
+from goalscope.ids import content_id
 from goalscope.planning.shortest import shortest_length
 from goalscope.rng import stream, uniform
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import check_shape, freeze
 from goalscope.planning.shortest import ShortestPaths, solve
 from goalscope.rows import Tag
 from goalscope.runs.record import Episode, World, begin
 from goalscope.runs.walks import NO_ACTION, Walks, walks_of
-from goalscope.shapes import check_shape, freeze
 from goalscope.worlds.dynamics import State
 
 __all__ = ["CONDITIONS", "NO_ACTION", "PROVENANCE", "StepTable"]

@@ -21,6 +21,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from goalscope.checks import check_whole
 from goalscope.measures.definition import OURS, PAPER, Entries, StepMeasure, add_measures, measure, ratio
 from goalscope.measures.performance import distance_tag
 from goalscope.measures.table import StepTable
@@ -34,7 +35,6 @@ from goalscope.measures.visits import (
     expected_entropy,
     expected_peak,
 )
-from goalscope.shapes import check_whole
 
 Part = Literal["observed", "optimal baseline", "excess"]
 PARTS: tuple[Part, ...] = get_args(Part)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.shapes import check_distributions, freeze
+from goalscope.checks import check_distributions, freeze
 
 Array = npt.NDArray[np.float64]
 Value = str | int | float | bool

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from goalscope.checks import check_probability
 from goalscope.meg.causal import CausalModel, Variable
 from goalscope.meg.causal_diagram import InfluenceDiagram, with_recall
-from goalscope.shapes import check_probability
 
 SIDES = ("left", "right")
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import check_finite, freeze
 from goalscope.meg.causal import LARGEST_TABLE, CausalModel, Value, Variable, names_of
 from goalscope.meg.causal_diagram import InfluenceDiagram, outcomes
 from goalscope.meg.causal_tree import SMALL, Array, Conjugate, ContextTree, conjugate, conjugate_known
-from goalscope.shapes import check_finite, freeze
 
 LARGEST_TARGET = 2048
 """Most joint values of a target whose utility is unknown."""

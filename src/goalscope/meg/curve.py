@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import freeze
 from goalscope.meg.conjugate import Knots, at_end, meet
 from goalscope.planning import TabularMDP
 from goalscope.planning.soft import SoftProcess
-from goalscope.shapes import freeze
 
 Array = npt.NDArray[np.float64]
 

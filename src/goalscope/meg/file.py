@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import check_shape, freeze
 from goalscope.meg.reading import Arrays, read_arrays
 from goalscope.planning import TabularMDP
-from goalscope.shapes import check_shape, freeze
 
 Array = npt.NDArray[np.float64]
 

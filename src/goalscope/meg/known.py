@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import check_finite, check_shape
 from goalscope.meg.curve import Directedness, RationalityCurve
 from goalscope.planning import TabularMDP
-from goalscope.shapes import check_finite, check_shape
 from goalscope.stats.exact import agreement_bounds, check_confidence
 
 Array = npt.NDArray[np.float64]

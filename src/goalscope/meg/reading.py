@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.shapes import check_finite
+from goalscope.checks import check_finite
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import check_finite, check_shape, freeze
 from goalscope.meg.conjugate import Knots, at_end, meet
 from goalscope.meg.curve import ACCURACY, RationalityCurve
-from goalscope.shapes import check_finite, check_shape, freeze
 
 Array = npt.NDArray[np.float64]
 

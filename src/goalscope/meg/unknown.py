@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import check_finite, check_shape, freeze
 from goalscope.meg.dual import OccupancyDual
 from goalscope.planning import TabularMDP
-from goalscope.shapes import check_finite, check_shape, freeze
 
 Array = npt.NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.shapes import check_distributions, check_finite, check_shape, check_whole, freeze
+from goalscope.checks import check_distributions, check_finite, check_shape, check_whole, freeze
 from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions
 from goalscope.worlds.grid import Grid, Position
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import check_distributions, check_shape
 from goalscope.planning.mdp import TabularMDP
-from goalscope.shapes import check_distributions, check_shape
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

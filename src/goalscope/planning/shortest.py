@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.shapes import freeze
+from goalscope.checks import freeze
 from goalscope.worlds.dynamics import State, neighbours, phases, settle, transitions
 from goalscope.worlds.grid import ACTIONS, DELTAS, Action, Grid, Position
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import check_finite
 from goalscope.planning.mdp import TabularMDP
 from goalscope.planning.reached import ReachedProcess, reached_process
-from goalscope.shapes import check_finite
 
 Array = npt.NDArray[np.float64]
 

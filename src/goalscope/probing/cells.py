@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.activations.record import Activations
+from goalscope.checks import check_shape, freeze
 from goalscope.probing.probe import AGENT, FRAME, GOAL, OPEN, PADDING, WALL, Features
 from goalscope.rng import stream
 from goalscope.runs import Episode
-from goalscope.shapes import check_shape, freeze
 from goalscope.worlds.dynamics import shown
 from goalscope.worlds.grid import Grid
 

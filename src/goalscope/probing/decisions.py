@@ -7,10 +7,10 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import check_shape, freeze
 from goalscope.planning import solve
 from goalscope.probing.cells import Cells, steps_of
 from goalscope.runs import Episode
-from goalscope.shapes import check_shape, freeze
 
 NO_ACTION: Final = -1
 """Action of a turn that held none."""

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.activations.record import Activations
+from goalscope.checks import check_finite, check_shape
 from goalscope.planning import solve
 from goalscope.probing.by_grid import grids_of, members, ratio
 from goalscope.probing.cells import Cells, Split, steps_of
@@ -25,7 +26,6 @@ from goalscope.probing.suite import FittedProbes, Truth, fit_suite, inputs_at
 from goalscope.probing.training import Callbacks
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Episode
-from goalscope.shapes import check_finite, check_shape
 from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows
 from goalscope.stats.estimate import factorize
 

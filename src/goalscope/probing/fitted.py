@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Final, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.ident import content_id
+from goalscope.checks import check_finite, freeze
+from goalscope.ids import content_id
 from goalscope.probing.probe_file import Arrays, Form, read_file, write_file
 from goalscope.rows import Tag
-from goalscope.shapes import check_finite, freeze
 
 _INPUTS: Final = ("centre", "spread")
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import freeze
 from goalscope.probing.fitted import Fitted, ProbeKey, check_keys
 from goalscope.probing.heads import normalised
 from goalscope.probing.probe import Features
 from goalscope.probing.training import Callbacks, Passed, Work, train_stacks
 from goalscope.rng import stream
 from goalscope.rows import Tag
-from goalscope.shapes import freeze
 
 if TYPE_CHECKING:
     from torch import Tensor

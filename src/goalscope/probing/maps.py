@@ -10,9 +10,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import check_distributions, check_shape, freeze
 from goalscope.probing.cells import Cells
 from goalscope.probing.probe import AGENT, CLASSES, GOAL, OPEN, PADDING, WALL
-from goalscope.shapes import check_distributions, check_shape, freeze
 
 _ROUNDING = 1e-4  # how far the float32 probabilities of a cell may be from a sum of 1
 _PLACED = ("walls", "agent", "goal")

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.shapes import check_shape
+from goalscope.checks import check_shape
 
 _SEARCHES: Final = 8192  # searches side by side: their words stay near the processor
 _WIDEST: Final = 63

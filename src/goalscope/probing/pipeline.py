@@ -17,8 +17,8 @@ from goalscope.activations.hooks import Blocks, check_layers, thirds
 from goalscope.activations.load import SHARD, Capture, captures
 from goalscope.activations.replay_target import Subject, find_subject, model_of
 from goalscope.activations.sites import sites_there
-from goalscope.agents.models.local import LocalModel
-from goalscope.ident import content_id
+from goalscope.ids import content_id
+from goalscope.models.local import LocalModel
 from goalscope.probing.analyses import Reader, Stage
 from goalscope.probing.belief_study import SOURCE, keep_beliefs
 from goalscope.probing.cells import known_walls

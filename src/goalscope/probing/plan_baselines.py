@@ -22,11 +22,11 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import check_shape
 from goalscope.planning import distances_batch, optimal_batch
 from goalscope.probing.maps import MapReading
 from goalscope.probing.plan_scores import chance_matches
 from goalscope.probing.plans import END, TOKENS, UNKNOWN, Plans, check_tokens
-from goalscope.shapes import check_shape
 from goalscope.worlds.grid import ACTIONS, DELTAS
 
 Ties = Literal["uniform", "best"]

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import check_shape
 from goalscope.probing.fitting import FitSettings, Loss, Norm, Problem, Weights
 from goalscope.probing.plan_decoder import PlanDecoder
 from goalscope.probing.plan_network import initial_plan_weights, plan_scores, plan_shapes
 from goalscope.probing.plans import UNKNOWN, check_tokens
-from goalscope.shapes import check_shape
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,12 +7,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import check_shape
 from goalscope.probing.by_grid import grids_of, members, ratio
 from goalscope.probing.cells import Cells
 from goalscope.probing.paired import chosen, paired_rows
 from goalscope.probing.plans import END, UNKNOWN, Plans, check_tokens
 from goalscope.rows import Rows, Tag
-from goalscope.shapes import check_shape
 from goalscope.stats import LESS, Estimate, Grouped, estimate_rows
 from goalscope.stats.estimate import factorize
 

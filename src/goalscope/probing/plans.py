@@ -14,9 +14,9 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import check_shape, freeze
 from goalscope.probing.cells import Cells, steps_of
 from goalscope.runs import Episode
-from goalscope.shapes import check_shape, freeze
 from goalscope.worlds.grid import ACTIONS
 
 HORIZON: Final = 10

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.activations.record import Activations
+from goalscope.checks import check_finite, check_shape, freeze
 from goalscope.probing.fitted import Fitted, Source
 from goalscope.probing.probe_file import Arrays, Form, weights_of
-from goalscope.shapes import check_finite, check_shape, freeze
 
 Task = Literal["cells", "number"]
 """What a probe predicts: a class for each cell of the frame, or one number."""

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import check_finite, check_shape
 from goalscope.probing.fitting import FitSettings, Loss, Norm, Problem, Weights
 from goalscope.probing.heads import COUNTED, coordinates, initial_weights, scores, weight_shapes
 from goalscope.probing.probe import CLASSES, Probe, Task, check_task
 from goalscope.rows import Tag
-from goalscope.shapes import check_finite, check_shape
 
 if TYPE_CHECKING:
     from torch import Tensor

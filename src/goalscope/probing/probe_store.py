@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope.activations.artifacts import Artifact, artifacts, place, put_artifacts
-from goalscope.ident import content_id
+from goalscope.ids import content_id
 from goalscope.probing.fitted import ProbeKey, Target
 from goalscope.probing.heads import COUNTED
 from goalscope.probing.plan_decoder import PlanDecoder

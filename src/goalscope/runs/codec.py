@@ -9,11 +9,11 @@ from sys import byteorder
 from typing import Any, get_args
 
 from goalscope.agents.agent import Turn
-from goalscope.ident import canonical_json
+from goalscope.checks import check_text
+from goalscope.ids import canonical_json
 from goalscope.rows import Tag
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World
 from goalscope.runs.taskworld import TaskWorld
-from goalscope.shapes import check_text
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.grid import ACTIONS, Action, Grid
 from goalscope.worlds.tasks.taskmap import TaskMap

@@ -16,7 +16,7 @@ from pydantic import (
 
 from goalscope.agents.agent import Agent
 from goalscope.agents.build import build_agent, decisive_parameters
-from goalscope.ident import canonical_json
+from goalscope.ids import canonical_json
 from goalscope.planning.shortest import shortest_length
 from goalscope.runs.part import MOST_COUNT, Part, distinct, filled, sequence
 from goalscope.runs.record import World

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goalscope.extras import lacking
-from goalscope.ident import canonical_json
+from goalscope.ids import canonical_json
 from goalscope.rows import Rows, Tag
 from goalscope.runs.codec import world_text
 from goalscope.runs.record import Episode

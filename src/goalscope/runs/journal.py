@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from goalscope.agents.agent import Agent, Past, Turn, check_usage
 from goalscope.agents.task_agent import AnyObservation, TaskObservation
-from goalscope.ident import content_id
+from goalscope.ids import content_id
 from goalscope.runs.codec import TURN_COLUMNS, decode_json, decode_turn, encode_turn
 from goalscope.runs.store import Store
 from goalscope.worlds.tasks.text import write_log

@@ -9,7 +9,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from goalscope.shapes import near_miss
+from goalscope.checks import near_miss
 
 _MOST_BYTES = 4_000_000
 

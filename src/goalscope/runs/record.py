@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from goalscope.ident import content_id
+from goalscope.ids import content_id
 from goalscope.rows import Tag
 from goalscope.worlds.dynamics import State, initial_state
 from goalscope.worlds.grid import Action, Grid

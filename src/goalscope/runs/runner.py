@@ -8,8 +8,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from goalscope.agents.agent import Agent, NotSentError, Turn, agent_id
+from goalscope.agents.agent import Agent, Turn, agent_id
 from goalscope.agents.task_agent import AnyObservation, Knowing
+from goalscope.checks import check_text
+from goalscope.models.base import NotSentError
 from goalscope.runs.caller import Caller
 from goalscope.runs.codec import encode_tags
 from goalscope.runs.episode import Live, LiveEpisode, Places
@@ -23,7 +25,6 @@ from goalscope.runs.store import GROUP_SECONDS, Store
 from goalscope.runs.study import Study
 from goalscope.runs.taskepisode import TaskLive
 from goalscope.runs.taskworld import TaskWorld
-from goalscope.shapes import check_text
 
 Progress = Callable[[int, int, int, float | None], None]
 """Told every tenth of a second: episodes done, episodes in all, steps taken now, seconds left (None at first)."""
@@ -33,7 +34,7 @@ _SCRIPTED = 0.01  # a hundredth: only the time that is said to be left depends o
 
 
 class Spending(Protocol):
-    """What an agent has spent; see `goalscope.agents.models.http_budget.Budget`."""
+    """What an agent has spent; see `goalscope.models.http_budget.Budget`."""
 
     def begin(self, spent: Mapping[str, float], journal: Journal) -> None:
         """Start from what earlier sessions spent, and tell the journal of each request that brings no answer.

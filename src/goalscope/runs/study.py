@@ -11,7 +11,8 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from goalscope.agents.agent import Agent, History, Remembering, agent_id
 from goalscope.agents.build import TASK_PREFIX
 from goalscope.agents.task_agent import TaskAgent
-from goalscope.ident import canonical_json, content_id
+from goalscope.checks import check_text
+from goalscope.ids import canonical_json, content_id
 from goalscope.runs.analysis import Analysis, Invariance
 from goalscope.runs.entries import (
     STORED,
@@ -29,7 +30,6 @@ from goalscope.runs.part import MOST_COUNT, Part, distinct, filled, sequence
 from goalscope.runs.reading import explain, read_yaml, shorten
 from goalscope.runs.record import EpisodeSpec, World
 from goalscope.runs.taskentries import CookingWorlds, TaskMapWorlds
-from goalscope.shapes import check_text
 
 _NO_RESULT = ("name", "durability", "further_agents", "analysis")  # keys that change no result
 _MOST_SEED = 2**63 - 1

@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from goalscope.ident import content_id
+from goalscope.checks import near_miss
+from goalscope.ids import content_id
 from goalscope.rng import stream, words
 from goalscope.rows import Tag
 from goalscope.runs.part import MOST_COUNT, Part, distinct, filled, sequence
 from goalscope.runs.taskworld import TaskWorld
-from goalscope.shapes import near_miss
 from goalscope.worlds.tasks.cooking import COOKING, cooking_map
 from goalscope.worlds.tasks.generate import generate_task_map, symbolic_twin
 from goalscope.worlds.tasks.optimal import shortest_order

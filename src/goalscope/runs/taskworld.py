@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from goalscope.ident import content_id
+from goalscope.ids import content_id
 from goalscope.runs.record import World
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.tasks.taskmap import TaskMap

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import freeze
 from goalscope.rows import Tag
 from goalscope.runs.codec import decode_head
 from goalscope.runs.record import Episode, EpisodeSpec, World
 from goalscope.runs.store import Store
 from goalscope.runs.taskworld import TaskWorld
-from goalscope.shapes import freeze
 from goalscope.worlds.grid import ACTIONS
 
 NO_ACTION = -1

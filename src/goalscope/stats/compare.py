@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.shapes import freeze
+from goalscope.checks import freeze
 from goalscope.stats.estimate import UNBOUNDED, Estimate, check_bounds, factorize, from_codes, vector
 from goalscope.stats.exact import check_confidence
 from goalscope.stats.intervals import Interval, mean_interval

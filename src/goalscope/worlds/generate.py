@@ -13,8 +13,8 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import check_whole, freeze
 from goalscope.rng import words
-from goalscope.shapes import check_whole, freeze
 from goalscope.worlds.grid import DELTAS, Grid
 
 _MOST_ATTEMPTS = 1000

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.shapes import freeze
+from goalscope.checks import freeze
 
 Position = tuple[int, int]
 Side = Literal["left", "right", "top", "bottom"]

@@ -6,11 +6,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-TEMPLATES = ("grid", "key_door", "fog")
-"""Names of the templates that come with the package, each in all `FORMS`."""
+from goalscope.models.base import TEMPLATE_FORMS
 
-FORMS: Final = ("example", "schema")
-"""How a template shows the form of the answer: by a filled-in example, or by what may stand in it."""
+TEMPLATES = ("grid", "key_door", "fog")
+"""Names of the templates that come with the package, each in all `TEMPLATE_FORMS`."""
 
 SUFFIXES: Final = {"example": "_example", "schema": ""}
 """What the names of the files of each form end with."""
@@ -25,7 +24,7 @@ def template(name: str, form: str = "schema") -> str:
 
     Args:
         name: one of `TEMPLATES`.
-        form: one of `FORMS`.
+        form: one of `TEMPLATE_FORMS`.
 
     Raises:
         ValueError: there is no template of this name or form.
@@ -43,8 +42,8 @@ def check_form(form: str) -> None:
     Raises:
         ValueError: names the forms.
     """
-    if form not in FORMS:
-        raise ValueError(f"the form of a bundled template must be one of {', '.join(FORMS)}, got {form!r}")
+    if form not in TEMPLATE_FORMS:
+        raise ValueError(f"the form of a bundled template must be one of {', '.join(TEMPLATE_FORMS)}, got {form!r}")
 
 
 def passages(text: str) -> list[str]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import freeze
 from goalscope.meg import RationalityCurve
 from goalscope.meg.conjugate import quintic
-from goalscope.shapes import freeze
 
 Array = npt.NDArray[np.float64]
 

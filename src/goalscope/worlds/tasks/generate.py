@@ -6,7 +6,7 @@ docs/exploration.md says what is done here.
 
 import numpy as np
 
-from goalscope.ident import canonical_json
+from goalscope.ids import canonical_json
 from goalscope.rng import stream
 from goalscope.worlds.tasks.coordinates import Cell
 from goalscope.worlds.tasks.optimal import shortest_order

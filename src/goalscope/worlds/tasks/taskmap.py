@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.ident import canonical_json, content_id
+from goalscope.ids import canonical_json, content_id
 from goalscope.worlds.grid import Action, Grid
 from goalscope.worlds.tasks.board import Board
 from goalscope.worlds.tasks.coordinates import MOVES, Cell, Frame, check_cell

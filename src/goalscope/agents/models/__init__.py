@@ -1,5 +1,0 @@
-"""Language models behind chat agents: the protocol, local models, servers, replay."""
-
-from goalscope.agents.models.base import Completion, Message, Model, Request, Sampling
-
-__all__ = ["Completion", "Message", "Model", "Request", "Sampling"]

@@ -1,0 +1,97 @@
+"""Which token of a prompt each cell of a grid is."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.checks import freeze
+from goalscope.models.base import Message, Sampling
+from goalscope.models.local import LocalModel
+from goalscope.worlds.grid import Grid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CellTokens:
+    """Where the cells of a grid stand in a prompt.
+
+    Attributes:
+        positions: ``[H, W]`` int, index of the cell's token in the prompt, -1 where it is not one token of its own.
+        problems: one sentence for each such cell.
+    """
+
+    positions: npt.NDArray[np.int64]
+    problems: tuple[str, ...]
+
+
+def check_cell_tokens(
+    model: LocalModel, grid_text: str, *, prompt: str | None = None, capture: bool = False
+) -> CellTokens:
+    """Check that each cell of a grid is exactly one token, which holds no other cell.
+
+    Args:
+        model: the model whose tokenizer reads the grid.
+        grid_text: a grid as `Grid.render` writes it.
+        prompt: the rendered prompt that holds the grid, its last occurrence counts; by default a chat whose only
+            message is the grid.
+        capture: whether the study reads activations at the cells: then a problem is an error, else a warning.
+
+    Raises:
+        ValueError: names the offending cell and its tokens (``capture``); the prompt does not hold the grid; the
+            tokenizer does not tell where its tokens stand.
+    """
+    text = prompt
+    if text is None:
+        text = model.render([Message(role="user", content=grid_text)], Sampling())
+    begin = text.rfind(grid_text)
+    if begin < 0:
+        raise ValueError(f"the prompt must hold the grid, it does not:\n{grid_text}")
+    tokenizer = model.tokenizer
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError(
+            f"the tokenizer of {model.name} does not tell where its tokens stand in the text: use a model with a "
+            "fast tokenizer (tokenizer.json)"
+        )
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    spans: list[tuple[int, int]] = [tuple(span) for span in encoded["offset_mapping"]]
+    cells = _cells(grid_text, begin)
+    holders = _holders(spans, {at: cell for cell, at in cells.items()})
+    grid = Grid.parse(grid_text)
+    positions = np.full((grid.height, grid.width), -1, dtype=np.int64)
+    problems = []
+    for cell, at in cells.items():
+        tokens = [index for index, (first, last) in enumerate(spans) if first <= at < last]
+        pieces = [text[slice(*spans[index])] for index in tokens]
+        if len(tokens) == 1 and len(holders[tokens[0]]) == 1:
+            positions[cell] = tokens[0]
+        else:
+            problems.append(f"cell {cell} {text[at]!r} is the token(s) {', '.join(map(repr, pieces))}")
+    if problems:
+        sentence = (
+            f"each cell of a grid must be one token of its own for {model.name}: {problems[0]}"
+            f" ({len(problems)} of {len(cells)} cells)"
+        )
+        if capture:
+            raise ValueError(f"{sentence}; activations at cells cannot be captured with this tokenizer")
+        warnings.warn(sentence, stacklevel=2)
+    return CellTokens(positions=freeze(positions), problems=tuple(problems))
+
+
+def _cells(grid_text: str, begin: int) -> dict[tuple[int, int], int]:
+    """Return the character that each cell stands at."""
+    found: dict[tuple[int, int], int] = {}
+    at = begin
+    for number, line in enumerate(grid_text.split("\n")):
+        places = [index for index, char in enumerate(line) if char != " " and (index == 0 or line[index - 1] == " ")]
+        if number:  # the first line labels the columns; every further one begins with the label of its row
+            for col, place in enumerate(places[1:]):
+                found[number - 1, col] = at + place
+        at += len(line) + 1
+    return found
+
+
+def _holders(spans: list[tuple[int, int]], cells: dict[int, Any]) -> list[list[Any]]:
+    """Return the cells that each token holds."""
+    return [[cells[at] for at in range(first, last) if at in cells] for first, last in spans]

@@ -1,0 +1,289 @@
+"""Models behind an OpenAI-compatible server: vLLM, SGLang, llama.cpp, Ollama, hosted ones."""
+
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from goalscope.models.base import Completion, Message, Request, Sampling
+from goalscope.models.devices import model_folder
+from goalscope.models.http_answers import Answer, chat_answer, completions_answer
+from goalscope.models.http_budget import Budget, Reservation
+from goalscope.models.http_client import Client, RejectedError
+from goalscope.models.http_settings import Caps, Prices, Server
+from goalscope.models.http_tokens import Dialect
+from goalscope.models.prompt_bound import most_prompt_tokens
+from goalscope.rng import uniform
+
+_LARGEST: Final = 4 * 2**20  # bytes of a response beside its output
+_LARGEST_TOKEN: Final = 1024  # bytes of a token in JSON, with its log-probability
+_SEEDS: Final = 2**31
+_IDS: Final = ("return_token_ids", "return_tokens_as_token_ids")
+_RECORDED: Final = {
+    "logprobs": "top_logprobs",
+    "return_tokens_as_token_ids": "token_ids",
+    "return_token_ids": "token_ids",
+}
+"""Parameters that are recorded under another name than their own."""
+
+
+class HttpModel:
+    """A language model behind a server; safe to use from several threads.
+
+    Nothing is sent before the first completion. URL, key, waiting times, prices and caps do not enter its identity.
+    Equal requests mostly give equal answers at temperature 0, but batching and changes of the served model may change
+    them; what arrived is stored and never asked for again.
+
+    Args:
+        model: the name that the server knows it by.
+        server: where it is and how it is treated.
+        revision: what distinguishes this state of the model from others; of the tokenizer, too, where that comes from
+            the hub.
+        reasoning: how reasoning and answer are told apart. Chat: "auto" (as the server does, and by the model's own
+            markers where they stand in its text), "think", "none". Completions: see `LocalModel`.
+        today: the date that a template rendered here is told, ``YYYY-MM-DD`` (completions only).
+        template_options: further variables of the chat template; in mode chat sent as ``chat_template_kwargs``.
+        prices: what tokens cost.
+        caps: what may be spent.
+        concurrency: requests at the same time, None for as many as the run has workers.
+        name: short name for tables.
+
+    Raises:
+        FileNotFoundError: a folder of a tokenizer that is not there.
+        ValueError: an argument out of its range, or a cap in USD without prices.
+    """
+
+    largest_batch: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        server: Server,
+        revision: str | None = None,
+        reasoning: str = "auto",
+        today: str | None = None,
+        template_options: Mapping[str, Any] | None = None,
+        prices: Prices | None = None,
+        caps: Caps | None = None,
+        concurrency: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        if not model:
+            raise ValueError("a model must have the name that its server knows it by, got an empty one")
+        if concurrency is not None and concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, got {concurrency}")
+        caps = caps or Caps()
+        if caps.usd is not None and prices is None:
+            raise ValueError("caps.usd needs prices: give prices: {input: ..., output: ..., date: ...}")
+        self._model, self._server, self._revision = model, server, revision
+        self._reasoning, self._options = reasoning, dict(template_options or {})
+        self._name = name or model
+        self.prices, self.concurrency = prices, concurrency
+        self.budget = Budget(caps, prices)
+        self._client = Client(server)
+        self._lock = threading.Lock()
+        self._dropped: dict[str, None] = {}  # parameters that the server has no place for, in the order found
+        self._limit = "max_tokens"
+        self.dialect: Dialect | None = None
+        if server.mode == "completions":
+            source = server.tokenizer or model
+            self.dialect = Dialect(
+                source,
+                revision=revision if model_folder(source) is None else None,  # a folder has no revisions
+                reasoning=reasoning,
+                today=today,
+                template_options=template_options,
+            )
+        elif reasoning not in ("auto", "think", "none"):
+            raise ValueError(
+                f"in mode chat the server renders and reads channels, reasoning must be auto, think or none, got "
+                f"{reasoning!r}: leave it out, or use mode completions"
+            )
+        elif today is not None:
+            raise ValueError("in mode chat the server knows the date, today must not be given: use mode completions")
+
+    @property
+    def name(self) -> str:
+        """Short name, as tables show it."""
+        return self._name
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return name, revision, mode and template settings; neither address, waiting times, prices nor caps."""
+        described: dict[str, Any] = {
+            "kind": "http",
+            "model": self._model,
+            "revision": self._revision,
+            "mode": self._server.mode,
+            "body": dict(self._server.body),
+        }
+        if self.dialect is not None:
+            return {**described, "dialect": dict(self.dialect.describe())}
+        return {**described, "reasoning": self._reasoning, "template_options": self._options}
+
+    def render(self, messages: Sequence[Message], sampling: Sampling) -> str | None:
+        """Return the text that the model reads in mode completions, None where its server renders it."""
+        return None if self.dialect is None else self.dialect.render(messages, sampling)
+
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        """Complete each chat, one after the other; see `Client.ask` for what it raises.
+
+        Raises:
+            NotSentError: a call would not fit under a cap.
+            ValueError: the server rejects a parameter, changes a prompt, or hands over no log-probabilities.
+        """
+        return [self._complete(request, sampling) for request in requests]
+
+    def _complete(self, request: Request, sampling: Sampling) -> Completion:
+        text = self.render(request.messages, sampling)
+        ids: list[int] | None = None
+        if self.dialect is None or text is None:
+            most = most_prompt_tokens(request.messages, sampling.max_tokens)
+        else:
+            ids = self.dialect.encode(text)
+            most = len(ids)
+        with self.budget.reserve(most, sampling.max_tokens, request.key) as reservation:
+            began = time.perf_counter()
+            answer = self._answered(request, sampling, ids, reservation)
+            cost = self.budget.cost(reservation, answer.prompt_count, answer.output_count)
+            reservation.cost = cost
+            usage = {**cost, "requests": reservation.requests, "seconds": time.perf_counter() - began}
+            if answer.reasoning_count is not None:
+                usage["reasoning_tokens"] = answer.reasoning_count
+            if sampling.top_logprobs and answer.logprobs is None:
+                self._drop("logprobs", "it answers without the log-probabilities that were asked for")
+            if self.dialect is None or text is None or ids is None:
+                return Completion(
+                    text=answer.text,
+                    reasoning=answer.reasoning,
+                    finish=answer.finish,
+                    usage=usage,
+                    logprobs=answer.logprobs if sampling.top_logprobs else None,
+                    unsupported=self._unsupported(),
+                    marked=answer.marked,
+                )
+            return self._from_tokens(self.dialect, text, ids, answer, usage, sampling)
+
+    def _from_tokens(
+        self,
+        dialect: Dialect,
+        text: str,
+        ids: list[int],
+        answer: Answer,
+        usage: Mapping[str, float],
+        sampling: Sampling,
+    ) -> Completion:
+        """Return the completion of an output in completions mode."""
+        read = len(ids) if answer.prompt_count is None else answer.prompt_count
+        if read != len(ids) or (answer.prompt_tokens is not None and list(answer.prompt_tokens) != ids):
+            raise ValueError(
+                f"a server must read the prompt as it is sent: {len(ids)} token ids were sent, it read {read}, or "
+                "others than these. It adds or changes tokens: turn that off there, check that server.tokenizer is the "
+                "model's own, or use mode chat"
+            )
+        tokens, unsupported = answer.output_tokens, list(self._unsupported())
+        reconstructed = tokens is None
+        if tokens is None:
+            tokens = dialect.reconstruct(answer)
+        if tokens is None:
+            unsupported.append("token_ids")
+            parts, raw = dialect.text_parts(text, answer.text), answer.text
+        else:
+            parts, raw = dialect.parts(text, tokens), dialect.text(tokens)
+        if not dialect.tells(sampling):
+            unsupported.append("reasoning_effort")
+        return Completion(
+            text=parts.text,
+            reasoning=parts.reasoning,
+            prompt_tokens=tuple(ids),
+            output_tokens=tokens,
+            finish=answer.finish,
+            usage=usage,
+            logprobs=answer.logprobs if sampling.top_logprobs else None,
+            reconstructed=reconstructed and tokens is not None,
+            unsupported=tuple(dict.fromkeys(unsupported)),
+            raw=raw,
+        )
+
+    def _answered(
+        self, request: Request, sampling: Sampling, ids: list[int] | None, reservation: Reservation
+    ) -> Answer:
+        """Ask until there is an answer, without the parameters that the server has no place for."""
+        while True:
+            optional = self._parameters(request, sampling, ids)
+            body: dict[str, Any] = {"model": self._model, self._limit: sampling.max_tokens, **optional}
+            if ids is None:
+                chat = [{"role": message.role, "content": message.content} for message in request.messages]
+                body["messages"] = chat
+            else:
+                body["prompt"] = ids
+            try:
+                return self._client.ask(
+                    body,
+                    completions_answer if ids is not None else lambda found: chat_answer(found, self._reasoning),
+                    request=reservation.request,
+                    call=request.key,
+                    # Text and reasoning, both perhaps twice, and each token with those beside it.
+                    most=_LARGEST + _LARGEST_TOKEN * sampling.max_tokens * (3 + sampling.top_logprobs),
+                )
+            except RejectedError as rejected:
+                said = str(rejected)
+                if "max_tokens" in body and "max_completion_tokens" in said:
+                    self._limit = "max_completion_tokens"  # the newer name of the very same limit
+                    continue
+                named = _named(rejected, optional)
+                if named is None:
+                    raise ValueError(
+                        f"{self._model} must accept the request, the server says: {said}. Check max_tokens, the length "
+                        "of the prompt, the model's name and server.body"
+                    ) from None
+                self._drop(named, f"it says: {said}")
+
+    def _parameters(self, request: Request, sampling: Sampling, ids: list[int] | None) -> dict[str, Any]:
+        found: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p}
+        if sampling.temperature > 0:
+            seed, episode_id, step, attempt = request.key
+            found["seed"] = int(uniform(seed, "server", episode_id, step, attempt) * _SEEDS)
+        if self.dialect is not None and ids is not None:
+            found |= {
+                "stop_token_ids": sorted(self.dialect.stop),
+                "skip_special_tokens": False,  # channels are told apart by them
+                "return_token_ids": True,
+            }
+            if sampling.top_logprobs:
+                found |= {"logprobs": sampling.top_logprobs, "return_tokens_as_token_ids": True}
+        else:
+            if sampling.reasoning_effort is not None:
+                found["reasoning_effort"] = sampling.reasoning_effort
+            if self._options:
+                found["chat_template_kwargs"] = self._options
+            if sampling.top_logprobs:
+                found |= {"logprobs": True, "top_logprobs": sampling.top_logprobs}
+        found |= self._server.body
+        return {name: value for name, value in found.items() if name not in self._dropped}
+
+    def _drop(self, parameter: str, reason: str) -> None:
+        """Leave a parameter out from now on, where the study allows it."""
+        # Where ids are not returned they are made again from the text, and the steps say so.
+        if self._server.unsupported != "record" and parameter not in _IDS:
+            raise ValueError(
+                f"{self._model} must have a place for {_RECORDED.get(parameter, parameter)}: {reason}. Take it out of "
+                "the study (reasoning_effort: null, top_logprobs: 0, ...), or say server: {unsupported: record} to go "
+                "on without it and have that recorded with each step"
+            )
+        with self._lock:
+            dropped = ("logprobs", "top_logprobs") if parameter in ("logprobs", "top_logprobs") else (parameter,)
+            self._dropped |= dict.fromkeys(dropped)
+
+    def _unsupported(self) -> tuple[str, ...]:
+        with self._lock:
+            return tuple(dict.fromkeys(_RECORDED.get(name, name) for name in self._dropped))
+
+
+def _named(rejected: RejectedError, optional: Mapping[str, Any]) -> str | None:
+    """Return the parameter that a server rejects, None where it names none of those that may be left out."""
+    if rejected.parameter in optional:
+        return rejected.parameter
+    found = [name for name in optional if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(rejected))]
+    return max(found, key=len) if found else None

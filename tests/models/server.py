@@ -1,0 +1,340 @@
+"""A small HTTP server on loopback that speaks the OpenAI chat and completions protocols, and can misbehave.
+
+It answers with a `LocalModel` in the same process, so that what comes over HTTP can be compared with what the model
+says itself.
+"""
+
+import json
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+import torch
+from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
+
+from goalscope.models import Message, Request, Sampling
+from goalscope.models.local import LocalModel
+from goalscope.rng import uniform
+
+ACTIONS_SAID = tuple(f'{{"action": "{action}"}}' for action in ("UP", "DOWN", "LEFT", "RIGHT"))
+
+
+def speaker(seed: int = 2, positions: int = 512) -> LocalModel:
+    """A random model that says actions: one token each, so that its answers are mostly valid and vary with the grid."""
+    model, words = llama(seed=seed, positions=positions), tokenizer(PLAIN_TEMPLATE, added=())
+    words.add_tokens(list(ACTIONS_SAID))
+    up, down, left, right = words.convert_tokens_to_ids(list(ACTIONS_SAID))
+    with torch.no_grad():
+        head, embedded = model.lm_head.weight, model.model.embed_tokens.weight
+        keep = torch.zeros(head.shape[0], 1)
+        keep[[up, left]] = 1.0
+        head.mul_(keep)
+        head[down], head[right] = -head[up], -head[left]  # one of the four is always ahead of all other tokens
+        # One direction means "an action was said": it is in the actions' embeddings alone, and leads to the end.
+        stop = torch.ones(head.shape[1]) / head.shape[1] ** 0.5
+        embedded -= (embedded @ stop)[:, None] * stop
+        embedded[[up, down, left, right]] += 30 * stop
+        head[words.eos_token_id] = 2 * stop
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.mul_(5.0)  # what was read weighs more than the last token
+    return LocalModel.from_parts(model, words, name="speaker", reasoning="none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faults:
+    """Probabilities of what may happen to a request in place of an answer."""
+
+    error: float = 0.0
+    limited: float = 0.0
+    hang: float = 0.0
+    cut: float = 0.0
+    garbage: float = 0.0
+    reset: float = 0.0
+    seed: int = 0
+    hang_seconds: float = 1.0
+    retry_after: str = "0.02"
+
+    def draw(self, number: int) -> str | None:
+        left = uniform(self.seed, "fault", number)
+        for name in ("error", "limited", "hang", "cut", "garbage", "reset"):
+            left -= getattr(self, name)
+            if left < 0:
+                return name
+        return None
+
+
+MANY = Faults(error=0.10, limited=0.05, hang=0.02, cut=0.01, garbage=0.01, reset=0.02)
+
+
+@dataclass(kw_only=True)
+class Entry:
+    """One request: who asked, what for, what became of it."""
+
+    tag: str
+    path: str
+    body: dict[str, Any]
+    authorization: str
+    headers: dict[str, str]
+    outcome: str = "begun"
+
+
+@dataclass(kw_only=True)
+class Behaviour:
+    """How the server treats requests."""
+
+    faults: Faults = field(default_factory=Faults)
+    ids: str = "token_ids"  # how output ids are returned: "token_ids", "logprobs", "" for not at all
+    rejects: tuple[str, ...] = ()
+    strict: bool = False  # names a rejected parameter in its message alone
+    ignores_logprobs: bool = False
+    usage: bool = True
+    shift: int = 0  # added to the reported counts
+    stop_reason: bool = False
+    key: str = ""
+    models: tuple[str, ...] = ("speaker",)
+    delay: float = 0.0
+    override: Mapping[str, Any] | None = None  # a body in place of every answer
+    override_after: int = 0  # answers before it is in place
+    refusal: tuple[int, dict[str, Any]] | None = None  # status and body in place of every answer
+    raw: Callable[[BaseHTTPRequestHandler], None] | None = None  # writes whatever it likes in place of every answer
+
+
+class Loopback:
+    """The server; stopping it also breaks the connections that are open.
+
+    Args:
+        model: what answers.
+        behaviour: how requests are treated.
+    """
+
+    def __init__(self, model: LocalModel, **behaviour: Any) -> None:
+        self.model = model
+        self.behaviour = Behaviour(**behaviour)
+        self.log: list[Entry] = []
+        self.port = 0
+        self._lock = threading.Lock()
+        self._said: dict[str, tuple[list[int], list[int], str, list[dict[str, Any]], Any]] = {}
+        self._server: _Server | None = None
+        self.stopping = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        self.stopping.clear()
+        self._server = _Server(("127.0.0.1", self.port), _Handler)
+        self._server.owner = self
+        self.port = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        server, self._server = self._server, None
+        assert server is not None
+        self.stopping.set()
+        server.shutdown()
+        self._thread.join()
+        server.server_close()
+        for connection in list(server.connections):
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # gone already
+
+    def outcomes(self) -> Counter[str]:
+        return Counter(entry.outcome for entry in self.log)
+
+    def answered(self) -> Counter[str]:
+        """How often each call was answered in full."""
+        return Counter(entry.tag for entry in self.log if entry.outcome == "answered")
+
+    def enter(self, entry: Entry) -> int:
+        with self._lock:
+            self.log.append(entry)
+            return len(self.log)
+
+    def say(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the body of an answer."""
+        temperature = float(body["temperature"])
+        sampling = Sampling(
+            temperature=temperature,
+            top_p=float(body.get("top_p", 1.0)),
+            max_tokens=int(body.get("max_tokens") or body["max_completion_tokens"]),
+            reasoning_effort=body.get("reasoning_effort"),
+            top_logprobs=int(body.get("top_logprobs", 0) or 0) if "messages" in body else int(body.get("logprobs", 0)),
+        )
+        chat = [Message(role=item["role"], content=item["content"]) for item in body.get("messages", ())]
+        words = self.model.tokenizer
+        text = self.model.render(chat, sampling) if chat else words.decode(body["prompt"], skip_special_tokens=False)
+        assert text is not None
+        asked = Request(messages=(Message(role="user", content="."),), key=(int(body.get("seed", 0)), "server", 0, 0))
+        memory = json.dumps([text, asked.key, sampling.describe()])
+        known = self._said.get(memory)
+        if known is None or (chat and known[-1] is None):
+            self._said[memory] = known = self._decoded(asked, chat, text, sampling)
+        prompt, tokens, finish, logprobs, completion = known
+        assert chat or prompt == body["prompt"]
+        usage = {"prompt_tokens": len(prompt), "completion_tokens": len(tokens) + self.behaviour.shift}
+        document: dict[str, Any] = {"id": "x", "object": path, "model": body["model"]}
+        if self.behaviour.usage:
+            document["usage"] = usage | {"total_tokens": sum(usage.values())}
+        asks = sampling.top_logprobs and not self.behaviour.ignores_logprobs
+        if chat:
+            message = {"role": "assistant", "content": completion.text, "reasoning_content": completion.reasoning}
+            choice: dict[str, Any] = {"index": 0, "finish_reason": finish, "message": message}
+            if asks:
+                choice["logprobs"] = {"content": [self._entry(entry) for entry in logprobs]}
+            return document | {"choices": [choice]}
+        said = tokens[:-1] if finish == "stop" else tokens
+        ended = {"stop_reason": tokens[-1]} if self.behaviour.stop_reason and finish == "stop" else {}
+        choice = {**ended, "index": 0, "finish_reason": finish, "text": words.decode(said, skip_special_tokens=False)}
+        if self.behaviour.ids == "token_ids" and body.get("return_token_ids"):
+            choice |= {"token_ids": tokens, "prompt_token_ids": prompt}
+        if asks:
+            named = self.behaviour.ids and body.get("return_tokens_as_token_ids")
+            names = (lambda token: f"token_id:{token}") if named else words.decode
+            choice["logprobs"] = {
+                "tokens": [names(entry["token"]) for entry in logprobs],
+                "token_logprobs": [entry["logprob"] for entry in logprobs],
+                "top_logprobs": [{names(token): score for token, score in entry["top"]} for entry in logprobs],
+            }
+        return document | {"choices": [choice]}
+
+    def _decoded(
+        self, asked: Request, chat: list[Message], text: str, sampling: Sampling
+    ) -> tuple[list[int], list[int], str, list[dict[str, Any]], Any]:
+        """Return prompt ids, output ids, end and log-probabilities; of a chat also what the model makes of them."""
+        if not chat:
+            prompts, outputs = self.model.decode([asked], sampling, texts=[text])
+            return prompts[0], outputs[0].tokens, outputs[0].finish, outputs[0].logprobs, None
+        (said,) = self.model.complete([Request(messages=tuple(chat), key=asked.key)], sampling)
+        assert said.prompt_tokens is not None and said.output_tokens is not None
+        scores = [dict(entry) for entry in said.logprobs or ()]
+        return list(said.prompt_tokens), list(said.output_tokens), said.finish, scores, said
+
+    def _entry(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        words = self.model.tokenizer
+        top = [{"token": words.decode(token), "logprob": score} for token, score in entry["top"]]
+        return {"token": words.decode(entry["token"]), "logprob": entry["logprob"], "top_logprobs": top}
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+    owner: Loopback
+
+    def __init__(self, *arguments: Any) -> None:
+        self.connections: set[socket.socket] = set()
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.connections.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that has gone away is no news here."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """The server keeps a log of its own."""
+
+    def do_POST(self) -> None:
+        owner = self.server.owner
+        how = owner.behaviour
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        entry = Entry(
+            tag=self.headers.get("X-Client-Request-Id", ""),
+            path=self.path,
+            body=body,
+            authorization=self.headers.get("Authorization", ""),
+            headers={name.lower(): value for name, value in self.headers.items()},
+        )
+        entry.outcome = how.faults.draw(owner.enter(entry)) or "begun"
+        if how.raw is not None:
+            entry.outcome = "raw"
+            how.raw(self)
+            self.close_connection = True
+            return
+        if entry.outcome == "hang":
+            owner.stopping.wait(how.faults.hang_seconds)
+            self.close_connection = True
+            return
+        if entry.outcome == "reset":
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.close_connection = True
+            return
+        if entry.outcome == "error":
+            self._send(500, {"error": {"message": "the machine is on fire"}})
+        elif entry.outcome == "limited":
+            self._send(429, {"error": {"message": "slow down"}}, {"Retry-After": how.faults.retry_after})
+        elif entry.outcome == "garbage":
+            self._write(200, b"<html>\x00 502 Bad Gateway</html>", "application/json")
+        elif (refusal := self._refusal(body)) is not None:
+            entry.outcome = f"refused {refusal[0]}"
+            self._send(*refusal)
+        else:
+            time.sleep(how.delay)
+            late = how.override if len(owner.log) > how.override_after else None
+            answer = json.dumps(late or owner.say(self.path, body)).encode()
+            if entry.outcome == "cut":
+                self._write(200, answer, "application/json", missing=len(answer) // 2)
+                self.close_connection = True
+                return
+            self._write(200, answer, "application/json")
+            entry.outcome = "answered"
+
+    def _refusal(self, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]] | None:
+        how = self.server.owner.behaviour
+        if how.refusal is not None:
+            return how.refusal
+        if how.key and self.headers.get("Authorization") != f"Bearer {how.key}":
+            given = self.headers.get("Authorization", "")
+            return 401, {"error": {"message": f"Incorrect API key provided: {given}", "code": "invalid_api_key"}}
+        if body["model"] not in how.models:
+            return 404, {"error": {"message": f"The model {body['model']} does not exist.", "code": 404}}
+        for name in how.rejects:
+            if name in body and name == "max_tokens":
+                return 400, {"error": {"message": "Unsupported: 'max_tokens'. Use 'max_completion_tokens' instead."}}
+            if name in body:
+                error = {"message": f"Unsupported parameter: '{name}'."}
+                return 400, {"error": error if how.strict else {**error, "param": name}}
+        return None
+
+    def _send(self, status: int, document: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
+        self._write(status, json.dumps(document).encode(), "application/json", headers=headers)
+
+    def _write(
+        self, status: int, raw: bytes, kind: str, *, missing: int = 0, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(raw)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(raw[: len(raw) - missing])
+        self.wfile.flush()

@@ -1,0 +1,157 @@
+"""Folders of models of unknown origin: each is one error of one line, and nothing outside of the folder is read."""
+
+import json
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_models import llama, request, tokenizer
+
+from goalscope.models import Sampling
+from goalscope.models.loading import check_folder
+from goalscope.models.local import LocalModel
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+Change = Callable[[Path], object]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("folders") / "sound"
+    llama().save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(sound: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(sound, tmp_path / "model")
+
+
+def entry(name: str = "config.json", **entries: Any) -> Change:
+    """Change entries of a JSON file."""
+
+    def change(folder: Path) -> None:
+        path = folder / name
+        path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
+
+    return change
+
+
+def content(name: str, data: bytes) -> Change:
+    return lambda folder: (folder / name).write_bytes(data)
+
+
+def shard(header: Any, length: int | None = None) -> Change:
+    text = json.dumps(header).encode()
+    return content(WEIGHTS, struct.pack("<Q", len(text) if length is None else length) + text + b"1234")
+
+
+def without_a_weight(folder: Path) -> None:
+    weights = load_file(folder / WEIGHTS)
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def index(target: str) -> Change:
+    """Weights in a file that an index names; the file itself is sound and lies beside the folder."""
+
+    def change(folder: Path) -> None:
+        shutil.move(folder / WEIGHTS, folder.parent / "beside.safetensors")
+        shutil.copy(folder.parent / "beside.safetensors", folder / "other.safetensors")
+        torch.save(load_file(folder / "other.safetensors"), folder / "pickled.bin")
+        names = list(load_file(folder / "other.safetensors"))
+        told = {"metadata": {"total_size": 1}, "weight_map": dict.fromkeys(names, target)}
+        (folder / INDEX).write_text(json.dumps(told))
+
+    return change
+
+
+CASES: dict[str, tuple[Change, str]] = {
+    "no JSON": (content("config.json", b"{"), "config.json must hold JSON, but .*get the files again"),
+    "a list": (content("config.json", b"[]"), r"config.json must hold a JSON object, got '\[\]'"),
+    "deep": (content("config.json", b"[" * 100_000), "config.json must hold JSON, but maximum recursion"),
+    "no text": (content("config.json", b"\xff\xfe{}"), "config.json must hold JSON, but 'utf-8'"),
+    "no architecture": (content("config.json", b"{}"), "must hold a model that transformers can load.*model_type"),
+    "many layers": (entry(num_hidden_layers=10**6), "num_hidden_layers in .* must be from 0 to 4096, got 1000000"),
+    "layers below 0": (entry(num_hidden_layers=-1), "num_hidden_layers in .* must be from 0 to 4096, got -1"),
+    "nested": (entry(text_config={"a": {"num_experts": 10**9}}), "num_experts in .* must be from 0 to 4096"),
+    "more layers than weights": (entry(num_hidden_layers=3), r"must be complete, 9 are missing \(model.layers.2"),
+    "a large vocabulary": (entry(vocab_size=10**12), "must hold a model that transformers can load, but RuntimeError"),
+    "a vocabulary of -1": (entry(vocab_size=-1), "negative dimension -1"),
+    "a vocabulary in words": (entry(vocab_size="many"), "must hold a model that .*'vocab_size' expected int"),
+    "an overflow": (entry(hidden_size=2**62), "must hold a model that transformers can load, but .*verflow"),
+    "no heads": (entry(num_attention_heads=0), "must hold a model that transformers can load, but ZeroDivisionError"),
+    "code from a hub": (entry(_attn_implementation="evil/kernel"), "'evil/kernel', code on a hub: remove the entry"),
+    "code for a part": (entry(attn_implementation={"": "a/b:c"}), "code on a hub: remove the entry"),
+    "an adapter": (content("adapter_config.json", b"{}"), "must hold a whole model, .* holds an adapter"),
+    "pickled weights": (entry(transformers_weights="pickled.bin"), "must name safetensors files of its own folder"),
+    "weights of -": (entry(transformers_weights=["x"]), "must name safetensors files of its own folder"),
+    "another tokenizer": (
+        entry("tokenizer_config.json", fast_tokenizer_files=["../tokenizer.4.0.0.json"]),
+        "holds fast_tokenizer_files: remove the entry",
+    ),
+    "no tokenizer": (content("tokenizer.json", b"{}"), "must hold a model that transformers can load, but KeyError"),
+    "an index that leads out": (index("../beside.safetensors"), "must name safetensors files of its own folder, got"),
+    "an index of a file of the system": (index("/etc/passwd"), "of its own folder, got '/etc/passwd'"),
+    "an index of pickled weights": (index("pickled.bin"), "of its own folder, got 'pickled.bin'"),
+    "an index of nothing": (index("gone.safetensors"), "of its own folder, got 'gone.safetensors'"),
+    "an index without weights": (content(INDEX, b"{}"), "must hold weight_map"),
+    "a missing weight": (without_a_weight, r"must be complete, 1 are missing \(model.layers.1.mlp.up_proj.weight\)"),
+    "no header": (content(WEIGHTS, b""), "SafetensorError"),
+    "a header of 2^60 bytes": (shard({}, length=1 << 60), "SafetensorError.*header too large"),
+    "a product that overflows": (
+        shard({"x": {"dtype": "F32", "shape": [1 << 40, 1 << 40], "data_offsets": [0, 4]}}),
+        "SafetensorError.*overflow",
+    ),
+    "numbers that are none": (
+        lambda folder: save_file(
+            {name: torch.full_like(one, torch.nan) for name, one in load_file(folder / WEIGHTS).items()},
+            folder / WEIGHTS,
+            metadata={"format": "pt"},
+        ),
+        "the logits of a model must be numbers",
+    ),
+    "a template that looks around": (
+        content("chat_template.jinja", b"{{ ''.__class__.__mro__ }}"),
+        "must hold a chat template that writes these messages, but SecurityError",
+    ),
+    "a template that reads files": (content("chat_template.jinja", b"{% include '/etc/passwd' %}"), "chat template"),
+    "a long loop": (content("chat_template.jinja", b"{% for i in range(10**12) %}x{% endfor %}"), "Range too big"),
+    "half a template": (content("chat_template.jinja", b"{% for"), "must hold a chat template .* TemplateSyntaxError"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.filterwarnings("ignore")  # of the library, before it fails
+def test_a_hostile_folder_is_refused_in_one_line(name: str, folder: Path) -> None:
+    change, says = CASES[name]
+    change(folder)
+    model = LocalModel(folder, device="cpu", reasoning="none")
+    with pytest.raises(ValueError, match=says) as caught:
+        _ = model.tags, model.complete([request("a")], Sampling(max_tokens=1))
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 1000
+
+
+def test_a_sound_folder_is_read_whole_or_in_parts(folder: Path) -> None:
+    check_folder(folder)
+    whole = LocalModel(folder, device="cpu", reasoning="none").model.state_dict()
+    index("other.safetensors")(folder)
+    parts = LocalModel(folder, device="cpu", reasoning="none").model.state_dict()
+    assert set(whole) == set(parts) and all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+@pytest.mark.parametrize("change", [{"vocab_size": 10**10}, {"hidden_size": 1 << 20}, {"intermediate_size": 10**9}])
+def test_an_untrained_control_is_not_drawn_larger_than_the_weights_that_there_are(
+    folder: Path, change: dict[str, Any]
+) -> None:
+    assert LocalModel(folder, device="cpu", reasoning="none", untrained=0).model is not None
+    entry(**change)(folder)
+    with pytest.raises(ValueError, match=r"names a model of \d{9,} weights, its files hold \d+ bytes"):
+        _ = LocalModel(folder, device="cpu", reasoning="none", untrained=0).model

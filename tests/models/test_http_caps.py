@@ -1,0 +1,115 @@
+"""Caps on calls over all sessions of a run: every request counts, and nothing counts where none was sent."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from http_studies import study, template
+from server import Loopback, speaker
+from tiny_models import request
+
+from goalscope.agents.chat import ChatAgent
+from goalscope.models.local import LocalModel
+from goalscope.runs import Store, run
+
+OOPS = (500, {"error": {"message": "oops"}})
+
+
+@pytest.fixture(scope="module")
+def model() -> LocalModel:
+    return speaker()
+
+
+def sessions(count: int, asked: Any, directory: Path, workers: int = 1) -> list[str]:
+    """Run a study so many times; return what each session stopped with, "" where it went to the end."""
+    found = []
+    for _ in range(count):
+        try:
+            run(asked, directory, workers=workers)
+            found.append("")
+        except (ValueError, OSError) as error:
+            found.append(str(error))
+    return found
+
+
+def lost(directory: Path) -> int:
+    with Store(directory) as store:
+        return int(store.query("SELECT coalesce(sum(lost), 0) FROM calls")[0][0])
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_requests_that_fail_and_retries_count_over_all_sessions(
+    workers: int, model: LocalModel, tmp_path: Path
+) -> None:
+    with Loopback(model, refusal=OOPS) as server:
+        asked = study(server.url, template(tmp_path), caps={"calls": 10}, server={"retries": 4, "timeout": 5})
+        said = sessions(4, asked, tmp_path / "run", workers)
+        assert len(server.log) == 10 == lost(tmp_path / "run")
+        assert "caps.calls must leave room" in said[-1] and "10 of 10 requests" in said[-1]
+
+
+def test_what_failed_before_an_answer_counts_once(model: LocalModel, tmp_path: Path) -> None:
+    with Loopback(model, refusal=OOPS) as server:
+        asked = study(
+            server.url, template(tmp_path), count=1, trajectories=1, steps=2, server={"retries": 1, "timeout": 5}
+        )
+        sessions(1, asked, tmp_path / "run")
+        server.behaviour.refusal = None
+        server.behaviour.rejects = ("max_tokens",)  # one request of the next call brings no answer
+        assert sessions(1, asked, tmp_path / "run") == [""]
+        with Store(tmp_path / "run") as store:
+            made = [row[0] for row in store.query("SELECT json_extract(usage, '$.requests') FROM calls ORDER BY step")]
+        assert made == [2, 1] and lost(tmp_path / "run") == 2
+        assert len(server.log) == 5
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "requests"),
+    [
+        ({"key": "secret"}, 1),
+        ({"models": ("another",)}, 1),
+        ({"override": {"choices": [{"message": {"content": "x"}}]}, "ignores_logprobs": True}, 1),
+    ],
+    ids=["key not accepted", "no such model", "answer of no use"],
+)
+def test_a_request_counts_whatever_it_ends_with(
+    behaviour: dict[str, Any], requests: int, model: LocalModel, tmp_path: Path
+) -> None:
+    with Loopback(model, **behaviour) as server:
+        asked = study(server.url, template(tmp_path), caps={"calls": 2}, top_logprobs=1, server={"timeout": 5})
+        said = sessions(3, asked, tmp_path / "run")
+        assert len(server.log) == 2 * requests == lost(tmp_path / "run")
+        assert "caps.calls" not in said[1] and "caps.calls must leave room" in said[2]
+
+
+def test_nothing_counts_where_nothing_was_sent(
+    model: LocalModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    with Loopback(model) as server:
+        asked = study(
+            server.url, template(tmp_path), caps={"calls": 20}, server={"key_env": "NO_SUCH_KEY", "timeout": 5}
+        )
+        for workers in (1, 3):
+            (said,) = sessions(1, asked, tmp_path / "run", workers)
+            assert "NO_SUCH_KEY, which is empty" in said and lost(tmp_path / "run") == 0
+        server.stop()
+        (said,) = sessions(1, study(server.url, template(tmp_path), server={"retries": 2}), tmp_path / "run")
+        assert "3 requests failed" in said and lost(tmp_path / "run") == 0, "nobody was there to take a request"
+        server.start()
+        monkeypatch.setenv("NO_SUCH_KEY", "key")
+        summary = run(asked, tmp_path / "run")
+        assert summary.calls == len(server.log) == 20 and summary.lost == 0
+
+
+def test_a_model_that_was_run_can_be_asked_outside_of_a_run(model: LocalModel, tmp_path: Path) -> None:
+    with Loopback(model) as server:
+        asked = study(
+            server.url, template(tmp_path), count=1, trajectories=1, steps=1, server={"retries": 0, "timeout": 5}
+        )
+        (agent,) = asked.agents()
+        assert isinstance(agent, ChatAgent)
+        run(asked, tmp_path / "run", agents=[agent])
+        server.behaviour.refusal = OOPS
+        with pytest.raises(ConnectionError, match="1 requests failed"):
+            agent.model.complete([request("#_")], agent.sampling)

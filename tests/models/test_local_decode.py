@@ -1,0 +1,234 @@
+"""Lockstep decoding yields what each request would yield alone."""
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_models import gpt_oss, llama
+from transformers import GptOssConfig, Qwen3NextConfig
+
+from goalscope.models.attention import use_grouped_attention
+from goalscope.models.cache import Rows, check_layers, drop, select
+from goalscope.models.decode import Decoded, Lockstep, Settings, common_prefix
+from goalscope.models.determinism import MARGIN
+from goalscope.rng import stream
+
+STOP = frozenset(range(1, 128, 9))  # many, so that rows leave at different times
+MODELS = {"gpt-oss": gpt_oss(), "gpt-oss, window 8": gpt_oss(8, seed=1), "llama": llama()}
+
+
+def prompts(count: int = 16, *, seed: int = 0, prefix: int = 25, longest: int = 40) -> list[list[int]]:
+    """Prompts with a shared beginning, shorter and longer than the sliding windows."""
+    rng = np.random.default_rng(seed)
+    shared = rng.integers(2, 100, prefix).tolist()
+    return [shared + rng.integers(2, 100, int(more)).tolist() for more in rng.integers(1, longest, count)]
+
+
+def decode(model: Any, given: Sequence[Sequence[int]], **changes: Any) -> list[Decoded]:
+    settings = Settings(**{"temperature": 0.0, "max_tokens": 14, "stop": STOP, "margins": True, **changes})
+    return Lockstep(model, settings).decode(given, [stream(0, "sample", index) for index in range(len(given))])
+
+
+def assert_same(first: Sequence[Decoded], second: Sequence[Decoded]) -> None:
+    """Equal tokens, except after a draw so close that rounding may decide it; such draws must stay rare."""
+    close = 0
+    for one, other in zip(first, second, strict=True):
+        for index, (left, right) in enumerate(zip(one.tokens, other.tokens, strict=False)):
+            if left != right:
+                assert min(one.margins[index], other.margins[index]) <= MARGIN
+                close += 1
+                break
+        else:
+            assert one.tokens == other.tokens
+            assert one.finish == other.finish
+    assert close <= len(first) // 10
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_greedy_lockstep_equals_generate(name: str) -> None:
+    model, given = MODELS[name], prompts(5)
+    assert any(len(prompt) > 2 * 16 for prompt in given)
+    for prompt, output in zip(given, decode(model, given), strict=True):
+        alone = model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            do_sample=False,
+            max_new_tokens=14,
+            eos_token_id=sorted(STOP),
+        )[0, len(prompt) :].tolist()
+        assert_same([output], [Decoded(tokens=alone, finish=output.finish, margins=[0.1] * len(alone))])
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_batch_equals_single_whoever_enters_and_leaves(name: str, temperature: float) -> None:
+    given = prompts(12)
+    together = decode(MODELS[name], given, temperature=temperature)
+    lengths = {len(output.tokens) for output in together}
+    assert len(lengths) > 3, "rows must leave at different times for this test to mean something"
+    for changes in (
+        {"slots": 1, "share_prefix": False},
+        {"slots": 4, "prefill_tokens": 30},
+        {"share_prefix": False},
+    ):
+        assert_same(together, decode(MODELS[name], given, temperature=temperature, **changes))
+
+
+@pytest.mark.parametrize("window", [8, 1024])
+def test_grouped_attention_equals_the_reference(window: int) -> None:
+    ids = torch.tensor([prompt[:26] for prompt in prompts(5)])
+    mask = torch.ones_like(ids)
+    mask[1, :7] = 0
+    positions = (mask.cumsum(dim=-1) - 1).clamp(min=0)
+    model = gpt_oss(window)
+    with torch.no_grad():
+        reference = model(ids, attention_mask=mask, position_ids=positions).logits
+        assert use_grouped_attention(model)
+        grouped = model(ids, attention_mask=mask, position_ids=positions).logits
+        assert model.config._attn_implementation == "goalscope_grouped"
+    alive = mask.bool()
+    assert not torch.equal(reference, grouped), "another implementation rounds differently somewhere"
+    torch.testing.assert_close(grouped[alive], reference[alive], rtol=1e-5, atol=1e-5)
+    assert_same(decode(gpt_oss(window), prompts(8), temperature=0.7), decode(model, prompts(8), temperature=0.7))
+    assert not use_grouped_attention(llama())
+
+
+def test_a_sample_depends_on_its_own_stream_alone() -> None:
+    model, given = MODELS["gpt-oss"], prompts(9)
+    forward = decode(model, given, temperature=0.7)
+    order = [4, 0, 8, 2, 6, 1, 7, 3, 5]
+    settings = Settings(temperature=0.7, max_tokens=14, stop=STOP, margins=True)
+    mixed = Lockstep(model, settings).decode(
+        [given[index] for index in order], [stream(0, "sample", index) for index in order]
+    )
+    assert_same([forward[index] for index in order], mixed)
+    other = Lockstep(model, settings).decode(given, [stream(1, "sample", index) for index in range(9)])
+    assert [output.tokens for output in other] != [output.tokens for output in forward]
+
+
+def test_equal_prompts_share_their_prefix_and_differ_by_their_streams() -> None:
+    given = [prompts(1)[0]] * 6
+    assert len({tuple(output.tokens) for output in decode(MODELS["gpt-oss"], given)}) == 1
+    assert len({tuple(output.tokens) for output in decode(MODELS["gpt-oss"], given, temperature=1.0)}) > 1
+
+
+def test_equal_prompts_among_others_change_nothing() -> None:
+    model, given = MODELS["gpt-oss"], prompts(5)
+    mixed = [given[index] for index in (0, 1, 0, 2, 3, 1, 4, 0)]
+    together = decode(model, mixed, temperature=0.7)
+    assert_same(together, decode(model, mixed, temperature=0.7, slots=1, share_prefix=False))
+
+
+def test_no_padding_passes_through_the_model_and_the_head_sees_last_positions_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = gpt_oss()
+    forward, seen = model.forward, []
+
+    def spy(**arguments: Any) -> Any:
+        ids, mask = arguments["input_ids"], arguments["attention_mask"]
+        assert bool((mask[:, -ids.shape[1] :] == 1).all()), "every computed token is alive"
+        assert bool((mask.diff(dim=-1) >= 0).all()), "dead columns stand on the left"
+        alive = mask.sum(dim=-1, keepdim=True)
+        assert torch.equal(arguments["position_ids"][:, -1:] if ids.shape[0] > 1 else alive - 1, alive - 1)
+        answer = forward(**arguments)
+        assert answer.logits.shape[1] == 1
+        seen.append(tuple(ids.shape))
+        return answer
+
+    given = prompts(12)
+    engine = Lockstep(model, Settings(temperature=0.0, max_tokens=10, slots=6))
+    monkeypatch.setattr(model, "forward", spy)
+    engine.decode(given, [stream(0, "x", index) for index in range(12)])
+    shared = common_prefix(given)
+    assert seen[0] == (1, shared), "the shared prefix is computed once"
+    assert shared >= 25
+    longest = max(len(prompt) for prompt in given)
+    assert all(columns <= longest - shared for _, columns in seen[1:])
+    assert max(rows for rows, _ in seen) == 6
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_that_leave_let_the_others_stay_in_place(name: str) -> None:
+    model, over = MODELS[name], [False, True, False, False, True, False]
+    ids = torch.tensor([prompt[:26] for prompt in prompts(6)])
+    more = torch.tensor([[5]] * 6)
+    with torch.inference_mode():
+        rows = Rows(cache=model(ids, use_cache=True).past_key_values, length=26, dead=[3, 2, 4, 6, 0, 5])
+        whole = select(model.config, rows, range(6))
+        model(more, past_key_values=whole.cache, use_cache=True)
+        whole.length = 27
+        before = [layer.keys.data_ptr() for layer in whole.cache.layers]
+        copied = select(model.config, whole, [0, 5, 2, 3])
+        assert drop(whole, over) == [0, 5, 2, 3]
+    assert (whole.dead, whole.length) == (copied.dead, copied.length) == ([0, 2, 1, 3], 24)
+    for layer, other, start in zip(whole.cache.layers, copied.cache.layers, before, strict=True):
+        assert torch.equal(layer.keys, other.keys) and torch.equal(layer.values, other.values)
+        assert layer.get_seq_length() == other.get_seq_length() == 24
+        held = layer.keys.shape[-2]
+        assert layer.keys.data_ptr() - start in (0, 3 * layer.keys.shape[-1] * layer.keys.element_size()), held
+
+
+def test_stop_tokens_end_an_output_and_belong_to_it() -> None:
+    given = prompts(6)
+    free = decode(MODELS["llama"], given, stop=frozenset())
+    assert all(output.finish == "length" and len(output.tokens) == 14 for output in free)
+    stop = free[0].tokens[7]
+    first = free[0].tokens.index(stop)
+    stopped = decode(MODELS["llama"], given, stop=frozenset([stop]))
+    assert stopped[0].tokens == free[0].tokens[: first + 1]
+    assert stopped[0].finish == "stop"
+
+
+def test_a_stop_token_at_the_limit_counts_as_a_stop() -> None:
+    given = prompts(1)
+    free = decode(MODELS["llama"], given, stop=frozenset(), max_tokens=1)[0]
+    assert free.finish == "length"
+    assert decode(MODELS["llama"], given, stop=frozenset(free.tokens), max_tokens=1)[0].finish == "stop"
+
+
+def test_the_models_positions_limit_outputs_and_prompts() -> None:
+    model = llama(positions=48)
+    output = decode(model, [list(range(2, 42))], stop=frozenset(), max_tokens=100)[0]
+    assert (len(output.tokens), output.finish) == (8, "length")
+    with pytest.raises(ValueError, match=r"48 positions, prompt 0 has 48 tokens"):
+        decode(model, [list(range(2, 50))])
+    with pytest.raises(ValueError, match="at least one token, prompt 0"):
+        decode(model, [[]])
+
+
+def test_outputs_are_handed_on_as_soon_as_they_are_complete() -> None:
+    given, arrived = prompts(7), list[int]()
+    settings = Settings(temperature=0.0, max_tokens=14, stop=STOP, slots=3)
+    engine = Lockstep(MODELS["gpt-oss"], settings)
+    rngs = [stream(0, "x", index) for index in range(7)]
+    outputs = engine.decode(given, rngs, lambda index, output: arrived.append(index))
+    assert sorted(arrived) == list(range(7))
+    assert [output.tokens for output in outputs] == [output.tokens for output in engine.decode(given, rngs)]
+    assert engine.decode([], []) == []
+
+
+def test_log_probabilities_and_margins_come_one_a_token() -> None:
+    for output in decode(MODELS["llama"], prompts(4), top_logprobs=3):
+        assert len(output.logprobs) == len(output.margins) == len(output.tokens)
+        for token, entry in zip(output.tokens, output.logprobs, strict=True):
+            assert entry["token"] == token == entry["top"][0][0]
+            assert entry["logprob"] == entry["top"][0][1] <= 0
+            assert len(entry["top"]) == 3
+
+
+def test_models_that_keep_something_else_than_keys_and_values_are_refused() -> None:
+    check_layers(GptOssConfig(num_hidden_layers=2))
+    with pytest.raises(ValueError, match=r"linear_attention.*HTTP model"):
+        check_layers(Qwen3NextConfig(num_hidden_layers=4))
+
+
+@given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=8), min_size=1, max_size=6))
+def test_the_common_prefix_leaves_a_token_of_every_prompt(given: list[list[int]]) -> None:
+    columns = zip(*(prompt[:-1] for prompt in given), strict=False)
+    assert common_prefix(given) == len(list(takewhile(lambda column: len(set(column)) == 1, columns)))

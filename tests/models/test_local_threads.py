@@ -1,0 +1,70 @@
+"""Small models are computed with one thread, several batches side by side; the caller's setting comes back."""
+
+import threading
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_models import gpt_oss, request, tokenizer
+
+from goalscope.models import Sampling, threads
+from goalscope.models.local import LocalModel
+
+
+def test_a_small_model_gets_one_thread_and_a_large_one_keeps_what_there_is() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        model = type("Model", (torch.nn.Linear,), {"device": torch.device("cpu")})(4, 4)
+        with threads.fitting_threads(model):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+        threads.SMALL, kept = 10, threads.SMALL
+        try:
+            with threads.fitting_threads(model):
+                assert torch.get_num_threads() == 2
+        finally:
+            threads.SMALL = kept
+    finally:
+        torch.set_num_threads(before)
+
+
+@given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 20))
+def test_batches_hold_every_request_once_and_the_longest_come_first(lengths: list[int], rows: int) -> None:
+    found = threads.batches(lengths, rows)
+    assert sorted(index for batch in found for index in batch) == list(range(len(lengths)))
+    assert len(found) <= max(2, -(-len(lengths) // rows)) and all(found)
+    for earlier, later in pairwise(found):
+        assert min(lengths[index] for index in earlier) >= max(lengths[index] for index in later)
+
+
+def test_batches_have_about_equal_work() -> None:
+    lengths = [77, 100, 153, 200, 261] * 60
+    for rows in (150, 500):  # enough for two even where one would hold them
+        first, second = ([lengths[index] for index in batch] for batch in threads.batches(lengths, rows))
+        assert abs(sum(first) - sum(second)) <= max(lengths)
+    assert len(threads.batches(lengths[:40], 150)) == 1
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_the_number_of_cores_changes_no_output(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(cores)), raising=False)
+    monkeypatch.setattr("goalscope.models.decode.ROWS", 3)
+    seen = list[tuple[int, int]]()
+    model = LocalModel.from_parts(gpt_oss(), tokenizer())
+    asked = [request("#_A G" * count, episode=str(count)) for count in (9, 1, 4, 7, 2, 3, 8)]
+    sampling = Sampling(temperature=0.7, max_tokens=6)
+    alone = [model.complete([one], sampling)[0].output_tokens for one in asked]
+    model.model.register_forward_pre_hook(lambda *given: seen.append((threading.get_ident(), torch.get_num_threads())))
+    assert [answer.output_tokens for answer in model.complete(asked, sampling)] == alone
+    assert {count for _, count in seen} == {1}
+    assert (len({thread for thread, _ in seen}) > 1) == (cores > 1)
+
+
+def test_a_prompt_that_does_not_fit_is_named_by_its_place_in_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("goalscope.models.decode.ROWS", 1)
+    asked = [request("#_A G" * count, episode=str(count)) for count in (1, 2, 400)]
+    with pytest.raises(ValueError, match="prompt 2 has"):
+        LocalModel.from_parts(gpt_oss(), tokenizer()).complete(asked, Sampling(max_tokens=6))
