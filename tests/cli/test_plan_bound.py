@@ -1,6 +1,5 @@
 """What a plan says a study costs at most, held against runs whose server reports usage, and against long episodes."""
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -138,7 +137,6 @@ def test_the_frame_of_a_known_template_holds_all_that_it_adds() -> None:
     assert cost.prompt is not None and cost.most_prompt is not None and cost.prompt <= cost.most_prompt
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="nothing to leave out")
 def test_planning_with_a_bundled_model_imports_no_torch() -> None:
     code = (
         "import sys\nfrom goalscope.cli.plan import plan\n"

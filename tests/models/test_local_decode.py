@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tiny_models import gpt_oss, llama
 from transformers import GptOssConfig, Qwen3NextConfig
 
-from goalscope.models.attention import use_grouped_attention
+from goalscope.models._fast import all_experts, use_grouped_attention
 from goalscope.models.cache import Rows, check_layers, drop, select
 from goalscope.models.decode import Decoded, Lockstep, Settings, common_prefix
 from goalscope.models.determinism import MARGIN
@@ -96,6 +96,24 @@ def test_grouped_attention_equals_the_reference(window: int) -> None:
     torch.testing.assert_close(grouped[alive], reference[alive], rtol=1e-5, atol=1e-5)
     assert_same(decode(gpt_oss(window), prompts(8), temperature=0.7), decode(model, prompts(8), temperature=0.7))
     assert not use_grouped_attention(llama())
+
+
+@pytest.mark.parametrize("tokens", [1, 26])
+def test_all_experts_at_once_equal_the_reference_and_leave_the_model_as_it_was(tokens: int) -> None:
+    ids = torch.tensor([prompt[:tokens] for prompt in prompts(5)])
+    model = gpt_oss(1024)
+    before = model.get_experts_implementation()
+    with torch.no_grad():
+        model.set_experts_implementation("eager")
+        reference = model(ids).logits
+        model.set_experts_implementation(before)
+        with all_experts(model):
+            assert model.get_experts_implementation() != before
+            dense = model(ids).logits
+    assert model.get_experts_implementation() == before
+    torch.testing.assert_close(dense, reference, rtol=1e-5, atol=1e-5)
+    with all_experts(llama()):  # has no experts
+        pass
 
 
 def test_a_sample_depends_on_its_own_stream_alone() -> None:

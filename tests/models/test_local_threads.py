@@ -45,7 +45,7 @@ def test_batches_have_about_equal_work() -> None:
     for rows in (150, 500):  # enough for two even where one would hold them
         first, second = ([lengths[index] for index in batch] for batch in threads.batches(lengths, rows))
         assert abs(sum(first) - sum(second)) <= max(lengths)
-    assert len(threads.batches(lengths[:40], 150)) == 1
+    assert len(threads.batches(lengths[:20], 150)) == 1
 
 
 @pytest.mark.parametrize("cores", [1, 2])

@@ -8,7 +8,7 @@ from tiny_models import request, tokenizer
 from transformers import GptOssConfig, GptOssForCausalLM
 
 from goalscope.models import Sampling
-from goalscope.models.attention import use_grouped_attention
+from goalscope.models._fast import use_grouped_attention
 from goalscope.models.determinism import MARGIN, measure_determinism
 from goalscope.models.local import LocalModel
 

@@ -136,7 +136,7 @@ def test_peak_memory_does_not_grow_with_the_number_of_steps(tmp_path: Path) -> N
     grown = {}
     for trajectories in (40, 240):
         directory = record(tmp_path / str(trajectories), model, trajectories=trajectories, steps=10)
-        code = _MEASURE.format(paths=[str(HERE), str(HERE.parent / "agents")])
+        code = _MEASURE.format(paths=[str(HERE), str(HERE.parent / "models")])
         result = subprocess.run(
             [sys.executable, "-c", code, str(tmp_path / "warm"), str(directory)],
             capture_output=True,

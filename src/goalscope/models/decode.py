@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from goalscope.models._fast import all_experts
 from goalscope.models.base import Finish
 from goalscope.models.cache import Rows, check_layers, drop, join, select, shifted
 from goalscope.models.sampling import draw, log_probabilities
@@ -209,7 +210,7 @@ def decode_on_cores(
     Raises:
         ValueError: see `Lockstep`.
     """
-    with fitting_threads(model) as small:
+    with fitting_threads(model) as small, all_experts(model):
         most = len(prompts) or 1 if small else slots or settings.slots
         engine = Lockstep(model, replace(settings, slots=most))
         if not small:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope.extras import lacking
-from goalscope.models.attention import use_grouped_attention
+from goalscope.models._fast import use_grouped_attention
 
 _MOST_JSON: Final = 1 << 26  # bytes
 _SMALL: Final = 1 << 30  # bytes

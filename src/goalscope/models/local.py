@@ -64,7 +64,7 @@ class LocalModel:
         device: "auto" (a GPU where there is one), "cpu", "cuda", "cuda:1", ...
         dtype: "auto" (float32 on a processor, the checkpoint's own type elsewhere), "float32", "bfloat16", "float16".
         revision: commit, tag or branch on the hub; name a commit where results must last.
-        slots: most requests that are decoded at once; None for 64, or for 128 in each of several batches side by side
+        slots: most requests that are decoded at once; None for 64, or for 256 in each of several batches side by side
             (`goalscope.models.threads`) where a small model runs on a processor.
         reasoning: how reasoning and answer are told apart: "harmony", "think", "none"; "auto" asks the tokenizer, and
             is "none", with a warning, where that knows neither.

@@ -10,10 +10,10 @@ from typing import Any, Final, TypeVar
 SMALL = 30_000_000
 """Parameters below which one thread computes a model."""
 
-ROWS: Final = 128
+ROWS: Final = 256
 """Requests of a small model on a processor that are decoded together, on average over the batches, at most."""
 
-_FEWEST: Final = 32  # requests of each of two batches; fewer take longer together than one batch
+_FEWEST: Final = 12  # requests of each of two batches; fewer take longer together than one batch
 
 _CHANGING: Final = ("dynamic", "longrope")  # kinds of rotary positions that a forward pass rewrites in the model
 

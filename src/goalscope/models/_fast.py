@@ -1,14 +1,19 @@
-"""Attention with sinks for GPT-OSS-class models that never copies keys and values for the heads of a group.
+"""Faster blocks of GPT-OSS-class models; the reference are those of transformers, equal up to rounding.
 
-The reference implementation in transformers repeats keys and values for each query head, which takes most of a decode
-step: eight times the memory traffic for GPT-OSS-20B. Here the query heads of a group are rows of one matrix product.
-Many tokens at once in float32 go through PyTorch's fused attention, which never writes the scores down: five times
-faster on a processor. The result is the same up to rounding; a test compares them.
+Attention: the reference repeats keys and values for each query head, which takes most of a decode step: eight times the
+memory traffic for GPT-OSS-20B. Here the query heads of a group are rows of one matrix product. Many tokens at once in
+float32 go through PyTorch's fused attention, which never writes the scores down: five times faster on a processor.
+
+Experts: the reference sorts tokens by expert, some thirty small operations a layer. Where few experts are left out,
+all of them compute every token in two matrix products.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 NAME: Final = "goalscope_grouped"
+DENSE: Final = "goalscope_dense"
 KINDS: Final = ("gpt_oss",)
 """Model types whose attention is exactly the one below."""
 
@@ -86,3 +91,43 @@ def use_grouped_attention(model: Any) -> bool:
     AttentionMaskInterface.register(NAME, eager_mask)
     model.set_attn_implementation(NAME)
     return True
+
+
+def dense_experts(module: Any, hidden: Any, indices: Any, weights: Any) -> Any:
+    """Return the output of a mixture of experts ``[N, d]``, each token computed by all of them.
+
+    Args:
+        module: the experts, with weights ``[E, d, 2 f]`` and ``[E, f, d]``.
+        hidden: ``[N, d]``.
+        indices: ``[N, K]`` experts of each token.
+        weights: ``[N, K]`` their weights; that of the others is 0.
+    """
+    import torch
+
+    count = module.num_experts
+    both = torch.baddbmm(module.gate_up_proj_bias[:, None], hidden.expand(count, *hidden.shape), module.gate_up_proj)
+    shares = weights.new_zeros(len(hidden), count).scatter_(1, indices, weights)
+    active = (module._apply_gate(both) * shares.T[:, :, None]).transpose(0, 1).reshape(len(hidden), -1)
+    return torch.addmm(shares @ module.down_proj_bias, active, module.down_proj.flatten(0, 1))
+
+
+@contextmanager
+def all_experts(model: Any) -> Iterator[None]:
+    """Let all experts of a known type of model compute every token for as long as the context lasts.
+
+    Nothing changes on a graphics processor, and where a token leaves out more experts than it takes.
+    """
+    config = model.config
+    few = config.model_type in KINDS and config.num_local_experts <= 2 * config.num_experts_per_tok
+    if not few or model.device.type != "cpu":
+        yield
+        return
+    from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+
+    ALL_EXPERTS_FUNCTIONS.register(DENSE, dense_experts)
+    before = model.get_experts_implementation()
+    model.set_experts_implementation(DENSE)
+    try:
+        yield
+    finally:
+        model.set_experts_implementation(before)
