@@ -85,9 +85,11 @@ SCENARIOS = {
         files={"maze.yaml": ("README.md yaml 1",), "study.yaml": ("runs.md yaml 1",)},
         before=("goalscope run maze.yaml --sizes 7 --count 2 --trajectories 2 --out RUN", "goalscope measure RUN"),
         steps=(
+            "goalscope plan maze.yaml",
             "goalscope run maze.yaml --out runs/maze",
             "goalscope measure runs/maze",
             "goalscope compare runs/maze",
+            "goalscope report runs/maze",
             "goalscope export runs/maze --out tables",
             "README.md python 1",
             "measures.md python 1",
@@ -141,7 +143,9 @@ SCENARIOS = {
         ),
     ),
     "scripted": Scenario(
+        before=("goalscope run demo --sizes 7 --count 1 --agents optimal,random --out demo-run",),
         steps=(
+            "goalscope meg demo-run",
             (
                 "goalscope run scripted --out runs/scripted && goalscope meg runs/scripted --by size,density",
                 "--sizes 7 --densities 0.6 --count 2 --trajectories 1 --agents optimal,key-lured",
