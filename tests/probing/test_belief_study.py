@@ -8,7 +8,7 @@ from believed import FRAME, decide, rooms
 from planted import activations, cells_of
 
 from goalscope.probing import beliefs as names
-from goalscope.probing.belief_study import Places, compare_beliefs, fit_maps
+from goalscope.probing.belief_study import BeliefInputs, compare_beliefs, fit_maps
 from goalscope.probing.cells import split_by_grid
 from goalscope.probing.fitting import FitSettings
 from goalscope.probing.shown_maps import VERDICTS
@@ -19,7 +19,7 @@ MATRIX = (("percell", "none"), ("percell", "untrained"), ("position", "none"))
 
 
 @pytest.fixture(scope="module")
-def places() -> Places:
+def places() -> BeliefInputs:
     """A site that holds the whole map linearly, and a model that holds nothing."""
     labels = rooms(300, seed=11)
     cells = cells_of(labels, 2, FRAME, np.full((len(labels), 2), 6))
@@ -33,7 +33,7 @@ def places() -> Places:
         episode_id=cells.episode_id,
         step=cells.step,
     )
-    return Places(
+    return BeliefInputs(
         activations=(activations(cells, vectors),),
         untrained=(activations(cells, rng.standard_normal((len(labels), 300)), model="random"),),
         cells=cells,
@@ -42,9 +42,9 @@ def places() -> Places:
     )
 
 
-def test_beliefs_that_are_in_the_activations_are_found_and_not_in_noise(places: Places) -> None:
-    fitted = fit_maps(places, matrix=MATRIX, settings=FitSettings(epochs=10, lr=1e-2))
-    rows, shown = compare_beliefs(places, fitted, matrix=MATRIX)
+def test_beliefs_that_are_in_the_activations_are_found_and_not_in_noise(places: BeliefInputs) -> None:
+    fitted = fit_maps(places, suite=MATRIX, settings=FitSettings(epochs=10, lr=1e-2))
+    rows, shown = compare_beliefs(places, fitted, suite=MATRIX)
     found: dict[Any, Any] = {
         (one.key["measure"], one.key["head"], one.key["control"]): one.estimate
         for one in estimate_rows(rows.select(reading="natural"), by=("head", "control"))
@@ -65,7 +65,7 @@ def test_beliefs_that_are_in_the_activations_are_found_and_not_in_noise(places: 
     assert set(rows.grid_id.tolist()) == tested
 
 
-def test_controls_that_make_no_maps_are_refused(places: Places) -> None:
-    fitted = fit_maps(places, matrix=[("position", "none")])
+def test_controls_that_make_no_maps_are_refused(places: BeliefInputs) -> None:
+    fitted = fit_maps(places, suite=[("position", "none")])
     with pytest.raises(ValueError, match="controls none and untrained, got 'shuffled'"):
-        compare_beliefs(places, fitted, matrix=[("position", "shuffled")])
+        compare_beliefs(places, fitted, suite=[("position", "shuffled")])

@@ -11,7 +11,7 @@ from test_plans import cells_at, episode
 
 from goalscope.probing.cells import Cells, split_by_grid
 from goalscope.probing.distance import (
-    distance_matrix,
+    fit_distances,
     fit_line,
     label_distances,
     r_squared,
@@ -19,7 +19,7 @@ from goalscope.probing.distance import (
     summarise_distance,
 )
 from goalscope.probing.fitting import FitSettings
-from goalscope.probing.maps import MapReading, true_map
+from goalscope.probing.maps import Layouts, true_map
 from goalscope.probing.paired import chosen
 from goalscope.probing.probe import Probe
 from goalscope.probing.suite import FittedProbes
@@ -39,7 +39,7 @@ def planted() -> tuple[Cells, np.ndarray[Any, Any], FittedProbes[Probe]]:
     distances[::40] = np.nan
     vectors = np.asarray(nothing(cells).vectors).reshape(len(cells), -1).copy()
     vectors[:, 5] += np.nan_to_num(distances)
-    fitted = distance_matrix(
+    fitted = fit_distances(
         [activations(cells, vectors)],
         distances,
         cells,
@@ -168,7 +168,7 @@ def test_every_grid_counts_alike_in_the_baselines() -> None:
     cells = whole.where(np.repeat(np.arange(40), counts))
     distances = np.repeat(np.tile([30.0, 2.0, 4.0, 6.0], 10), counts)
     split = split_by_grid(cells)
-    fitted = distance_matrix(
+    fitted = fit_distances(
         [nothing(cells)], distances, cells, split, heads=["linear"], controls=["none"], settings=FitSettings(epochs=1)
     )
     grids = {grid: distances[split.train & (cells.grid_id == grid)] for grid in cells.grid_id[split.train].tolist()}
@@ -179,21 +179,21 @@ def test_every_grid_counts_alike_in_the_baselines() -> None:
     assert abs(mean - distances[split.train].mean()) > 5
 
 
-def test_a_matrix_is_refused_where_its_parts_do_not_fit() -> None:
+def test_a_suite_is_refused_where_its_parts_do_not_fit() -> None:
     cells = worlds(8)
     split, given, distances = split_by_grid(cells), nothing(cells), np.ones(8)
     with pytest.raises(ValueError, match="capture with --untrained SEED"):
-        distance_matrix([given], distances, cells, split)
+        fit_distances([given], distances, cells, split)
     with pytest.raises(ValueError, match="distances must have shape"):
-        distance_matrix([given], distances[:3], cells, split, controls=("none",))
+        fit_distances([given], distances[:3], cells, split, controls=("none",))
     with pytest.raises(ValueError, match="controls must be"):
-        distance_matrix([given], distances, cells, split, controls=("text",))
+        fit_distances([given], distances, cells, split, controls=("text",))
     with pytest.raises(ValueError, match="the split must be one of the same steps as the labels"):
-        distance_matrix([given], distances, cells, split_by_grid(worlds(6)), controls=("none",))
+        fit_distances([given], distances, cells, split_by_grid(worlds(6)), controls=("none",))
     with pytest.raises(ValueError, match="the test part of a split must have steps from which the goal can be reached"):
-        distance_matrix([given], np.where(split.test, np.nan, 1.0), cells, split, controls=("none",))
+        fit_distances([given], np.where(split.test, np.nan, 1.0), cells, split, controls=("none",))
     with pytest.raises(ValueError, match="distances must be finite"):
         score_distance(distances, np.full(8, np.nan), cells, {})
-    short = MapReading(walls=np.zeros((2, 3, 3), dtype=bool), agent=np.zeros((2, 2), int), goal=np.ones((2, 2), int))
+    short = Layouts(walls=np.zeros((2, 3, 3), dtype=bool), agent=np.zeros((2, 2), int), goal=np.ones((2, 2), int))
     with pytest.raises(ValueError, match="manhattan must have shape"):
-        distance_matrix([given], distances, cells, split, controls=("none",), maps={("pre", 1): short})
+        fit_distances([given], distances, cells, split, controls=("none",), maps={("pre", 1): short})

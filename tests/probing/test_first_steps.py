@@ -85,7 +85,7 @@ def test_it_reads_the_first_steps_of_grids_that_were_not_trained_on(read: Path) 
         places = load_places(store, sites=("pre",), layers=(1,), untrained=0, test=0.4)
         grids = {one.id: one.world.grid_id for one in store.episodes()}
     settings = FitSettings(d_hidden=4, epochs=2, lr=0.01, batch=16)  # those of PROBES
-    fitted = fit_maps(places, matrix=[("mlp", "none"), ("mlp", "untrained")], settings=settings)
+    fitted = fit_maps(places, suite=[("mlp", "none"), ("mlp", "untrained")], settings=settings)
     mask = places.split.test & (places.cells.step == 0)
     for name, (one,) in (("none", places.activations), ("untrained", places.untrained)):
         probe = fitted.probe("mlp", one, control=name)

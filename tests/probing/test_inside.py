@@ -20,7 +20,7 @@ from goalscope.cli import work
 from goalscope.cli.app import app
 from goalscope.cli.measuring import measure_run
 from goalscope.probing import InsideSummary, stored_probes, study_inside
-from goalscope.probing.dataset import ground_of
+from goalscope.probing.dataset import probe_dataset
 from goalscope.probing.plan_decoder import PlanDecoder
 from goalscope.probing.probe import Probe
 from goalscope.probing.probe_store import DECODER, PROBE
@@ -112,7 +112,7 @@ def test_probes_come_back_from_the_store_and_predict_the_same(finished: Path) ->
     checked = 0
     with Store(finished) as store:
         own, control = sorted(captures(store), key=lambda one: one.untrained is not None)
-        ground = ground_of(store, own, control, own.layers, declared)
+        dataset = probe_dataset(store, own, control, own.layers, declared)
         rows = source(finished, "cognitive-map")
         for kept in artifacts(store, PROBE, target="cells"):
             path = place(store, kept)
@@ -124,8 +124,8 @@ def test_probes_come_back_from_the_store_and_predict_the_same(finished: Path) ->
             if not str(kept.tags["fit"]).endswith("general"):
                 continue
             there = (probe.source.site, probe.source.layer)
-            given = ground.load(store, there, untrained=kept.tags["control"] == "untrained").where(ground.split.test)
-            again = score_cells(probe.predict(given), ground.cells.where(ground.split.test), {})
+            given = dataset.load(store, there, untrained=kept.tags["control"] == "untrained").where(dataset.split.test)
+            again = score_cells(probe.predict(given), dataset.cells.where(dataset.split.test), {})
             stored = rows.where(rows["probe"] == probe.id)
             known = {_key(row): row.value for row in stored}
             for row in again:
@@ -143,10 +143,10 @@ def test_probes_come_back_from_the_store_and_predict_the_same(finished: Path) ->
 def test_no_grid_is_on_both_sides(finished: Path) -> None:
     with Store(finished) as store:
         own, control = sorted(captures(store), key=lambda one: one.untrained is not None)
-        ground = ground_of(store, own, control, own.layers, Inside.parse(DECLARED))
+        dataset = probe_dataset(store, own, control, own.layers, Inside.parse(DECLARED))
         probes = [Probe.load(place(store, one)) for one in artifacts(store, PROBE)]
-    train = set(ground.cells.grid_id[ground.split.train].tolist())
-    test = set(ground.cells.grid_id[ground.split.test].tolist())
+    train = set(dataset.cells.grid_id[dataset.split.train].tolist())
+    test = set(dataset.cells.grid_id[dataset.split.test].tolist())
     assert len(train) == 3 and len(test) == 2 and not train & test
     for name in READS:
         assert set(source(finished, name).grid_id.tolist()) == test

@@ -10,7 +10,7 @@ from insides import STUDY, recorded, rooms, silent_at
 from replays import local, record
 from test_inside import call
 
-from goalscope.activations.replay_target import Subject
+from goalscope.activations.replay_target import ReplayTarget
 from goalscope.probing import Inside, study_inside
 from goalscope.runs import Store, Study, run
 
@@ -66,8 +66,8 @@ def test_task_worlds_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with Store(tmp_path / "run") as store:
         ((identity, (name, description)),) = store.agents().items()
     # A scripted agent has no token ids; a language model in task worlds would.
-    subject = Subject(agent=name, agent_id=identity, description=description, steps=1)
-    monkeypatch.setattr("goalscope.probing.pipeline.find_subject", lambda *given: subject)
+    target = ReplayTarget(agent=name, agent_id=identity, description=description, steps=1)
+    monkeypatch.setattr("goalscope.probing.pipeline.find_target", lambda *given: target)
     with pytest.raises(ValueError, match=r"probes read maps of grids, .* are task worlds"):
         study_inside(tmp_path / "run")
 

@@ -12,7 +12,7 @@ from planted_plans import random_plans, worlds
 
 from goalscope.planning import optimal_actions
 from goalscope.probing.cells import Cells
-from goalscope.probing.maps import MapReading, decode_maps, one_hot, true_map
+from goalscope.probing.maps import Layouts, decode_maps, one_hot, true_map
 from goalscope.probing.paired import chosen, paired_rows
 from goalscope.probing.plan_baselines import (
     Ties,
@@ -208,9 +208,9 @@ def test_no_guess_that_sees_nothing_scores_higher_than_the_commonest_plan(seed: 
     assert score(marginal_matches(train, train.tokens))[0] <= found[0]
 
 
-def layouts(count: int = 12) -> tuple[list[Grid], MapReading]:
+def layouts(count: int = 12) -> tuple[list[Grid], Layouts]:
     grids = [generate(size=7, density=0.4, rng=stream(0, "planner", at)) for at in range(count)]
-    return grids, MapReading(
+    return grids, Layouts(
         walls=np.stack([grid.walls for grid in grids]),
         agent=np.array([grid.start for grid in grids]),
         goal=np.array([grid.goal for grid in grids]),
@@ -257,22 +257,22 @@ def test_the_planner_is_enumeration_of_all_shortest_paths() -> None:
 def test_a_map_without_a_way_gives_no_plan() -> None:
     walls = np.zeros((3, 3, 3), dtype=bool)
     walls[0, 1] = True
-    layout = MapReading(walls=walls, agent=np.array([[0, 0], [1, 1], [0, 0]]), goal=np.array([[2, 2], [1, 1], [0, 1]]))
+    layout = Layouts(walls=walls, agent=np.array([[0, 0], [1, 1], [0, 0]]), goal=np.array([[2, 2], [1, 1], [0, 1]]))
     assert unplanned(layout).tolist() == [True, True, False]
     tokens = np.array([[1, 1], [END, END], [3, END]], dtype=np.int8)
     assert planner_matches(layout, tokens).tolist() == [[0, 0], [0, 0], [1, 1]]
     np.testing.assert_array_equal(planner_length(layout, 2), [np.nan, np.nan, 1])
     assert layout.manhattan.tolist() == [4, 0, 1]
     # What stands on a decoded wall is passable.
-    blocked = MapReading(walls=np.ones((1, 1, 2), dtype=bool), agent=np.array([[0, 0]]), goal=np.array([[0, 1]]))
+    blocked = Layouts(walls=np.ones((1, 1, 2), dtype=bool), agent=np.array([[0, 0]]), goal=np.array([[0, 1]]))
     assert planner_matches(blocked, np.array([[3]], dtype=np.int8)).tolist() == [[1.0]]
     with pytest.raises(ValueError, match="inside of the frame"):
-        MapReading(walls=walls, agent=np.full((3, 2), 3), goal=np.zeros((3, 2), dtype=int))
+        Layouts(walls=walls, agent=np.full((3, 2), 3), goal=np.zeros((3, 2), dtype=int))
     cells = worlds(4)
     seen = true_map(cells)
     assert (cells.labels[np.arange(4), seen.goal @ (5, 1)] == 1).all() and not seen.walls.any()
     # Maps decoded by somebody who is certain of the truth read the same.
-    again = MapReading.of(decode_maps(one_hot(cells.labels, 5)))
+    again = Layouts.of(decode_maps(one_hot(cells.labels, 5)))
     for name in ("walls", "agent", "goal"):
         np.testing.assert_array_equal(getattr(again, name), getattr(seen, name))
 

@@ -12,7 +12,7 @@ from goalscope.probing.maps import true_map
 from goalscope.probing.paired import chosen
 from goalscope.probing.plan_decoder import PlanDecoder
 from goalscope.probing.plan_scores import PREFIX, plan_differences, summarise_plans
-from goalscope.probing.plan_suite import BLIND, PLAN_CONTROLS, plan_matrix
+from goalscope.probing.plan_suite import BLIND, PLAN_CONTROLS, fit_plans
 from goalscope.probing.suite import FittedProbes
 from goalscope.stats import Estimate
 
@@ -21,7 +21,7 @@ from goalscope.stats import Estimate
 def planted() -> FittedProbes[PlanDecoder]:
     cells = worlds(1000)
     plans = run_plans(cells)
-    return plan_matrix(
+    return fit_plans(
         [encoded(cells, plans)],
         plans,
         cells,
@@ -54,9 +54,7 @@ def test_a_planted_plan_of_independent_actions_is_decoded_whole() -> None:
     plans = random_plans(cells)
     settings = replace(SMALL, d_hidden=128, epochs=30)
     split = split_by_grid(cells)
-    fitted = plan_matrix(
-        [encoded(cells, plans)], plans, cells, split, layers=(2,), controls=("none",), settings=settings
-    )
+    fitted = fit_plans([encoded(cells, plans)], plans, cells, split, layers=(2,), controls=("none",), settings=settings)
     rows = chosen(fitted.rows, measure=PREFIX, head="decoder-2", control="none", plans="all", N=10)
     assert summarise_plans(rows)[0].estimate.low > 0.95
 
@@ -99,16 +97,16 @@ def test_every_row_stands_on_a_tested_grid_with_its_tags() -> None:
     np.testing.assert_array_equal(same[0], same[1])
 
 
-def test_a_matrix_is_refused_where_its_parts_do_not_fit() -> None:
+def test_a_suite_is_refused_where_its_parts_do_not_fit() -> None:
     cells = worlds(8)
     plans, split, given = random_plans(cells), split_by_grid(cells), nothing(cells)
     with pytest.raises(ValueError, match="capture with --untrained SEED"):
-        plan_matrix([given], plans, cells, split)
+        fit_plans([given], plans, cells, split)
     with pytest.raises(ValueError, match="must be another model"):
-        plan_matrix([given], plans, cells, split, untrained=[given])
+        fit_plans([given], plans, cells, split, untrained=[given])
     with pytest.raises(ValueError, match="same steps"):
-        plan_matrix([given.where(np.arange(8)[::-1])], plans, cells, split, controls=("none",))
+        fit_plans([given.where(np.arange(8)[::-1])], plans, cells, split, controls=("none",))
     with pytest.raises(ValueError, match="controls of plans"):
-        plan_matrix([given], plans, cells, split, controls=("input",))
+        fit_plans([given], plans, cells, split, controls=("input",))
     with pytest.raises(ValueError, match="sites and layers"):
-        plan_matrix([given, given], plans, cells, split, controls=("none",))
+        fit_plans([given, given], plans, cells, split, controls=("none",))

@@ -12,8 +12,8 @@ from replays import GRIDS, local, record, recorded_steps
 from goalscope.activations import capture
 from goalscope.activations.record import Activations
 from goalscope.activations.sites import SiteFinder
-from goalscope.probing.by_grid import members
-from goalscope.probing.dataset import ground_of
+from goalscope.probing.cells import members
+from goalscope.probing.dataset import probe_dataset
 from goalscope.probing.distance import r_squared, score_distance, summarise_distance
 from goalscope.probing.probe import Prediction
 from goalscope.rng import stream
@@ -44,9 +44,9 @@ def test_a_step_that_lacks_a_site_is_counted_whichever_site_it_lacks(tmp_path: P
         "post: no reasoning before the final answer": 12,
     }
     with Store(path) as store:
-        ground = ground_of(store, own, None, [1], declared)
-    assert set(ground.cells.step.tolist()) == {0, 3} and len(ground.cells) == 24
-    assert ground.left_out == 24  # of 48 steps
+        dataset = probe_dataset(store, own, None, [1], declared)
+    assert set(dataset.cells.step.tolist()) == {0, 3} and len(dataset.cells) == 24
+    assert dataset.left_out == 24  # of 48 steps
 
 
 def test_a_grid_whose_steps_all_lie_at_the_mean_has_an_error_all_the_same() -> None:

@@ -24,7 +24,7 @@ from goalscope.activations.forward import compute_shard
 from goalscope.activations.hooks import Blocks, Prefix, check_blocks, shares_prefixes, thirds
 from goalscope.activations.load import CAPTURE, SHARD, Capture, captures, join_numbers
 from goalscope.activations.record import SITES, Site, check_site
-from goalscope.activations.replay_target import Subject, check_model, find_subject, model_of
+from goalscope.activations.replay_target import ReplayTarget, check_model, find_target, model_of
 from goalscope.activations.shards import FORMAT, Shard, write_shard
 from goalscope.activations.sites import DEFAULT_SITES, SiteFinder, sites_there
 from goalscope.ids import canonical_json, content_id
@@ -85,15 +85,15 @@ def capture(
     if model is not None and untrained is not None:
         raise ValueError("untrained is for the study's model: give LocalModel(..., untrained=SEED) in place of both")
     with Store(run) as store:  # nothing is changed where something is wrong
-        subject = find_subject(store, agent, wanted)
-        model = model or model_of(store, subject, untrained)
-        check_model(subject, model, other_weights=other_weights)
-        wanted = wanted if sites is not None else sites_there(store, subject.agent_id, model)
+        target = find_target(store, agent, wanted)
+        model = model or model_of(store, target, untrained)
+        check_model(target, model, other_weights=other_weights)
+        wanted = wanted if sites is not None else sites_there(store, target.agent_id, model)
     finder = SiteFinder(model, wanted)
     blocks = Blocks(model.model, _layers(model, layers))
     with Store(run, "w") as store:
         note_libraries(store, "capture")
-        work = _Capture(store, subject, model, finder, blocks, wanted, scope, settings or CaptureSettings())
+        work = _Capture(store, target, model, finder, blocks, wanted, scope, settings or CaptureSettings())
         return work.run(progress)
 
 
@@ -132,7 +132,7 @@ class _Capture:
     def __init__(
         self,
         store: Store,
-        subject: Subject,
+        target: ReplayTarget,
         model: LocalModel,
         finder: SiteFinder,
         blocks: Blocks,
@@ -140,13 +140,13 @@ class _Capture:
         scope: Scope,
         settings: CaptureSettings,
     ) -> None:
-        self._store, self._subject, self._model = store, subject, model
+        self._store, self._target, self._model = store, target, model
         self._finder, self._blocks, self._sites, self._scope = finder, blocks, sites, scope
         self._settings = settings
         self._kind = str(blocks.device.type)
         self._shares = shares_prefixes(blocks.config)
         description = dict(model.describe())
-        plan = plan_id(store, subject.agent_id, scope)
+        plan = plan_id(store, target.agent_id, scope)
         self._model_id = content_id("model", description)
         dtype = str(blocks.dtype).removeprefix("torch.")
         decisive = {
@@ -166,8 +166,8 @@ class _Capture:
             model=self._model_id,
             model_name=model.name,
             untrained=untrained if isinstance(untrained, int) else None,
-            agent=subject.agent,
-            agent_id=subject.agent_id,
+            agent=target.agent,
+            agent_id=target.agent_id,
             sites=sites,
             layers=blocks.layers,
             width=blocks.width,
@@ -216,7 +216,7 @@ class _Capture:
         """Compute the shards that are not ready; return what the self-check found for each layer."""
         steps = windows(
             self._store,
-            self._subject.agent_id,
+            self._target.agent_id,
             self._scope,
             self._finder,
             self._sites,
@@ -235,7 +235,7 @@ class _Capture:
                     writer.put(self._row(planned), shard)
                 done += sum(len(batch.items) for batch in planned.batches)
                 if progress is not None:
-                    progress(done, max(self._subject.steps, counts.steps))
+                    progress(done, max(self._target.steps, counts.steps))
         return checked
 
     def _window(

@@ -16,7 +16,7 @@ _NO_TOKENIZER = ("config.json", "generation_config.json", "hub", "revision", "we
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class ReplayTarget:
     """An agent of a run whose steps hold token ids.
 
     Attributes:
@@ -32,7 +32,7 @@ class Subject:
     steps: int
 
 
-def find_subject(store: Store, agent: str | None, sites: Sequence[Site]) -> Subject:
+def find_target(store: Store, agent: str | None, sites: Sequence[Site]) -> ReplayTarget:
     """Return the agent whose steps are to be replayed.
 
     Args:
@@ -66,12 +66,12 @@ def find_subject(store: Store, agent: str | None, sites: Sequence[Site]) -> Subj
         names = ", ".join(f"{row[1]} ({row[0]})" for row in fits)
         raise ValueError(f"several agents have token ids, say which one with --agent (agent=): {names}")
     identity, name, steps, *_ = fits[0]
-    return Subject(
+    return ReplayTarget(
         agent=str(name), agent_id=str(identity), description=known.get(identity, ("", {}))[1], steps=int(steps)
     )
 
 
-def model_of(store: Store, subject: Subject, untrained: int | None = None) -> LocalModel:
+def model_of(store: Store, target: ReplayTarget, untrained: int | None = None) -> LocalModel:
     """Return the local model that an agent of the run's study is, or an untrained copy of it.
 
     Raises:
@@ -84,29 +84,29 @@ def model_of(store: Store, subject: Subject, untrained: int | None = None) -> Lo
         if entry.kind not in _MODEL_KINDS:
             continue
         agent = entry.build()
-        if not isinstance(agent, ModelAgent) or agent_id(agent) != subject.agent_id:
+        if not isinstance(agent, ModelAgent) or agent_id(agent) != target.agent_id:
             continue
         if "server" in entry.parameters:
-            raise ValueError(f"the model of {subject.agent} ran behind a server, its weights are needed here: {advice}")
+            raise ValueError(f"the model of {target.agent} ran behind a server, its weights are needed here: {advice}")
         if untrained is not None:
             agent = build_agent(entry.kind, {**entry.parameters, "untrained": untrained})
         if isinstance(agent, ModelAgent) and isinstance(agent.model, LocalModel):
             return agent.model
-    raise ValueError(f"{store.path} does not say where the model of {subject.agent} lies: {advice}")
+    raise ValueError(f"{store.path} does not say where the model of {target.agent} lies: {advice}")
 
 
-def check_model(subject: Subject, model: LocalModel, *, other_weights: bool) -> None:
+def check_model(target: ReplayTarget, model: LocalModel, *, other_weights: bool) -> None:
     """Check that a model reads the ids of an agent as they were meant.
 
     Args:
-        subject: the agent.
+        target: the agent.
         model: the model to replay through.
         other_weights: whether other trained weights than the agent's are meant.
 
     Raises:
         ValueError: its tokenizer, or without leave its weights, are not those of the run.
     """
-    told = subject.description.get("model", {})
+    told = target.description.get("model", {})
     described = told.get("dialect", told) if isinstance(told, Mapping) else {}
     theirs = described.get("files", {}) if isinstance(described, Mapping) else {}
     description = model.describe()
@@ -117,7 +117,7 @@ def check_model(subject: Subject, model: LocalModel, *, other_weights: bool) -> 
     odd = [name for name in words if ours[name] != theirs[name]]
     if odd:
         raise ValueError(
-            f"the token ids of {subject.agent} must be those of the model's tokenizer, {model.name} has another one "
+            f"the token ids of {target.agent} must be those of the model's tokenizer, {model.name} has another one "
             f"({', '.join(odd)} differ): give the model that generated the run"
         )
     odd = [name for name in weights if ours[name] != theirs[name]]

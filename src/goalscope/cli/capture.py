@@ -128,11 +128,11 @@ def capture(
     chosen = _layers(layers)
     if layers == "all":
         if given is None:
-            from goalscope.activations.replay_target import find_subject, model_of
+            from goalscope.activations.replay_target import find_target, model_of
             from goalscope.runs import Store
 
             with Store(run) as store:
-                given = model_of(store, find_subject(store, agent, ()), untrained)
+                given = model_of(store, find_target(store, agent, ()), untrained)
         chosen = Blocks(given.model).layers
     began = time.monotonic()
     with progress("steps") as show:

@@ -7,19 +7,19 @@ from goalscope.probing.belief_study import study_beliefs
 from goalscope.probing.beliefs import belief_rows, read_beliefs
 from goalscope.probing.cells import Cells, Split, known_walls, label_cells, split_by_grid
 from goalscope.probing.decisions import decisions_at
-from goalscope.probing.distance import distance_matrix, label_distances, summarise_distance
+from goalscope.probing.distance import fit_distances, label_distances, summarise_distance
 from goalscope.probing.fitting import FitSettings
-from goalscope.probing.maps import DecodedMaps, MapReading, decode_maps, true_map
+from goalscope.probing.maps import DecodedMaps, Layouts, decode_maps, true_map
 from goalscope.probing.pipeline import InsideSummary, study_inside
 from goalscope.probing.plan_decoder import PlanDecoder
 from goalscope.probing.plan_problem import PlanSettings
 from goalscope.probing.plan_scores import plan_differences, summarise_plans
-from goalscope.probing.plan_suite import plan_matrix
+from goalscope.probing.plan_suite import fit_plans
 from goalscope.probing.plans import label_plans
 from goalscope.probing.probe import CLASSES, Probe
 from goalscope.probing.probe_store import stored_probes
 from goalscope.probing.scores import difference_rows, score_cells, summarise
-from goalscope.probing.suite import CORE, FULL, probe_matrix, probe_matrix_by_size
+from goalscope.probing.suite import CORE, FULL, probe_suite, probe_suite_by_size
 from goalscope.runs.inside import Inside
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
     "FitSettings",
     "Inside",
     "InsideSummary",
-    "MapReading",
+    "Layouts",
     "PlanDecoder",
     "PlanSettings",
     "Probe",
@@ -40,15 +40,15 @@ __all__ = [
     "decisions_at",
     "decode_maps",
     "difference_rows",
-    "distance_matrix",
+    "fit_distances",
+    "fit_plans",
     "known_walls",
     "label_cells",
     "label_distances",
     "label_plans",
     "plan_differences",
-    "plan_matrix",
-    "probe_matrix",
-    "probe_matrix_by_size",
+    "probe_suite",
+    "probe_suite_by_size",
     "read_beliefs",
     "score_cells",
     "split_by_grid",

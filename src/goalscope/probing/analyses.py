@@ -11,19 +11,19 @@ from functools import partial
 from typing import Final
 
 from goalscope.activations.record import Activations
-from goalscope.probing.belief_study import MATRIX, Places, compare_beliefs
+from goalscope.probing.belief_study import BELIEF_SUITE, BeliefInputs, compare_beliefs
 from goalscope.probing.beliefs import read_beliefs
-from goalscope.probing.dataset import Ground, Place
-from goalscope.probing.distance import distance_matrix
+from goalscope.probing.dataset import ProbeDataset, SiteLayer
+from goalscope.probing.distance import fit_distances
 from goalscope.probing.fitting import FitSettings
 from goalscope.probing.heads import COUNTED
-from goalscope.probing.maps import MapReading, decode_maps
+from goalscope.probing.maps import Layouts, decode_maps
 from goalscope.probing.plan_problem import PlanSettings
-from goalscope.probing.plan_suite import PLAN_CONTROLS, plan_matrix
+from goalscope.probing.plan_suite import PLAN_CONTROLS, fit_plans
 from goalscope.probing.probe import Probe
 from goalscope.probing.probe_store import ProbeStore
 from goalscope.probing.shown_maps import ShownMap, choose_maps
-from goalscope.probing.suite import CORE, FULL, Entry, FittedProbes, probe_matrix, probe_matrix_by_size, without
+from goalscope.probing.suite import CORE, FULL, Entry, FittedProbes, probe_suite, probe_suite_by_size, without
 from goalscope.probing.training import Progress
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
@@ -52,7 +52,7 @@ class Reader:
 
     Attributes:
         store: the run, open for writing.
-        ground: the steps that are read.
+        dataset: the steps that are read.
         declared: what is wanted.
         probes: what is kept of fits.
         stage: shows what is done.
@@ -60,7 +60,7 @@ class Reader:
     """
 
     store: Store
-    ground: Ground
+    dataset: ProbeDataset
     declared: Inside
     probes: ProbeStore
     stage: Stage
@@ -86,19 +86,19 @@ class Reader:
         """Return the scores of all probes of cells, and maps to be drawn (none in worlds with doors)."""
         parts: list[Rows] = []
         shown: list[ShownMap] = []
-        decisions = None if self.ground.doors else self.ground.decisions(self.store)
-        for place in self.ground.places:
+        decisions = None if self.dataset.doors else self.dataset.decisions(self.store)
+        for place in self.dataset.places:
             own, control = self._vectors(place)
-            matrix = self._usable(FULL if self._whole(place) else CORE)
+            suite = self._usable(FULL if self._whole(place) else CORE)
             sizes = self._usable(BY_SIZE_COMPLETE if self.declared.table == "complete" else BY_SIZE)
             if parts:  # what reads no activation came with the first place
-                matrix, sizes = without(matrix, *COUNTED, *_NOWHERE), without(sizes, *COUNTED)
-            found = self._fit(place, own, control, matrix)
+                suite, sizes = without(suite, *COUNTED, *_NOWHERE), without(sizes, *COUNTED)
+            found = self._fit(place, own, control, suite)
             parts.append(found.rows)
-            if self.declared.by_size and place[1] == self.ground.middle:
+            if self.declared.by_size and place[1] == self.dataset.middle:
                 parts.append(self._fit(place, own, control, sizes, by_size=True).rows)
-            if decisions is not None and place[1] == self.ground.middle:
-                tested = self.ground.split.test
+            if decisions is not None and place[1] == self.dataset.middle:
+                tested = self.dataset.split.test
                 probe = found.probe("mlp", own)
                 beliefs = read_beliefs(probe.predict(own.where(tested), device=self.device).maps("natural"))
                 tags: dict[str, Tag] = {"head": "mlp", "control": "none", "site": place[0], "layer": place[1]}
@@ -108,43 +108,43 @@ class Reader:
 
     def beliefs(self) -> tuple[Rows, list[ShownMap]]:
         """Return the actions against the maps decoded at each place, and maps to be drawn."""
-        decisions = self.ground.decisions(self.store)
+        decisions = self.dataset.decisions(self.store)
         parts: list[Rows] = []
         shown: list[ShownMap] = []
-        for place in self.ground.places:
+        for place in self.dataset.places:
             own, control = self._vectors(place)
-            matrix = self._usable(MATRIX if not parts else CORE)
-            found = self._fit(place, own, control, matrix, scored=False)
-            here = Places(
+            suite = self._usable(BELIEF_SUITE if not parts else CORE)
+            found = self._fit(place, own, control, suite, scored=False)
+            here = BeliefInputs(
                 activations=(own,),
                 untrained=control,
-                cells=self.ground.cells,
+                cells=self.dataset.cells,
                 decisions=decisions,
-                split=self.ground.split,
+                split=self.dataset.split,
             )
             with self.stage(f"beliefs at {_named(place)}") as show:
-                rows, drawn = compare_beliefs(here, found, matrix=matrix, device=self.device)
+                rows, drawn = compare_beliefs(here, found, suite=suite, device=self.device)
                 show(1, 1)
             parts.append(rows)
-            if place[1] == self.ground.middle:
+            if place[1] == self.dataset.middle:
                 shown += drawn
         return Rows.concatenate(parts), shown
 
     def plans(self) -> Rows:
         """Return the scores of all decoders of plans and of their baselines."""
-        plans = self.ground.plans(self.store)
+        plans = self.dataset.plans(self.store)
         layers = self.declared.decoders.layers
         parts: list[Rows] = []
-        for place in self.ground.places:
+        for place in self.dataset.places:
             own, control = self._vectors(place)
             whole = self._whole(place)
             maps = self._map(place, own)
             with self.stage(f"plans at {_named(place)}") as show:
-                found = plan_matrix(
+                found = fit_plans(
                     [own],
                     plans,
-                    self.ground.cells,
-                    self.ground.split,
+                    self.dataset.cells,
+                    self.dataset.split,
                     untrained=control,
                     layers=layers if whole else (sorted(layers)[(len(layers) - 1) // 2],),
                     controls=self._controls(whole),
@@ -157,17 +157,17 @@ class Reader:
 
     def distance(self) -> Rows:
         """Return the errors of all probes of the distance and of their baselines."""
-        distances = self.ground.distances(self.store)
+        distances = self.dataset.distances(self.store)
         parts: list[Rows] = []
-        for place in self.ground.places:
+        for place in self.dataset.places:
             own, control = self._vectors(place)
             maps = self._map(place, own)
             with self.stage(f"distance at {_named(place)}") as show:
-                found = distance_matrix(
+                found = fit_distances(
                     [own],
                     distances,
-                    self.ground.cells,
-                    self.ground.split,
+                    self.dataset.cells,
+                    self.dataset.split,
                     untrained=control,
                     controls=self._controls(self._whole(place)),
                     maps={place: maps},
@@ -177,57 +177,57 @@ class Reader:
             parts.append(_located(found.rows) if parts else found.rows)
         return Rows.concatenate(parts)
 
-    def _whole(self, place: Place) -> bool:
+    def _whole(self, place: SiteLayer) -> bool:
         """Return whether all heads and controls are fitted at a place."""
-        return self.declared.table == "complete" or place[1] == self.ground.middle
+        return self.declared.table == "complete" or place[1] == self.dataset.middle
 
     def _controls(self, whole: bool) -> tuple[str, ...]:
         wanted = PLAN_CONTROLS if whole else ELSEWHERE
-        return wanted if self.ground.control is not None else tuple(one for one in wanted if one != "untrained")
+        return wanted if self.dataset.control is not None else tuple(one for one in wanted if one != "untrained")
 
-    def _usable(self, matrix: Sequence[Entry]) -> tuple[Entry, ...]:
+    def _usable(self, suite: Sequence[Entry]) -> tuple[Entry, ...]:
         """Return the entries whose data is there."""
-        gone = [] if self.ground.control is not None else ["untrained"]
-        if not any(self.ground.cells.reasoning[self.ground.split.train].tolist()):
+        gone = [] if self.dataset.control is not None else ["untrained"]
+        if not any(self.dataset.cells.reasoning[self.dataset.split.train].tolist()):
             gone.append("text")
-        return without(matrix, *gone)
+        return without(suite, *gone)
 
-    def _vectors(self, place: Place) -> tuple[Activations, tuple[Activations, ...]]:
-        own = self.ground.load(self.store, place)
-        if self.ground.control is None:
+    def _vectors(self, place: SiteLayer) -> tuple[Activations, tuple[Activations, ...]]:
+        own = self.dataset.load(self.store, place)
+        if self.dataset.control is None:
             return own, ()
-        return own, (self.ground.load(self.store, place, untrained=True),)
+        return own, (self.dataset.load(self.store, place, untrained=True),)
 
     def _fit(
         self,
-        place: Place,
+        place: SiteLayer,
         own: Activations,
         control: Sequence[Activations],
-        matrix: Sequence[Entry],
+        suite: Sequence[Entry],
         *,
         scored: bool = True,
         by_size: bool = False,
     ) -> FittedProbes[Probe]:
         """Return the probes of a place: general ones, or by size those of each shape of grid."""
-        fit = probe_matrix_by_size if by_size else partial(probe_matrix, scored=scored)
+        fit = probe_suite_by_size if by_size else partial(probe_suite, scored=scored)
         with self.stage(f"probes {'of one size ' if by_size else ''}at {_named(place)}") as show:
             return fit(
                 [own],
-                self.ground.cells,
-                self.ground.split,
+                self.dataset.cells,
+                self.dataset.split,
                 untrained=control,
-                matrix=matrix,
+                suite=suite,
                 settings=self.fit_settings,
                 callbacks=self.probes.callbacks(show),
             )
 
-    def _map(self, place: Place, own: Activations) -> MapReading:
+    def _map(self, place: SiteLayer, own: Activations) -> Layouts:
         """Return the maps that the MLP decodes at all steps of a place."""
         probe = self._fit(place, own, (), (("mlp", "none"),), scored=False).probe("mlp", own)
-        return MapReading.of(decode_maps(probe.predict(own, device=self.device).maps("natural")))
+        return Layouts.of(decode_maps(probe.predict(own, device=self.device).maps("natural")))
 
 
-def _named(place: Place) -> str:
+def _named(place: SiteLayer) -> str:
     return f"{place[0]}, layer {place[1]}"
 
 

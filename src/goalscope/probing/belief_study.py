@@ -24,19 +24,19 @@ from goalscope.probing.heads import COUNTED
 from goalscope.probing.probe import Probe
 from goalscope.probing.scores import READINGS, difference_rows
 from goalscope.probing.shown_maps import ShownMap, choose_maps
-from goalscope.probing.suite import Entry, FittedProbes, probe_matrix
+from goalscope.probing.suite import Entry, FittedProbes, probe_suite
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
 
 SOURCE: Final = "beliefs"
 """The source under which a store keeps the rows, and the name under which it keeps the maps that are drawn."""
 
-MATRIX: Final[tuple[Entry, ...]] = (("mlp", "none"), ("mlp", "untrained"), ("position", "none"))
+BELIEF_SUITE: Final[tuple[Entry, ...]] = (("mlp", "none"), ("mlp", "untrained"), ("position", "none"))
 """Probes whose maps are read by default: the paper's, the same on an untrained model, and places alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Places:
+class BeliefInputs:
     """Activations of several sites and layers of the same N steps, with the truth and the actions there.
 
     Attributes:
@@ -64,7 +64,7 @@ def load_places(
     frame: int = 15,
     test: float = 0.25,
     seed: int = 0,
-) -> Places:
+) -> BeliefInputs:
     """Read what was captured of some sites and layers, label it and split it by grid.
 
     Args:
@@ -92,7 +92,7 @@ def load_places(
     cells = label_cells(own[0], episodes, frame=frame)
     for one in (*own, *control):
         cells.check_aligned(one)
-    return Places(
+    return BeliefInputs(
         activations=tuple(own),
         untrained=tuple(control),
         cells=cells,
@@ -102,23 +102,23 @@ def load_places(
 
 
 def fit_maps(
-    places: Places, *, matrix: Sequence[Entry] = MATRIX, settings: FitSettings | None = None
+    places: BeliefInputs, *, suite: Sequence[Entry] = BELIEF_SUITE, settings: FitSettings | None = None
 ) -> FittedProbes[Probe]:
-    """Fit the probes of a matrix on the training grids; see `probe_matrix`."""
-    return probe_matrix(
-        places.activations, places.cells, places.split, untrained=places.untrained, matrix=matrix, settings=settings
+    """Fit the probes of a suite on the training grids; see `probe_suite`."""
+    return probe_suite(
+        places.activations, places.cells, places.split, untrained=places.untrained, suite=suite, settings=settings
     )
 
 
 def compare_beliefs(
-    places: Places, fitted: FittedProbes[Probe], *, matrix: Sequence[Entry] = MATRIX, device: str = "cpu"
+    places: BeliefInputs, fitted: FittedProbes[Probe], *, suite: Sequence[Entry] = BELIEF_SUITE, device: str = "cpu"
 ) -> tuple[Rows, list[ShownMap]]:
     """Set the actions on the tested grids against the maps that each probe decodes there.
 
     Args:
         places: the activations with truth and actions.
         fitted: probes of the same places.
-        matrix: heads and controls whose maps are read; controls "none" and "untrained".
+        suite: heads and controls whose maps are read; controls "none" and "untrained".
         device: where probes compute.
 
     Returns:
@@ -133,16 +133,16 @@ def compare_beliefs(
     layers = sorted({one.layer for one in places.activations})
     middle = layers[len(layers) // 2]
     parts, shown = [], []
-    read = maps_of(fitted, places.activations, places.untrained, places.split.test, matrix, device)
+    read = maps_of(fitted, places.activations, places.untrained, places.split.test, suite, device)
     for entry, tags, posteriors in read:
         for reading in READINGS:
             beliefs = read_beliefs(posteriors[reading])
             told: Mapping[str, Tag] = {**tags, "reading": reading}
             parts.append(belief_rows(beliefs, tested, told))
-            if entry == matrix[0] and reading == "natural" and tags["layer"] in (middle, None):
+            if entry == suite[0] and reading == "natural" and tags["layer"] in (middle, None):
                 shown += choose_maps(beliefs, tested, told)
     rows = Rows.concatenate(parts)
-    if any(control == "untrained" for _, control in matrix):
+    if any(control == "untrained" for _, control in suite):
         less = np.fromiter((str(name).endswith(DIFFERENCE) for name in rows.measure), dtype=bool, count=len(rows))
         rows = Rows.concatenate([rows, difference_rows(rows.where(less), "untrained")])
     return rows, shown
@@ -153,7 +153,7 @@ def maps_of(
     activations: Sequence[Activations],
     untrained: Sequence[Activations],
     tested: npt.NDArray[np.bool_],
-    matrix: Sequence[Entry],
+    suite: Sequence[Entry],
     device: str = "cpu",
 ) -> Iterator[tuple[Entry, dict[str, Tag], dict[str, npt.NDArray[np.float32]]]]:
     """Return each probe's entry, its tags and its posteriors by reading, ``[N, n, n, K]``.
@@ -163,13 +163,13 @@ def maps_of(
         activations: of several sites and layers, the same steps.
         untrained: the same of a model with random weights.
         tested: ``[N]`` bool, the steps that are read.
-        matrix: heads and controls; heads that read no activation come once.
+        suite: heads and controls; heads that read no activation come once.
         device: where to compute.
 
     Raises:
         ValueError: a control that is not "none" or "untrained", or whose activations are not given.
     """
-    for entry in matrix:
+    for entry in suite:
         head, control = entry
         if control not in ("none", "untrained"):
             raise ValueError(f"maps are read of controls none and untrained, got {control!r}")
@@ -198,7 +198,7 @@ def study_beliefs(
     layers: Sequence[int],
     sites: Sequence[str] = ("pre", "post"),
     untrained: int | None = 0,
-    matrix: Sequence[Entry] = MATRIX,
+    suite: Sequence[Entry] = BELIEF_SUITE,
     settings: FitSettings | None = None,
     agent: str | None = None,
 ) -> Rows:
@@ -207,7 +207,7 @@ def study_beliefs(
     Args:
         run: a run directory.
         layers, sites, untrained, agent: see `load_places`.
-        matrix: heads and controls.
+        suite: heads and controls.
         settings: how probes are trained.
 
     Raises:
@@ -215,9 +215,9 @@ def study_beliefs(
     """
     with Store(run) as store:
         places = load_places(store, sites=sites, layers=layers, untrained=untrained, agent=agent)
-    fitted = fit_maps(places, matrix=matrix, settings=settings)
+    fitted = fit_maps(places, suite=suite, settings=settings)
     rows, shown = compare_beliefs(
-        places, fitted, matrix=matrix, device=settings.device if settings is not None else "cpu"
+        places, fitted, suite=suite, device=settings.device if settings is not None else "cpu"
     )
     with Store(run, "w") as store:
         keep_beliefs(store, rows, shown)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_shape, freeze
-from goalscope.probing.by_grid import grid_tags, ratio
+from goalscope.probing.cells import grid_tags, ratio
 from goalscope.probing.decisions import Decisions, chosen
 from goalscope.probing.maps import DecodedMaps, check_posterior, decode_maps, likeliest, place_weights
 from goalscope.probing.optimal_actions_batch import expected_optimality, optimal_sets

@@ -1,8 +1,11 @@
-"""What a probe of the grid must say: the true class of every cell at every step, and which grids it is tested on."""
+"""What a probe of the grid must say: the true class of every cell at every step, and which grids it is tested on.
+
+The grid is the cluster of every interval: the functions at the end group steps by grid.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +15,12 @@ from goalscope.checks import check_shape, freeze
 from goalscope.probing.probe import AGENT, FRAME, GOAL, OPEN, PADDING, WALL, Features
 from goalscope.rng import stream
 from goalscope.runs import Episode
+from goalscope.stats.estimate import factorize
 from goalscope.worlds.dynamics import shown
 from goalscope.worlds.grid import Grid
+
+if TYPE_CHECKING:
+    from goalscope.probing.decisions import Decisions
 
 _ARRAYS = ("labels", "shape", "density", "episode_id", "step", "grid_id", "reasoning")
 
@@ -263,3 +270,35 @@ def known_walls(cells: Cells, split: Split) -> float:
     tested = zip(cells.grid_id[split.test].tolist(), np.packbits(walls[split.test], axis=1), strict=True)
     known = {grid: row.tobytes() in seen for grid, row in tested}
     return sum(known.values()) / len(known)
+
+
+def grids_of(cells: Cells) -> tuple[npt.NDArray[np.int64], list[Any], dict[str, list[Any]]]:
+    """Return the number of each step's grid ``[N]``, the G grids in their order of appearance, and their tags."""
+    codes, grids = factorize(cells.grid_id)
+    return codes, grids, grid_tags(cells, np.unique(codes, return_index=True)[1])
+
+
+def grid_tags(steps: "Cells | Decisions", first: npt.NDArray[np.int64]) -> dict[str, list[Any]]:
+    """Return the tags size (longer side, cells) and density of G grids, None where it is not known.
+
+    Args:
+        steps: N steps.
+        first: ``[G]`` index of some step of each grid.
+    """
+    return {
+        "size": steps.shape[first].max(axis=1).tolist(),
+        "density": [None if np.isnan(one) else float(one) for one in steps.density[first]],
+    }
+
+
+def members(codes: npt.NDArray[np.int64], count: int) -> list[npt.NDArray[np.int64]]:
+    """Return the indices of the steps of each of so many grids, rising, from the number of each step's grid ``[N]``."""
+    ends = np.cumsum(np.bincount(codes, minlength=count))
+    return np.split(np.argsort(codes, kind="stable"), ends)[:count]
+
+
+def ratio(above: npt.NDArray[Any], below: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return ``above / below``, ``[G]`` each, NaN where nothing is below the line."""
+    found: npt.NDArray[np.float64] = np.full(len(below), np.nan)
+    np.divide(above, below, out=found, where=below > 0)
+    return found

@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from goalscope.activations.load import Capture, load_activations
 from goalscope.activations.record import Activations
-from goalscope.probing.by_grid import members
-from goalscope.probing.cells import Cells, Split, label_cells, split_by_grid
+from goalscope.probing.cells import Cells, Split, label_cells, members, split_by_grid
 from goalscope.probing.controls import shuffled_rows
 from goalscope.probing.decisions import Decisions, decisions_at
 from goalscope.probing.distance import label_distances
@@ -22,12 +21,12 @@ from goalscope.runs import Episode, Store
 from goalscope.runs.inside import Inside
 from goalscope.stats.estimate import factorize
 
-Place = tuple[str, int]
+SiteLayer = tuple[str, int]
 """A site and a layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ground:
+class ProbeDataset:
     """N steps of one agent that have every site, with what is true at them.
 
     Attributes:
@@ -57,12 +56,12 @@ class Ground:
         return self.layers[len(self.layers) // 2]
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[SiteLayer]:
         """All sites and layers, the middle layer of each site first."""
         others = [layer for layer in self.layers if layer != self.middle]
         return [(site, self.middle) for site in self.sites] + [(site, one) for site in self.sites for one in others]
 
-    def load(self, store: Store, place: Place, *, untrained: bool = False) -> Activations:
+    def load(self, store: Store, place: SiteLayer, *, untrained: bool = False) -> Activations:
         """Return the activations of one place, row by row with the labels.
 
         Raises:
@@ -93,7 +92,7 @@ class Ground:
         return label_distances(self.cells, self.episodes(store))
 
 
-def ground_of(
+def probe_dataset(
     store: Store,
     own: Capture,
     control: Capture | None,
@@ -101,7 +100,7 @@ def ground_of(
     declared: Inside,
     *,
     shuffled: bool = True,
-) -> Ground:
+) -> ProbeDataset:
     """Return the steps that have every site, their truth and their split.
 
     Args:
@@ -144,7 +143,7 @@ def ground_of(
     if declared.by_size and "cognitive-map" in declared.reads:
         check_sizes(cells, split)
     worlds = set(steps.world_id.tolist())
-    return Ground(
+    return ProbeDataset(
         own=own,
         control=control,
         sites=tuple(declared.wanted_sites),
@@ -167,12 +166,12 @@ def _some_of_each(grid_id: npt.NDArray[np.object_], most: int, seed: int) -> npt
     return np.sort(np.concatenate(chosen))
 
 
-def summary(ground: Ground) -> dict[str, Any]:
+def summary(dataset: ProbeDataset) -> dict[str, Any]:
     """Return numbers of steps and grids as plain values."""
-    split = ground.split
+    split = dataset.split
     return {
-        "steps": len(ground.cells),
-        "steps left out": ground.left_out,
+        "steps": len(dataset.cells),
+        "steps left out": dataset.left_out,
         "training steps": int(split.train.sum()),
         "test steps": int(split.test.sum()),
         "training grids": len(set(split.grid_id[split.train].tolist())),

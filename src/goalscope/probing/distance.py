@@ -13,8 +13,7 @@ import numpy.typing as npt
 from goalscope.activations.record import Activations
 from goalscope.checks import check_finite, check_shape
 from goalscope.planning import solve
-from goalscope.probing.by_grid import grids_of, members, ratio
-from goalscope.probing.cells import Cells, Split, steps_of
+from goalscope.probing.cells import Cells, Split, grids_of, members, ratio, steps_of
 from goalscope.probing.controls import check_steps, check_untrained, shuffled_rows
 from goalscope.probing.fitting import FitSettings
 from goalscope.probing.heads import NUMBER_HEADS
@@ -66,7 +65,7 @@ def label_distances(cells: Cells, episodes: Iterable[Episode]) -> npt.NDArray[np
     return found
 
 
-def distance_matrix(
+def fit_distances(
     activations: Sequence[Activations],
     distances: npt.NDArray[np.float64],
     cells: Cells,

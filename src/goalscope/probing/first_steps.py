@@ -17,11 +17,11 @@ from goalscope.activations.devices import check_device
 from goalscope.activations.load import Capture, captures, choose_capture, load_activations
 from goalscope.activations.record import Site, check_site
 from goalscope.probing.analyses import Reader, Stage
-from goalscope.probing.dataset import Ground, Place, ground_of, summary
+from goalscope.probing.dataset import ProbeDataset, SiteLayer, probe_dataset, summary
 from goalscope.probing.fitted import ProbeKey
 from goalscope.probing.pipeline import INFO, declared_in, reader_of
 from goalscope.probing.probe import Probe
-from goalscope.probing.suite import probe_matrix
+from goalscope.probing.suite import probe_suite
 from goalscope.runs import Store
 from goalscope.runs.inside import READS, Inside
 from goalscope.runs.taskworld import TaskWorld
@@ -86,16 +86,16 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage, de
     changes = {"sites": sites if site in sites else (site,), "layers": (layer,), "by_size": False}
     wanted = wanted.model_copy(update=changes)
     with Store(run, "w") as store:
-        ground = ground_of(store, own, control, (layer,), wanted, shuffled=False)
-        if ground.doors:
+        dataset = probe_dataset(store, own, control, (layer,), wanted, shuffled=False)
+        if dataset.doors:
             raise ValueError(
                 f"beliefs are compared with actions in worlds without a door, {store.path} has some with one: no class "
                 "of the probe stands for a door, leave --beliefs out"
             )
-        probes, fitted = _probes(reader_of(store, ground, wanted, stage, device), (site, layer))
-        tested = set(ground.cells.grid_id[ground.split.test].tolist())
+        probes, fitted = _probes(reader_of(store, dataset, wanted, stage, device), (site, layer))
+        tested = set(dataset.cells.grid_id[dataset.split.test].tolist())
         vectors = {}
-        for name, one in _captured(ground).items():
+        for name, one in _captured(dataset).items():
             found = load_activations(store, site=site, layer=layer, capture=one.id)
             first = np.array([grid in tested for grid in found.grid_id.tolist()]) & (found.step == 0)
             vectors[name] = found.where(first)
@@ -123,7 +123,7 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage, de
             "test": wanted.test,
             "seed": wanted.seed,
             "probes": wanted.probes.model_dump(mode="json"),
-            **summary(ground),
+            **summary(dataset),
         },
         missing="" if control is not None else _missing(Path(run), own, named, layer, wanted.untrained),
     )
@@ -162,9 +162,9 @@ def _untrained(store: Store, own: Capture, site: Site, layer: int, seed: int | N
     return min(found, key=lambda one: (one.untrained != seed, one.untrained, one.id), default=None)
 
 
-def _captured(ground: Ground) -> dict[str, Capture]:
+def _captured(dataset: ProbeDataset) -> dict[str, Capture]:
     """Return the captures by control."""
-    return {"none": ground.own} | ({"untrained": ground.control} if ground.control is not None else {})
+    return {"none": dataset.own} | ({"untrained": dataset.control} if dataset.control is not None else {})
 
 
 def _missing(run: Path, own: Capture, site: Site, layer: int, seed: int | None) -> str:
@@ -177,27 +177,27 @@ def _how(own: Capture, site: Site) -> str:
     return f"--sites {site} --agent {quote(own.agent)}" + (f" --scope {own.scope}" if own.scope != "all" else "")
 
 
-def _probes(reader: Reader, place: Place) -> tuple[dict[str, Probe], tuple[str, ...]]:
+def _probes(reader: Reader, place: SiteLayer) -> tuple[dict[str, Probe], tuple[str, ...]]:
     """Return the probes of a place by control, and which of them had to be fitted."""
-    ground, (site, layer) = reader.ground, place
+    dataset, (site, layer) = reader.dataset, place
     known = {
         name: reader.probes.find(
             ProbeKey(head=HEAD, target="cells", control=name, seed=reader.declared.seed, site=site, layer=layer)
         )
-        for name in _captured(ground)
+        for name in _captured(dataset)
     }
     found = {name: probe for name, probe in known.items() if isinstance(probe, Probe)}
     absent = tuple(name for name in known if name not in found)
     if absent:
-        own = ground.load(reader.store, place)
-        random = tuple(ground.load(reader.store, place, untrained=True) for name in absent if name == "untrained")
+        own = dataset.load(reader.store, place)
+        random = tuple(dataset.load(reader.store, place, untrained=True) for name in absent if name == "untrained")
         with reader.stage(f"probes at {site}, layer {layer}") as show:
-            fitted = probe_matrix(
+            fitted = probe_suite(
                 [own],
-                ground.cells,
-                ground.split,
+                dataset.cells,
+                dataset.split,
                 untrained=random,
-                matrix=[(HEAD, name) for name in absent],
+                suite=[(HEAD, name) for name in absent],
                 settings=reader.fit_settings,
                 callbacks=reader.probes.callbacks(show),
                 scored=False,

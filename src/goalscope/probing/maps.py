@@ -141,7 +141,7 @@ def check_posterior(posterior: npt.ArrayLike) -> npt.NDArray[Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MapReading:
+class Layouts:
     """The layouts of N states as some map has them.
 
     Attributes:
@@ -189,7 +189,7 @@ class MapReading:
         return found
 
 
-def true_map(cells: Cells) -> MapReading:
+def true_map(cells: Cells) -> Layouts:
     """Return the true layouts of the labelled states; a locked door is a wall.
 
     Raises:
@@ -205,4 +205,4 @@ def true_map(cells: Cells) -> MapReading:
         place = mask.argmax(axis=1)
         found[name] = np.stack([place // cells.frame, place % cells.frame], axis=1)
     walls = np.isin(cells.labels, (WALL, PADDING)).reshape(-1, cells.frame, cells.frame)
-    return MapReading(walls=walls, **found)
+    return Layouts(walls=walls, **found)

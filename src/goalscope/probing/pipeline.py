@@ -15,14 +15,14 @@ from goalscope.activations.capture_schedule import plan_id
 from goalscope.activations.devices import check_device
 from goalscope.activations.hooks import Blocks, check_layers, thirds
 from goalscope.activations.load import SHARD, Capture, captures
-from goalscope.activations.replay_target import Subject, find_subject, model_of
+from goalscope.activations.replay_target import ReplayTarget, find_target, model_of
 from goalscope.activations.sites import sites_there
 from goalscope.ids import content_id
 from goalscope.models.local import LocalModel
 from goalscope.probing.analyses import Reader, Stage
 from goalscope.probing.belief_study import SOURCE, keep_beliefs
 from goalscope.probing.cells import known_walls
-from goalscope.probing.dataset import Ground, ground_of, summary
+from goalscope.probing.dataset import ProbeDataset, probe_dataset, summary
 from goalscope.probing.probe_store import ProbeStore
 from goalscope.probing.shown_maps import ShownMap
 from goalscope.probing.training import Progress
@@ -98,20 +98,20 @@ def study_inside(
     with Store(run) as store:
         wanted = declared or declared_in(store) or Inside()
         wanted = wanted.complete() if full else wanted
-        subject = find_subject(store, wanted.agent, wanted.wanted_sites)
-        _check_worlds(store, subject, wanted)
+        target = find_target(store, wanted.agent, wanted.wanted_sites)
+        _check_worlds(store, target, wanted)
         if wanted.sites is None:
-            there = sites_there(store, subject.agent_id, model or model_of(store, subject))
+            there = sites_there(store, target.agent_id, model or model_of(store, target))
             wanted = wanted.model_copy(update={"sites": there})
-    own, untrained, layers = _captures(Path(run), wanted, subject, model, control, stage)
+    own, untrained, layers = _captures(Path(run), wanted, target, model, control, stage)
     with Store(run, "w") as store:
         note_libraries(store, "probes")
-        ground = ground_of(store, own, untrained, layers, wanted)
-        reader = reader_of(store, ground, wanted, stage, device)
+        dataset = probe_dataset(store, own, untrained, layers, wanted)
+        reader = reader_of(store, dataset, wanted, stage, device)
         rows: dict[str, Rows] = {}
         for name in wanted.reads:
             found, shown = _read(reader, name)
-            rows[name] = _of_agent(found, subject.agent)
+            rows[name] = _of_agent(found, target.agent)
             if name == "beliefs":
                 keep_beliefs(store, rows[name], shown)
             else:
@@ -120,11 +120,11 @@ def study_inside(
                 store.put_info(SOURCE, {"maps": [one.to_plain() for one in shown]})
         done = InsideSummary(
             rows=rows,
-            agent=subject.agent,
-            layers=ground.layers,
-            sites=ground.sites,
-            steps=summary(ground),
-            known_walls=known_walls(ground.cells, ground.split),
+            agent=target.agent,
+            layers=dataset.layers,
+            sites=dataset.sites,
+            steps=summary(dataset),
+            known_walls=known_walls(dataset.cells, dataset.split),
             fitted=reader.probes.fitted,
             reused=reader.probes.reused,
         )
@@ -149,7 +149,7 @@ def _read(reader: Reader, name: str) -> tuple[Rows, list[ShownMap]]:
 def _captures(
     run: Path,
     wanted: Inside,
-    subject: Subject,
+    target: ReplayTarget,
     model: LocalModel | None,
     control: LocalModel | None,
     stage: Stage,
@@ -165,7 +165,7 @@ def _captures(
         pairs.append(("activations of the untrained model", wanted.untrained, control))
     for label, seed, given in pairs:
         with Store(run) as store:
-            used = given or model_of(store, subject, seed)
+            used = given or model_of(store, target, seed)
             blocks = Blocks(used.model)
             count = blocks.count
             forms.append((str(blocks.config.model_type), count, blocks.width))
@@ -180,7 +180,7 @@ def _captures(
             else:
                 layers = check_layers([one for one in wanted.layers if not isinstance(one, str)], count)
             identity = content_id("model", dict(used.describe()))
-            plan = plan_id(store, subject.agent_id, "all")
+            plan = plan_id(store, target.agent_id, "all")
             there = [
                 one
                 for one in captures(store)
@@ -193,7 +193,7 @@ def _captures(
         with stage(label) as show:
             found.append(
                 capture(
-                    run, used, sites=wanted.wanted_sites, layers=layers, agent=subject.agent_id,
+                    run, used, sites=wanted.wanted_sites, layers=layers, agent=target.agent_id,
                     other_weights=given is not None and given is control,
                     progress=show,
                 )
@@ -206,9 +206,9 @@ def _files(store: Store, one: Capture) -> bool:
     return all(place(store, row).is_file() for row in artifacts(store, SHARD, capture=one.id))
 
 
-def _check_worlds(store: Store, subject: Subject, wanted: Inside) -> None:
+def _check_worlds(store: Store, target: ReplayTarget, wanted: Inside) -> None:
     """Raise a ValueError where a reading does not fit the worlds, before anything is computed."""
-    played = {row[0] for row in store.query("SELECT world_id FROM episodes WHERE agent_id = ?", (subject.agent_id,))}
+    played = {row[0] for row in store.query("SELECT world_id FROM episodes WHERE agent_id = ?", (target.agent_id,))}
     worlds = [world for world in store.worlds() if world.id in played]
     if any(isinstance(world, TaskWorld) for world in worlds):
         raise ValueError(
@@ -224,24 +224,24 @@ def _check_worlds(store: Store, subject: Subject, wanted: Inside) -> None:
         )
 
 
-def reader_of(store: Store, ground: Ground, wanted: Inside, stage: Stage, device: str) -> Reader:
+def reader_of(store: Store, dataset: ProbeDataset, wanted: Inside, stage: Stage, device: str) -> Reader:
     """Return what reads a run: fits with the same settings are found again, whoever asked for them first."""
     digest = sha256()
-    for identity, step in zip(ground.cells.episode_id.tolist(), ground.cells.step.tolist(), strict=True):
+    for identity, step in zip(dataset.cells.episode_id.tolist(), dataset.cells.step.tolist(), strict=True):
         digest.update(f"{identity} {step}\n".encode())
-    models = {"none": ground.own.model}
-    if ground.control is not None:
-        models["untrained"] = ground.control.model
+    models = {"none": dataset.own.model}
+    if dataset.control is not None:
+        models["untrained"] = dataset.control.model
     probes = wanted.probes.model_dump()
     probe_store = ProbeStore(
         store=store,
-        decisive={"steps": digest.hexdigest(), "frame": ground.cells.frame, "test": wanted.test},
+        decisive={"steps": digest.hexdigest(), "frame": dataset.cells.frame, "test": wanted.test},
         settings={"cells": probes, "distance": probes, "plan": wanted.decoders.model_dump(exclude={"layers"})},
         models=models,
-        first="/".join(map(str, ground.places[0])),
-        tags={"agent": ground.own.agent},
+        first="/".join(map(str, dataset.places[0])),
+        tags={"agent": dataset.own.agent},
     )
-    return Reader(store=store, ground=ground, declared=wanted, probes=probe_store, stage=stage, device=device)
+    return Reader(store=store, dataset=dataset, declared=wanted, probes=probe_store, stage=stage, device=device)
 
 
 def _of_agent(rows: Rows, agent: str) -> Rows:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from goalscope.checks import check_shape
 from goalscope.planning import distances_batch, optimal_batch
-from goalscope.probing.maps import MapReading
+from goalscope.probing.maps import Layouts
 from goalscope.probing.plan_scores import chance_matches
 from goalscope.probing.plans import END, TOKENS, UNKNOWN, Plans, check_tokens
 from goalscope.worlds.grid import ACTIONS, DELTAS
@@ -117,7 +117,7 @@ def repeated(first: npt.NDArray[Any], horizon: int) -> npt.NDArray[np.int8]:
 
 
 def planner_matches(
-    layout: MapReading, tokens: npt.NDArray[np.int8], *, ties: Ties = "uniform"
+    layout: Layouts, tokens: npt.NDArray[np.int8], *, ties: Ties = "uniform"
 ) -> npt.NDArray[np.float64]:
     """Return how well a planner that has a map foretells the executed plans.
 
@@ -150,13 +150,13 @@ def planner_matches(
     return chance_matches(chances, tokens)
 
 
-def planner_length(layout: MapReading, horizon: int) -> npt.NDArray[np.float64]:
+def planner_length(layout: Layouts, horizon: int) -> npt.NDArray[np.float64]:
     """Return the length of a shortest path on each map, at most T, ``[N]``; NaN where there is no plan."""
     ahead = _from_agent(layout, _distance(layout))
     return np.where(ahead > 0, np.minimum(ahead, horizon).astype(np.float64), np.nan)
 
 
-def unplanned(layout: MapReading) -> npt.NDArray[np.bool_]:
+def unplanned(layout: Layouts) -> npt.NDArray[np.bool_]:
     """Return on which maps there is no plan: the goal cannot be reached, or lies on the agent's cell, ``[N]``."""
     found: npt.NDArray[np.bool_] = _from_agent(layout, _distance(layout)) <= 0
     return found
@@ -190,7 +190,7 @@ def named_plans(reasoning: Sequence[str] | npt.NDArray[np.object_], horizon: int
     return found
 
 
-def _distance(layout: MapReading) -> npt.NDArray[np.int32]:
+def _distance(layout: Layouts) -> npt.NDArray[np.int32]:
     """Return the steps from each cell to the goal, ``[N, H, W]``, -1 where it cannot be reached."""
     rows = np.arange(len(layout))
     walls = layout.walls.copy()
@@ -199,7 +199,7 @@ def _distance(layout: MapReading) -> npt.NDArray[np.int32]:
     return distances_batch(walls, layout.goal)
 
 
-def _from_agent(layout: MapReading, distance: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+def _from_agent(layout: Layouts, distance: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """Return the steps from the agent's cell to the goal, ``[N]``: no plan where they are not above 0."""
     found: npt.NDArray[np.int32] = distance[np.arange(len(layout)), layout.agent[:, 0], layout.agent[:, 1]]
     return found

@@ -9,12 +9,11 @@ import numpy.typing as npt
 from goalscope.activations.devices import check_device
 from goalscope.activations.record import Activations
 from goalscope.checks import check_distributions, check_shape, freeze
-from goalscope.probing.fitted import Fitted
+from goalscope.probing.fitted import Arrays, Fitted, Form, weights_of
 from goalscope.probing.heads import normalised
 from goalscope.probing.plan_network import plan_scores, plan_shapes
 from goalscope.probing.plans import END, TOKENS, plan_length
 from goalscope.probing.probe import Features
-from goalscope.probing.probe_file import Arrays, Form, weights_of
 
 _BATCH: Final = 256  # examples of one step of a prediction
 _MOST: Final = {"layers": 64, "heads": 256, "horizon": 4096, "positions": 4096}

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_shape
-from goalscope.probing.by_grid import grids_of, members, ratio
-from goalscope.probing.cells import Cells
+from goalscope.probing.cells import Cells, grids_of, members, ratio
 from goalscope.probing.paired import chosen, paired_rows
 from goalscope.probing.plans import END, UNKNOWN, Plans, check_tokens
 from goalscope.rows import Rows, Tag
@@ -125,7 +124,7 @@ def plan_differences(rows: Rows, head: str, control: str, against: Mapping[str, 
     """Return prefix accuracy less that of a baseline or control, paired by grid.
 
     Args:
-        rows: from the scores of a matrix.
+        rows: from the scores of a suite.
         head, control: whose accuracy.
         against: tags of what is subtracted, e.g. ``{"head": "decoder-2", "control": "untrained"}``.
         name: what that is called.

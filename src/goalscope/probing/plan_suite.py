@@ -8,7 +8,7 @@ import numpy as np
 from goalscope.activations.record import Activations
 from goalscope.probing.cells import Cells, Split
 from goalscope.probing.controls import check_steps, check_untrained, shuffled_rows
-from goalscope.probing.maps import MapReading, true_map
+from goalscope.probing.maps import Layouts, true_map
 from goalscope.probing.plan_baselines import (
     commonest_matches,
     marginal_matches,
@@ -34,11 +34,11 @@ FIRST_KNOWN: Final = ("repeat", "continuation")
 BLIND: Final = ("marginal", "commonest")
 """Baselines that see nothing."""
 
-Maps = Mapping[tuple[str, int], MapReading]
+Maps = Mapping[tuple[str, int], Layouts]
 """Site and layer -> the maps decoded there, of the same N steps."""
 
 
-def plan_matrix(
+def fit_plans(
     activations: Sequence[Activations],
     plans: Plans,
     cells: Cells,
@@ -130,7 +130,7 @@ def _baselines(
     truth = parts["none"][1]
     straight = prefix_matches(np.maximum(repeated(truth.tokens[:, 0], truth.horizon), 0), truth.tokens)
     rows.append(score_prefixes(straight, truth, shown, {**nowhere, "head": "repeat executed", "control": "none"}))
-    readings: list[tuple[dict[str, Any], MapReading]] = [
+    readings: list[tuple[dict[str, Any], Layouts]] = [
         ({**tags, "site": site, "layer": layer, "control": "none"}, layout.where(split.test))
         for (site, layer), layout in maps.items()
     ]
@@ -173,7 +173,7 @@ def _check(
         (list(map(_place, activations)), "sites and layers"),
     ):
         if len(set(given)) != len(given):
-            raise ValueError(f"the {name} of a matrix of plans must be different, got {given}")
+            raise ValueError(f"the {name} of a suite of plans must be different, got {given}")
     plans.check_aligned(cells)
     check_steps(activations, untrained, cells, split)
     if "untrained" in controls:

@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from goalscope.activations.record import Activations
 from goalscope.checks import check_finite, check_shape, freeze
-from goalscope.probing.fitted import Fitted, Source
-from goalscope.probing.probe_file import Arrays, Form, weights_of
+from goalscope.probing.fitted import Arrays, Fitted, Form, Source, weights_of
 
 Task = Literal["cells", "number"]
 """What a probe predicts: a class for each cell of the frame, or one number."""

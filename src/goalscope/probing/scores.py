@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_finite, check_shape, freeze
-from goalscope.probing.by_grid import grids_of, members, ratio
-from goalscope.probing.cells import Cells
+from goalscope.probing.cells import Cells, grids_of, members, ratio
 from goalscope.probing.paired import paired_rows
 from goalscope.probing.probe import AGENT, CLASSES, GOAL, PADDING, Prediction
 from goalscope.rows import Rows, Tag

@@ -1,4 +1,4 @@
-"""The declared matrix of heads and controls: one call fits and scores all of it on one split."""
+"""The declared suite of heads and controls: one call fits and scores all of it on one split."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,9 +29,9 @@ from goalscope.rows import Rows
 Made = TypeVar("Made", bound=Fitted)
 Entry = tuple[str, str]
 """A head and a control."""
-Where = tuple[str | None, int | None]
+AnySiteLayer = tuple[str | None, int | None]
 """Site and layer, None where no activations are read."""
-NOWHERE: Final[Where] = (None, None)
+NOWHERE: Final[AnySiteLayer] = (None, None)
 
 FULL: Final[tuple[Entry, ...]] = (
     *((head, control) for head in COUNTED for control in ("none", "shuffled")),
@@ -42,9 +42,9 @@ CORE: Final[tuple[Entry, ...]] = (("mlp", "none"), ("mlp", "untrained"))
 """What a claim about beliefs rests on: the probe and the same probe on an untrained model."""
 
 
-def without(matrix: Sequence[Entry], *names: str) -> tuple[Entry, ...]:
-    """Return a matrix without some heads or controls, e.g. ``without(FULL, "text")`` for a model without reasoning."""
-    return tuple(entry for entry in matrix if not set(entry) & set(names))
+def without(suite: Sequence[Entry], *names: str) -> tuple[Entry, ...]:
+    """Return a suite without some heads or controls, e.g. ``without(FULL, "text")`` for a model without reasoning."""
+    return tuple(entry for entry in suite if not set(entry) & set(names))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -107,8 +107,8 @@ class Tested(Generic[Made]):
 
 
 def fit_suite(
-    inputs: Sequence[tuple[str, Where, Features]],
-    matrix: Sequence[Entry],
+    inputs: Sequence[tuple[str, AnySiteLayer, Features]],
+    suite: Sequence[Entry],
     truths: Mapping[str, Truth],
     problem: Callable[[ProbeKey, Features, npt.NDArray[Any]], Problem[Made]],
     *,
@@ -117,11 +117,11 @@ def fit_suite(
     scope: str = "general",
     callbacks: Callbacks[Made] | None = None,
 ) -> list[Tested[Made]]:
-    """Fit every entry of a matrix at every place: the one loop over heads and controls, whatever is predicted.
+    """Fit every entry of a suite at every place: the one loop over heads and controls, whatever is predicted.
 
     Args:
         inputs: control, place and what a probe reads there at N steps.
-        matrix: heads and controls.
+        suite: heads and controls.
         truths: "none" -> what is predicted, "shuffled" -> the same of other grids.
         problem: makes a problem from its key, its training inputs and their target.
         target: what is predicted.
@@ -139,7 +139,7 @@ def fit_suite(
         if known not in parts:
             parts[known] = (given.where(truth.train), given.where(truth.test))
         train, test = parts[known]
-        for head, wanted in matrix:
+        for head, wanted in suite:
             # Heads that read no activation are the same at every place: they are fitted at the first.
             if wanted != control or (head in COUNTED and place != inputs[0][1]):
                 continue
@@ -158,10 +158,10 @@ def fit_suite(
 
 def inputs_at(
     activations: Sequence[Activations], untrained: Sequence[Activations], controls: Sequence[str]
-) -> list[tuple[str, Where, Features]]:
+) -> list[tuple[str, AnySiteLayer, Features]]:
     """Return control, place and inputs for every place and control: activations, those of random weights for one."""
     random = {_place(one): one for one in untrained}
-    found: list[tuple[str, Where, Features]] = []
+    found: list[tuple[str, AnySiteLayer, Features]] = []
     for one in activations:
         own = Features.of(one)
         found += [
@@ -171,13 +171,13 @@ def inputs_at(
     return found
 
 
-def probe_matrix(
+def probe_suite(
     activations: Sequence[Activations],
     cells: Cells,
     split: Split,
     *,
     untrained: Sequence[Activations] = (),
-    matrix: Sequence[Entry] = FULL,
+    suite: Sequence[Entry] = FULL,
     settings: FitSettings | None = None,
     scope: str = "general",
     callbacks: Callbacks[Probe] | None = None,
@@ -190,7 +190,7 @@ def probe_matrix(
         cells: the truth at these steps, see `label_cells`.
         split: which steps are trained on and which tested, see `split_by_grid`.
         untrained: the same sites, layers and steps from a capture with random weights.
-        matrix: heads and controls, `FULL` by default.
+        suite: heads and controls, `FULL` by default.
         settings: how probes are trained.
         scope: which grids the probes are for; a tag.
         callbacks: probes that are known are not fitted again; is told of each that is finished.
@@ -203,15 +203,15 @@ def probe_matrix(
         ValueError: an unknown entry, steps that do not match, or a control whose data is missing; says how to get it.
     """
     used = settings or FitSettings()
-    _check(activations, cells, split, untrained, matrix)
-    controls = {control for _, control in matrix}
+    _check(activations, cells, split, untrained, suite)
+    controls = {control for _, control in suite}
     labelled = {"none": cells}
     if "shuffled" in controls:
         # Another grid's labels stand beside this grid's activations, and their score belongs to this grid.
         labelled["shuffled"] = replace(cells, labels=cells.labels[shuffled_rows(cells, split, seed=used.seed)])
     fitted = fit_suite(
         _inputs(activations, untrained, cells, split, controls),
-        matrix,
+        suite,
         {name: Truth(target=one.labels, train=split.train, test=split.test) for name, one in labelled.items()},
         lambda key, features, target: ProbeProblem(
             key=key, features=features, target=target, tags={"control": key.control, "scope": scope}
@@ -232,32 +232,32 @@ def probe_matrix(
     return FittedProbes(probes={one.key: one.probe for one in fitted}, rows=Rows.concatenate(rows))
 
 
-def probe_matrix_by_size(
+def probe_suite_by_size(
     activations: Sequence[Activations],
     cells: Cells,
     split: Split,
     *,
     untrained: Sequence[Activations] = (),
-    matrix: Sequence[Entry] = FULL,
+    suite: Sequence[Entry] = FULL,
     settings: FitSettings | None = None,
     callbacks: Callbacks[Probe] | None = None,
 ) -> FittedProbes[Probe]:
     """Do the same with probes of their own for each shape of grid, in a frame of its size; scopes are "7x7" etc.
 
     Raises:
-        ValueError: see `probe_matrix`; or no grid of some shape is trained on, or tested.
+        ValueError: see `probe_suite`; or no grid of some shape is trained on, or tested.
     """
     check_sizes(cells, split)
     probes: dict[ProbeKey, Probe] = {}
     rows = []
     for height, width in np.unique(cells.shape, axis=0).tolist():
         mask = (cells.shape == (height, width)).all(axis=1)
-        found = probe_matrix(
+        found = probe_suite(
             [one.where(mask) for one in activations],
             cells.where(mask).framed(max(height, width)),
             Split(train=split.train[mask], test=split.test[mask], grid_id=split.grid_id[mask]),
             untrained=[one.where(mask) for one in untrained],
-            matrix=matrix,
+            suite=suite,
             settings=settings,
             scope=f"{height}x{width}",
             callbacks=callbacks,
@@ -279,7 +279,7 @@ def check_sizes(cells: Cells, split: Split) -> None:
                 )
 
 
-def _place(one: Activations) -> Where:
+def _place(one: Activations) -> AnySiteLayer:
     return one.site, one.layer
 
 
@@ -289,7 +289,7 @@ def _inputs(
     cells: Cells,
     split: Split,
     controls: set[str],
-) -> list[tuple[str, Where, Features]]:
+) -> list[tuple[str, AnySiteLayer, Features]]:
     """Return control, place and inputs for all that a probe of cells can read."""
     found = inputs_at(activations, (), [name for name in ("none", "shuffled") if name in controls])
     if "untrained" in controls:
@@ -306,16 +306,16 @@ def _check(
     cells: Cells,
     split: Split,
     untrained: Sequence[Activations],
-    matrix: Sequence[Entry],
+    suite: Sequence[Entry],
 ) -> None:
-    if not activations or not matrix:
-        raise ValueError("a matrix must have activations and entries, got none")
-    for entry in matrix:
+    if not activations or not suite:
+        raise ValueError("a suite must have activations and entries, got none")
+    for entry in suite:
         if entry not in FULL:
-            raise ValueError(f"an entry of a matrix must be a head with one of its controls, got {entry!r}")
-    for given, name in ((list(matrix), "entries"), ([_place(one) for one in activations], "sites and layers")):
+            raise ValueError(f"an entry of a suite must be a head with one of its controls, got {entry!r}")
+    for given, name in ((list(suite), "entries"), ([_place(one) for one in activations], "sites and layers")):
         if len(set(given)) != len(given):
-            raise ValueError(f"the {name} of a matrix must be different, got {given}")
+            raise ValueError(f"the {name} of a suite must be different, got {given}")
     check_steps(activations, untrained, cells, split)
-    if any(control == "untrained" for _, control in matrix):
+    if any(control == "untrained" for _, control in suite):
         check_untrained(activations, untrained)
