@@ -8,16 +8,15 @@ reached.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import freeze
+from goalscope.planning._fast import UNREACHABLE, spread_words
 from goalscope.worlds.dynamics import State, neighbours, phases, settle, transitions
 from goalscope.worlds.grid import ACTIONS, DELTAS, Action, Grid, Position
 
-UNREACHABLE = -1
 _WALL = -2  # during the search only: a cell that is never entered
 
 
@@ -135,7 +134,7 @@ def distances_to(walls: npt.NDArray[np.bool_], cells: Iterable[Position]) -> npt
 def distances_batch(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
     """Return the steps from each cell to the goal for B plain grids of one shape.
 
-    Rows of cells are the bits of one machine word, so that a whole search front of a grid moves in a few operations.
+    Grids of up to 64 columns are searched as bits, see `goalscope.planning._fast`; wider ones cell by cell.
 
     Args:
         walls: ``[B, H, W]`` bool.
@@ -151,7 +150,7 @@ def distances_batch(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer])
     found = np.empty(walls.shape, dtype=np.int32)
     chunk = max(1, 32768 // height)
     for begin in range(0, count, chunk):
-        found[begin : begin + chunk] = _spread_words(walls[begin : begin + chunk], goal[begin : begin + chunk])
+        found[begin : begin + chunk] = spread_words(walls[begin : begin + chunk], goal[begin : begin + chunk])
     return found
 
 
@@ -170,50 +169,6 @@ def optimal_batch(distance: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
         here, there = distance[(..., *inside)], distance[(..., *beyond)]
         optimal[(..., *inside, action)] = (here > 0) & (there == here - 1)
     return optimal
-
-
-def _spread_words(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
-    """Breadth-first search of a chunk of grids with one machine word for each row of cells."""
-    count, _, width = walls.shape
-    word = next(kind for kind in (np.uint8, np.uint16, np.uint32, np.uint64) if np.dtype(kind).itemsize * 8 >= width)
-    bits = np.dtype(word).itemsize * 8
-    weights = (np.uint64(1) << np.arange(width, dtype=np.uint64)).astype(word)
-    closed = (walls * weights).sum(axis=2, dtype=word)  # [B, H]: walls and cells already reached
-    if width < bits:
-        closed |= word((1 << bits) - (1 << width))
-    front = np.zeros_like(closed)
-    front[np.arange(count), goal[:, 0]] = weights[goal[:, 1]]
-    closed |= front
-    one = word(1)
-    reached = front.copy()
-    planes: list[npt.NDArray[Any]] = []  # plane k holds bit k of every cell's distance
-    level = 0
-    while True:
-        level += 1
-        step = (front << one) | (front >> one)
-        step[:, 1:] |= front[:, :-1]
-        step[:, :-1] |= front[:, 1:]
-        front = step & ~closed
-        if not front.any():
-            break
-        closed |= front
-        reached |= front
-        if level >> len(planes):
-            planes.append(np.zeros_like(closed))
-        for bit, plane in enumerate(planes):
-            if level >> bit & 1:
-                plane |= front
-    distance = np.zeros(walls.shape, dtype=np.int32)
-    for bit, plane in enumerate(planes):
-        distance |= _unpack(plane, width).astype(np.int32) << np.int32(bit)
-    distance[_unpack(reached, width) == 0] = UNREACHABLE
-    return distance
-
-
-def _unpack(rows: npt.NDArray[Any], width: int) -> npt.NDArray[np.uint8]:
-    """Return the cells ``[B, H, W]`` of rows held as little-endian words ``[B, H]``."""
-    octets = rows.astype(rows.dtype.newbyteorder("<")).view(np.uint8).reshape(*rows.shape, -1)
-    return np.unpackbits(octets, axis=2, count=width, bitorder="little")
 
 
 def _spread(solid: npt.NDArray[np.bool_], seeds: dict[int, list[Position]]) -> npt.NDArray[np.int64]:
