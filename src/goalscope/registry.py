@@ -24,6 +24,7 @@ GROUP: Final = "goalscope"
 
 _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "agent": tuple(f"goalscope.agents.{name}" for name in ("scripted", "chat", "task_scripted", "task_chat")),
+    "model": ("goalscope.models.backends",),
     "measure": tuple(
         f"goalscope.measures.{name}"
         for name in ("performance", "uncertainty", "overlap", "key", "fog", "exploration.fogged")

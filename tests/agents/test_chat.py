@@ -199,7 +199,9 @@ def test_the_exact_prompt_is_what_the_model_reads() -> None:
     ("parameters", "words"),
     [
         ({}, "must be given its model"),
-        ({"model": "x", "temprature": 1}, "got temprature"),
+        ({"model": "x", "temprature": 1}, "did you mean temperature?"),
+        ({"model": "x", "backend": "locl"}, "did you mean local?"),
+        ({"model": "x", "backend": "server"}, "must be given server"),
         ({"model": " "}, "a model must be named"),
         ({"model": "Theseus"}, "the bundled model is called theseus"),
         ({"model": "thesus"}, "the bundled model is called theseus"),

@@ -71,6 +71,15 @@ def test_a_study_names_its_agent_and_the_report_shows_its_measure(site: Path, tm
     assert "'compass'" in goalscope(nowhere, "run", HERE / "study.yaml", "--out", tmp_path / "again", status=2)
 
 
+def test_a_chat_agent_names_its_model_backend(site: Path, tmp_path: Path) -> None:
+    run, nowhere = tmp_path / "run", tmp_path / "nowhere"
+    goalscope(site, "run", HERE / "models.yaml", "--out", run)
+    shown = goalscope(site, "measure", run, "--measures", "success;invalid turns")
+    (invalid,) = [line for line in shown.splitlines() if "invalid turns" in line and "die(right, 0.8)" in line]
+    assert "0.000" in invalid
+    assert "'die'" in goalscope(nowhere, "run", HERE / "models.yaml", "--out", tmp_path / "again", status=2)
+
+
 def test_its_measure_obeys_the_laws(site: Path) -> None:
     code = "from goalscope.measures import check_measure\nfrom goalscope_compass.measure import moves_taken_back\n"
     python(site, f"{code}check_measure(moves_taken_back)")
@@ -78,12 +87,15 @@ def test_its_measure_obeys_the_laws(site: Path) -> None:
 
 def test_the_page_is_this_package_explained() -> None:
     page = (HERE.parents[1] / "docs" / "plugins.md").read_text(encoding="utf-8")
-    files = {path.suffix: path.read_text(encoding="utf-8") for path in (HERE / "study.yaml", HERE / "pyproject.toml")}
-    code = [(HERE / "goalscope_compass" / f"{name}.py").read_text(encoding="utf-8") for name in ("agent", "measure")]
     shown = re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL)
-    assert [text for language, text in shown if language == "python"] == code
-    assert [text for language, text in shown if language == "yaml"] == [files[".yaml"]]
-    assert all(text in files[".toml"] for language, text in shown if language == "toml")
+    for language, files in (
+        ("python", (HERE / "goalscope_compass").glob("[a-z]*.py")),
+        ("yaml", HERE.glob("*.yaml")),
+    ):
+        texts = [text for one, text in shown if one == language]
+        assert sorted(texts) == sorted(path.read_text(encoding="utf-8") for path in files)
+    project = (HERE / "pyproject.toml").read_text(encoding="utf-8")
+    assert all(text in project for language, text in shown if language == "toml")
 
 
 def test_packages_that_cannot_be_loaded_are_named_and_take_nothing_down(site: Path, tmp_path: Path) -> None:

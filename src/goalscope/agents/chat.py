@@ -13,8 +13,8 @@ from goalscope.agents.memory import render_answer, render_history
 from goalscope.agents.model_agent import ModelAgent
 from goalscope.agents.parse import PARSER_VERSION
 from goalscope.agents.prompts import fill, placeholders, template
-from goalscope.models.base import Message, Model, Sampling
-from goalscope.models.http_settings import MOST_NUMBER, Caps, Prices, Server, read
+from goalscope.models.backends import build_model, check_type
+from goalscope.models.base import Message, Sampling
 from goalscope.worlds.grid import ACTIONS, Action, Grid
 
 TASKS: Final = {"grid": "grid", "key-door": "key_door", "fog": "fog"}
@@ -147,21 +147,9 @@ class ChatAgent(ModelAgent[Observation]):
 
 
 _SAMPLING = tuple(entry.name for entry in fields(Sampling))
-_LOCAL = (
-    "device",
-    "dtype",
-    "revision",
-    "slots",
-    "reasoning",
-    "device_map",
-    "untrained",
-    "today",
-    "template_options",
-)
-_HTTP = ("revision", "reasoning", "today", "template_options", "concurrency")
-_SERVER = ("server", "prices", "caps", "concurrency")
-_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
+_OWN: Final[Mapping[str, tuple[type, ...]]] = {
     "model": (str,),
+    "backend": (str,),
     "task": (str,),
     "template": (str,),
     "name": (str,),
@@ -171,19 +159,6 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "max_tokens": (int,),
     "reasoning_effort": (str, type(None)),
     "top_logprobs": (int,),
-    "device": (str,),
-    "dtype": (str,),
-    "revision": (str, type(None)),
-    "slots": (int,),
-    "reasoning": (str,),
-    "device_map": (str, dict, type(None)),
-    "untrained": (int, type(None)),
-    "today": (str,),
-    "template_options": (dict,),
-    "server": (dict,),
-    "prices": (dict,),
-    "caps": (dict,),
-    "concurrency": (int,),
 }
 
 
@@ -192,69 +167,35 @@ def chat_agent(parameters: Mapping[str, Any]) -> ChatAgent:
     """Build a chat agent from the parameters of a study; no weight is read and nothing is sent yet.
 
     Args:
-        parameters: ``model`` (a folder, a name on the hub, or "theseus"), ``task``, ``template``, ``name``,
-            ``history``, the fields of `Sampling` and the keyword arguments of
-            `goalscope.models.local.LocalModel`; or, for a model behind a server, ``server``, ``prices``,
-            ``caps`` and those of `goalscope.models.http.HttpModel`.
+        parameters: ``model`` (a folder, a name on the hub, "theseus", or what a server or backend knows it by),
+            ``task``, ``template``, ``name``, ``history``, the fields of `Sampling`, ``backend`` and its options, see
+            `goalscope.models.backends`.
 
     Raises:
         FileNotFoundError: a folder or a template that is not there.
         ValueError: an unknown parameter, a missing model, or a value of the wrong type or out of its range.
     """
-    unknown = sorted(set(parameters) - set(_KINDS))
-    if unknown:
-        raise ValueError(f"a chat agent takes {', '.join(_KINDS)}, got {', '.join(unknown)}")
     if "model" not in parameters:
         raise ValueError(
             "a chat agent must be given its model: a folder, a name on the Hugging Face hub, or theseus, which comes "
             "with the package"
         )
-    for parameter, value in parameters.items():
-        if not isinstance(value, _KINDS[parameter]) or isinstance(value, bool):
-            wanted = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in _KINDS[parameter])
-            raise ValueError(f"the parameter {parameter} of a chat agent must be {wanted}, got {value!r}")
-        if isinstance(value, int) and abs(value) > MOST_NUMBER:
-            raise ValueError(
-                f"the parameter {parameter} of a chat agent must be at most {MOST_NUMBER}, got a larger one"
-            )
-    given = dict(parameters)
-    name = str(given.get("name", ""))
-    model = _served(given, name) if "server" in given else _local(given, name)
-    sampling = Sampling(**{key: value for key, value in given.items() if key in _SAMPLING})
+    own = {key: value for key, value in parameters.items() if key in _OWN}
+    for parameter, value in own.items():
+        check_type(parameter, value, _OWN[parameter])
+    name = own.get("name", "")
+    model = build_model(
+        own["model"],
+        {key: value for key, value in parameters.items() if key not in _OWN},
+        backend=own.get("backend", ""),
+        name=name or None,
+        others=tuple(_OWN),
+    )
     return ChatAgent(
         model=model,
-        task=given.get("task", "grid"),
-        template=given.get("template", ""),
-        sampling=sampling,
+        task=own.get("task", "grid"),
+        template=own.get("template", ""),
+        sampling=Sampling(**{key: value for key, value in own.items() if key in _SAMPLING}),
         name=name,
-        history=given.get("history"),
-    )
-
-
-def _local(given: Mapping[str, Any], name: str) -> Model:
-    from goalscope.models.local import LocalModel
-
-    foreign = [key for key in _SERVER if key in given]
-    if foreign:
-        raise ValueError(
-            f"{', '.join(foreign)} belongs to models behind a server: give server: {{base_url: ...}}, or leave it out"
-        )
-    return LocalModel(
-        given["model"], name=name or None, **{key: value for key, value in given.items() if key in _LOCAL}
-    )
-
-
-def _served(given: Mapping[str, Any], name: str) -> Model:
-    from goalscope.models.http import HttpModel
-
-    foreign = [key for key in _LOCAL if key in given and key not in _HTTP]
-    if foreign:
-        raise ValueError(f"{', '.join(foreign)} belongs to local models, this one has a server: leave it out")
-    return HttpModel(
-        given["model"],
-        server=read("server", Server, given["server"]),
-        prices=read("prices", Prices, given["prices"]) if "prices" in given else None,
-        caps=read("caps", Caps, given["caps"]) if "caps" in given else None,
-        name=name or None,
-        **{key: value for key, value in given.items() if key in _HTTP},
+        history=own.get("history"),
     )
