@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 from goalscope.probing.fitted import ProbeKey, Source
-from goalscope.probing.fitting import FitSettings, fit
-from goalscope.probing.heads import coordinates, initial_weights, scores, weight_shapes
+from goalscope.probing.fitting import fit
+from goalscope.probing.heads import HeadSizes, coordinates, find_head, initial_weights, scores
 from goalscope.probing.probe import CLASSES, Features
-from goalscope.probing.probe_problem import ProbeProblem, cell_loss
+from goalscope.probing.problem import FitSettings, Problem
+from goalscope.probing.targets import cell_loss
 from goalscope.rng import stream
 
 
@@ -34,8 +35,9 @@ def compare(count: int, width: int, hidden: int, frame: int, piece: int) -> None
 
     rng = stream(0, "benchmark")
     cells = frame * frame
-    shapes = weight_shapes("mlp", "cells", width, frame, hidden)
-    weights = {name: torch.tensor(array).requires_grad_() for name, array in initial_weights(shapes, 0).items()}
+    sizes = HeadSizes(positions=1, width=width, outputs=cells, classes=len(CLASSES))
+    module = find_head("mlp", "cells").module(sizes, {"d_hidden": hidden}, seed=0)
+    weights = {name: torch.tensor(array).requires_grad_() for name, array in initial_weights(module, 0, "").items()}
     vectors = torch.tensor(rng.standard_normal((count, width), dtype=np.float32))
     labels = torch.tensor(rng.integers(len(CLASSES), size=(count, cells)))
     places = torch.tensor(coordinates(frame))
@@ -43,7 +45,7 @@ def compare(count: int, width: int, hidden: int, frame: int, piece: int) -> None
 
     def factorised(begin: int, end: int) -> Any:
         stacked = {name: tensor[None] for name, tensor in weights.items()}
-        return scores("mlp", stacked, vectors[None, begin:end], places)
+        return scores(module, stacked, vectors[None, begin:end])
 
     def product(begin: int, end: int) -> Any:
         size = end - begin
@@ -107,7 +109,7 @@ def memory(count: int, width: int, hidden: int, frame: int) -> None:
     labels = rng.integers(len(CLASSES), size=(count, frame * frame)).astype(np.int8)
     began = time.perf_counter()
     fit(
-        [ProbeProblem(key=ProbeKey(head="mlp", target="cells"), features=features, target=labels)],
+        [Problem(key=ProbeKey(head="mlp", target="cells"), features=features, target=labels)],
         FitSettings(epochs=1, d_hidden=hidden),
     )
     seconds = time.perf_counter() - began

@@ -29,7 +29,7 @@ from goalscope.measures.sample import roll_out
 from goalscope.probing.belief_study import BeliefInputs, fit_maps
 from goalscope.probing.cells import label_cells, label_grid, split_by_grid
 from goalscope.probing.decisions import decisions_at
-from goalscope.probing.fitting import FitSettings
+from goalscope.probing.problem import FitSettings
 from goalscope.rng import stream
 from goalscope.runs import Episode, World
 from goalscope.stats import estimate_rows, paired_difference

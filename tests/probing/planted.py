@@ -7,6 +7,7 @@ import numpy as np
 from goalscope.activations.record import Activations
 from goalscope.probing.cells import Cells
 from goalscope.probing.fitted import ProbeKey, Target
+from goalscope.probing.heads import HeadSizes, find_head
 from goalscope.probing.probe import AGENT, GOAL, OPEN, PADDING, WALL
 from goalscope.rng import stream
 
@@ -16,6 +17,21 @@ POSITIONS, WIDTH = 3, 40
 def key(name: str = "one", head: str = "mlp", target: Target = "cells") -> ProbeKey:
     """Return a key that differs from others by its name."""
     return ProbeKey(head=head, target=target, site=name, layer=1)
+
+
+def module_of(
+    head: str,
+    width: int,
+    outputs: int = 1,
+    classes: int = 1,
+    *,
+    positions: int = 1,
+    target: Target = "cells",
+    **settings: Any,
+) -> Any:
+    """Return a module of a head."""
+    sizes = HeadSizes(positions=positions, width=width, outputs=outputs, classes=classes)
+    return find_head(head, target).module(sizes, settings, seed=0)
 
 
 def cells_of(labels: np.ndarray[Any, Any], steps: int, frame: int, shapes: np.ndarray[Any, Any] | None = None) -> Cells:

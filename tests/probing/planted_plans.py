@@ -7,9 +7,9 @@ from planted import activations, cells_of
 
 from goalscope.activations.record import Activations
 from goalscope.probing.cells import Cells
-from goalscope.probing.plan_problem import PlanSettings
 from goalscope.probing.plans import END, Plans
 from goalscope.probing.probe import AGENT, GOAL, OPEN
+from goalscope.probing.problem import PlanSettings
 from goalscope.rng import stream
 
 WIDTH = 32

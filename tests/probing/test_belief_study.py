@@ -10,7 +10,7 @@ from planted import activations, cells_of
 from goalscope.probing import beliefs as names
 from goalscope.probing.belief_study import BeliefInputs, compare_beliefs, fit_maps
 from goalscope.probing.cells import split_by_grid
-from goalscope.probing.fitting import FitSettings
+from goalscope.probing.problem import FitSettings
 from goalscope.probing.shown_maps import VERDICTS
 from goalscope.rng import stream
 from goalscope.stats import estimate_rows

@@ -18,10 +18,10 @@ from goalscope.probing.distance import (
     score_distance,
     summarise_distance,
 )
-from goalscope.probing.fitting import FitSettings
 from goalscope.probing.maps import Layouts, true_map
 from goalscope.probing.paired import chosen
 from goalscope.probing.probe import Probe
+from goalscope.probing.problem import FitSettings
 from goalscope.probing.suite import FittedProbes
 from goalscope.rng import stream
 from goalscope.stats import Estimate

@@ -16,7 +16,7 @@ from goalscope.models.local import LocalModel
 from goalscope.probing import Inside, stored_probes, study_inside
 from goalscope.probing.belief_study import fit_maps, load_places
 from goalscope.probing.first_steps import FirstSteps, read_first_steps
-from goalscope.probing.fitting import FitSettings
+from goalscope.probing.problem import FitSettings
 from goalscope.runs import Store
 
 PROBES = {"hidden": 4, "epochs": 2, "rate": 0.01, "batch": 16}

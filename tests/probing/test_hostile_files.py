@@ -131,20 +131,20 @@ def test_numbers_that_would_make_a_prediction_infinite_are_refused(tmp_path: Pat
     from planted import noise, rooms
 
     probe, cells = one(), rooms()
-    tiny = np.full_like(probe.spread, 1e-42)
-    with pytest.raises(ValueError, match=r"spread must be 0 or a normal number everywhere, got 1.*e-42"):
-        _again(probe, spread=tiny)
+    tiny = np.full_like(probe.std, 1e-42)
+    with pytest.raises(ValueError, match=r"std must be 0 or a normal number everywhere, got 1.*e-42"):
+        _again(probe, std=tiny)
     loud = _again(probe, weights={"act": np.full_like(probe.weights["act"], 3e38), "bias": probe.weights["bias"]})
     loud.save(tmp_path / "loud")
     with pytest.raises(ValueError, match=r"the scores of a probe must be finite.*too large for float32, fit it again"):
         Probe.load(tmp_path / "loud").predict(noise(cells))
-    far = _again(probe, centre=np.full_like(probe.centre, -3e38), spread=np.full_like(probe.spread, 1e-37))
+    far = _again(probe, mean=np.full_like(probe.mean, -3e38), std=np.full_like(probe.std, 1e-37))
     with pytest.raises(ValueError, match="the scores of a probe must be finite"):
         far.predict(Features.of(noise(cells)))
 
 
 def _again(probe: Probe, **changes: Any) -> Probe:
-    names = ("head", "task", "source", "frame", "prior", "centre", "spread", "weights", "target", "tags")
+    names = ("head", "task", "source", "frame", "prior", "mean", "std", "weights", "settings", "target", "tags")
     return Probe(**({name: getattr(probe, name) for name in names} | changes))
 
 

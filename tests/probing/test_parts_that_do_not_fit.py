@@ -13,14 +13,12 @@ from goalscope.probing.belief_study import maps_of
 from goalscope.probing.beliefs import read_beliefs
 from goalscope.probing.cells import Split, split_by_grid
 from goalscope.probing.distance import fit_distances
-from goalscope.probing.fitting import FitSettings
 from goalscope.probing.maps import Layouts, decode_maps, true_map
 from goalscope.probing.paired import chosen
 from goalscope.probing.plan_decoder import PlanPrediction
-from goalscope.probing.plan_problem import PlanProblem
 from goalscope.probing.plan_suite import fit_plans
 from goalscope.probing.probe import Features, Prediction
-from goalscope.probing.probe_problem import ProbeProblem
+from goalscope.probing.problem import FitSettings, Problem
 from goalscope.probing.scores import confusion
 from goalscope.probing.suite import probe_suite, probe_suite_by_size
 
@@ -153,12 +151,15 @@ def test_no_array_of_a_record_can_be_changed() -> None:
         "features": (Features.of(given), ("vectors", "episode_id", "step", "grid_id")),
         "confusion": (confusion(Prediction(balanced=even, natural=even), cells), ("counts",)),
         "prediction": (PlanPrediction(probabilities=even[:, :10]), ("probabilities",)),
-        "problem": (ProbeProblem(key=key("a", "mlp"), features=Features.of(given), target=labels), ("target",)),
+        "problem": (Problem(key=key("a", "mlp"), features=Features.of(given), target=labels).target, ("values",)),
         "plan": (
-            PlanProblem(
-                key=key("a", "decoder", "plan"), features=Features.of(given), target=plans.tokens.copy(), layers=1
-            ),
-            ("target",),
+            Problem(
+                key=key("a", "decoder", "plan"),
+                features=Features.of(given),
+                target=plans.tokens.copy(),
+                settings={"layers": 1},
+            ).target,
+            ("values",),
         ),
     }
     for what, (record, names) in held.items():

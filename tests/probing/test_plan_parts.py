@@ -6,16 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted import activations, cells_of, key
+from planted import activations, cells_of, key, module_of
 from planted_plans import nothing, random_plans, worlds
 from test_plans import cells_at, episode
 
+from goalscope.probing import fitting
 from goalscope.probing.fitting import fit, order, stacks, validation_rows
+from goalscope.probing.heads import initial_weights, scores, weight_shapes
 from goalscope.probing.plan_decoder import PlanDecoder, PlanPrediction
-from goalscope.probing.plan_network import initial_plan_weights, plan_scores, plan_shapes
-from goalscope.probing.plan_problem import PlanProblem, PlanSettings
 from goalscope.probing.plans import END, UNKNOWN, Plans, label_plans
 from goalscope.probing.probe import Features
+from goalscope.probing.problem import PlanSettings, Problem
 from goalscope.probing.training import Callbacks
 from goalscope.worlds import Action
 
@@ -24,7 +25,7 @@ SETTINGS = PlanSettings(
 )
 
 
-def given(count: int = 16, seed: int = 0) -> PlanProblem:
+def given(count: int = 16, seed: int = 0) -> Problem:
     """Plans of three steps a grid, some of which are cut off; none of the last grids is known at all."""
     cells = worlds(count, 3)
     tokens = random_plans(cells, seed, horizon=4, short=0).tokens.copy()
@@ -32,15 +33,15 @@ def given(count: int = 16, seed: int = 0) -> PlanProblem:
         if END not in tokens[row, :2]:
             tokens[row, 2:] = UNKNOWN
     vectors = np.asarray(nothing(cells, seed).vectors)[:, :, :5] * np.float32(3) + np.float32(1)
-    return PlanProblem(
+    return Problem(
         key=key(f"plans {seed}", "decoder", "plan"),
         features=Features.of(activations(cells, vectors)),
         target=tokens,
-        layers=2,
+        settings={"layers": 2},
     )
 
 
-def loop(problem: PlanProblem, settings: PlanSettings) -> tuple[dict[str, Any], int, list[float]]:
+def loop(problem: Problem, settings: PlanSettings) -> tuple[dict[str, Any], int, list[float]]:
     """Fit one decoder, its loss summed place by place; return the weights, the pass they are of, and all losses."""
     import torch
 
@@ -48,15 +49,16 @@ def loop(problem: PlanProblem, settings: PlanSettings) -> tuple[dict[str, Any], 
     flat = vectors.reshape(len(vectors), -1).astype(np.float64)
     scaled = ((flat - flat.mean(axis=0)) / flat.std(axis=0)).reshape(vectors.shape)
     inputs = torch.tensor(scaled, dtype=torch.float32)
-    drawn = initial_plan_weights(problem.shapes(settings), settings.seed, problem.key.text)
+    module = problem.module(settings)
+    drawn = initial_weights(module, settings.seed, problem.key.text)
     own = {name: torch.nn.Parameter(torch.tensor(array)) for name, array in drawn.items()}
 
     def loss(rows: Any) -> Any:
         weights = {name: array[None] for name, array in own.items()}
-        scored = plan_scores(weights, inputs[rows][None], layers=problem.layers, heads=settings.heads)[0]
+        scored = scores(module, weights, inputs[rows].flatten(1)[None])[0]
         above, below = torch.zeros(()), 0.0
         for at, row in enumerate(rows):
-            for place, token in enumerate(problem.target[row].tolist()):
+            for place, token in enumerate(problem.target.values[row].tolist()):
                 if token != UNKNOWN:
                     above = above - 0.9**place * torch.log_softmax(scored[at, place], dim=0)[token]
                     below += 0.9**place
@@ -121,29 +123,30 @@ def test_what_was_fitted_says_how_and_on_what() -> None:
 
 
 def test_first_weights_have_the_spread_of_one_over_the_root_of_the_inputs() -> None:
-    shapes = plan_shapes(width=900, inner=400, feedforward=100, layers=1, horizon=50)
-    drawn = initial_plan_weights(shapes, 0, "a")
+    sizes: dict[str, Any] = {"d_model": 400, "d_hidden": 100, "layers": 1}
+    module = module_of("decoder", 900, 50, 5, positions=3, target="plan", **sizes)
+    drawn = initial_weights(module, 0, "a")
     for name, spread in (("in", 1 / 30), ("queries", 1), ("0.self", 1 / 20), ("0.down", 1 / 10), ("out", 1 / 20)):
         assert float(drawn[name].std()) == pytest.approx(spread, rel=0.05), name
     assert {float(one) for name in ("norm.scale", "0.norm2.scale") for one in drawn[name]} == {1}
     assert not any(drawn[name].any() for name in ("in.bias", "out.bias", "norm.bias", "0.cross.kv.bias"))
-    other = initial_plan_weights(shapes, 0, "b")
+    other = initial_weights(module, 0, "b")
     assert not np.array_equal(drawn["in"], other["in"])
 
 
 def test_decoders_beyond_the_limit_of_memory_train_in_stacks_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     one = given()
     problems = [
-        PlanProblem(key=key(str(at), "decoder", "plan"), features=one.features, target=one.target, layers=2)
+        Problem(key=key(str(at), "decoder", "plan"), features=one.features, target=one.target, settings={"layers": 2})
         for at in range(7)
     ]
 
-    def sizes(limit: int, given: list[PlanProblem]) -> list[int]:
-        monkeypatch.setitem(PlanProblem.ROOM, "cpu", limit)
+    def sizes(limit: int, given: list[Problem]) -> list[int]:
+        monkeypatch.setitem(fitting.ROOM, "cpu", limit)
         return [len(stack) for stack in stacks(given, SETTINGS)]
 
-    weights = 5 * sum(int(np.prod(shape)) for shape in one.shapes(SETTINGS).values())
-    assert one.floats(SETTINGS, distinct=False) == weights
+    weights = 5 * sum(int(np.prod(shape)) for shape in weight_shapes(one.module(SETTINGS)).values())
+    assert one.numbers(SETTINGS, distinct=False) == weights
     assert sizes(3 * weights, problems) == [3, 3, 1]
     assert sizes(3 * weights - 1, problems) == [2, 2, 2, 1]
     assert sizes(1, problems) == [1] * 7
@@ -151,7 +154,7 @@ def test_decoders_beyond_the_limit_of_memory_train_in_stacks_of_their_own(monkey
     others = [given(seed=seed) for seed in range(4)]
     assert sizes(3 * (weights + 48 * 15), others) == [3, 1]
     assert sizes(3 * (weights + 48 * 15) - 1, others) == [2, 2]
-    monkeypatch.setattr(PlanProblem, "PER_STACK", 4)
+    monkeypatch.setattr(fitting, "PER_STACK", 4)
     assert sizes(1 << 40, problems) == [4, 3]
 
 

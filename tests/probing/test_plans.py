@@ -6,18 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted import activations, key
+from planted import activations, key, module_of
 from planted_plans import QUICK, nothing, random_plans, worlds
 from replays import GRIDS
 
 from goalscope.activations.shards import Shard, write_shard
 from goalscope.probing.cells import Cells, label_grid
 from goalscope.probing.fitting import fit, order, stacks, validation_rows
+from goalscope.probing.heads import initial_weights, scores
 from goalscope.probing.plan_decoder import PlanDecoder
-from goalscope.probing.plan_network import initial_plan_weights, plan_scores, plan_shapes
-from goalscope.probing.plan_problem import PlanProblem, PlanSettings, plan_loss
 from goalscope.probing.plans import END, TOKENS, UNKNOWN, Plans, executed_plan, label_plans, plan_length
 from goalscope.probing.probe import Features
+from goalscope.probing.problem import PlanSettings, Problem
+from goalscope.probing.targets import plan_loss
 from goalscope.rng import stream
 from goalscope.runs import Episode, EpisodeSpec, Step, World
 from goalscope.worlds import Action, Grid
@@ -51,14 +52,15 @@ def cells_at(pairs: list[tuple[Episode, int]], frame: int = 6) -> Cells:
     )
 
 
-def problem(name: str = "one", layers: int = 1, seed: int = 0, **changes: Any) -> PlanProblem:
+def problem(name: str = "one", layers: int = 1, seed: int = 0, **changes: Any) -> Problem:
     cells = worlds()
     given: dict[str, Any] = {"features": Features.of(nothing(cells, seed)), "target": random_plans(cells).tokens}
-    return PlanProblem(key=key(name, "decoder", "plan"), layers=layers, **(given | changes))
+    return Problem(key=key(name, "decoder", "plan"), settings={"layers": layers}, **(given | changes))
 
 
 def decoder(**changes: Any) -> PlanDecoder:
-    return fit([problem(features=Features.of(nothing(worlds(), **changes)))], QUICK)[0]
+    found: PlanDecoder = fit([problem(features=Features.of(nothing(worlds(), **changes)))], QUICK)[0]
+    return found
 
 
 def test_targets_are_the_executed_actions_from_the_step_on() -> None:
@@ -101,9 +103,10 @@ def test_the_decoder_is_the_librarys_transformer_decoder(layers: int) -> None:
     from torch import nn
 
     inner, heads, width, horizon = 16, 4, 7, 5
-    shapes = plan_shapes(width=width, inner=inner, feedforward=24, layers=layers, horizon=horizon)
+    own: dict[str, Any] = {"d_model": inner, "d_hidden": 24, "layers": layers, "heads": heads}
+    network = module_of("decoder", width, horizon, 5, positions=3, target="plan", **own)
     rng = stream(0, "oracle")
-    drawn = initial_plan_weights(shapes, 0, "oracle")
+    drawn = initial_weights(network, 0, "oracle")
     # Biases and scales that do nothing would hide where they stand.
     ours = {key: torch.tensor(one + 0.1 * rng.standard_normal(one.shape)).float() for key, one in drawn.items()}
     layer = nn.TransformerDecoderLayer(inner, heads, 24, dropout=0.0, batch_first=True, norm_first=True)
@@ -134,7 +137,7 @@ def test_the_decoder_is_the_librarys_transformer_decoder(layers: int) -> None:
     given = torch.tensor(rng.standard_normal((6, 3, width))).float()
     with torch.inference_mode():
         wanted = head(library(ours["queries"].expand(6, -1, -1), norm(bottleneck(given))))
-        found = plan_scores({key: one[None] for key, one in ours.items()}, given[None], layers=layers, heads=heads)[0]
+        found = scores(network, {key: one[None] for key, one in ours.items()}, given.flatten(1)[None])[0]
     np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-4, atol=1e-5)
 
 
@@ -244,14 +247,14 @@ def test_the_kept_pass_is_the_one_with_the_least_validation_loss() -> None:
         PlanSettings(d_model=16, d_hidden=16, heads=4, epochs=epochs, lr=1e-2, validation=0.3) for epochs in (1, 25)
     )
     kept = fit([problem()], many)[0]
-    assert kept.tags["kept"] < 24  # type: ignore[operator]
+    assert kept.tags["kept"] < 24
     assert fit([problem()], few)[0].tags["kept"] == 0
 
 
 def test_without_a_known_plan_to_choose_by_the_last_pass_is_kept() -> None:
     settings = PlanSettings(d_model=16, d_hidden=16, heads=4, epochs=3, lr=1e-2, validation=0.3)
     one = problem()
-    tokens = one.target.copy()
+    tokens = one.target.values.copy()
     tokens[validation_rows(one.features.grid_id, settings)] = UNKNOWN
     fitted = fit([replace(one, target=tokens), replace(one, key=key("b", "decoder", "plan"))], settings)
     assert fitted[0].tags["kept"] == 2
@@ -292,7 +295,7 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
     refused("multiple of its 4 heads, got 0", **{"weights.in": None})
     refused("centre and spread", centre=None)
     refused("other arrays than weights", bomb=np.zeros(3, dtype=np.float32))
-    refused("spread must be >= 0", spread=-arrays["spread"])
+    refused("std must be >= 0", spread=-arrays["spread"])
     refused("its content must have the id", {"site": "post"})
     refused("known ones", {"layers": 64})
     refused("from 1 to 64", {"layers": 10**9})
@@ -321,10 +324,10 @@ def test_bad_problems_and_settings_are_refused() -> None:
         fit([problem(), problem()])
     with pytest.raises(ValueError, match="known plans"):
         problem(target=np.full((60, 10), UNKNOWN, dtype=np.int8))
-    with pytest.raises(ValueError, match="tokens must have shape"):
+    with pytest.raises(ValueError, match=r"must have shape \[N\] of 60 steps"):
         problem(target=np.zeros((59, 10), dtype=np.int8))
     with pytest.raises(ValueError, match="layers of a decoder"):
-        problem(layers=0)
+        fit([problem(layers=0)], QUICK)
     cells = worlds(4)
     with pytest.raises(ValueError, match="of the width"):
         decoder().predict(activations(cells, np.zeros((4, 30))))

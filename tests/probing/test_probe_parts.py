@@ -4,13 +4,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted import cells_of, key, noise, rooms
+from planted import cells_of, key, module_of, noise, rooms
 
+from goalscope.probing import fitting
 from goalscope.probing.fitted import Source
-from goalscope.probing.fitting import FitSettings, fit, normalisation, order, stacks
-from goalscope.probing.heads import coordinates, initial_weights, normalised, weight_shapes
+from goalscope.probing.fitting import fit, normalisation, order, stacks
+from goalscope.probing.heads import coordinates, initial_weights, normalised
 from goalscope.probing.probe import AGENT, CLASSES, OPEN, WALL, Features, Probe
-from goalscope.probing.probe_problem import ProbeProblem, class_weights, frequencies
+from goalscope.probing.problem import FitSettings, Problem
+from goalscope.probing.targets import class_weights, frequencies
 from goalscope.probing.training import Callbacks
 from goalscope.rng import stream
 
@@ -32,7 +34,7 @@ def test_coordinates_are_row_and_column() -> None:
 
 
 def test_first_weights_have_the_spread_of_one_over_the_root_of_the_inputs() -> None:
-    drawn = initial_weights(weight_shapes("mlp", "cells", 400, 3, 900), 0)
+    drawn = initial_weights(module_of("mlp", 400, 9, 5, d_hidden=900), 0, "")
     spreads = {name: float(array.std()) for name, array in drawn.items()}
     assert spreads["act"] == pytest.approx(1 / 20, rel=0.02)
     assert spreads["cell"] == pytest.approx(1, rel=0.05)
@@ -41,7 +43,7 @@ def test_first_weights_have_the_spread_of_one_over_the_root_of_the_inputs() -> N
     # Biases are spread evenly from -1 to 1.
     assert spreads["bias"] == pytest.approx(1 / np.sqrt(3), rel=0.05)
     assert -1 <= drawn["bias"].min() < -0.99 and 0.99 < drawn["bias"].max() <= 1
-    assert not any(array.any() for array in initial_weights(weight_shapes("percell", "cells", 9, 3, 0), 0).values())
+    assert not any(array.any() for array in initial_weights(module_of("percell", 9, 9, 5), 0, "").values())
 
 
 def test_weights_of_classes_undo_their_frequencies() -> None:
@@ -64,7 +66,7 @@ def test_the_table_of_places_gives_back_smoothed_frequencies() -> None:
     labels = np.array([[WALL, OPEN, OPEN, OPEN], [WALL, WALL, OPEN, AGENT], [WALL, OPEN, OPEN, OPEN]])
     cells = cells_of(labels, 1, 2)
     given = Features.of(noise(cells))
-    (probe,) = fit([ProbeProblem(key=key("p", "position"), features=given, target=labels)])
+    (probe,) = fit([Problem(key=key("p", "position"), features=given, target=labels)])
     prior = np.array([1, 0, 4, 7, 0]) / 12
     counts = np.array([[0, 0, 3, 0, 0], [0, 0, 1, 2, 0], [0, 0, 0, 3, 0], [1, 0, 0, 2, 0]])
     wanted = (counts + 0.5 * prior) / 3.5
@@ -73,7 +75,7 @@ def test_the_table_of_places_gives_back_smoothed_frequencies() -> None:
         np.testing.assert_allclose(said.natural[state], wanted, atol=1e-6)
         even = np.divide(wanted, prior, out=np.zeros_like(wanted), where=prior > 0)
         np.testing.assert_allclose(said.balanced[state], even / even.sum(axis=1, keepdims=True), atol=1e-6)
-    (blind,) = fit([ProbeProblem(key=key("m", "majority"), features=given, target=labels)])
+    (blind,) = fit([Problem(key=key("m", "majority"), features=given, target=labels)])
     for name in ("natural", "balanced"):
         np.testing.assert_allclose(blind.predict(given).reading(name), np.tile(prior, (3, 4, 1)), atol=1e-6)
 
@@ -87,8 +89,8 @@ def test_natural_frequencies_weigh_the_evidence_and_unseen_classes_are_never_sai
         source=Source(site="pre", layer=1, model="m", width=2),
         frame=1,
         prior=prior,
-        centre=np.zeros(2, dtype=np.float32),
-        spread=np.ones(2, dtype=np.float32),
+        mean=np.zeros(2, dtype=np.float32),
+        std=np.ones(2, dtype=np.float32),
         weights={"act": np.zeros((2, 5), dtype=np.float32), "bias": bias},
     )
     names = np.array(["a"], dtype=object)
@@ -116,7 +118,10 @@ def loop(head: str, given: Features, target: np.ndarray[Any, Any], settings: Fit
     side = round(cells**0.5) if target.ndim == 2 else 0
     spread = given.vectors.std(axis=0)
     inputs = torch.tensor((given.vectors - given.vectors.mean(axis=0)) / spread)
-    drawn = initial_weights(weight_shapes(head, task, inputs.shape[1], side, settings.d_hidden), settings.seed)
+    own_settings: dict[str, Any] = {"d_hidden": settings.d_hidden} if head == "mlp" else {}
+    sizes = (inputs.shape[1], cells, len(CLASSES) if task == "cells" else 1)
+    kind: Any = "cells" if task == "cells" else "distance"
+    drawn = initial_weights(module_of(head, *sizes, target=kind, **own_settings), settings.seed, "")
     own = {name: nn.Parameter(torch.tensor(array)) for name, array in drawn.items()}
     if task == "cells":
         truth = torch.tensor(target.astype(np.int64))
@@ -166,7 +171,7 @@ def test_a_fit_of_cells_is_the_plain_loop_over_pairs(head: str) -> None:
         step=given.step,
         grid_id=given.grid_id,
     )
-    (probe,) = fit([ProbeProblem(key=key(head, head), features=small, target=labels)], SETTINGS)
+    (probe,) = fit([Problem(key=key(head, head), features=small, target=labels)], SETTINGS)
     for name, array in loop(head, small, labels, SETTINGS).items():
         np.testing.assert_allclose(probe.weights[name], array, rtol=1e-3, atol=2e-5, err_msg=name)
         assert np.abs(array).max() > 0.01
@@ -176,7 +181,7 @@ def test_a_fit_of_cells_is_the_plain_loop_over_pairs(head: str) -> None:
 def test_a_fit_of_numbers_is_the_plain_loop_in_units_of_their_spread(head: str) -> None:
     given = some(14)[0]
     target = 10 + 4 * stream(2, "numbers").standard_normal(14)
-    (probe,) = fit([ProbeProblem(key=key(head, head), features=given, target=target)], SETTINGS)
+    (probe,) = fit([Problem(key=key(head, head, "distance"), features=given, target=target)], SETTINGS)
     wanted = loop(head, given, target, SETTINGS)
     for name, array in wanted.items():
         np.testing.assert_allclose(probe.weights[name], array, rtol=1e-3, atol=2e-5, err_msg=name)
@@ -187,7 +192,7 @@ def test_a_fit_of_numbers_is_the_plain_loop_in_units_of_their_spread(head: str) 
     found = probe.predict_number(given)
     np.testing.assert_allclose(found, target.mean() + target.std() * hidden[:, 0], rtol=1e-4, atol=1e-4)
     # A number that never changes is its own mean.
-    (same,) = fit([ProbeProblem(key=key("same", head), features=given, target=np.full(14, 7.0))], SETTINGS)
+    (same,) = fit([Problem(key=key("same", head, "distance"), features=given, target=np.full(14, 7.0))], SETTINGS)
     assert same.target == (7.0, 1.0)
 
 
@@ -195,8 +200,8 @@ def test_what_was_fitted_says_how_and_on_what() -> None:
     given, labels = some(16)
     (probe, counted) = fit(
         [
-            ProbeProblem(key=key("a", "additive"), features=given, target=labels, tags={"control": "none"}),
-            ProbeProblem(key=key("b", "majority"), features=given, target=labels),
+            Problem(key=key("a", "additive"), features=given, target=labels, tags={"control": "none"}),
+            Problem(key=key("b", "majority"), features=given, target=labels),
         ],
         SETTINGS,
     )
@@ -210,17 +215,17 @@ def test_what_was_fitted_says_how_and_on_what() -> None:
 def test_problems_beyond_the_limit_of_memory_train_in_stacks_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
     given, labels = some(16)
-    problems = [ProbeProblem(key=key(str(at), "percell"), features=given, target=labels) for at in range(7)]
+    problems = [Problem(key=key(str(at), "percell"), features=given, target=labels) for at in range(7)]
 
     def sizes(limit: int) -> list[int]:
-        monkeypatch.setitem(ProbeProblem.ROOM, "cpu", limit)
+        monkeypatch.setitem(fitting.ROOM, "cpu", limit)
         return [len(stack) for stack in stacks(problems, SETTINGS)]
 
-    weights = 4 * 120 * 25 * 5  # inputs, cells, classes; four arrays of the optimiser
+    weights = 5 * 121 * 25 * 5  # inputs and biases, cells, classes; five copies
     assert sizes(3 * weights) == [3, 3, 1]
     assert sizes(3 * weights - 1) == [2, 2, 2, 1]
     assert sizes(1) == [1] * 7
-    monkeypatch.setattr(ProbeProblem, "PER_STACK", 4)
+    monkeypatch.setattr(fitting, "PER_STACK", 4)
     assert sizes(1 << 40) == [4, 3]
     names = [problem.key.site for stack in stacks(problems, SETTINGS) for problem in stack]
     assert names == [str(at) for at in range(7)]
@@ -233,8 +238,8 @@ def test_progress_counts_the_passes_of_single_probes() -> None:
     callbacks: Callbacks[Probe] = Callbacks(
         keep=lambda key, probe: kept.append(key.text), progress=lambda done, total: told.append((done, total))
     )
-    problems = [ProbeProblem(key=key(str(at), "additive"), features=given, target=labels) for at in range(2)]
-    problems.append(ProbeProblem(key=key("counted", "majority"), features=given, target=labels))
+    problems = [Problem(key=key(str(at), "additive"), features=given, target=labels) for at in range(2)]
+    problems.append(Problem(key=key("counted", "majority"), features=given, target=labels))
     fit(problems, SETTINGS, callbacks)
     assert told == [(2, 6), (4, 6), (6, 6)]
     assert sorted(kept) == [

@@ -5,11 +5,11 @@ import pytest
 from planted import half_walls, noise, rooms, wall_map
 
 from goalscope.probing.cells import split_by_grid
-from goalscope.probing.fitting import FitSettings
 from goalscope.probing.probe import OPEN, WALL
-from goalscope.probing.probe_problem import cell_loss, class_weights, frequencies
+from goalscope.probing.problem import FitSettings
 from goalscope.probing.scores import difference_rows, summarise
 from goalscope.probing.suite import FULL, probe_suite, probe_suite_by_size, without
+from goalscope.probing.targets import cell_loss, class_weights, frequencies
 from goalscope.rng import stream
 
 SETTINGS = FitSettings(epochs=30, lr=1e-2, d_hidden=16)

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted import activations, key, noise, rooms, wall_map
+from planted import activations, key, module_of, noise, rooms, wall_map
 
 from goalscope.activations.shards import Shard, write_shard
-from goalscope.probing.fitting import FitSettings, fit, normalisation, order, stacks
-from goalscope.probing.heads import coordinates, initial_weights, normalised, outputs, scores, weight_shapes
+from goalscope.probing.fitting import fit, normalisation, order, stacks
+from goalscope.probing.heads import coordinates, initial_weights, normalised, scores, weight_shapes
 from goalscope.probing.probe import CLASSES, Features, Probe
-from goalscope.probing.probe_problem import ProbeProblem
+from goalscope.probing.problem import FitSettings, Problem
 from goalscope.rng import stream
 
 QUICK = FitSettings(epochs=2, d_hidden=8, batch=16)
@@ -22,8 +22,9 @@ QUICK = FitSettings(epochs=2, d_hidden=8, batch=16)
 
 def one(head: str = "percell", **changes: Any) -> Probe:
     cells = rooms()
-    problem = ProbeProblem(key=key("one", head), features=Features.of(noise(cells, **changes)), target=cells.labels)
-    return fit([problem], QUICK)[0]
+    problem = Problem(key=key("one", head), features=Features.of(noise(cells, **changes)), target=cells.labels)
+    found: Probe = fit([problem], QUICK)[0]
+    return found
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
     refused("must be act, cell, bias, out, out_bias", changed={"weights.more": act})
     refused("float32", changed={"weights.bias": np.zeros((8, 8), dtype=np.float32)})
     refused("sum to 1", changed={"prior": np.full(5, np.nan)})
-    refused("spread must be >= 0", changed={"spread": -arrays["spread"]})
+    refused("std must be >= 0", changed={"spread": -arrays["spread"]})
     refused("prior as a vector", changed={"prior": arrays["prior"][None]})
     refused("its content must have the id", {"site": "post"})
     refused("must be one of majority", {"head": "__import__"})
@@ -136,8 +137,9 @@ def test_the_factorised_first_layer_equals_the_naive_one() -> None:
     frame, width, hidden, count = 4, 30, 16, 6
     cells = coordinates(frame)
     for head in ("mlp", "additive"):
-        shapes = weight_shapes(head, "cells", width, frame, hidden)
-        weights = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+        own: dict[str, Any] = {"d_hidden": hidden} if head == "mlp" else {}
+        module = module_of(head, width, frame**2, 5, **own)
+        weights = {name: rng.standard_normal(shape) for name, shape in weight_shapes(module).items()}
         vectors = rng.standard_normal((count, width))
         # Naive: one input of activation and coordinates for each pair, one matrix for both.
         pairs = np.array([[*vector, *cell] for vector in vectors for cell in cells])
@@ -145,7 +147,7 @@ def test_the_factorised_first_layer_equals_the_naive_one() -> None:
         if head == "mlp":
             naive = np.maximum(naive, 0) @ weights["out"] + weights["out_bias"]
         tensors = {name: torch.tensor(array, dtype=torch.float32)[None] for name, array in weights.items()}
-        found = scores(head, tensors, torch.tensor(vectors, dtype=torch.float32)[None], torch.tensor(cells))
+        found = scores(module, tensors, torch.tensor(vectors, dtype=torch.float32)[None])
         difference = np.abs(found[0].numpy() - naive.reshape(count, 16, 5))
         assert difference.max() <= 1e-5 * np.abs(naive).max()
 
@@ -230,7 +232,7 @@ def test_per_cell_weights_are_a_bilinear_map_of_activation_and_position() -> Non
     rng = stream(0, "bilinear")
     act, bias, vectors = rng.standard_normal((7, 20)), rng.standard_normal(20), rng.standard_normal((3, 7))
     tensors = {"act": torch.tensor(act)[None], "bias": torch.tensor(bias)[None]}
-    found = scores("percell", tensors, torch.tensor(vectors)[None], torch.zeros(4, 2))[0].numpy()
+    found = scores(module_of("percell", 7, 4, 5), tensors, torch.tensor(vectors)[None])[0].numpy()
     for cell in range(4):
         position = np.eye(4)[cell]
         product = np.einsum("nf,c->nfc", vectors, position).reshape(3, -1)
@@ -243,7 +245,7 @@ def test_probes_fitted_together_equal_those_fitted_alone() -> None:
     trained, other = Features.of(wall_map(cells)), Features.of(noise(cells, seed=3, layer=2))
     turned = np.roll(cells.labels, 2, axis=0)
     problems = [
-        ProbeProblem(key=key(f"{head} {name}", head), features=features, target=labels)
+        Problem(key=key(f"{head} {name}", head), features=features, target=labels)
         for head in ("additive", "percell", "mlp", "majority", "position")
         for name, features, labels in (
             ("real", trained, cells.labels),
@@ -276,11 +278,11 @@ def test_normalisation_is_that_of_the_training_steps_and_leaves_out_what_does_no
     cells = rooms()
     given = Features.of(noise(cells))
     half = np.arange(len(cells)) < 40
-    problem = ProbeProblem(key=key("half", "percell"), features=given.where(half), target=cells.labels[half])
+    problem = Problem(key=key("half", "percell"), features=given.where(half), target=cells.labels[half])
     probe = fit([problem], QUICK)[0]
-    np.testing.assert_allclose(probe.centre, given.vectors[:40].mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(probe.mean, given.vectors[:40].mean(axis=0), atol=1e-6)
     doubled = Features.of(activations(cells, 2 * given.vectors))
-    assert not np.allclose(outputs(probe, doubled), outputs(probe, given), atol=1e-3)
+    assert not np.allclose(probe.outputs(doubled), probe.outputs(given), atol=1e-3)
 
 
 def test_activations_too_small_for_float32_count_as_not_varying() -> None:
@@ -299,8 +301,8 @@ def test_every_pass_shows_every_step_once_and_the_seed_decides_the_order() -> No
     assert sorted(np.concatenate(batches[:3])) == list(range(37))
     again = list(order(np.arange(37), 0, FitSettings(batch=16, seed=1), "probe order"))
     assert not np.array_equal(batches[0], again[0])
-    shapes = weight_shapes("mlp", "cells", 6, 3, 4)
-    first, second = initial_weights(shapes, 0), initial_weights(shapes, 1)
+    module = module_of("mlp", 6, 9, 5, d_hidden=4)
+    first, second = initial_weights(module, 0, ""), initial_weights(module, 1, "")
     assert not np.array_equal(first["act"], second["act"])
 
 
@@ -310,7 +312,7 @@ def test_numbers_are_predicted_in_their_own_unit(head: str, tmp_path: Path) -> N
     given = Features.of(noise(cells))
     planted = 20 + 3 * given.vectors[:, 0] - 2 * given.vectors[:, 5]
     train = np.arange(len(cells)) < 640
-    problem = ProbeProblem(key=key("steps", head), features=given.where(train), target=planted[train])
+    problem = Problem(key=key("steps", head, "distance"), features=given.where(train), target=planted[train])
     settings = FitSettings(epochs=30, lr=1e-2, d_hidden=32)
     probe = fit([problem], settings)[0]
     error = np.abs(probe.predict_number(given.where(~train)) - planted[~train])
@@ -327,17 +329,17 @@ def test_bad_problems_and_settings_are_refused() -> None:
 
     cells = rooms()
     given = Features.of(noise(cells))
-    good = ProbeProblem(key=key("a", "percell"), features=given, target=cells.labels)
+    good = Problem(key=key("a", "percell"), features=given, target=cells.labels)
     with pytest.raises(ValueError, match="different keys"):
         fit([good, good])
-    with pytest.raises(ValueError, match="must be one of linear, mlp, got 'percell'"):
-        ProbeProblem(key=key("a", "percell"), features=given, target=np.ones(len(cells)))
+    with pytest.raises(ValueError, match=r"a head for distance must be one of linear, mlp.*, got 'percell'"):
+        Problem(key=key("a", "percell", "distance"), features=given, target=np.ones(len(cells)))
     with pytest.raises(ValueError, match="integers from 0 to 4"):
-        ProbeProblem(key=key("a", "mlp"), features=given, target=cells.labels + 1)
+        Problem(key=key("a", "mlp"), features=given, target=cells.labels + 1)
     with pytest.raises(ValueError, match="square"):
-        ProbeProblem(key=key("a", "mlp"), features=given, target=cells.labels[:, :24])
+        Problem(key=key("a", "mlp"), features=given, target=cells.labels[:, :24])
     with pytest.raises(ValueError, match="finite"):
-        ProbeProblem(key=key("a", "mlp"), features=given, target=np.full(len(cells), np.nan))
+        Problem(key=key("a", "mlp", "distance"), features=given, target=np.full(len(cells), np.nan))
     with pytest.raises(ValueError, match="epochs"):
         FitSettings(epochs=0)
     with pytest.raises(ValueError, match="lr must"):
@@ -346,4 +348,29 @@ def test_bad_problems_and_settings_are_refused() -> None:
         with pytest.raises(ValueError, match="PyTorch sees no GPU"):
             fit([good], FitSettings(device="cuda"))
     with pytest.raises(ValueError, match="must converge"):
-        fit([ProbeProblem(key=key("a", "mlp"), features=given, target=cells.labels)], FitSettings(epochs=9, lr=1e34))
+        fit([Problem(key=key("a", "mlp"), features=given, target=cells.labels)], FitSettings(epochs=9, lr=1e34))
+
+
+@pytest.mark.parametrize("head", ["additive", "percell", "mlp"])
+def test_several_at_once_are_each_alone(head: str) -> None:
+    """The law of `stacked`: the scores and gradients of `forward` under `torch.func.vmap`."""
+    import torch
+    from torch.func import functional_call, vmap
+
+    rng = stream(0, "stacked")
+    own: dict[str, Any] = {"d_hidden": 6} if head == "mlp" else {}
+    module = module_of(head, 7, 9, 5, **own)
+    weights = {
+        name: torch.tensor(rng.standard_normal((3, *shape)), dtype=torch.float32, requires_grad=True)
+        for name, shape in weight_shapes(module).items()
+    }
+    vectors = torch.tensor(rng.standard_normal((3, 4, 7)), dtype=torch.float32)
+    back = torch.tensor(rng.standard_normal((3, 4, 9, 5)), dtype=torch.float32)
+    for given in (vectors, vectors[:1]):
+        found = scores(module, weights, given)
+        several = vmap(lambda one, inputs: functional_call(module, one, (inputs,)))
+        plain = several(weights, given.expand(3, -1, -1))
+        torch.testing.assert_close(found, plain)
+        grads = [torch.autograd.grad(one, list(weights.values()), back) for one in (found, plain)]
+        for mine, theirs in zip(*grads, strict=True):
+            torch.testing.assert_close(mine, theirs)

@@ -10,10 +10,9 @@ import torch
 from planted import key
 from planted_plans import QUICK, nothing, random_plans, worlds
 
-from goalscope.probing.fitting import FitSettings, fit
-from goalscope.probing.plan_problem import PlanProblem
+from goalscope.probing.fitting import fit
 from goalscope.probing.probe import Features
-from goalscope.probing.probe_problem import ProbeProblem
+from goalscope.probing.problem import FitSettings, Problem
 from goalscope.probing.training import Callbacks, Passed, Work, train_stacks
 
 LARGE = 50_000_000
@@ -98,12 +97,17 @@ def test_company_in_other_threads_changes_no_byte(tmp_path: Path) -> None:
         looked: list[int] = []
         callbacks: Callbacks[Any] = Callbacks(progress=lambda done, total: looked.append(torch.get_num_threads()))
         problems = [
-            ProbeProblem(key=key(head, head), features=features, target=cells.labels)
+            Problem(key=key(head, head), features=features, target=cells.labels)
             for head in ("mlp", "percell", "additive")
         ]
         made: list[Any] = list(fit(problems, FitSettings(epochs=3, d_hidden=8), callbacks))
         decoders = [
-            PlanProblem(key=key(str(layers), "decoder", "plan"), features=features, target=plans.tokens, layers=layers)
+            Problem(
+                key=key(str(layers), "decoder", "plan"),
+                features=features,
+                target=plans.tokens,
+                settings={"layers": layers},
+            )
             for layers in (1, 2)
         ]
         made += fit(decoders, QUICK, callbacks)

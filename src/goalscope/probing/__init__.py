@@ -8,16 +8,15 @@ from goalscope.probing.beliefs import belief_rows, read_beliefs
 from goalscope.probing.cells import Cells, Split, known_walls, label_cells, split_by_grid
 from goalscope.probing.decisions import decisions_at
 from goalscope.probing.distance import fit_distances, label_distances, summarise_distance
-from goalscope.probing.fitting import FitSettings
 from goalscope.probing.maps import DecodedMaps, Layouts, decode_maps, true_map
 from goalscope.probing.pipeline import InsideSummary, study_inside
 from goalscope.probing.plan_decoder import PlanDecoder
-from goalscope.probing.plan_problem import PlanSettings
 from goalscope.probing.plan_scores import plan_differences, summarise_plans
 from goalscope.probing.plan_suite import fit_plans
 from goalscope.probing.plans import label_plans
 from goalscope.probing.probe import CLASSES, Probe
 from goalscope.probing.probe_store import stored_probes
+from goalscope.probing.problem import FitSettings, PlanSettings
 from goalscope.probing.scores import difference_rows, score_cells, summarise
 from goalscope.probing.suite import CORE, FULL, probe_suite, probe_suite_by_size
 from goalscope.runs.inside import Inside

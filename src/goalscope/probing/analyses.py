@@ -15,13 +15,12 @@ from goalscope.probing.belief_study import BELIEF_SUITE, BeliefInputs, compare_b
 from goalscope.probing.beliefs import read_beliefs
 from goalscope.probing.dataset import ProbeDataset, SiteLayer
 from goalscope.probing.distance import fit_distances
-from goalscope.probing.fitting import FitSettings
 from goalscope.probing.heads import COUNTED
 from goalscope.probing.maps import Layouts, decode_maps
-from goalscope.probing.plan_problem import PlanSettings
 from goalscope.probing.plan_suite import PLAN_CONTROLS, fit_plans
 from goalscope.probing.probe import Probe
 from goalscope.probing.probe_store import ProbeStore
+from goalscope.probing.problem import FitSettings, PlanSettings
 from goalscope.probing.shown_maps import ShownMap, choose_maps
 from goalscope.probing.suite import CORE, FULL, Entry, FittedProbes, probe_suite, probe_suite_by_size, without
 from goalscope.probing.training import Progress

@@ -19,9 +19,9 @@ from goalscope.activations.record import Activations
 from goalscope.probing.beliefs import DIFFERENCE, belief_rows, read_beliefs
 from goalscope.probing.cells import Cells, Split, label_cells, split_by_grid
 from goalscope.probing.decisions import Decisions, decisions_at
-from goalscope.probing.fitting import FitSettings
 from goalscope.probing.heads import COUNTED
 from goalscope.probing.probe import Probe
+from goalscope.probing.problem import FitSettings
 from goalscope.probing.scores import READINGS, difference_rows
 from goalscope.probing.shown_maps import ShownMap, choose_maps
 from goalscope.probing.suite import Entry, FittedProbes, probe_suite

@@ -15,12 +15,11 @@ from goalscope.checks import check_finite, check_shape
 from goalscope.planning import solve
 from goalscope.probing.cells import Cells, Split, grids_of, members, ratio, steps_of
 from goalscope.probing.controls import check_steps, check_untrained, shuffled_rows
-from goalscope.probing.fitting import FitSettings
 from goalscope.probing.heads import NUMBER_HEADS
 from goalscope.probing.maps import true_map
 from goalscope.probing.plan_suite import PLAN_CONTROLS, Maps
 from goalscope.probing.probe import Probe
-from goalscope.probing.probe_problem import ProbeProblem
+from goalscope.probing.problem import FitSettings, Problem
 from goalscope.probing.suite import FittedProbes, Truth, fit_suite, inputs_at
 from goalscope.probing.training import Callbacks
 from goalscope.rows import Rows, Tag
@@ -120,9 +119,7 @@ def fit_distances(
         inputs_at(activations, untrained, controls),
         [(head, control) for control in controls for head in heads],
         truths,
-        lambda key, features, target: ProbeProblem(
-            key=key, features=features, target=target, tags={"control": key.control}
-        ),
+        lambda key, features, target: Problem(key=key, features=features, target=target, tags={"control": key.control}),
         target="distance",
         settings=used,
         callbacks=callbacks,

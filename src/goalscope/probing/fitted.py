@@ -17,7 +17,7 @@ from goalscope.checks import check_finite, freeze
 from goalscope.ids import content_id
 from goalscope.rows import Tag
 
-_INPUTS: Final = ("centre", "spread")
+_INPUTS: Final = {"mean": "centre", "std": "spread"}  # fields -> their names in files
 _SOURCE: Final = {"site": str, "layer": int, "model": str, "width": int}
 _LARGEST: Final = 1 << 32  # bytes
 _LARGEST_HEADER: Final = 1 << 20
@@ -123,8 +123,8 @@ class Fitted:
 
     Attributes:
         source: what it reads; it refuses anything else.
-        centre, spread: ``[F]`` float32, mean and standard deviation of each input in the training split; an input
-            that does not vary there has the spread 0 and is not read.
+        mean, std: ``[F]`` float32, mean and standard deviation of each input in the training split; an input that does
+            not vary there has the standard deviation 0 and is not read.
         weights: name -> array, float32.
         tags: how it was made: control, settings, seed, ...
     """
@@ -132,8 +132,8 @@ class Fitted:
     FORM: ClassVar[Form]
 
     source: Source
-    centre: npt.NDArray[np.float32]
-    spread: npt.NDArray[np.float32]
+    mean: npt.NDArray[np.float32]
+    std: npt.NDArray[np.float32]
     weights: Mapping[str, npt.NDArray[np.float32]]
     tags: Mapping[str, Tag] = field(default_factory=dict)
 
@@ -144,7 +144,7 @@ class Fitted:
             shapes: name -> shape of each weight; ``weights`` has these names.
 
         Raises:
-            ValueError: an array of another shape or type, one that is not finite, or a negative spread.
+            ValueError: an array of another shape or type, one that is not finite, or a negative standard deviation.
         """
         expected = {name: (self.weights[name], shape) for name, shape in shapes.items()}
         expected |= {name: (getattr(self, name), (self.source.width,)) for name in _INPUTS}
@@ -152,11 +152,11 @@ class Fitted:
             if array.shape != shape or array.dtype != np.float32:
                 raise ValueError(f"{name} must be float32 {list(shape)}, got {array.dtype} {list(array.shape)}")
             check_finite(name, array)
-        if (self.spread < 0).any():
-            raise ValueError("spread must be >= 0 everywhere, got a negative one")
-        tiny = (self.spread > 0) & (self.spread < np.finfo(np.float32).tiny)
+        if (self.std < 0).any():
+            raise ValueError("std must be >= 0 everywhere, got a negative one")
+        tiny = (self.std > 0) & (self.std < np.finfo(np.float32).tiny)
         if tiny.any():  # its inverse is not finite
-            raise ValueError(f"spread must be 0 or a normal number everywhere, got {self.spread[tiny][0]}")
+            raise ValueError(f"std must be 0 or a normal number everywhere, got {self.std[tiny][0]}")
         object.__setattr__(self, "weights", {name: freeze(self.weights[name]) for name in shapes})
         for name in _INPUTS:
             object.__setattr__(self, name, freeze(getattr(self, name)))
@@ -176,7 +176,7 @@ class Fitted:
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return all arrays by the names that a file has for them."""
-        fixed: dict[str, npt.NDArray[Any]] = {name: getattr(self, name) for name in _INPUTS}
+        fixed: dict[str, npt.NDArray[Any]] = {stored: getattr(self, name) for name, stored in _INPUTS.items()}
         return {**fixed, **{f"weights.{name}": array for name, array in self.weights.items()}}
 
     def save(self, path: str | Path) -> int:

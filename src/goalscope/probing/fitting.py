@@ -1,188 +1,41 @@
 """The one fit: problems that share a head and a shape train as one batched problem, each as it would alone.
 
-A `Problem` is a head with a target: classes of cells and numbers (`goalscope.probing.probe_problem`), plans
-(`goalscope.probing.plan_problem`). Whatever it is: inputs are normalised on the training steps, AdamW minimises the
-problem's loss with a learning rate that falls linearly to 0, and where part of the training grids is held back, the
-weights that are kept are those of the pass with the least loss there.
+A `Problem` is a head (`goalscope.probing.heads`) with a target (`goalscope.probing.targets`). Whatever they are: inputs
+are normalised on the training steps, AdamW minimises the target's loss with a learning rate that falls linearly to 0,
+and where part of the training grids is held back, the weights that are kept are those of the pass with the least loss
+there. A penalty can be chosen on such inner grids, too. A head with a solver is solved in place of being trained.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import freeze
 from goalscope.probing.fitted import Fitted, ProbeKey, check_keys
-from goalscope.probing.heads import normalised
-from goalscope.probing.probe import Features
+from goalscope.probing.heads import Weights, initial_weights, normalised, scores, weight_shapes
+from goalscope.probing.problem import FitSettings, Norm, Problem
 from goalscope.probing.training import Callbacks, Passed, Work, train_stacks
 from goalscope.rng import stream
-from goalscope.rows import Tag
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _SMALL: Final = 1e-6  # an input that varies less than this, relative to all inputs, is rounding
-
-Made = TypeVar("Made", bound=Fitted)
-Weights = dict[str, npt.NDArray[np.float32]]
-Norm = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
-"""Mean and standard deviation of each input."""
-Loss = Callable[[Mapping[str, Any], Any, Any], Any]
-"""From weights ``[Q, ...]``, inputs ``[Q or 1, B, F]`` and the rows of the batch ``[B]`` to Q losses."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitSettings:
-    """How probes are trained.
-
-    Attributes:
-        epochs: passes over the training split.
-        lr: learning rate of AdamW at the beginning; it falls linearly to 0. The authors' scripts: 3e-4, constant.
-        weight_decay: weight decay of AdamW.
-        batch: activations of one step.
-        d_hidden: width of the hidden layer of a perceptron; the paper: 1024.
-        d_model: width of bottleneck and layers of a decoder of plans, a multiple of the heads.
-        heads: attention heads of each of its layers.
-        validation: fraction of the training grids that decides which pass is kept, in [0, 1); 0 keeps the last one.
-        seed: root seed of weights, order and validation grids.
-        device: where to compute, "cpu" or "cuda".
-
-    Raises:
-        ValueError: a number out of its range.
-    """
-
-    epochs: int = 50
-    lr: float = 1e-3
-    weight_decay: float = 1e-3
-    batch: int = 32
-    d_hidden: int = 1024
-    d_model: int = 1024
-    heads: int = 8
-    validation: float = 0.0
-    seed: int = 0
-    device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "d_hidden", "d_model", "heads"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} of a fit must be a whole number >= 1, got {value!r}")
-        if self.d_model % self.heads:
-            raise ValueError(f"d_model must be a multiple of the {self.heads} heads, got {self.d_model}")
-        numbers = math.isfinite(self.lr) and self.lr > 0 and math.isfinite(self.weight_decay) and self.weight_decay >= 0
-        if not numbers:
-            raise ValueError(f"lr must be > 0 and weight_decay >= 0, got {self.lr!r} and {self.weight_decay!r}")
-        if not 0 <= self.validation < 1:
-            raise ValueError(f"the validation fraction must be in [0, 1), got {self.validation!r}")
-
-    def for_laptop(self) -> Self:
-        """Return the same with a smaller hidden layer and fewer passes, for two cores."""
-        return replace(self, d_hidden=128, epochs=20, lr=5e-3)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Problem(ABC, Generic[Made]):
-    """One thing to be fitted: a head, what it reads and what it must predict.
-
-    Attributes:
-        key: which probe it becomes; different among those fitted together.
-        features: N training steps.
-        target: ``[N, ...]`` what is to be predicted at each of them.
-        tags: kept with the probe.
-
-    Raises:
-        ValueError: no steps, or a target that does not fit.
-    """
-
-    ORDER: ClassVar[str]
-    """Name of the random stream of the order of the steps."""
-    ROOM: ClassVar[dict[str, int]]
-    """Numbers that the problems of a stack may hold together while they train, "cpu" and "cuda"."""
-    PER_STACK: ClassVar[int]
-    """Most problems of a stack."""
-
-    key: ProbeKey
-    features: Features
-    target: npt.NDArray[Any]
-    tags: Mapping[str, Tag] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not len(self.features):
-            raise ValueError(f"a probe must have training steps, {self.key.text!r} has none")
-        self.check()
-        object.__setattr__(self, "target", freeze(self.target))
-
-    @abstractmethod
-    def check(self) -> None:
-        """Raise a ValueError unless head and target fit each other and the features."""
-
-    @property
-    @abstractmethod
-    def company(self) -> tuple[Any, ...]:
-        """What problems that train together share: head and shapes."""
-
-    @abstractmethod
-    def shapes(self, settings: FitSettings) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each weight."""
-
-    @property
-    def start(self) -> str:
-        """Name of the first weights: problems of one name begin with the same ones."""
-        return ""
-
-    @abstractmethod
-    def first(self, settings: FitSettings) -> Weights:
-        """Return the weights that training begins with."""
-
-    @abstractmethod
-    def floats(self, settings: FitSettings, *, distinct: bool) -> int:
-        """Return how many numbers it holds while it trains; with ``distinct`` its inputs are its own."""
-
-    @property
-    def cost(self) -> int:
-        """How many times as long a pass takes as one of a single layer."""
-        return 1
-
-    def counted(self) -> Weights | None:
-        """Return the weights of a head that is counted, None for one that is trained."""
-        return None
-
-    def known(self) -> npt.NDArray[np.bool_]:
-        """Return at which steps the target is known, ``[N]``."""
-        return np.ones(len(self.features), dtype=bool)
-
-    @staticmethod
-    @abstractmethod
-    def loss(stack: Sequence[Any], settings: FitSettings) -> Loss:
-        """Return the losses of Q problems of one company as a function of their weights, inputs and rows."""
-
-    @abstractmethod
-    def fitted(self, norm: Norm, weights: Weights, settings: FitSettings, kept: int) -> Made:
-        """Return what was fitted; ``kept`` is the pass whose weights these are."""
-
-    def trained_tags(self, settings: FitSettings, *names: str) -> dict[str, Tag]:
-        """Return these settings by the names that files have for them."""
-        kept = {"rate": "lr", "decay": "weight_decay"}
-        return {name: getattr(settings, kept.get(name, name)) for name in names}
-
-    @property
-    def counts(self) -> dict[str, Tag]:
-        """Numbers of training steps and grids."""
-        return {"steps": len(self.features), "grids": len(set(self.features.grid_id.tolist()))}
+_INNER: Final = 0.25  # of the training grids choose a penalty where no validation part is wanted
+ROOM: Final = {"cpu": 1 << 24, "cuda": 1 << 30}
+"""Numbers that the problems of a stack may hold together while they train."""
+PER_STACK: Final = 64
+"""Most problems of a stack."""
 
 
 def fit(
-    problems: Sequence[Problem[Made]],
-    settings: FitSettings | None = None,
-    callbacks: Callbacks[Made] | None = None,
-) -> list[Made]:
+    problems: Sequence[Problem], settings: FitSettings | None = None, callbacks: Callbacks[Any] | None = None
+) -> list[Any]:
     """Fit problems; those of one company train together, each as it would alone.
 
     Everything that is learned, the normalisation too, comes from the given training steps alone.
@@ -194,7 +47,7 @@ def fit(
             passes of single layers).
 
     Returns:
-        What was fitted, in the order of the problems.
+        What was fitted, in the order of the problems: `Probe`, for plans `PlanDecoder`.
 
     Raises:
         ValueError: two problems of one key, too few grids for a validation part, or a fit that does not converge; names
@@ -202,7 +55,7 @@ def fit(
     """
     used, told = settings or FitSettings(), callbacks or Callbacks()
     check_keys([problem.key for problem in problems])
-    found: dict[ProbeKey, Made] = {}
+    found: dict[ProbeKey, Fitted] = {}
     for problem in problems:
         known = told.find(problem.key)
         if known is not None:
@@ -212,51 +65,70 @@ def fit(
     for problem in missing:
         if id(problem.features) not in norms:
             norms[id(problem.features)] = normalisation(problem.features.vectors)
-    trained: list[Problem[Made]] = []
 
-    def finish(problem: Problem[Made], weights: Weights, kept: int) -> None:
-        found[problem.key] = problem.fitted(norms[id(problem.features)], weights, used, kept)
-        told.keep(problem.key, found[problem.key])
+    def trained(wanted: Sequence[Problem], how: FitSettings) -> Iterator[tuple[Sequence[Problem], _Trained]]:
+        work = [
+            Work(stack=stack, weights=_weights(stack[0], how), units=len(stack) * _cost(stack[0], how) * how.epochs)
+            for stack in stacks(wanted, how)
+        ]
 
+        def train(stack: Sequence[Problem], passed: Passed) -> _Trained:
+            return _train(stack, [norms[id(problem.features)] for problem in stack], how, passed)
+
+        yield from train_stacks(work, train, device=how.device, progress=told.progress)
+
+    groups: dict[float, list[Problem]] = {used.weight_decay: []}
     for problem in missing:
-        weights = problem.counted()
-        if weights is None:
-            trained.append(problem)
-        else:
-            finish(problem, weights, 0)
-    work = [
-        Work(
-            stack=stack,
-            weights=sum(map(math.prod, stack[0].shapes(used).values())),
-            units=len(stack) * stack[0].cost * used.epochs,
-        )
-        for stack in stacks(trained, used)
-    ]
-
-    def train(stack: Sequence[Problem[Made]], passed: Passed) -> tuple[Weights, list[int]]:
-        return _train(stack, [norms[id(problem.features)] for problem in stack], used, passed)
-
-    for stack, (arrays, kept) in train_stacks(work, train, device=used.device, progress=told.progress):
-        for at, problem in enumerate(stack):
-            own = {name: np.ascontiguousarray(array[at]) for name, array in arrays.items()}
-            if not all(np.isfinite(array).all() for array in own.values()):
-                raise ValueError(
-                    f"the fit of {problem.key.text!r} must converge, its weights became infinite: lower the rate"
-                )
-            finish(problem, own, kept[at])
+        # What reads no activation has no penalty. It comes first: it takes no time.
+        if not problem.registered.reads:
+            groups[used.weight_decay].append(problem)
+    reading = [problem for problem in missing if problem.registered.reads]
+    chosen = dict.fromkeys((problem.key for problem in reading), used.weight_decay)
+    if used.penalties:
+        losses: dict[ProbeKey, dict[float, float]] = {problem.key: {} for problem in reading}
+        for penalty in used.penalties:
+            inner = replace(used, weight_decay=penalty, validation=used.validation or _INNER)
+            for stack, made in trained(reading, inner):
+                for problem, loss in zip(stack, made.loss, strict=True):
+                    losses[problem.key][penalty] = loss
+        chosen = {key: min(one, key=one.__getitem__) for key, one in losses.items()}
+    for problem in reading:
+        groups.setdefault(chosen[problem.key], []).append(problem)
+    for penalty, wanted in groups.items():
+        how = replace(used, weight_decay=penalty, penalties=())
+        for stack, made in trained(wanted, how):
+            for at, problem in enumerate(stack):
+                own = {name: np.ascontiguousarray(array[at]) for name, array in made.weights.items()}
+                if not all(np.isfinite(array).all() for array in own.values()):
+                    raise ValueError(
+                        f"the fit of {problem.key.text!r} must converge, its weights became infinite: lower the rate"
+                    )
+                kept = None if made.kept is None else made.kept[at]
+                found[problem.key] = problem.finished(norms[id(problem.features)], own, how, kept)
+                told.keep(problem.key, found[problem.key])
     return [found[problem.key] for problem in problems]
 
 
-def stacks(problems: Sequence[Problem[Made]], settings: FitSettings) -> Iterator[list[Problem[Made]]]:
-    """Return which trained problems go together: those of one company, as many as memory allows."""
-    groups: dict[tuple[Any, ...], list[Problem[Made]]] = {}
+def _weights(problem: Problem, settings: FitSettings) -> int:
+    """Return how many numbers the weights of a problem are."""
+    return sum(map(math.prod, weight_shapes(problem.module(settings)).values()))
+
+
+def _cost(problem: Problem, settings: FitSettings) -> int:
+    """Return how many times as long a pass takes as one of a single layer; nothing where there is a solver."""
+    module = problem.module(settings)
+    return 0 if hasattr(module, "solve") else int(getattr(module, "cost", 1))
+
+
+def stacks(problems: Sequence[Problem], settings: FitSettings) -> Iterator[list[Problem]]:
+    """Return which problems go together: those of one company, as many as memory allows."""
+    groups: dict[tuple[Any, ...], list[Problem]] = {}
     for problem in problems:
         groups.setdefault(problem.company, []).append(problem)
     for group in groups.values():
-        first = group[0]
         distinct = len({id(problem.features) for problem in group}) > 1
-        room = first.ROOM["cpu" if settings.device == "cpu" else "cuda"]
-        size = max(1, min(first.PER_STACK, room // first.floats(settings, distinct=distinct)))
+        room = ROOM["cpu" if settings.device == "cpu" else "cuda"]
+        size = max(1, min(PER_STACK, room // group[0].numbers(settings, distinct=distinct)))
         for begin in range(0, len(group), size):
             yield group[begin : begin + size]
 
@@ -298,35 +170,46 @@ def validation_rows(grid_id: npt.NDArray[np.object_], settings: FitSettings) -> 
     return np.fromiter((grid in held for grid in grid_id.tolist()), dtype=bool, count=len(grid_id))
 
 
-def _train(
-    stack: Sequence[Problem[Any]], norms: Sequence[Norm], settings: FitSettings, passed: Passed
-) -> tuple[Weights, list[int]]:
-    """Train one stack of Q problems; return name -> ``[Q, ...]`` and the pass that was kept of each."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Trained:
+    """The weights of Q probes, ``[Q, ...]`` each, the pass that they are of, and the loss on held-back grids."""
+
+    weights: Weights
+    kept: list[int] | None
+    loss: list[float]
+
+
+def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSettings, passed: Passed) -> _Trained:
+    """Train one stack of Q problems, or solve them."""
     import torch
 
     first, device = stack[0], torch.device(settings.device)
-    drawn: dict[str, Weights] = {}
-    for problem in stack:
-        if problem.start not in drawn:
-            drawn[problem.start] = problem.first(settings)
-    weights = {
-        name: torch.tensor(np.stack([drawn[problem.start][name] for problem in stack]), device=device)
-        for name in first.shapes(settings)
-    }
+    module = first.module(settings, numbers=True).to(device)
+    held = validation_rows(first.features.grid_id, settings)
+    if not settings.penalties and hasattr(module, "solve"):
+        held[:] = False  # a solver has no pass to choose
+    rows, checked = np.flatnonzero(~held), np.flatnonzero(held)
+    vectors = _vectors(stack, norms, device) if first.registered.reads else torch.zeros(1, len(held), 0)
+    targets = first.target.loss([problem.target for problem in stack], device)
+
+    def loss(weights: Mapping[str, Any], given: Any, chosen: Any) -> Any:
+        return targets(scores(module, weights, given), chosen)
+
+    if hasattr(module, "solve"):
+        return _solve(module, stack, settings, vectors, rows, checked, loss)
+    drawn = [initial_weights(module, settings.seed, problem.key.text) for problem in stack]
+    weights = {name: torch.tensor(np.stack([one[name] for one in drawn]), device=device) for name in drawn[0]}
     for tensor in weights.values():
         tensor.requires_grad_()
-    vectors, loss = _vectors(stack, norms, device), first.loss(stack, settings)
-    held = validation_rows(first.features.grid_id, settings)
-    rows, checked = np.flatnonzero(~held), np.flatnonzero(held)
     # Where no held-back target is known there is nothing to choose a pass by: the last one is kept.
-    blind = torch.tensor([not problem.known()[checked].any() for problem in stack], device=device)
+    blind = torch.tensor([not problem.target.known()[checked].any() for problem in stack], device=device)
     optimiser = torch.optim.AdamW(list(weights.values()), lr=settings.lr, weight_decay=settings.weight_decay)
     steps = settings.epochs * -(-len(rows) // settings.batch)
     best, least = dict(weights), torch.full((len(stack),), math.inf, device=device)
     kept = torch.full((len(stack),), settings.epochs - 1, dtype=torch.int64, device=device)
     at = 0
     for epoch in range(settings.epochs):
-        for batch in order(rows, epoch, settings, first.ORDER):
+        for batch in order(rows, epoch, settings, first.target.ORDER):
             for group in optimiser.param_groups:
                 group["lr"] = settings.lr * (1 - at / steps)
             chosen = torch.tensor(batch, device=device)
@@ -343,12 +226,38 @@ def _train(
                 best = {
                     name: torch.where(_wide(better, one), one, best[name]).detach() for name, one in weights.items()
                 }
-        passed((epoch + 1) * len(stack) * first.cost)
-    return {name: tensor.detach().cpu().numpy() for name, tensor in best.items()}, kept.tolist()
+        passed((epoch + 1) * len(stack) * int(getattr(module, "cost", 1)))
+    made = {name: tensor.detach().cpu().numpy() for name, tensor in best.items()}
+    return _Trained(weights=made, kept=kept.tolist(), loss=least.tolist())
+
+
+def _solve(
+    module: Any,
+    stack: Sequence[Problem],
+    settings: FitSettings,
+    vectors: Tensor,
+    rows: npt.NDArray[np.int64],
+    checked: npt.NDArray[np.int64],
+    loss: Any,
+) -> _Trained:
+    """Solve Q problems one by one; the held-back steps only tell the loss."""
+    import torch
+
+    found = []
+    for at, problem in enumerate(stack):
+        given = vectors[at if len(vectors) > 1 else 0].cpu().numpy()[rows]
+        target = type(problem.target)(values=problem.target.values[rows])
+        found.append(module.solve(given, target, settings.weight_decay))
+    weights = {name: np.stack([one[name] for one in found]) for name in found[0]}
+    least = [math.inf] * len(stack)
+    if len(checked):
+        on = {name: torch.tensor(array, device=vectors.device) for name, array in weights.items()}
+        least = _validation_loss(loss, on, vectors, checked, settings).tolist()
+    return _Trained(weights=weights, kept=None, loss=least)
 
 
 def _validation_loss(
-    loss: Loss, weights: Mapping[str, Tensor], vectors: Tensor, rows: npt.NDArray[np.int64], settings: FitSettings
+    loss: Any, weights: Mapping[str, Tensor], vectors: Tensor, rows: npt.NDArray[np.int64], settings: FitSettings
 ) -> Tensor:
     """Return the loss of each problem on the held-back steps, ``[Q]``: batches weigh by their steps."""
     import torch
@@ -365,7 +274,7 @@ def _wide(mask: Tensor, like: Tensor) -> Tensor:
     return mask.view(-1, *[1] * (like.ndim - 1))
 
 
-def _vectors(stack: Sequence[Problem[Any]], norms: Sequence[Norm], device: Any) -> Tensor:
+def _vectors(stack: Sequence[Problem], norms: Sequence[Norm], device: Any) -> Tensor:
     """Return the normalised inputs, ``[Q, N, F]``, or ``[1, N, F]`` where all problems have the same."""
     import torch
 

@@ -1,74 +1,246 @@
-"""The forms of probes: from a vector and a cell to the scores of the classes, many probes at once.
+"""Heads: what turns activations into scores, ours and those of other packages, found by their names.
 
-All heads see a normalised vector x ``[F]`` and a cell with coordinates r ``[2]`` (row and column, -1 to 1):
+A head is a `torch.nn.Module` that maps normalised activations ``[B, F]`` to scores ``[B, C, K]`` of K classes at C
+outputs: the cells of a frame, one number (C = K = 1), the places of a plan. It registers under a name with `head`, and
+the fit of `goalscope.probing.fitting` trains it, several at once. Beside `forward` a module may have:
 
-* ``majority``: nothing; always the frequencies of the classes.
-* ``position``: the frequencies of the classes in this cell; no activation.
-* ``additive``: ``W_a x + W_r r + b``. It has no term of activation and cell together, so all cells shift alike with the
-  activation: it cannot draw scattered walls whatever the activations hold.
-* ``percell``: ``W_c x + b_c``, weights for each cell; the fair linear comparator.
-* ``mlp``: ``V relu(W_a x + W_r r + b) + v``. The first layer is computed once for each activation and once for each
-  cell and added; the product of activations and cells, 225 times the size of the activations, is never made.
-
-For a number, ``linear`` and ``mlp`` are ``percell`` and ``mlp`` with one cell and one output.
+* ``stacked(weights, vectors)``: the scores of Q of them at once, ``[Q, B, C, K]`` from weights ``[Q, ...]`` and vectors
+  ``[Q or 1, B, F]``, where that is faster than `torch.func.vmap` of `forward`; both must agree.
+* ``initial(seed, name)``: its first weights; without it those that the module is built with, from a fixed seed.
+* ``solve(vectors, target, penalty)``: its weights in closed form, in place of training.
+* ``numbers(batch)``: the largest array of a training step, in numbers; ``cost``: how much longer its steps take than
+  those of others.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from goalscope import registry
 from goalscope.activations.devices import check_device
-from goalscope.probing.probe import CLASSES, Features, Probe, Task
 from goalscope.rng import stream
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.nn import Module
 
 CELL_HEADS: Final = ("majority", "position", "additive", "percell", "mlp")
+"""Heads of the classes of cells that are fitted by default."""
 NUMBER_HEADS: Final = ("linear", "mlp")
+"""Heads of a number that are fitted by default."""
 COUNTED: Final = ("majority", "position")
 """Heads that are counted, not trained, and read no activation."""
 
 _BATCH: Final = 64  # examples of one step of a prediction
 
+Weights = dict[str, npt.NDArray[np.float32]]
+Build = TypeVar("Build", bound=Callable[..., Any])
+_building = threading.Lock()  # the random numbers of a module's own initialisation are global
 
-def weight_shapes(head: str, task: Task, width: int, frame: int, hidden: int) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each weight of a head.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadSizes:
+    """What a head is built for.
+
+    Attributes:
+        positions: number P of vectors of one step.
+        width: numbers D of one vector; an example has F = P * D.
+        outputs: number C of things that are predicted of one step.
+        classes: number K of scores of each.
+    """
+
+    positions: int
+    width: int
+    outputs: int
+    classes: int
+
+    @property
+    def inputs(self) -> int:
+        """Numbers F of an example."""
+        return self.positions * self.width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Head:
+    """A registered head.
+
+    Attributes:
+        name: its name.
+        targets: what it can predict: "cells", "distance", "plan".
+        build: makes the module from `HeadSizes` and the settings.
+        settings: its settings and their defaults.
+        settings_of: returns the settings of weights whose file does not name them.
+        reads: whether it reads activations.
+    """
+
+    name: str
+    targets: tuple[str, ...]
+    build: Callable[..., Module]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings_of: Callable[[Mapping[str, npt.NDArray[Any]]], dict[str, Any]] | None = None
+    reads: bool = True
+
+    def module(self, sizes: HeadSizes, settings: Mapping[str, Any], *, seed: int | None = None) -> Module:
+        """Return a new module.
+
+        Args:
+            sizes: what it is built for.
+            settings: some of its settings; the others have their defaults.
+            seed: root seed of the weights; None for one that has shapes but no numbers.
+        """
+        import torch
+
+        if seed is None:
+            with torch.device("meta"):
+                return self.build(sizes, **settings)
+        with _building:
+            before = torch.get_rng_state()
+            torch.default_generator.manual_seed(int(stream(seed, "head weights").integers(2**63)))
+            try:
+                return self.build(sizes, **settings)
+            finally:
+                torch.set_rng_state(before)
+
+
+def head(
+    name: str,
+    *,
+    targets: tuple[str, ...] = ("cells", "distance"),
+    settings_of: Callable[[Mapping[str, npt.NDArray[Any]]], dict[str, Any]] | None = None,
+    reads: bool = True,
+) -> Callable[[Build], Build]:
+    """Return a decorator that registers a class of modules, or a function that builds one, as a head.
+
+    It is called with `HeadSizes` and its settings by name; their defaults must stand in its signature. A setting with
+    the name of one of `FitSettings` has its value there. A function can import torch when it is called: a module that
+    registers heads should not.
 
     Args:
-        head: its name.
-        task: what it predicts.
-        width: numbers F of an example.
-        frame: side of the square of cells, 0 for a number.
-        hidden: width of the hidden layer of ``mlp``.
+        name: what studies, rows and reports call it.
+        targets: what it can predict: "cells", "distance", "plan".
+        settings_of: returns the settings of weights whose file does not name them.
+        reads: whether it reads activations.
+    """
+
+    def add(build: Build) -> Build:
+        named = [one for one in signature(build).parameters.values() if one.default is not Parameter.empty]
+        own = Head(
+            name=name,
+            targets=targets,
+            build=build,
+            settings={one.name: one.default for one in named},
+            settings_of=settings_of,
+            reads=reads,
+        )
+        registry.register("head", name, made_of=build)(own)
+        return build
+
+    return add
+
+
+def find_head(name: str, target: str) -> Head:
+    """Return the head of that name for a target.
 
     Raises:
-        ValueError: no such head for the task.
+        ValueError: no such head; names those that there are.
     """
-    heads = CELL_HEADS if task == "cells" else NUMBER_HEADS
-    if head not in heads:
-        raise ValueError(f"a head for {task} must be one of {', '.join(heads)}, got {head!r}")
-    cells, classes = (frame * frame, len(CLASSES)) if task == "cells" else (1, 1)
-    shapes: dict[str, dict[str, tuple[int, ...]]] = {
-        "majority": {},
-        "position": {"table": (cells, classes)},
-        "additive": {"act": (width, classes), "cell": (2, classes), "bias": (classes,)},
-        "percell": {"act": (width, cells * classes), "bias": (cells * classes,)},
-        "linear": {"act": (width, 1), "bias": (1,)},
-        "mlp": {
-            "act": (width, hidden),
-            "cell": (2, hidden),
-            "bias": (hidden,),
-            "out": (hidden, classes),
-            "out_bias": (classes,),
-        },
-    }
-    return shapes[head]
+    try:
+        found: Head = registry.resolve("head", name)
+        if target in found.targets:
+            return found
+    except ValueError:
+        pass  # said below, with the heads that fit the target
+    fits = [one for one in registry.names("head") if target in registry.resolve("head", one).targets]
+    broken = "".join(f"; {sentence}" for sentence in registry.broken_packages().values())
+    raise ValueError(f"a head for {target} must be one of {', '.join(fits)}, got {name[:80]!r}{broken}")
+
+
+def stored_names(module: Module) -> dict[str, str]:
+    """Return the name of each weight in files and mappings -> its name in the module."""
+    return {name.replace("/", "."): name for name, _ in module.named_parameters()}
+
+
+def weight_shapes(module: Module) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each weight of a module."""
+    return {name.replace("/", "."): tuple(one.shape) for name, one in module.named_parameters()}
+
+
+def initial_weights(module: Any, seed: int, name: str) -> Weights:
+    """Return the weights that training begins with: what the module says, else what it was built with.
+
+    Args:
+        module: the module.
+        seed: root seed. A probe and its controls begin with the same weights, alone and in company.
+        name: the probe's name, for heads whose probes begin with weights of their own.
+    """
+    if hasattr(module, "initial"):
+        found: Weights = module.initial(seed, name)
+        return found
+    return {key.replace("/", "."): one.detach().cpu().numpy() for key, one in module.named_parameters()}
+
+
+def scores(module: Any, weights: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
+    """Return the scores of Q probes of one head at once.
+
+    Args:
+        module: the head.
+        weights: name -> ``[Q, ...]``, see `weight_shapes`.
+        vectors: ``[Q or 1, B, F]`` normalised.
+
+    Returns:
+        ``[Q, B, C, K]``.
+    """
+    from torch.func import functional_call, vmap
+
+    if hasattr(module, "stacked"):
+        found: Tensor = module.stacked(weights, vectors)
+        return found
+    if not weights:
+        return module(vectors[0])[None]  # type: ignore[no-any-return]
+    own = {name: weights[stored] for stored, name in stored_names(module).items()}
+    count = len(next(iter(own.values())))
+    several = vmap(lambda one, given: functional_call(module, one, (given,)))
+    return several(own, vectors.expand(count, -1, -1))  # type: ignore[no-any-return]
+
+
+def outputs(
+    module: Any,
+    weights: Mapping[str, npt.NDArray[np.float32]],
+    vectors: npt.NDArray[np.float32],
+    norm: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]],
+    device: str = "cpu",
+    batch: int = _BATCH,
+) -> npt.NDArray[np.float32]:
+    """Return the scores of one probe, ``[N, C, K]``.
+
+    Args:
+        module: its head; the weights in it are not used.
+        weights: name -> array.
+        vectors: ``[N, F]`` as they are.
+        norm: mean and standard deviation of each input.
+        device: where to compute.
+        batch: steps that are computed at once.
+    """
+    import torch
+
+    check_device(device)
+    module = module.to(device)
+    on = {name: torch.tensor(array, device=device)[None] for name, array in weights.items()}
+    found = []
+    given = vectors if len(vectors) else np.zeros((1, vectors.shape[1]), dtype=np.float32)  # for the shape alone
+    with torch.inference_mode():
+        for begin in range(0, len(given), batch):
+            part = normalised(given[begin : begin + batch], *norm)
+            found.append(scores(module, on, torch.tensor(part, device=device)[None])[0].cpu())
+        joined: npt.NDArray[np.float32] = torch.cat(found).numpy()
+    return joined[: len(vectors)]
 
 
 def coordinates(frame: int) -> npt.NDArray[np.float32]:
@@ -79,86 +251,62 @@ def coordinates(frame: int) -> npt.NDArray[np.float32]:
     return np.stack(np.meshgrid(along, along, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
-def initial_weights(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, npt.NDArray[np.float32]]:
-    """Return random weights: normal with the spread 1 / sqrt(inputs), biases 0; linear heads begin at 0.
-
-    Args:
-        shapes: see `weight_shapes`.
-        seed: root seed. A probe and its controls begin with the same weights, alone and in company.
-    """
-    if "out" not in shapes:
-        return {key: np.zeros(shape, dtype=np.float32) for key, shape in shapes.items()}
-    found = {}
-    for key, shape in shapes.items():
-        rng = stream(seed, "probe weights", key)
-        # Two coordinates stand beside thousands of activations: both parts begin with the same weight.
-        scale = {"act": 1 / math.sqrt(shape[0]), "cell": 1.0, "out": 1 / math.sqrt(shape[0])}.get(key, 0.0)
-        drawn = rng.standard_normal(shape, dtype=np.float32) * np.float32(scale)
-        # Biases spread the kinks of the hidden units over the frame.
-        found[key] = rng.uniform(-1, 1, shape).astype(np.float32) if key == "bias" else drawn
-    return found
-
-
-def scores(head: str, weights: Mapping[str, Tensor], vectors: Tensor, cells: Tensor) -> Tensor:
-    """Return the scores of the classes of all cells for Q probes of one head at once.
-
-    Args:
-        head: a trained head.
-        weights: name -> ``[Q, ...]``, see `weight_shapes`.
-        vectors: ``[Q or 1, B, F]`` normalised.
-        cells: ``[C, 2]``.
-
-    Returns:
-        ``[Q, B, C, K]``.
-    """
-    import torch
-
-    found = torch.matmul(vectors, weights["act"])  # [Q, B, ...]
-    probes, batch = found.shape[:2]
-    count = len(cells)
-    if head in ("percell", "linear"):
-        return (found + weights["bias"][:, None]).view(probes, batch, count, -1)
-    placed = torch.matmul(cells, weights["cell"]) + weights["bias"][:, None]  # [Q, C, ...]
-    if head == "additive":
-        return found[:, :, None, :] + placed[:, None, :, :]
-    from goalscope.probing.factorised import perceptron
-
-    return perceptron(found, placed, weights["out"], weights["out_bias"])
-
-
 def normalised(
-    vectors: npt.NDArray[np.float32], centre: npt.NDArray[np.float32], spread: npt.NDArray[np.float32]
+    vectors: npt.NDArray[np.float32], mean: npt.NDArray[np.float32], std: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
-    """Return ``(vectors - centre) / spread``, and 0 where the spread is 0."""
-    factor = np.divide(1, spread, out=np.zeros_like(spread), where=spread > 0)
+    """Return ``(vectors - mean) / std``, and 0 where the standard deviation is 0."""
+    factor = np.divide(1, std, out=np.zeros_like(std), where=std > 0)
     with np.errstate(over="ignore", invalid="ignore"):  # what is made of it is checked
-        return (vectors - centre) * factor
+        return (vectors - mean) * factor
 
 
-def outputs(probe: Probe, features: Features, device: str = "cpu") -> npt.NDArray[np.float64]:
-    """Return the scores of a fitted probe, ``[N, C, K]``; of ``position`` the log frequencies less the log prior."""
-    count = len(features)
-    cells = probe.frame * probe.frame or 1
-    check_device(device)
-    if probe.head == "majority":
-        return np.zeros((count, cells, len(CLASSES)))
-    if probe.head == "position":
-        return np.broadcast_to(probe.weights["table"].astype(np.float64), (count, cells, len(CLASSES)))
-    import torch
+@head("majority", targets=("cells",), reads=False)
+def _majority(sizes: HeadSizes) -> Module:
+    from goalscope.probing.modules import Majority
 
-    weights = {name: torch.tensor(array, device=device)[None] for name, array in probe.weights.items()}
-    places = torch.tensor(coordinates(probe.frame), device=device)
-    found = []
-    with torch.inference_mode():
-        for begin in range(0, count, _BATCH):
-            part = normalised(features.vectors[begin : begin + _BATCH], probe.centre, probe.spread)
-            found.append(scores(probe.head, weights, torch.tensor(part, device=device)[None], places)[0].cpu())
-    if not found:
-        return np.zeros((0, cells, len(CLASSES) if probe.task == "cells" else 1))
-    joined: npt.NDArray[np.float64] = torch.cat(found).double().numpy()
-    if not np.isfinite(joined).all():
-        raise ValueError(
-            f"the scores of a probe must be finite, those of this one of head {probe.head} are not: its weights or "
-            "what it reads are too large for float32, fit it again"
-        )
-    return joined
+    return Majority(sizes)
+
+
+@head("position", targets=("cells",), reads=False)
+def _position(sizes: HeadSizes) -> Module:
+    from goalscope.probing.modules import Position
+
+    return Position(sizes)
+
+
+@head("additive", targets=("cells",))
+def _additive(sizes: HeadSizes) -> Module:
+    from goalscope.probing.modules import Additive
+
+    return Additive(sizes)
+
+
+@head("percell", targets=("cells",))
+@head("linear", targets=("distance",))
+def _linear(sizes: HeadSizes) -> Module:
+    from goalscope.probing.modules import Linear
+
+    return Linear(sizes)
+
+
+@head("mlp", settings_of=lambda weights: {"d_hidden": weights["bias"].size if "bias" in weights else 0})
+def _mlp(sizes: HeadSizes, d_hidden: int = 1024) -> Module:
+    from goalscope.probing.modules import Perceptron
+
+    return Perceptron(sizes, d_hidden)
+
+
+@head("ridge", targets=("distance",))
+def _ridge(sizes: HeadSizes) -> Module:
+    from goalscope.probing.modules import Ridge
+
+    return Ridge(sizes)
+
+
+@head("decoder", targets=("plan",))
+def _decoder(sizes: HeadSizes, layers: int = 2, d_model: int = 1024, d_hidden: int = 2048, heads: int = 8) -> Module:
+    from goalscope.probing.modules import PlanDecoderModule
+
+    if isinstance(layers, bool) or not isinstance(layers, int) or layers < 1:
+        raise ValueError(f"layers of a decoder must be a whole number >= 1, got {layers!r}")
+    return PlanDecoderModule(sizes, layers, d_model, d_hidden, heads)

@@ -6,12 +6,10 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.activations.devices import check_device
 from goalscope.activations.record import Activations
 from goalscope.checks import check_distributions, check_shape, freeze
 from goalscope.probing.fitted import Arrays, Fitted, Form, weights_of
-from goalscope.probing.heads import normalised
-from goalscope.probing.plan_network import plan_scores, plan_shapes
+from goalscope.probing.heads import HeadSizes, find_head, outputs, weight_shapes
 from goalscope.probing.plans import END, TOKENS, plan_length
 from goalscope.probing.probe import Features
 
@@ -62,9 +60,9 @@ class PlanDecoder(Fitted):
         horizon: places T of a plan.
         layers: number of its layers.
         heads: number of attention heads.
-        centre, spread: ``[P * D]`` float32, mean and standard deviation of each input in the training split; an input
-            that does not vary there has the spread 0 and is not read.
-        weights: name -> array, float32, see `goalscope.probing.plan_network`.
+        mean, std: ``[P * D]`` float32, mean and standard deviation of each input in the training split; an input that
+            does not vary there has the standard deviation 0 and is not read.
+        weights: name -> array, float32, see `goalscope.probing.modules`.
         tags: how it was made: control, settings, seed, ...
 
     Raises:
@@ -93,16 +91,10 @@ class PlanDecoder(Fitted):
             raise ValueError(
                 f"the inputs must be {self.positions} vectors of one width, got {self.source.width} numbers in all"
             )
-        inner, feedforward = self._inner("in"), self._inner("0.up")
-        if not inner or inner % self.heads:
-            raise ValueError(f"the width of a decoder must be a multiple of its {self.heads} heads, got {inner}")
-        shapes = plan_shapes(
-            width=self.source.width // self.positions,
-            inner=inner,
-            feedforward=feedforward,
-            layers=self.layers,
-            horizon=self.horizon,
-        )
+        d_model = self._width("in")
+        if not d_model or d_model % self.heads:
+            raise ValueError(f"the width of a decoder must be a multiple of its {self.heads} heads, got {d_model}")
+        shapes = weight_shapes(self.module())
         if set(shapes) != set(self.weights):
             odd = sorted(set(shapes) ^ set(self.weights))
             raise ValueError(
@@ -111,7 +103,19 @@ class PlanDecoder(Fitted):
             )
         self._accept(shapes)
 
-    def _inner(self, name: str) -> int:
+    def module(self, *, seed: int | None = None) -> Any:
+        """Return a new module of the decoder; without a seed it has shapes alone."""
+        sizes = HeadSizes(
+            positions=self.positions,
+            width=self.source.width // self.positions,
+            outputs=self.horizon,
+            classes=len(TOKENS),
+        )
+        own = {"layers": self.layers, "heads": self.heads}
+        own |= {"d_model": self._width("in"), "d_hidden": self._width("0.up")}
+        return find_head("decoder", "plan").module(sizes, own, seed=seed)
+
+    def _width(self, name: str) -> int:
         array = self.weights.get(name)
         return int(array.shape[1]) if array is not None and array.ndim == 2 else 0
 
@@ -133,18 +137,12 @@ class PlanDecoder(Fitted):
 
         features = Features.of(given)
         self.source.check_same(features.source)
-        check_device(device)
         if features.positions != self.positions:
             raise ValueError(f"a step must have {self.positions} vectors, got {features.positions}")
-        weights = {name: torch.tensor(array, device=device)[None] for name, array in self.weights.items()}
-        found = [torch.zeros(0, self.horizon, len(TOKENS))]
-        with torch.inference_mode():
-            for begin in range(0, len(features), _BATCH):
-                part = normalised(features.vectors[begin : begin + _BATCH], self.centre, self.spread)
-                vectors = torch.tensor(part, device=device).view(1, len(part), self.positions, -1)
-                scored = plan_scores(weights, vectors, layers=self.layers, heads=self.heads)
-                found.append(scored[0].softmax(dim=-1).cpu())
-        return PlanPrediction(probabilities=torch.cat(found).numpy())
+        scored = outputs(
+            self.module(seed=0), self.weights, features.vectors, (self.mean, self.std), device, batch=_BATCH
+        )
+        return PlanPrediction(probabilities=torch.tensor(scored).softmax(dim=-1).numpy())
 
     @classmethod
     def _parts(cls, header: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
@@ -153,5 +151,5 @@ class PlanDecoder(Fitted):
             raise ValueError(f"all its arrays must be float32, these are not: {', '.join(map(repr, odd))[:200]}")
         if "centre" not in arrays or "spread" not in arrays:
             raise ValueError("it must hold centre and spread")
-        fixed = {name: arrays.pop(name) for name in ("centre", "spread")}
+        fixed = {name: arrays.pop(stored) for name, stored in (("mean", "centre"), ("std", "spread"))}
         return {**fixed, "weights": weights_of(arrays), **{name: header[name] for name in _MOST}}

@@ -18,9 +18,9 @@ from goalscope.probing.plan_baselines import (
     repeated,
 )
 from goalscope.probing.plan_decoder import PlanDecoder, PlanPrediction
-from goalscope.probing.plan_problem import PlanProblem, PlanSettings
 from goalscope.probing.plan_scores import prefix_matches, score_lengths, score_prefixes
 from goalscope.probing.plans import Plans, plan_length
+from goalscope.probing.problem import PlanSettings, Problem
 from goalscope.probing.suite import FittedProbes, Truth, fit_suite, inputs_at
 from goalscope.probing.training import Callbacks
 from goalscope.rows import Rows, Tag
@@ -85,8 +85,13 @@ def fit_plans(
         inputs_at(activations, untrained, controls),
         [(head, control) for control in controls for head in sizes],
         {name: Truth(target=one.tokens, train=split.train, test=split.test) for name, one in truths.items()},
-        lambda key, features, target: PlanProblem(
-            key=key, features=features, target=target, layers=sizes[key.head], tags={"control": key.control}
+        lambda key, features, target: Problem(
+            key=key,
+            features=features,
+            target=target,
+            head="decoder",
+            settings={"layers": sizes[key.head]},
+            tags={"control": key.control},
         ),
         target="plan",
         settings=used,

@@ -5,7 +5,8 @@ A probe is made by `fit`, predicts with `predict` (classes of cells) or `predict
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from goalscope.activations.record import Activations
 from goalscope.checks import check_finite, check_shape, freeze
 from goalscope.probing.fitted import Arrays, Fitted, Form, Source, weights_of
+from goalscope.probing.heads import Head, HeadSizes, find_head, outputs, weight_shapes
 
 Task = Literal["cells", "number"]
 """What a probe predicts: a class for each cell of the frame, or one number."""
@@ -21,6 +23,8 @@ Task = Literal["cells", "number"]
 CLASSES: Final = ("agent", "goal", "wall", "open", "padding")
 """Classes of cells; the place in this tuple is the label."""
 AGENT, GOAL, WALL, OPEN, PADDING = range(len(CLASSES))
+
+_PLAIN: Final = (str, int, float, bool, type(None))
 
 FRAME: Final = 15
 """Side of the square that smaller grids are padded to, right and bottom."""
@@ -136,10 +140,11 @@ class Probe(Fitted):
         source: what it reads; it refuses anything else.
         frame: side of the square of cells that it predicts; 0 for a number.
         prior: ``[K]`` float64, frequencies of the classes in its training split; empty for a number.
-        centre, spread: ``[F]`` float32, mean and standard deviation of each input in the training split; an input
-            that does not vary there has the spread 0 and is not read.
+        mean, std: ``[F]`` float32, mean and standard deviation of each input in the training split; an input that does
+            not vary there has the standard deviation 0 and is not read.
         target: mean and standard deviation of the number in the training split; (0, 1) for cells.
         weights: name -> array, float32, as the head wants them.
+        settings: those of the head; left out for a head whose weights tell them.
         tags: how it was made: control, settings, seed, ...
 
     Raises:
@@ -160,19 +165,17 @@ class Probe(Fitted):
     frame: int
     prior: npt.NDArray[np.float64]
     target: tuple[float, float] = (0.0, 1.0)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        from goalscope.probing.heads import weight_shapes
-
         classes = check_task(self.task, self.frame)
         check_shape("prior", self.prior, "K", {"K": classes})
         if self.task == "cells" and not (np.all(self.prior >= 0) and abs(float(self.prior.sum()) - 1) < 1e-6):
             raise ValueError(f"prior must hold probabilities that sum to 1, got {self.prior}")
         if not (np.isfinite(self.target).all() and self.target[1] > 0):
-            raise ValueError(f"target must be a finite mean and a spread > 0, got {self.target}")
-        bias = self.weights.get("bias")
-        hidden = len(bias) if self.head == "mlp" and bias is not None and bias.ndim == 1 else 0
-        shapes = weight_shapes(self.head, self.task, self.source.width, self.frame, hidden)
+            raise ValueError(f"target must be a finite mean and a standard deviation > 0, got {self.target}")
+        object.__setattr__(self, "settings", self._head_settings())
+        shapes = weight_shapes(self.module())
         if set(shapes) != set(self.weights):
             raise ValueError(
                 f"the weights of head {self.head} must be {', '.join(shapes)}, got {', '.join(self.weights) or 'none'}"
@@ -183,11 +186,55 @@ class Probe(Fitted):
     def describe(self) -> dict[str, Any]:
         """Return everything but the arrays as plain values."""
         own = {"head": self.head, "task": self.task, "frame": self.frame, "target": list(self.target)}
-        return {**Fitted.describe(self), **own}  # no super(): a class with slots is made anew
+        told = {"settings": dict(self.settings)} if self.settings and self._registered.settings_of is None else {}
+        return {**Fitted.describe(self), **own, **told}  # no super(): a class with slots is made anew
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return all arrays by the names that a file has for them."""
         return {"prior": self.prior, **Fitted.arrays(self)}
+
+    @property
+    def _registered(self) -> Head:
+        return find_head(self.head, "cells" if self.task == "cells" else "distance")
+
+    def _head_settings(self) -> dict[str, Any]:
+        """Return all settings of the head.
+
+        Raises:
+            ValueError: one that it does not have, or that is no plain value.
+        """
+        known = self._registered
+        given = self.settings if known.settings_of is None else known.settings_of(self.weights)
+        odd = [name for name, value in given.items() if name not in known.settings or not isinstance(value, _PLAIN)]
+        if odd:
+            raise ValueError(
+                f"the settings of head {self.head} must be plain values of {', '.join(known.settings) or 'none'}, got "
+                f"{', '.join(map(repr, odd))[:80]}"
+            )
+        return {**known.settings, **given}
+
+    def module(self, *, seed: int | None = None) -> Any:
+        """Return a new module of the head; without a seed it has shapes alone."""
+        sizes = HeadSizes(
+            positions=1, width=self.source.width, outputs=self.frame**2 or 1, classes=max(1, len(self.prior))
+        )
+        return self._registered.module(sizes, self.settings, seed=seed)
+
+    def outputs(self, given: Activations | Features, device: str = "cpu") -> npt.NDArray[np.float64]:
+        """Return the scores, ``[N, C, K]``; of ``position`` the log frequencies less the log prior.
+
+        Raises:
+            ValueError: inputs of another site, layer, model or width, or scores that are not finite.
+        """
+        features = Features.of(given)
+        self.source.check_same(features.source)
+        found = outputs(self.module(seed=0), self.weights, features.vectors, (self.mean, self.std), device)
+        if not np.isfinite(found).all():
+            raise ValueError(
+                f"the scores of a probe must be finite, those of this one of head {self.head} are not: its weights or "
+                "what it reads are too large for float32, fit it again"
+            )
+        return found.astype(np.float64)
 
     def predict(self, given: Activations | Features, *, device: str = "cpu") -> Prediction:
         """Return the probabilities of the classes of all cells.
@@ -201,9 +248,7 @@ class Probe(Fitted):
         """
         if self.task != "cells":
             raise ValueError("this probe predicts a number, not classes of cells: use predict_number")
-        from goalscope.probing.heads import outputs
-
-        logits = outputs(self, self._checked(given), device)
+        logits = self.outputs(given, device)
         with np.errstate(divide="ignore"):
             prior = np.log(self.prior)
         # A class that the training split lacks has no evidence: it is never predicted.
@@ -220,18 +265,11 @@ class Probe(Fitted):
         """
         if self.task != "number":
             raise ValueError("this probe predicts classes of cells, not a number: use predict")
-        from goalscope.probing.heads import outputs
-
-        mean, spread = self.target
+        mean, std = self.target
         with np.errstate(over="ignore"):
-            found: npt.NDArray[np.float64] = mean + spread * outputs(self, self._checked(given), device)[:, 0, 0]
+            found: npt.NDArray[np.float64] = mean + std * self.outputs(given, device)[:, 0, 0]
         check_finite("what a probe predicts", found)
         return found
-
-    def _checked(self, given: Activations | Features) -> Features:
-        features = Features.of(given)
-        self.source.check_same(features.source)
-        return features
 
     @classmethod
     def _parts(cls, header: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
@@ -240,6 +278,9 @@ class Probe(Fitted):
             raise ValueError(f"target must be two numbers, got {str(target)[:80]}")
         if header["width"] < 1:
             raise ValueError(f"width must be >= 1, got {header['width']}")
+        settings = header.get("settings", {})
+        if not isinstance(settings, dict):
+            raise ValueError(f"settings must be a mapping, got {str(settings)[:80]}")
         fixed = {name: arrays.pop(name, None) for name in ("prior", "centre", "spread")}
         for name, array in fixed.items():
             dtype = np.float64 if name == "prior" else np.float32
@@ -247,7 +288,8 @@ class Probe(Fitted):
                 raise ValueError(f"it must hold {name} as a vector of {np.dtype(dtype)}")
         plain = {name: header[name] for name in ("head", "task", "frame")}
         scale = (float(target[0]), float(target[1]))
-        return {**plain, **fixed, "target": scale, "weights": weights_of(arrays)}
+        own = {"prior": fixed["prior"], "mean": fixed["centre"], "std": fixed["spread"], "settings": settings}
+        return {**plain, **own, "target": scale, "weights": weights_of(arrays)}
 
 
 def check_task(task: str, frame: int) -> int:

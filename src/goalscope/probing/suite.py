@@ -18,10 +18,10 @@ from goalscope.probing.controls import (
     text_features,
 )
 from goalscope.probing.fitted import Fitted, ProbeKey, Target
-from goalscope.probing.fitting import FitSettings, Problem, fit
+from goalscope.probing.fitting import fit
 from goalscope.probing.heads import CELL_HEADS, COUNTED
 from goalscope.probing.probe import Features, Probe
-from goalscope.probing.probe_problem import ProbeProblem
+from goalscope.probing.problem import FitSettings, Problem
 from goalscope.probing.scores import confusion_rows, score_cells
 from goalscope.probing.training import Callbacks
 from goalscope.rows import Rows
@@ -110,7 +110,7 @@ def fit_suite(
     inputs: Sequence[tuple[str, AnySiteLayer, Features]],
     suite: Sequence[Entry],
     truths: Mapping[str, Truth],
-    problem: Callable[[ProbeKey, Features, npt.NDArray[Any]], Problem[Made]],
+    problem: Callable[[ProbeKey, Features, npt.NDArray[Any]], Problem],
     *,
     target: Target,
     settings: FitSettings,
@@ -130,7 +130,7 @@ def fit_suite(
         callbacks: gives what is fitted already, and is told of what is finished.
     """
     parts: dict[tuple[int, int], tuple[Features, Features]] = {}
-    problems: list[Problem[Made]] = []
+    problems: list[Problem] = []
     tested: list[tuple[Features, str]] = []
     for control, place, given in inputs:
         name = "shuffled" if control == "shuffled" else "none"
@@ -213,7 +213,7 @@ def probe_suite(
         _inputs(activations, untrained, cells, split, controls),
         suite,
         {name: Truth(target=one.labels, train=split.train, test=split.test) for name, one in labelled.items()},
-        lambda key, features, target: ProbeProblem(
+        lambda key, features, target: Problem(
             key=key, features=features, target=target, tags={"control": key.control, "scope": scope}
         ),
         target="cells",
