@@ -6,6 +6,9 @@ from typing import Any
 
 from goalscope.agents import Observation, Turn
 from goalscope.measures import measure_episodes
+from goalscope.report import RunData, build_ledger
+from goalscope.report.run_data import AgentGroups, split_probing
+from goalscope.rows import Rows
 from goalscope.runs import Store, Study, run
 from goalscope.worlds import Action
 
@@ -46,3 +49,13 @@ def measured(directory: Path, study: Study, agents: Sequence[Any] | None = None)
     with Store(directory, "w") as store:
         store.put_rows(measure_episodes(store.episodes()), source="behaviour")
     return directory
+
+
+def run_of(rows: Rows, *, agents: Sequence[str] = (), store: Any = None, groups: AgentGroups | None = None) -> RunData:
+    """What sections are told of some rows alone, or of those of a store."""
+    behaviour, probed = split_probing(rows)
+    ledger = build_ledger(behaviour, agents=agents)
+    scripted = AgentGroups(models=(), scripted=ledger.agents, history={})
+    return RunData(
+        store=store, rows=behaviour, probed=probed, ledger=ledger, groups=groups or scripted, study=None, digest=""
+    )

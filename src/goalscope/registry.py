@@ -30,6 +30,14 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
         f"goalscope.measures.{name}"
         for name in ("performance", "uncertainty", "overlap", "key", "fog", "exploration.fogged")
     ),
+    # In the order of the page.
+    "section": tuple(
+        f"goalscope.report.sections.{name}"
+        for name in (
+            *("results", "invariance", "probing", "cognitive_map", "decoded_maps", "beliefs", "plans", "distance"),
+            *("instrumental_goals", "fog", "behaviour", "tasks", "meg", "comparisons", "examples", "about"),
+        )
+    ),
 }
 """The modules that register the built-in parts of a kind, in the order in which their names are listed."""
 
@@ -154,14 +162,15 @@ def _load_packages() -> None:
     if GROUP in _loaded:
         return
     _loaded.add(GROUP)
-    for kind in KINDS:
-        _load_built_in(kind)
     for point in sorted(entry_points(group=GROUP), key=lambda point: (_distribution(point), point.name)):
         before = {kind: dict(entries) for kind, entries in _entries.items()}
         try:
             point.load()
         except Exception as error:  # noqa: BLE001 - whatever a stranger's module raises, the other names stay
-            _entries.update(before)
+            # Built-in parts that its modules imported stay: they are not imported again.
+            for kind, entries in _entries.items():
+                kept = {name: one for name, one in entries.items() if one.built_in or before[kind].get(name) is one}
+                _entries[kind] = kept
             name = _distribution(point)
             sentence = (
                 f"the package {name} could not be loaded from {point.value} ({type(error).__name__}: {error}), mend or "

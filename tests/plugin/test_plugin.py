@@ -63,11 +63,14 @@ def test_a_study_names_its_agent_and_the_report_shows_its_measure(site: Path, tm
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "compass(right, 0.8)" in page and MEASURE in page
     assert "lead back to where the step before came from" in page
+    assert page.index('id="run"') < page.index('id="moves-taken-back"'), "after the built-in sections"
+    own = page[page.index('id="moves-taken-back"') :]
+    assert "Moves taken back, mean and 95 % interval over grids" in own and "Moves taken back by size" in own
     assert MEASURE in goalscope(site, "measure", "--help")
     # Where the package is not installed its run is shown and its study is refused.
     goalscope(nowhere, "report", run)
     page = (run / "report.html").read_text(encoding="utf-8")
-    assert "compass(right, 0.8)" in page and MEASURE in page
+    assert "compass(right, 0.8)" in page and MEASURE in page and 'id="moves-taken-back"' not in page
     assert "'compass'" in goalscope(nowhere, "run", HERE / "study.yaml", "--out", tmp_path / "again", status=2)
 
 

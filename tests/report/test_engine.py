@@ -1,26 +1,17 @@
 """The engine of declared sections: a declaration of some lines gives a table, a sentence and a curve of the rows."""
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from goalscope.report.blocks import Section
-from goalscope.report.engine import (
-    Column,
-    Curve,
-    CurveSpec,
-    Declared,
-    Line,
-    SectionSpec,
-    Sentence,
-    TableSpec,
-    sections_of,
-)
+from goalscope.report.engine import lay_out
+from goalscope.report.estimates import Contrast, Estimates, contrasted
 from goalscope.report.figures import short
-from goalscope.report.probe_rows import Contrast, Estimates, ProbeRows, ReadPoint, contrasted
+from goalscope.report.sections.probing import ProbeRows, ReadPoint, of_agents
+from goalscope.report.specs import Column, Curve, CurveSpec, Declared, Line, Sentence, TableSpec
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import estimate_mean, estimate_rows, paired_difference
@@ -80,8 +71,7 @@ def made(controls: tuple[str, ...] = ("none", "noise"), **tags: Any) -> Rows:
 
 
 def sections(rows: Rows, **given: Any) -> list[Section]:
-    spec = SectionSpec(name="mine", source="none", measures="score".__eq__, declare=partial(declared, **given))
-    return sections_of(spec, rows)
+    return lay_out(one for mine in of_agents(rows, "score".__eq__) for one in declared(mine, **given))
 
 
 def test_a_declaration_gives_tables_sentences_and_curves_of_the_rows() -> None:

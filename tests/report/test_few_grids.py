@@ -9,14 +9,14 @@ import pytest
 from command_line import call
 from goalscope.cli.estimates import across, headline
 from goalscope.measures import measure_episodes
-from goalscope.report import build_ledger, write_report
+from goalscope.report import write_report
 from goalscope.report.blocks import SPARSE, Table, counted_row, numbers_table
-from goalscope.report.figures import Series, heat_map, lines
-from goalscope.report.sections.behaviour import uncertainty
+from goalscope.report.charts import Series, heat_map, lines
+from goalscope.report.engine import sections_of
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs import Store, run
 from goalscope.stats import Estimate, estimate_rows
-from measured_runs import small_study
+from measured_runs import run_of, small_study
 
 OFTEN = "JSD from optimal, excess, 5+ visits"
 
@@ -42,13 +42,13 @@ def estimate(clusters: int, without: int, value: float = 0.4) -> Estimate:
     ("behind", "few", "sparse"), [(4, "only 4 of 10 grids", True), (5, "5 of 10 grids", False), (10, "", False)]
 )
 def test_a_cell_says_how_many_of_the_grids_are_behind_it(behind: int, few: str, sparse: bool) -> None:
-    ledger = build_ledger(rows_of(behind))
-    [section] = uncertainty(ledger)
+    data = run_of(rows_of(behind))
+    [section] = sections_of(data, "uncertainty")
     [row] = section.tables[0].rows
     assert [(cell.few, cell.sparse) for cell in row.cells] == [(few, sparse), ("", False)]
     assert row.cells[-1].value == "10"
     assert section.tables[0].warning == (SPARSE if sparse else "")
-    [line] = [cells for cells in numbers_table(ledger.tables["agent"]).rows if cells[0] == OFTEN]
+    [line] = [cells for cells in numbers_table(data.ledger.tables["agent"].listed).rows if cells[0] == OFTEN]
     assert line[-1].endswith(few) and ("of 10 grids" in line[-1]) is bool(few)
 
 
@@ -128,5 +128,5 @@ def test_a_curve_of_one_agent_among_several_names_it() -> None:
         (alone, ">Excess JSD (5+ visits) by size<"),
         (Rows.concatenate([alone, other]), "size, model<"),
     ):
-        [section] = uncertainty(build_ledger(rows))
+        [section] = sections_of(run_of(rows), "uncertainty")
         assert title in section.figures[0].svg

@@ -14,11 +14,11 @@ from goalscope.probing.cells import Cells, label_cells
 from goalscope.probing.decisions import Decisions, decisions_at
 from goalscope.probing.maps import one_hot
 from goalscope.probing.shown_maps import VERDICTS, ShownMap, choose_maps
-from goalscope.report.engine import sections_of
+from goalscope.report.engine import lay_out, sections_of
 from goalscope.report.page import write_report
 from goalscope.report.pictures import map_picture
+from goalscope.report.run_data import RunData, split_probing
 from goalscope.report.sections import beliefs as belief_section
-from goalscope.report.sections.probing import decoded_maps, split_probing
 from goalscope.rng import stream
 from goalscope.runs import Store
 from measured_runs import measured, small_study
@@ -72,7 +72,7 @@ def test_a_page_shows_tables_curves_and_maps(believed: Any, tmp_path: Path) -> N
             encoding="utf-8"
         )
         rows, inside = split_probing(store.rows())
-        (beliefs,), (maps,) = sections_of(belief_section.SPEC, inside), decoded_maps(store)
+        (beliefs,), (maps,) = (sections_of(RunData.of(store), name) for name in ("beliefs", "decoded maps"))
     assert "Actions against decoded beliefs" in page
     assert "Decoded maps beside the true grid" in page
     assert len(maps.figures) == 2 * len(VERDICTS)
@@ -98,7 +98,7 @@ def test_a_run_without_beliefs_has_no_section(tmp_path: Path) -> None:
     with Store(measured(tmp_path / "run", small_study())) as store:
         rows, inside = split_probing(store.rows())
         assert len(rows) and not len(inside)
-        assert sections_of(belief_section.SPEC, inside) == decoded_maps(store) == []
+        assert lay_out(belief_section.declared(inside)) == sections_of(RunData.of(store), "decoded maps") == []
 
 
 def test_maps_that_cannot_be_ours_are_refused(believed: Any) -> None:
@@ -117,10 +117,10 @@ def test_maps_that_cannot_be_ours_are_refused(believed: Any) -> None:
         ):
             store.put_info(SOURCE, bad)
             with pytest.raises(ValueError, match="sound maps of beliefs"):
-                decoded_maps(store)
+                sections_of(RunData.of(store), "decoded maps")
         gone = {**kept["maps"][0], "episode_id": "episode-gone"}
         store.put_info(SOURCE, {"maps": [gone, *kept["maps"][1:]]})
-        assert "1 more are not shown" in decoded_maps(store)[0].paragraphs[1]
+        assert "1 more are not shown" in sections_of(RunData.of(store), "decoded maps")[0].paragraphs[1]
         store.put_info(SOURCE, kept)
 
 

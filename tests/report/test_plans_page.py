@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 
 from goalscope.report.blocks import Section
-from goalscope.report.engine import sections_of
+from goalscope.report.engine import lay_out
 from goalscope.report.figures import short
+from goalscope.report.run_data import split_probing
 from goalscope.report.sections import distance as distance_section
 from goalscope.report.sections import plans as plan_section
-from goalscope.report.sections.probing import split_probing
 from goalscope.report.verdicts import DEFAULT_NETWORK
 from goalscope.rng import stream
 from goalscope.rows import Rows
@@ -19,11 +19,11 @@ GRIDS = [f"grid-{at}" for at in range(12)]
 
 
 def plan_sections(given: Rows) -> list[Section]:
-    return sections_of(plan_section.SPEC, given)
+    return lay_out(plan_section.declared(given))
 
 
 def distance_sections(given: Rows) -> list[Section]:
-    return sections_of(distance_section.SPEC, given)
+    return lay_out(distance_section.declared(given))
 
 
 def rows(measure: str, unit: str, value: Any, **tags: Any) -> Rows:

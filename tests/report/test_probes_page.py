@@ -10,11 +10,11 @@ import pytest
 from goalscope.probing.probe import CLASSES
 from goalscope.report import engine
 from goalscope.report.blocks import Section
-from goalscope.report.engine import sections_of
+from goalscope.report.engine import lay_out
 from goalscope.report.figures import short
 from goalscope.report.page import _render
-from goalscope.report.probe_rows import ProbeRows
 from goalscope.report.sections import cognitive_map
+from goalscope.report.sections.probing import ProbeRows
 from goalscope.report.verdicts import ALLOWS, DEFAULT_NETWORK
 from goalscope.rng import stream
 from goalscope.rows import Rows
@@ -28,7 +28,7 @@ BY_CLASS = ("recall", "precision", "average precision")
 
 
 def map_sections(rows: Rows) -> list[Section]:
-    return sections_of(cognitive_map.SPEC, rows)
+    return lay_out(cognitive_map.declared(rows))
 
 
 def scored(head: str, control: str, site: str | None, layer: int | None, level: float, **tags: Any) -> list[Rows]:

@@ -1,6 +1,7 @@
 """The tables and figures of the paper: same rows, known answers, every number with its counts, nothing disappears."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +12,25 @@ from goalscope.cli.changes import Changes
 from goalscope.cli.work import load_study
 from goalscope.measures import measure_episodes
 from goalscope.measures.exploration import score_fogged_episode
-from goalscope.report import build_ledger
-from goalscope.report.agent_groups import AgentGroups, agent_groups
+from goalscope.report import RunData
 from goalscope.report.blocks import Section, Table
 from goalscope.report.definitions import KEY_POOLED, KEY_STEPWISE, definition_of
-from goalscope.report.ledger import Ledger
-from goalscope.report.sections.difficulty import FIGURE_12, difficulty_tables
-from goalscope.report.sections.exploration_errors import fog_errors
-from goalscope.report.sections.fog import WASTE, fog_tables
-from goalscope.report.sections.instrumental_goals import goal_tables
-from goalscope.rows import Rows
+from goalscope.report.engine import sections_of
+from goalscope.report.run_data import AgentGroups
+from goalscope.report.sections.behaviour import FIGURE_12
+from goalscope.report.sections.fog import WASTE
 from goalscope.runs import Store, run
 
-Run = tuple[Path, Rows, Ledger, AgentGroups]
+Run = tuple[Path, RunData]
 
 
 def made(folder: Path, name: str, **changes: Any) -> Run:
     study = load_study(name, Changes(**changes))
     run(study, folder)
     with Store(folder, "w") as store:
-        rows = measure_episodes(store.episodes())
-        store.put_rows(rows, source="behaviour")
+        store.put_rows(measure_episodes(store.episodes()), source="behaviour")
     with Store(folder) as store:
-        ledger = build_ledger(rows, agents=[agent.name for agent in study.agents()])
-        return folder, rows, ledger, agent_groups(store, ledger)
+        return folder, RunData.of(store)
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +62,10 @@ def cells(table: Table) -> dict[str, list[str]]:
 
 
 def test_table_1_has_the_papers_rows_and_the_known_answers(rooms: Run) -> None:
-    _, rows, ledger, arms = rooms
-    (section,) = goal_tables(rows, ledger, arms)
+    _, data = rooms
+    (section,) = sections_of(data, "goals")
     (lured,) = section.tables
-    assert lured.caption == "key-lured" == arms.subjects[0]
+    assert lured.caption == "key-lured" == data.groups.subjects[0]
     shown = cells(lured)
     assert list(shown) == [
         "Success",
@@ -100,13 +96,8 @@ def test_table_1_has_the_papers_rows_and_the_known_answers(rooms: Run) -> None:
 
 def test_every_cell_carries_its_counts_and_method(rooms: Run, paths: Run, fog: Run, grids: Run) -> None:
     sections: list[Section] = []
-    for (_, rows, ledger, arms), make in (
-        (rooms, goal_tables),
-        (paths, goal_tables),
-        (fog, fog_tables),
-        (grids, difficulty_tables),
-    ):
-        sections += make(rows, ledger, arms)
+    for (_, data), name in ((rooms, "goals"), (paths, "goals"), (fog, "fog"), (grids, "figures 4 and 12")):
+        sections += sections_of(data, name)
     seen = 0
     for section in sections:
         for table in (*section.tables, *(table for fold in section.folds for table in fold.tables)):
@@ -121,8 +112,8 @@ def test_every_cell_carries_its_counts_and_method(rooms: Run, paths: Run, fog: R
 
 
 def test_the_control_is_compared_pair_by_pair_and_nothing_disappears(rooms: Run, paths: Run) -> None:
-    for (_, rows, ledger, arms), measures in ((rooms, 5), (paths, 7)):
-        (section,) = goal_tables(rows, ledger, arms)
+    for (_, data), measures in ((rooms, 5), (paths, 7)):
+        (section,) = sections_of(data, "goals")
         (plain,) = section.plain
         column = {
             name: plain.headings.index(name) for name in ("measure", "first − second", "p / Holm", "grids", "notes")
@@ -143,8 +134,8 @@ def test_the_control_is_compared_pair_by_pair_and_nothing_disappears(rooms: Run,
 
 
 def test_the_choice_of_path_stands_in_the_lower_half(paths: Run) -> None:
-    _, rows, ledger, arms = paths
-    (section,) = goal_tables(rows, ledger, arms)
+    _, data = paths
+    (section,) = sections_of(data, "goals")
     lured, optimal = cells(section.tables[0]), cells(section.folds[0].tables[0])
     assert lured["Key path taken"][0] == "1.000" and lured["Key pickup"][0] == "1.000"
     low, high = (
@@ -155,16 +146,16 @@ def test_the_choice_of_path_stands_in_the_lower_half(paths: Run) -> None:
 
 
 def test_the_pooled_bias_is_a_ratio_of_sums(rooms: Run) -> None:
-    _, rows, ledger, _ = rooms
-    mine = rows.select(measure=KEY_STEPWISE, agent="random", kind="key-no-door", control=False)
-    found = ledger.find("agent", KEY_POOLED, agent="random", kind="key-no-door", control=False)
+    _, data = rooms
+    mine = data.rows.select(measure=KEY_STEPWISE, agent="random", kind="key-no-door", control=False)
+    found = data.ledger.find("agent", KEY_POOLED, agent="random", kind="key-no-door", control=False)
     assert found is not None and found.value == pytest.approx(mine.value.mean())
     assert (found.n, found.clusters) == (len(mine), len(set(mine.grid_id)))
 
 
 def test_the_arms_under_fog(fog: Run) -> None:
-    _, rows, ledger, arms = fog
-    (section,) = fog_tables(rows, ledger, arms)
+    _, data = fog
+    (section,) = sections_of(data, "fog")
     (table,) = section.tables
     shown = cells(table)
     assert list(shown) == ["forgetful(0.3, 6)", "optimal", "random"]
@@ -179,8 +170,8 @@ def test_the_arms_under_fog(fog: Run) -> None:
 
 
 def test_the_errors_under_fog_stand_in_a_section_of_their_own(fog: Run) -> None:
-    folder, rows, ledger, arms = fog
-    (section,) = fog_errors(rows, ledger, arms)
+    folder, data = fog
+    (section,) = sections_of(data, "errors under fog")
     means, pooled, valid = section.tables
     shown = cells(means)
     assert list(shown) == ["forgetful(0.3, 6)", "optimal", "random"]
@@ -193,26 +184,26 @@ def test_the_errors_under_fog_stand_in_a_section_of_their_own(fog: Run) -> None:
         steps = sum(getattr(summary, f"{prefix}exploration_steps") for summary in summaries)
         assert cells(table)["random"][offset : offset + 2] == [f"{errors / steps:.3f}", f"{errors:,} / {steps:,}"]
     assert "pooled" in pooled.caption and "mean over" in means.caption
-    names = {name for name in ledger.measures if name.endswith(" under fog")}
+    names = {name for name in data.ledger.measures if name.endswith(" under fog")}
     assert len(names) == 12 and all(definition_of(name) for name in names)
 
 
 def test_models_are_told_with_the_history_that_they_are_shown(fog: Run) -> None:
-    _, rows, ledger, _ = fog
+    _, data = fog
     arms = AgentGroups(models=("random",), scripted=("forgetful(0.3, 6)", "optimal"), history={"random": "reasoning"})
-    (section,) = fog_tables(rows, ledger, arms)
+    (section,) = sections_of(replace(data, groups=arms), "fog")
     assert section.tables[0].rows[0].label == "random (whole conversation with reasoning)"
     assert arms.others == arms.scripted and arms.subjects == ("random",)
 
 
 def test_figures_4_and_12_hold_the_means_over_grids(grids: Run) -> None:
-    _, rows, ledger, arms = grids
-    four, twelve = difficulty_tables(rows, ledger, arms)
+    _, data = grids
+    four, twelve = sections_of(data, "figures 4 and 12")
     assert "Figure 4" in four.title and len(four.figures) == 2 and len(twelve.figures) == len(FIGURE_12)
     tables = {table.caption: cells(table) for fold in twelve.folds for table in fold.tables}
     shown = tables["Success (share) of epsilon-greedy(0.3)"]
     assert list(shown) == ["7", "9"]
-    mine = rows.select(measure="success", agent="epsilon-greedy(0.3)", size=9, density=1.0)
+    mine = data.rows.select(measure="success", agent="epsilon-greedy(0.3)", size=9, density=1.0)
     by_grid = [mine.value[mine.grid_id == grid].mean() for grid in sorted(set(mine.grid_id.tolist()))]
     assert float(shown["9"][1]) == pytest.approx(np.mean(by_grid), abs=5e-4) and len(by_grid) == 3
     near = {table.caption: cells(table) for fold in four.folds for table in fold.tables}

@@ -22,14 +22,16 @@ from goalscope.measures.exploration import score as scoring
 from goalscope.measures.exploration import score_episode
 from goalscope.measures.exploration.recorded import PROGRESS_SHARE, score_recorded
 from goalscope.measures.exploration.relation import divergences, log_relation
+from goalscope.report.engine import lay_out
 from goalscope.report.ledger import build_ledger
 from goalscope.report.sections.exploration_errors import error_tables
-from goalscope.report.sections.task_relation import MOST_BANDS, progress_section
+from goalscope.report.sections.tasks import MOST_BANDS, progress
 from goalscope.report.task_pictures import depths, moment_picture, moments
 from goalscope.rng import stream
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs import Store, run
 from goalscope.worlds.tasks import Knowledge, TaskMap, cooking_map, generate_task_map
+from measured_runs import run_of
 
 TASK_STUDIES = ("demand", "explore-exploit", "harness", "semantic")
 
@@ -258,7 +260,7 @@ def test_steps_have_no_interval_below_zero(tmp_path: Path) -> None:
     study = task_study(agents=[{"kind": "task-random-walk"}, {"kind": "task-greedy"}])
     run(study, tmp_path)
     ledger = build_ledger(measure_run(tmp_path), agents=["random-walk", "greedy"])
-    found = [grouped.estimate for grouped in ledger.tables["agent"] if grouped.estimate.unit == "steps"]
+    found = [grouped.estimate for grouped in ledger.tables["agent"].listed if grouped.estimate.unit == "steps"]
     assert len(found) > 10 and all(not estimate.low < 0 for estimate in found)
 
 
@@ -292,7 +294,7 @@ def test_figures_of_many_agents_are_drawn_without_bands_and_tabled(agents: int) 
                 share = (number + len(grid) + ord(grid) % 3) / 20
                 rows.append(Row(measure=PROGRESS_SHARE, value=share, tags=of, **one))  # type: ignore[arg-type]
     found = Rows.from_rows(rows)
-    (section,) = progress_section(found, build_ledger(found))
+    (section,) = lay_out(progress(run_of(found)))
     banded = "fill-opacity" in section.figures[0].svg
     assert banded == (agents <= MOST_BANDS) and ("drawn without" in section.legend) == (not banded)
     (table,) = section.folds[0].tables

@@ -16,8 +16,9 @@ from goalscope.report.blocks import Plain, counted
 from goalscope.report.comparison import LEVEL, Side, World, compare_pairs, comparison_table, shared_worlds, worlds_of
 from goalscope.report.definitions import COMPARED
 from goalscope.report.records import as_csv, as_json, comparison_records, contrast_records
+from goalscope.report.run_data import on_tasks
 from goalscope.report.sections.invariance import grids_table, in_order, means_table
-from goalscope.report.sections.tasks import PAIRED, on_tasks
+from goalscope.report.sections.results import PAIRED
 from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.analysis import check_margin

@@ -1,7 +1,44 @@
 """Reports: tables and figures of a run on one self-contained page."""
 
 from goalscope.report.comparison import Compared, Side, compare_sides
+from goalscope.report.estimates import Estimates
+from goalscope.report.layouts import by_agent, over_tag
 from goalscope.report.ledger import Ledger, build_ledger
 from goalscope.report.page import not_measured, write_report
+from goalscope.report.run_data import RunData
+from goalscope.report.specs import (
+    Column,
+    Curve,
+    CurveSpec,
+    Declared,
+    FoldSpec,
+    Line,
+    MapSpec,
+    Sentence,
+    TableSpec,
+    section,
+)
 
-__all__ = ["Compared", "Ledger", "Side", "build_ledger", "compare_sides", "not_measured", "write_report"]
+__all__ = [
+    "Column",
+    "Compared",
+    "Curve",
+    "CurveSpec",
+    "Declared",
+    "Estimates",
+    "FoldSpec",
+    "Ledger",
+    "Line",
+    "MapSpec",
+    "RunData",
+    "Sentence",
+    "Side",
+    "TableSpec",
+    "build_ledger",
+    "by_agent",
+    "compare_sides",
+    "not_measured",
+    "over_tag",
+    "section",
+    "write_report",
+]

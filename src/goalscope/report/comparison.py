@@ -9,10 +9,9 @@ import numpy as np
 
 from goalscope.measures.invariance import bounds_of, check_family, notes_on, verdict
 from goalscope.measures.table import CONDITIONS
-from goalscope.report.blocks import Footnotes, Plain, Section, counted, interval
+from goalscope.report.blocks import Footnotes, Plain, counted, interval
 from goalscope.report.definitions import COMPARED, title_of
 from goalscope.report.figures import short
-from goalscope.report.ledger import Ledger, describe_key
 from goalscope.rows import Rows, Tag
 from goalscope.stats import (
     Corrected,
@@ -25,12 +24,6 @@ from goalscope.stats import (
 )
 
 LEVEL = 0.05
-_MOST_PAIRS = 45
-_METHOD = (
-    "p (Holm) is corrected for all TESTS of this table, declared as one family. The effect is the signed matched-pairs "
-    "rank correlation, from −1 (first always lower) to +1 (first always higher)."
-)
-
 
 World = tuple[Tag, ...]
 """A grid and the conditions under which it is shown: what two values must share to be compared."""
@@ -263,78 +256,6 @@ def method_of(paired: PairedComparison) -> str:
         return "method: no interval, no test"
     interval_by = paired.difference.method if paired.difference.has_interval else "no interval"
     return f"method: {interval_by}; signed-rank {paired.test.method}"
-
-
-def agents_compared(rows: Rows, ledger: Ledger) -> list[Section]:
-    """Return the section that compares all pairs of agents of a run; nothing for a single agent."""
-    agents = ledger.agents
-    if len(agents) < 2:
-        return []
-    pairs = len(agents) * (len(agents) - 1) // 2
-    if pairs > _MOST_PAIRS:
-        text = (
-            f"This run has {len(agents)} agents, {pairs} pairs: too many for one family of tests to say anything. "
-            "Name the agents that matter: goalscope compare RUN --agents 'A;B'."
-        )
-        return [Section(anchor="comparison", title="Agents compared", paragraphs=(text,))]
-    group = _largest(rows, ledger)
-    wanted = _of_group(rows, group)
-    listed = compare_sides([Side(name=agent, rows=wanted.where(wanted["agent"] == agent)) for agent in agents])
-    where = f" ({describe_key(group)}, the largest part of this run)" if group else ""
-    text = (
-        f"All pairs of agents on the grids that both acted on{where}"
-        f": the mean difference by grid with its interval, and the two-sided Wilcoxon signed-rank test. {_METHOD}"
-    ).replace("TESTS", counted(len(listed), "test"))
-    return [
-        Section(anchor="comparison", title="Agents compared", paragraphs=(text,), plain=(comparison_table(listed),))
-    ]
-
-
-def conditions_compared(rows: Rows, ledger: Ledger, *, without: Sequence[str] = ()) -> list[Section]:
-    """Return the section that compares each agent with itself: transforms with the original, keys with controls.
-
-    Args:
-        rows: the rows of the run.
-        ledger: its estimates.
-        without: tags whose values are compared elsewhere.
-    """
-    groups = ledger.groups("agent")
-    found: list[tuple[str, dict[str, Tag], dict[str, Tag]]] = []
-    for tag, base in (("transform", "identity"), ("control", False)):
-        for group in groups:
-            other = {**group, tag: base}
-            if tag not in without and group.get(tag) not in (None, base) and other in groups:
-                found.append((tag, group, other))
-    # What both sides share is written only where it tells comparisons apart.
-    shared = [describe_key({name: value for name, value in other.items() if name != tag}) for tag, _, other in found]
-    pairs = []
-    for (tag, group, other), where in zip(found, shared, strict=True):
-        suffix = f", {where}" if len(set(shared)) > 1 and where else ""
-        for agent in ledger.agents:
-            mine = rows.where(rows["agent"] == agent)
-            first = Side(name=f"{agent}{suffix}, {describe_key({tag: group[tag]})}", rows=_of_group(mine, group))
-            pairs.append((first, Side(name=f"{agent}{suffix}", rows=_of_group(mine, other))))
-    if not pairs:
-        return []
-    listed = compare_pairs(pairs, name="conditions")
-    text = (
-        "Each agent on paired versions of the same grids: the mean difference by grid with its interval, and the "
-        f"two-sided Wilcoxon signed-rank test. {_METHOD} A difference that is not significant is no proof of equality: "
-        "read the interval, or declare a margin in the study (analysis: invariance)."
-    ).replace("TESTS", counted(len(listed), "test"))
-    return [
-        Section(anchor="conditions", title="Conditions compared", paragraphs=(text,), plain=(comparison_table(listed),))
-    ]
-
-
-def _largest(rows: Rows, ledger: Ledger) -> dict[str, Tag]:
-    """Return the condition with the most grids, the first of equals."""
-    return max(ledger.groups("agent"), key=lambda group: len(set(_of_group(rows, group).grid_id.tolist())))
-
-
-def _of_group(rows: Rows, group: Mapping[str, Tag]) -> Rows:
-    kept = rows.where((rows.measure == COMPARED[0]) | (rows.measure == COMPARED[1]))
-    return kept.select(**group)
 
 
 def p_text(value: float) -> str:

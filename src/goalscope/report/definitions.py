@@ -4,12 +4,17 @@ from dataclasses import dataclass
 
 from goalscope import registry
 from goalscope.measures.definition import OURS, PAPER, StepMeasure
+from goalscope.measures.exploration.rows import TASK_DEFINITIONS
 from goalscope.stats import LESS
 
 CITED = (
     "Arghal et al. (2026): A Behavioural and Representational Evaluation of Goal-Directedness in Language Model "
     "Agents, Proceedings of the 43rd International Conference on Machine Learning. Anderson et al. (2018): On "
     "Evaluation of Embodied Navigation Agents."
+)
+TASK_CITED = (
+    "Paper: Measuring exploration and exploitation errors in language-model agents; its Section 4 and Appendix B "
+    "define the metric. docs/exploration.md says what is done where its text leaves a choice open."
 )
 POOLED = "accuracy pooled over steps"
 """A ratio of sums, not a mean of rows."""
@@ -33,13 +38,6 @@ UNCERTAINTY = (
     "states under 5 visits",
 )
 UNCERTAINTY_FIGURES = ("policy entropy, excess, 5+ visits", "JSD from optimal, excess, 5+ visits")
-KEY_MEASURES = (
-    "accuracy on the way to the key",
-    "accuracy on the way to the door",
-    "accuracy on the way to the goal",
-    "key pickup",
-    "key attraction bias",
-)
 COMPARED = ("success", "action accuracy")
 
 
@@ -94,8 +92,10 @@ def in_sentence(measure: str) -> str:
     return title if title[:2].isupper() else title[:1].lower() + title[1:]
 
 
-def definition_of(measure: str) -> Definition | None:
-    """Return the definition of a measure, as it was registered; None for one that is not, nor one of the report's."""
+def definition_of(measure: str, worlds: str = "grids") -> Definition | None:
+    """Return the definition of a measure in "grids" or "tasks", None where nobody registered one."""
+    if worlds == "tasks" and measure in TASK_DEFINITIONS:
+        return Definition(TASK_DEFINITIONS[measure], TASK_CITED)
     if measure in _RATIOS:
         return _RATIOS[measure]
     if measure.startswith(_MEG):

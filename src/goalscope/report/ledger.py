@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.table import CONDITIONS
 from goalscope.report.definitions import HEADLINE, KEY_POOLED, KEY_STEPWISE, MAPS, POOLED
+from goalscope.report.estimates import Estimates
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows, grids_of
 
@@ -44,11 +45,10 @@ class Ledger:
         measures: measure -> unit, in order of appearance.
     """
 
-    tables: Mapping[str, tuple[Grouped, ...]]
+    tables: Mapping[str, Estimates]
     conditions: tuple[str, ...]
     agents: tuple[str, ...]
     measures: Mapping[str, str]
-    _index: Mapping[tuple[Any, ...], Estimate] = field(repr=False)
 
     def find(self, table: str, measure: str, **key: Tag) -> Estimate | None:
         """Return the estimate of a measure in a group, None where the run has no rows for it.
@@ -58,41 +58,17 @@ class Ledger:
             measure: name of the measure.
             key: value of each tag of the table; conditions that are not named must be absent.
         """
-        return self._index.get(_entry_key(table, {"measure": measure, **key}))
+        return self.tables[table].get(measure=measure, **key)
 
     def groups(self, table: str) -> list[dict[str, Tag]]:
         """Return the combinations of conditions in a table, in order; ``[{}]`` where none varies."""
-        found: dict[tuple[Tag, ...], None] = {}
-        for grouped in self.tables[table]:
-            found[tuple(grouped.key[name] for name in self.conditions)] = None
-        return [dict(zip(self.conditions, values, strict=True)) for values in found]
+        return self.tables[table].keys(*self.conditions)
 
     def only(self, condition: str, value: Tag) -> "Ledger":
         """Return the ledger of the estimates under one value of a condition, all of them where it does not vary."""
         if condition not in self.conditions:
             return self
-        kept = {
-            name: tuple(grouped for grouped in table if grouped.key[condition] == value)
-            for name, table in self.tables.items()
-        }
-        return replace(self, tables=kept)
-
-    def values(self, table: str, tag: str, **key: Tag) -> list[Tag]:
-        """Return the values of a tag that occur in a table under a key, numbers by size, None left out."""
-        found: dict[Tag, None] = {}
-        for grouped in self.tables[table]:
-            if all(grouped.key.get(name) == wanted for name, wanted in key.items()):
-                found[grouped.key[tag]] = None
-        return sorted(
-            (value for value in found if value is not None),
-            key=lambda value: (0, value, "") if isinstance(value, int | float) else (1, 0.0, value),
-        )
-
-    def entries(self) -> Iterator[tuple[str, Grouped]]:
-        """Yield each table's name with each of its estimates."""
-        for name, table in self.tables.items():
-            for grouped in table:
-                yield name, grouped
+        return replace(self, tables={name: table.only(**{condition: value}) for name, table in self.tables.items()})
 
     def to_json(self, **about: Any) -> str:
         """Return all numbers as JSON, undefined ones as null; the same numbers give the same text.
@@ -104,10 +80,8 @@ class Ledger:
         """
         tables = {}
         for name, table in self.tables.items():
-            tags = list(dict.fromkeys(tag for grouped in table for tag in grouped.key if tag != "measure"))
-            rows = [
-                [grouped.key["measure"], *map(grouped.key.get, tags), *_plain(grouped.estimate)] for grouped in table
-            ]
+            tags = list(dict.fromkeys(tag for one in table.listed for tag in one.key if tag != "measure"))
+            rows = [[one.key["measure"], *map(one.key.get, tags), *_plain(one.estimate)] for one in table.listed]
             tables[name] = {"columns": ["measure", *tags, *_FIELDS], "rows": rows}
         value = {**about, "tables": tables}
         return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=True)
@@ -151,21 +125,20 @@ def build_ledger(rows: Rows, *, agents: Sequence[str] = (), confidence: float = 
             known &= side.among("measure", (*HEADLINE, *MAPS))
         by = (*tags, *conditions)
         listed = estimate_rows(side.where(known), by=by, whole=rows, bounds=measure_bounds(), confidence=confidence)
-        tables[name] = tuple(listed + (pooled if name == "agent" else []))
+        tables[name] = listed + (pooled if name == "agent" else [])
     # One order for all tables: measure, then conditions, then agents as asked for, then the table's own tags.
     rank = {name: index for index, name in enumerate(order)}
     measures = list(dict.fromkeys(grouped.key["measure"] for table in tables.values() for grouped in table))
     place = {name: index for index, name in enumerate(measures)}
-    tables = {
-        name: tuple(sorted(table, key=lambda grouped: (place[grouped.key["measure"]], rank[str(grouped.key["agent"])])))
+    ordered = {
+        name: Estimates(sorted(table, key=lambda one: (place[one.key["measure"]], rank[str(one.key["agent"])])))
         for name, table in tables.items()
     }
     return Ledger(
-        tables=tables,
+        tables=ordered,
         conditions=conditions,
         agents=tuple(order),
-        measures={str(grouped.key["measure"]): grouped.estimate.unit for table in tables.values() for grouped in table},
-        _index={_entry_key(name, grouped.key): grouped.estimate for name in tables for grouped in tables[name]},
+        measures={str(one.key["measure"]): one.estimate.unit for table in ordered.values() for one in table.listed},
     )
 
 
@@ -193,25 +166,6 @@ def _pooled(whole: Rows, measure: str, name: str, conditions: Sequence[str], con
     return found
 
 
-def undefined(ledger: Ledger, names: Sequence[str]) -> list[tuple[str, Grouped]]:
-    """Return the estimates of some tables that have no value or no interval, with their tables."""
-    return [
-        (name, grouped) for name, grouped in ledger.entries() if name in names and not grouped.estimate.has_interval
-    ]
-
-
-def describe_key(key: Mapping[str, Tag]) -> str:
-    """Write the conditions of a key in words, e.g. ``key-no-door worlds, matched control, rotate``."""
-    parts = []
-    for name, value in key.items():
-        if value is None or value is False:
-            continue
-        words = {"kind": f"{value} worlds", "control": "matched control without key", "transform": f"transform {value}"}
-        words["names"] = f"{value} names"
-        parts.append(words.get(name, f"{name.replace('_', ' ')} {value}"))
-    return ", ".join(parts)
-
-
 def _plain(estimate: Estimate) -> list[Any]:
     """Return the values of `_FIELDS`."""
     numbers = [json_number(value) for value in (estimate.value, estimate.low, estimate.high)]
@@ -223,10 +177,6 @@ def json_number(value: float) -> float | None:
     """Return a number as JSON holds it, None where it is undefined."""
     # Seven digits are more than any of these numbers has, and hide the last bits, which differ between machines.
     return float(f"{value:.7g}") if math.isfinite(value) else None
-
-
-def _entry_key(table: str, key: Mapping[str, Tag]) -> tuple[Any, ...]:
-    return (table, *sorted((name, value) for name, value in key.items() if value is not None))
 
 
 def _varies(rows: Rows, tag: str) -> bool:

@@ -4,24 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from goalscope.extras import lacking
-from goalscope.measures.invariance import ORIGINAL
-from goalscope.report import comparison
-from goalscope.report.agent_groups import agent_groups
 from goalscope.report.blocks import Section
+from goalscope.report.engine import sections_of
 from goalscope.report.figures import visible
-from goalscope.report.ledger import Ledger, build_ledger
-from goalscope.report.sections import about, behaviour
-from goalscope.report.sections.difficulty import difficulty_tables
-from goalscope.report.sections.examples import examples, task_examples
-from goalscope.report.sections.exploration_errors import fog_errors
-from goalscope.report.sections.fog import fog_tables
-from goalscope.report.sections.instrumental_goals import goal_tables
-from goalscope.report.sections.invariance import invariance
-from goalscope.report.sections.meg import meg_sections
-from goalscope.report.sections.probing import probing_sections, split_probing
-from goalscope.report.sections.tasks import on_tasks, task_definitions, task_sections, task_summary
-from goalscope.rows import Rows
-from goalscope.runs.digest import content_hash
+from goalscope.report.run_data import RunData
+from goalscope.report.sections import about
 from goalscope.runs.store import Store
 
 
@@ -46,15 +33,9 @@ def write_report(store: Store, path: str | Path, *, ledger_path: str | Path | No
             f"the rows of a run must cover its episodes, but in {store.path} {lacking_rows}: "
             f"goalscope measure {store.path}"
         )
-    rows, probed = split_probing(store.rows())
-    ledger = build_ledger(rows, agents=store.agent_names() if store.study() else ())
-    digest = content_hash(store)
-    title = about.title(store)
-    numbers = ledger.to_json(study=title, content_hash=digest)
-    summary = task_summary(rows, ledger, digest) if on_tasks(rows) else about.summary(rows, ledger, digest)
-    if state := about.unfinished(store):
-        summary = [f"{state[:1].upper()}{state[1:]}.", *summary]
-    text = _render(title, summary, _sections(store, rows, probed, ledger, digest), numbers)
+    run, title = RunData.of(store), about.title(store)
+    numbers = run.ledger.to_json(study=title, content_hash=run.digest)
+    text = _render(title, about.summary(run), sections_of(run), numbers)
     if ledger_path is not None:
         _write(Path(ledger_path), numbers + "\n")
     return _write(Path(path), text)
@@ -77,47 +58,6 @@ def not_measured(store: Store) -> str:
     return f"{len(episodes - measured)} of {len(episodes)} are not measured" + (
         f", {gone} measured ones are gone" if gone else ""
     )
-
-
-def _sections(store: Store, rows: Rows, probed: Rows, ledger: Ledger, digest: str) -> list[Section]:
-    if on_tasks(rows):
-        return [
-            *task_sections(store, rows, ledger),
-            *task_examples(store, rows, ledger.agents),
-            behaviour.what_is_undefined(ledger),
-            task_definitions(ledger),
-            behaviour.all_numbers(ledger),
-            about.run_description(store, digest),
-        ]
-    study = store.study()
-    declared = study.analysis.invariance if study and study.analysis else None
-    groups = agent_groups(store, ledger)
-    # Where transforms are compared with the originals in a section of their own, figures show the originals alone.
-    plain = ledger.only("transform", ORIGINAL) if declared else ledger
-    goals = goal_tables(rows, ledger, groups)
-    elsewhere = [*(["transform"] if declared else []), *(["control"] if goals else [])]
-    return [
-        behaviour.headline(ledger),
-        *invariance(rows, ledger, declared),
-        *probing_sections(store, probed),
-        *goals,
-        *fog_tables(rows, ledger, groups),
-        *fog_errors(rows, ledger, groups),
-        *about.import_checks(store),
-        *behaviour.by_size_and_density(plain),
-        *difficulty_tables(rows, plain, groups),
-        *behaviour.by_distance(plain),
-        *behaviour.uncertainty(plain),
-        *([] if goals else behaviour.key_worlds(ledger)),
-        *meg_sections(store, rows, ledger),
-        *comparison.agents_compared(rows, ledger),
-        *comparison.conditions_compared(rows, ledger, without=elsewhere),
-        *examples(store, rows, ledger.agents),
-        behaviour.what_is_undefined(ledger),
-        behaviour.definitions(ledger),
-        behaviour.all_numbers(ledger),
-        about.run_description(store, digest),
-    ]
 
 
 def _render(title: str, summary: Sequence[str], parts: Sequence[Section], numbers: str) -> str:

@@ -22,6 +22,31 @@ _COUNTED = (
 TASK_BOUNDS: Mapping[str, tuple[float, float]] = dict.fromkeys(_COUNTED, (0.0, math.inf))
 """Least and greatest value of the measures of task worlds that count steps; the others are shares."""
 
+TASK_DEFINITIONS: Mapping[str, str] = {
+    "success": "share of episodes that achieve the goal within the budget",
+    "exploration error": "errors in cases 1 and 4 over the steps in cases 1 and 4 of an episode",
+    "exploitation error": "errors in cases 2, 3 and 4 over the steps in cases 2, 3 and 4 of an episode",
+    "exploration error of valid moves": "the exploration error over the actions that were moves",
+    "exploitation error of valid moves": "the exploitation error over the actions that were moves",
+    "exploration errors": "number of errors that count as exploration",
+    "exploitation errors": "number of errors that count as exploitation",
+    "exploration steps": "steps in cases 1 and 4",
+    "exploitation steps": "steps in cases 2, 3 and 4",
+    "exploration errors of valid moves": "number of errors that count as exploration among the moves",
+    "exploitation errors of valid moves": "number of errors that count as exploitation among the moves",
+    "exploration steps of valid moves": "moves in cases 1 and 4",
+    "exploitation steps of valid moves": "moves in cases 2, 3 and 4",
+    "steps": "actions of an episode",
+    "steps of successful episodes": "actions of an episode that achieved the goal; undefined for one that did not",
+    "invalid actions": "actions that did nothing: no way there, or no direction named",
+    "detours with the goal pending": "steps into a new cell while the goal was pending; free of error by definition",
+    "progress rate": "share of the steps that entered an unobserved cell or achieved a pending node",
+    "coverage": "share of the map's cells that were observed",
+    "achieved nodes": "share of the nodes that were achieved",
+    "exploration share by progress": "share of the steps that entered an unobserved cell, by tenth of the episode",
+}
+"""Definitions of the measures of task worlds, as the report shows them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorEstimate:

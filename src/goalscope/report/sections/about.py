@@ -1,19 +1,24 @@
-"""What was run, in words and in settings: the summary, the run description, how to reproduce it, import checks."""
+"""The end of the page: what is undefined, what measures mean, all numbers, how the run was made; and the summary."""
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 
-from goalscope.report.blocks import Fold, Plain, Section, counted, listed, number
-from goalscope.report.ledger import Ledger
-from goalscope.rows import Rows
+from goalscope.measures.table import CONDITIONS
+from goalscope.report.blocks import Fold, Plain, counted, listed, number, numbers_table, tag_text
+from goalscope.report.definitions import CITED, HEADLINE, TASK_CITED, UNCERTAINTY, definition_of
+from goalscope.report.estimates import Key, describe_key
+from goalscope.report.run_data import RunData
+from goalscope.report.specs import Declared, section
 from goalscope.runs.provenance import LIBRARIES
 from goalscope.runs.store import Store
 
 _MOST_TEXT = 4000
+_MOST_UNDEFINED = 40
+_TABLES = ("agent", "agent, size", "agent, density")
 
 
 def title(store: Store) -> str:
@@ -25,29 +30,31 @@ def title(store: Store) -> str:
     return f"Imported: {source}" if source else store.path.resolve().name
 
 
-def summary(rows: Rows, ledger: Ledger, digest: str) -> list[str]:
+def summary(run: RunData) -> list[str]:
     """Return what was run as sentences."""
+    rows, tasks = run.rows, run.worlds == "tasks"
     episodes = rows.where(rows.measure == "success")
-    grids = len(set(episodes.grid_id.tolist()))
-    steps = int((rows.measure == "action optimality").sum())
-    agents = f"{counted(len(ledger.agents), 'agent')} ({listed(ledger.agents)})"
+    steps = rows.value[rows.measure == "steps"].sum() if tasks else (rows.measure == "action optimality").sum()
+    places = counted(len(set(episodes.grid_id.tolist())), "task map" if tasks else "grid")
+    known = "judged by their actions alone" if tasks else "whose optimal policies are known exactly"
     sentences = [
-        f"{agents} acted in {counted(len(episodes), 'episode')} "
-        f"with {counted(steps, 'step')} on {counted(grids, 'grid')} whose optimal policies are known exactly."
+        f"{counted(len(run.ledger.agents), 'agent')} ({listed(run.ledger.agents)}) acted in "
+        f"{counted(len(episodes), 'episode')} with {counted(int(steps), 'step')} on {places}"
+        f"{', ' if tasks else ' '}{known}."
     ]
-    values = {
-        name: sorted({value for value in rows.tags.get(name, ()) if isinstance(value, int | float)})
-        for name in ("size", "density")
-    }
-    parts = [
-        f"{words} {listed([number(value) for value in values[name]])}"
-        for name, words in (("size", "Grid sizes"), ("density", "wall densities"))
-        if values[name]
-    ]
+    parts = []
+    for name, words in (("size", "Grid sizes"), ("density", "wall densities")):
+        values = sorted({value for value in rows.tags.get(name, ()) if isinstance(value, int | float)})
+        if values and not tasks:
+            parts.append(f"{words} {listed([number(value) for value in values])}")
     if parts:
         sentences.append(f"{', '.join(parts)}.")
-    sentences.append(f"Content hash of the run: {digest[:16]}… (in full under “How this was run”).")
-    return sentences
+    state = unfinished(run.store)
+    return [
+        *([f"{state[:1].upper()}{state[1:]}."] if state else []),
+        *sentences,
+        f"Content hash of the run: {run.digest[:16]}… (in full under “How this was run”).",
+    ]
 
 
 def unfinished(store: Store) -> str:
@@ -67,10 +74,70 @@ def unfinished(store: Store) -> str:
     )
 
 
-def run_description(store: Store, digest: str) -> Section:
-    """Return settings, versions, commit, content hash and the commands that make the run again."""
-    info, study = store.info(), store.study()
-    facts = [("content hash", digest)]
+@section("undefined")
+def undefined(run: RunData) -> Iterator[Declared]:
+    """What has no value or no interval in the tables by agent, size and density, and why."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for table in _TABLES:
+        for one in run.ledger.tables[table].listed:
+            if not one.estimate.has_interval:
+                note = one.estimate.note or "no value is defined"
+                reasons.setdefault((str(one.key["measure"]), note), []).append(f"{table}: {_where(one.key)}")
+    rows = [(measure, reason, str(len(where)), _few(where)) for (measure, reason), where in reasons.items()]
+    plain = Plain(
+        caption="A number without an interval is never shown as a finding.",
+        headings=("measure", "reason", "cases", "where"),
+        rows=tuple(rows[:_MOST_UNDEFINED]),
+        numbers=(2,),
+    )
+    text = [f"{len(rows) - _MOST_UNDEFINED} further kinds are in the JSON."] if len(rows) > _MOST_UNDEFINED else []
+    if not rows:
+        text = ["Every measure has a value and an interval for every agent, size and density of this run."]
+    yield Declared(anchor="undefined", title="What is undefined", paragraphs=text, tables=[plain] if rows else [])
+
+
+@section("definitions")
+def definitions(run: RunData) -> Iterator[Declared]:
+    """The definition and source of each measure of the run."""
+    tasks = run.worlds == "tasks"
+    headings: tuple[str, ...] = ("measure", "unit", "definition", "source")
+    rows: list[tuple[str, ...]] = []
+    for measure, unit in run.ledger.measures.items():
+        known = definition_of(measure, run.worlds)
+        foreign = "see where its rows were made"
+        text = known.text if known else foreign if tasks else f"not one of goalscope's own measures; {foreign}"
+        rows.append((measure, unit, text, known.source if known else "–"))
+    if tasks:
+        headings, rows = headings[:3], [row[:3] for row in rows]
+    yield Declared(
+        anchor="definitions",
+        title="What the measures mean",
+        tables=[Plain(caption="", headings=headings, rows=tuple(rows))],
+        closing=TASK_CITED if tasks else CITED,
+    )
+
+
+@section("numbers")
+def all_numbers(run: RunData) -> Iterator[Declared]:
+    """Every estimate by agent and the main ones by size and density, with counts and method."""
+    folds = []
+    for name in _TABLES:
+        main = {*HEADLINE, *UNCERTAINTY} if name != "agent" else set(run.ledger.measures)
+        found = [one for one in run.ledger.tables[name].listed if one.key["measure"] in main]
+        if found:
+            folds.append(Fold(title=f"By {name} ({len(found)} estimates)", plain=(numbers_table(found),)))
+    text = (
+        "All estimates of this run, those by size and density together and by distance too, are embedded in this page "
+        "as JSON (element “ledger”). n counts values: a value is one episode, one grid or one step."
+    )
+    yield Declared(anchor="numbers", title="All numbers", paragraphs=(text,), folds=folds)
+
+
+@section("run")
+def run_description(run: RunData) -> Iterator[Declared]:
+    """Settings, versions, commit, content hash and the commands that make the run again."""
+    info, study = run.store.info(), run.study
+    facts = [("content hash", run.digest)]
     if study is not None:
         facts += [("study", f"{study.name} ({study.id})"), ("seed", str(study.seed))]
     facts += [(name, _text(info[key])) for key, name in _FACTS.items() if info.get(key) not in (None, "", {})]
@@ -93,58 +160,11 @@ def run_description(store: Store, digest: str) -> Section:
         source = shlex.quote(str(_mapping(info["import"]).get("source", "PATH")))
         paragraphs = ("With the same files and the same version of goalscope these commands make the same run:",)
         code = (f"goalscope import {source} --out RUN\ngoalscope measure RUN\ngoalscope report RUN",)
-    agents = [(name, _json(about)) for name, about in store.agents().values()]
+    agents = [(name, _json(about)) for name, about in run.store.agents().values()]
     if agents:
         table = Plain(caption="", headings=("agent", "description"), rows=tuple(sorted(agents)))
         folds.append(Fold(title="The agents", plain=(table,)))
-    return Section(
-        anchor="run",
-        title="How this was run",
-        facts=tuple(facts),
-        paragraphs=paragraphs,
-        code=code,
-        folds=tuple(folds),
-    )
-
-
-def import_checks(store: Store) -> list[Section]:
-    """Return what was compared with the recorded values when the run is an import."""
-    found = _mapping(store.info().get("import"))
-    if not found:
-        return []
-    counts = {str(name): count for name, count in _mapping(found.get("counts")).items()}
-    problems = found.get("problems", 0)
-    checked = [name.removesuffix(" checked") for name in counts if name.endswith(" checked")]
-    rows = [
-        (
-            name,
-            str(counts[f"{name} checked"]),
-            str(counts.get(f"{name} agreeing", 0)),
-            str(int(counts[f"{name} checked"]) - int(counts.get(f"{name} agreeing", 0))),
-        )
-        for name in checked
-    ]
-    plain = (
-        [
-            Plain(
-                caption="Every recorded value was computed again and compared.",
-                headings=("recorded value", "checked", "agree", "disagree"),
-                rows=tuple(rows),
-                numbers=(1, 2, 3),
-            )
-        ]
-        if rows
-        else []
-    )
-    compared = {f"{name} {end}" for name in checked for end in ("checked", "agreeing")}
-    others = tuple((name, str(count)) for name, count in counts.items() if name not in compared)
-    state = "No problem was found" if not problems else f"{counted(int(problems), 'problem')} found"
-    text = f"{state} in the imported files ({_text(found.get('source', ''))})."
-    return [
-        Section(
-            anchor="import", title="Checks of the imported data", paragraphs=(text,), plain=tuple(plain), facts=others
-        )
-    ]
+    yield Declared(anchor="run", title="How this was run", facts=facts, paragraphs=paragraphs, code=code, folds=folds)
 
 
 _FACTS = {
@@ -190,3 +210,15 @@ def _json(value: Any) -> str:
 
 def _yaml(value: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True, width=100, default_flow_style=None)
+
+
+def _where(key: Key) -> str:
+    plain = [
+        tag_text(value) for name, value in key.items() if name not in ("measure", *CONDITIONS) if value is not None
+    ]
+    under = describe_key({name: value for name, value in key.items() if name in CONDITIONS})
+    return ", ".join([*plain, under] if under else plain)
+
+
+def _few(where: Sequence[str]) -> str:
+    return "; ".join(where[:3]) + (f"; and {len(where) - 3} more" if len(where) > 3 else "")

@@ -1,345 +1,326 @@
-"""The sections of a report that hold estimates: headline, size and density, distance, uncertainty, key worlds."""
+"""Behaviour in grids by size, density and distance; checks of imports; uncertainty; keys.
 
-import math
-from collections.abc import Mapping, Sequence
+Source: behavioural and representational evaluation, Fig. 4 and Fig. 12 (its upper half of Fig. 4 is the section by
+distance).
+"""
 
-from goalscope.measures.table import CONDITIONS
-from goalscope.report.blocks import (
-    Cell,
-    Figure,
-    Fold,
-    Heading,
-    Plain,
-    Row,
-    Section,
-    Table,
-    counted_row,
-    number,
-    numbers_table,
-    tag_text,
-)
-from goalscope.report.definitions import (
-    CITED,
-    CURVES,
-    HEADLINE,
-    KEY_MEASURES,
-    MAPS,
-    SIZE_FIGURES,
-    UNCERTAINTY,
-    UNCERTAINTY_FIGURES,
-    definition_of,
-    in_sentence,
-    title_of,
-)
-from goalscope.report.figures import Series, embed, heat_map, lines
-from goalscope.report.ledger import Ledger, describe_key, undefined
-from goalscope.rows import Tag
-from goalscope.stats import Estimate, Grouped
+from collections.abc import Iterator, Mapping
+from itertools import product
 
-INTERVALS = (
-    "Brackets are 95 % intervals over grids (never over steps): each value is averaged within a grid first, then over "
-    "grids. Where all grids agree the interval is an exact bound on the number of grids. Hover over a number, or open "
-    "“All numbers”, for the counts and the method behind it."
+from goalscope.measures.behaviour import measure_bounds
+from goalscope.measures.performance import with_distance_bands
+from goalscope.report.blocks import Plain, counted, number
+from goalscope.report.definitions import CURVES, MAPS, SIZE_FIGURES, UNCERTAINTY, UNCERTAINTY_FIGURES, title_of
+from goalscope.report.estimates import Estimates, Key, describe_key
+from goalscope.report.layouts import BANDS, CURVED, by_agent, conditions_of, of_two_tags, over_tag
+from goalscope.report.ledger import STEPWISE
+from goalscope.report.run_data import RunData
+from goalscope.report.sections.instrumental_goals import has_goal_tables
+from goalscope.report.specs import SHARE, Declared, FoldSpec, MapSpec, section
+from goalscope.rows import Rows
+from goalscope.stats import estimate_rows
+
+KEY_MEASURES = (
+    "accuracy on the way to the key",
+    "accuracy on the way to the door",
+    "accuracy on the way to the goal",
+    "key pickup",
+    "key attraction bias",
 )
-_BAND = "Bands are 95 % intervals over grids."
-_FEWEST_GRIDS = 5
-_MOST_UNDEFINED = 40
+FIGURE_12 = ("success", "policy entropy", "JSD from optimal", "calibration error")
+EXCESS = ("policy entropy, excess, per visit", "JSD from optimal, excess, per visit", "calibration error, excess")
 _CELLS = "agent, size, density"
+_BANDS = 11  # of distances, the most that a map shows
+_SIZE, _DENSITY = ("size", "size n"), ("density", "wall density d")
+_BAND = ("distance_band", "distance to the goal")
 
 
-def headline(ledger: Ledger) -> Section:
-    """Return the table of agents and their main measures, one for each condition that must not be averaged."""
-    tables = []
-    for group in ledger.groups("agent"):
-        measures = [name for name in HEADLINE if _any(ledger, "agent", name, group)]
-        tables.append(_by_agent(ledger, measures, group, "Main measures"))
-    return Section(anchor="results", title="Results", paragraphs=(INTERVALS,), tables=tuple(tables))
+@section("import", worlds="grids")
+def import_checks(run: RunData) -> Iterator[Declared]:
+    """What was compared with the recorded values when the run is an import."""
+    found = run.store.info().get("import")
+    if not isinstance(found, Mapping) or not found:
+        return
+    counts = found.get("counts")
+    counts = {str(name): count for name, count in counts.items()} if isinstance(counts, Mapping) else {}
+    checked = [name.removesuffix(" checked") for name in counts if name.endswith(" checked")]
+    both = [(name, int(counts[f"{name} checked"]), int(counts.get(f"{name} agreeing", 0))) for name in checked]
+    table = Plain(
+        caption="Every recorded value was computed again and compared.",
+        headings=("recorded value", "checked", "agree", "disagree"),
+        rows=tuple((name, str(of), str(agree), str(of - agree)) for name, of, agree in both),
+        numbers=(1, 2, 3),
+    )
+    compared = {f"{name} {end}" for name in checked for end in ("checked", "agreeing")}
+    problems = int(found.get("problems", 0) or 0)
+    state = f"{counted(problems, 'problem')} found" if problems else "No problem was found"
+    yield Declared(
+        anchor="import",
+        title="Checks of the imported data",
+        paragraphs=(f"{state} in the imported files ({found.get('source', '')}).",),
+        tables=[table] if both else [],
+        facts=[(name, str(count)) for name, count in counts.items() if name not in compared],
+    )
 
 
-def by_size_and_density(ledger: Ledger) -> list[Section]:
-    """Return curves over size and density and size x density maps; nothing where a run has neither tag."""
-    if not ledger.tables["agent, size"] or not ledger.tables["agent, density"]:
-        return []
-    figures = []
-    for group in ledger.groups("agent, size, density"):
-        for name in SIZE_FIGURES:
-            for tag, axis in (("size", "grid size n (cells a side)"), ("density", "wall density d (share)")):
-                figures.append(curve(ledger, name, tag, axis, group, bounds=(0.0, 1.0)))
-    curves = Section(
+@section("size and density", worlds="grids")
+def by_size_and_density(run: RunData) -> Iterator[Declared]:
+    """Curves over size and density; nothing where a run has neither tag."""
+    ledger = run.originals
+    if not len(ledger.tables["agent, size"]) or not len(ledger.tables["agent, density"]):
+        return
+    yield Declared(
         anchor="size-and-density",
         title="By size and density",
-        figures=tuple(figure for figure in figures if figure),
-        legend=f"{_BAND} A curve over size averages over all densities, a curve over density over all sizes.",
+        figures=[
+            over_tag(ledger, name, tag, group, bounds=SHARE)
+            for group in ledger.groups(_CELLS)
+            for name in SIZE_FIGURES
+            for tag in ("size", "density")
+        ],
+        legend=f"{BANDS} A curve over size averages over all densities, a curve over density over all sizes.",
     )
-    return [curves, *_maps(ledger)]
 
 
-def by_distance(ledger: Ledger) -> list[Section]:
-    """Return curves over the distance to the goal, for generated grids where a run has other worlds too."""
-    groups = ledger.groups("agent, distance")
-    if ledger.tables["agent, size, density"]:
-        groups = ledger.groups("agent, size, density")
-    figures = []
-    for group in groups:
-        for name in CURVES:
-            share = (0.0, 1.0) if ledger.measures.get(name) == "share" else None
-            axis = "distance to the goal (steps)"
-            figures.append(curve(ledger, name, "distance", axis, group, bounds=share, counts=True))
-    drawn = tuple(figure for figure in figures if figure)
-    if not drawn:
-        return []
-    return [
-        Section(
-            anchor="distance",
-            title="By distance to the goal",
-            figures=drawn,
-            legend=f"{_BAND} The lower panel counts the grids behind each point; distances that fewer than "
-            f"{_FEWEST_GRIDS} grids reach are not drawn (they are in the JSON).",
-        )
-    ]
+@section("maps", worlds="grids")
+def maps(run: RunData) -> Iterator[Declared]:
+    """Maps and tables of size x density."""
+    ledger = run.originals
+    cells = ledger.tables[_CELLS]
+    figures, folds = [], []
+    for (group, where), agent in product(conditions_of(ledger, _CELLS), ledger.agents):
+        what = f"{agent}, {where}" if where else agent
+        keys = {name: {**group, "agent": agent, "measure": name} for name in MAPS}
+        figures.append(_map(cells, keys[MAPS[0]], what, f"{title_of(MAPS[0])} of {what} by size and density"))
+        units = {name: ledger.measures.get(name, "") for name in MAPS}
+        tables = [
+            of_two_tags(
+                cells,
+                key,
+                ("size", "size"),
+                ("density", "d ="),
+                f"{title_of(name)} ({units[name]}) of {what}",
+            )
+            for name, key in keys.items()
+        ]
+        folds.append(FoldSpec(title=f"Tables: {what}", tables=tables))
+    yield Declared(
+        anchor="maps",
+        title="Size × density",
+        figures=figures,
+        figures_only=True,
+        legend=f"{title_of(MAPS[0])} by size and density; below each value its 95 % interval over the grids of the "
+        "cell.",
+        folds=folds,
+    )
 
 
-def uncertainty(ledger: Ledger) -> list[Section]:
-    """Return entropy, divergence and calibration with their baselines, and the excess by size."""
-    tables = []
-    for group in ledger.groups("agent"):
-        measures = [name for name in UNCERTAINTY if _any(ledger, "agent", name, group)]
-        if measures:
-            tables.append(_by_agent(ledger, measures, group, "Uncertainty"))
-    if not tables:
-        return []
-    figures = [
-        curve(ledger, name, "size", "grid size n (cells a side)", group, bounds=None)
-        for group in ledger.groups("agent, size")
-        for name in UNCERTAINTY_FIGURES
-    ]
-    return [
-        Section(
-            anchor="uncertainty",
-            title="Uncertainty and divergence from the optimal policy",
-            paragraphs=(
-                "Empirical entropies and divergences are biased by the number of visits to a state: a state seen once "
-                "has entropy 0, and a perfect agent at a two-way tie a divergence of 0.311 bits. The excess is the "
-                "value minus that of a simulated optimal agent with the same visits; 0 means “as a perfect agent would "
-                "look”.",
+@section("figures 4 and 12", source="behavioural and representational evaluation, Fig. 4 and Fig. 12", worlds="grids")
+def difficulty(run: RunData) -> Iterator[Declared]:
+    """The maps of both figures for each condition with several sizes and densities."""
+    ledger = run.originals
+    groups = ledger.groups(_CELLS)
+    known = [group for group, _ in run.settings() if group in groups]
+    for group in known:
+        if all(len(ledger.tables[_CELLS].values(tag, **group)) > 1 for tag in ("size", "density")):
+            mine, where = run.rows.select(**group), f", {describe_key(group)}" if len(known) > 1 else ""
+            yield from _by_distance(run, mine, where)
+            yield _by_size_and_density(run, mine, where)
+
+
+def _by_distance(run: RunData, rows: Rows, where: str) -> Iterator[Declared]:
+    steps = rows.where(rows.measure == STEPWISE)
+    steps = steps.where(steps.known("distance"))
+    if not len(steps):
+        return
+    subjects, others = run.groups.subjects, run.groups.others
+    steps = with_distance_bands(steps, -(-max(int(distance) for distance in steps["distance"]) // _BANDS))
+    found = {
+        by: Estimates(estimate_rows(steps, by=("agent", *by, "distance_band"), bounds=measure_bounds()))
+        for by in (("size",), ("density",), ("size", "density"))
+    }
+    names = {"size": ("size", "size"), "density": ("density", "d")}
+    yield Declared(
+        anchor="figure-4",
+        title=f"Figure 4: accuracy by size, density and distance{where}",
+        paragraphs=(
+            "Accuracy of single actions, by the distance to the goal at which they were taken. Within a row of the "
+            "maps size or density is held fixed, so that what distance adds can be read across.",
+        ),
+        figures=[
+            _map(found[tag,], {"agent": agent}, f"{agent}: accuracy by {tag} and distance", rows=axis, columns=_BAND)
+            for tag, axis in (("size", _SIZE), ("density", _DENSITY))
+            for agent in subjects
+        ],
+        legend="Distances in steps. Below each value its 95 % interval over the grids that have such steps.",
+        folds=[
+            *(
+                FoldSpec(
+                    title=f"{agent}, by {tag}",
+                    tables=[
+                        of_two_tags(
+                            found[tag,],
+                            {"agent": agent, "measure": STEPWISE},
+                            names[tag],
+                            ("distance_band", ""),
+                            f"Accuracy (share) of {agent} by {tag} and distance to the goal in steps",
+                        )
+                    ],
+                )
+                for tag in names
+                for agent in others
             ),
-            tables=tuple(tables),
-            figures=tuple(figure for figure in figures if figure),
-            legend=_BAND if any(figures) else "",
-        )
-    ]
+            *(
+                FoldSpec(
+                    title=f"Size × density × distance: {agent}",
+                    tables=[
+                        of_two_tags(
+                            found["size", "density"],
+                            {"agent": agent, "size": size, "measure": STEPWISE},
+                            names["density"],
+                            ("distance_band", ""),
+                            f"Accuracy (share) of {agent}, size {number(size)}: density × distance in steps",
+                        )
+                        for size in found["size", "density"].values("size", agent=agent)
+                    ],
+                )
+                for agent in (*subjects, *others)
+            ),
+        ],
+    )
 
 
-def key_worlds(ledger: Ledger) -> list[Section]:
-    """Return the measures of worlds with a key that are none of the paper's environments."""
-    tables = []
+def _by_size_and_density(run: RunData, rows: Rows, where: str) -> Declared:
+    listed = [name for name in (*FIGURE_12, *EXCESS) if name in run.ledger.measures]
+    kept = rows.where(rows.among("measure", listed))
+    found = Estimates(estimate_rows(kept, by=("agent", "size", "density"), bounds=measure_bounds()))
+    agents = (*run.groups.subjects, *run.groups.others)
+    return Declared(
+        anchor="figure-12",
+        title=f"Figure 12: performance by size and density{where}",
+        paragraphs=(
+            "Entropy, divergence and calibration error are as the paper defines them, over all visited states. They "
+            "depend on the number of visits, whoever acts, and visits fall with difficulty: part of every trend in "
+            "them is no behaviour at all. The tables hold the excess over an optimal agent with the same visits beside "
+            "them.",
+        ),
+        figures=[
+            _map(
+                found,
+                {"agent": agent, "measure": name},
+                f"{title_of(name)}: {agent}",
+                bounds=SHARE if name == "success" else None,
+            )
+            for agent in run.groups.subjects
+            for name in FIGURE_12
+            if name in listed
+        ],
+        legend="Below each value its 95 % interval over the grids of the cell; colours run from 0 to the greatest one.",
+        folds=[
+            FoldSpec(
+                title=f"Tables: {agent}",
+                tables=[
+                    of_two_tags(
+                        found,
+                        {"agent": agent, "measure": name},
+                        ("size", "size"),
+                        ("density", "d ="),
+                        f"{title_of(name)} ({run.ledger.measures[name]}) of {agent}",
+                    )
+                    for name in listed
+                ],
+            )
+            for agent in agents
+        ],
+    )
+
+
+@section("distance to the goal", worlds="grids")
+def by_distance(run: RunData) -> Iterator[Declared]:
+    """Curves over the distance to the goal, for generated grids where a run has other worlds too."""
+    ledger = run.originals
+    table = _CELLS if len(ledger.tables[_CELLS]) else "agent, distance"
+    yield Declared(
+        anchor="distance",
+        title="By distance to the goal",
+        figures=[
+            over_tag(
+                ledger,
+                name,
+                "distance",
+                group,
+                bounds=SHARE if ledger.measures.get(name) == "share" else None,
+                counts=True,
+            )
+            for group in ledger.groups(table)
+            for name in CURVES
+        ],
+        figures_only=True,
+        legend=f"{BANDS} The lower panel counts the grids behind each point; distances that fewer than {CURVED} grids "
+        "reach are not drawn (they are in the JSON).",
+    )
+
+
+@section("uncertainty", worlds="grids")
+def uncertainty(run: RunData) -> Iterator[Declared]:
+    """Entropy, divergence and calibration with their baselines, and the excess by size."""
+    ledger = run.originals
+    if not set(UNCERTAINTY) & {one.key["measure"] for one in ledger.tables["agent"].listed}:
+        return
+    yield Declared(
+        anchor="uncertainty",
+        title="Uncertainty and divergence from the optimal policy",
+        paragraphs=(
+            "Empirical entropies and divergences are biased by the number of visits to a state: a state seen once "
+            "has entropy 0, and a perfect agent at a two-way tie a divergence of 0.311 bits. The excess is the "
+            "value minus that of a simulated optimal agent with the same visits; 0 means “as a perfect agent would "
+            "look”.",
+        ),
+        tables=[by_agent(ledger, UNCERTAINTY, group, "Uncertainty") for group in ledger.groups("agent")],
+        figures=[
+            over_tag(ledger, name, "size", group)
+            for group in ledger.groups("agent, size")
+            for name in UNCERTAINTY_FIGURES
+        ],
+        legend=BANDS,
+    )
+
+
+@section("keys", worlds="grids")
+def key_worlds(run: RunData) -> Iterator[Declared]:
+    """The measures of worlds with a key that are none of the paper's environments."""
+    if has_goal_tables(run):
+        return
+    ledger, tables = run.ledger, []
     for group in ledger.groups("agent"):
-        measures = [name for name in KEY_MEASURES if _any(ledger, "agent", name, group, defined=True)]
+        found = {
+            name: [ledger.find("agent", name, agent=agent, **group) for agent in ledger.agents] for name in KEY_MEASURES
+        }
+        measures = [name for name, listed in found.items() if any(one is not None and one.n > 0 for one in listed)]
         if measures:
-            measures = [*MAPS, *measures]
-            tables.append(_by_agent(ledger, measures, group, "Stages and key"))
-    if not tables:
-        return []
-    return [Section(anchor="keys", title="Instrumental and implicit goals", tables=tuple(tables))]
-
-
-def all_numbers(ledger: Ledger) -> Section:
-    """Return every estimate by agent and the main ones by size and density, with counts and method."""
-    folds = []
-    for name in ("agent", "agent, size", "agent, density"):
-        main = {*HEADLINE, *UNCERTAINTY} if name != "agent" else set(ledger.measures)
-        listed = [grouped for grouped in ledger.tables[name] if grouped.key["measure"] in main]
-        if listed:
-            folds.append(Fold(title=f"By {name} ({len(listed)} estimates)", plain=(numbers_table(listed),)))
-    text = (
-        "All estimates of this run, those by size and density together and by distance too, are embedded in this page "
-        "as JSON (element “ledger”). n counts values: a value is one episode, one grid or one step."
-    )
-    return Section(anchor="numbers", title="All numbers", paragraphs=(text,), folds=tuple(folds))
-
-
-def what_is_undefined(ledger: Ledger) -> Section:
-    """Return what has no value or no interval in the headline tables, and why."""
-    found = undefined(ledger, ("agent", "agent, size", "agent, density"))
-    if not found:
-        text = "Every measure has a value and an interval for every agent, size and density of this run."
-        return Section(anchor="undefined", title="What is undefined", paragraphs=(text,))
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for table, grouped in found:
-        note = grouped.estimate.note or "no value is defined"
-        reasons.setdefault((str(grouped.key["measure"]), note), []).append(f"{table}: {_where(grouped)}")
-    rows = [(measure, reason, str(len(where)), _few(where)) for (measure, reason), where in reasons.items()]
-    plain = Plain(
-        caption="A number without an interval is never shown as a finding.",
-        headings=("measure", "reason", "cases", "where"),
-        rows=tuple(rows[:_MOST_UNDEFINED]),
-        numbers=(2,),
-    )
-    more = (f"{len(rows) - _MOST_UNDEFINED} further kinds are in the JSON.",) if len(rows) > _MOST_UNDEFINED else ()
-    return Section(anchor="undefined", title="What is undefined", paragraphs=more, plain=(plain,))
-
-
-def definitions(ledger: Ledger) -> Section:
-    """Return the definition and source of each measure of the run."""
-    rows = []
-    for measure, unit in ledger.measures.items():
-        known = definition_of(measure)
-        text = known.text if known else "not one of goalscope's own measures; see where its rows were made"
-        rows.append((measure, unit, text, known.source if known else "–"))
-    plain = Plain(caption="", headings=("measure", "unit", "definition", "source"), rows=tuple(rows))
-    return Section(anchor="definitions", title="What the measures mean", plain=(plain,), legend=CITED)
-
-
-def _maps(ledger: Ledger) -> list[Section]:
-    figures: list[Figure] = []
-    folds: list[Fold] = []
-    groups = ledger.groups(_CELLS) if ledger.tables[_CELLS] else []
-    for group in groups:
-        where = describe_key(group) if len(groups) > 1 else ""
-        sizes, densities = (ledger.values(_CELLS, tag, **group) for tag in ("size", "density"))
-        for agent in ledger.agents:
-            what = f"{agent}, {where}" if where else agent
-            tables = []
-            for name in MAPS:
-                cells = [
-                    [ledger.find(_CELLS, name, agent=agent, size=n, density=d, **group) for d in densities]
-                    for n in sizes
-                ]
-                if not any(cell for line in cells for cell in line):
-                    continue
-                if name == MAPS[0]:
-                    figures.append(_map(cells, sizes, densities, what, f"map{len(figures)}"))
-                headings = (Heading(text="size"), *(Heading(text=f"d = {number(density)}") for density in densities))
-                rows = [
-                    Row(label=number(size), cells=tuple(Cell.of(cell) for cell in line))
-                    for size, line in zip(sizes, cells, strict=True)
-                ]
-                caption = f"{title_of(name)} ({ledger.measures[name]}) of {what}"
-                tables.append(Table(caption=caption, headings=headings, rows=tuple(rows)))
-            if tables:
-                folds.append(Fold(title=f"Tables: {what}", tables=tuple(tables)))
-    if not figures:
-        return []
-    legend = f"{title_of(MAPS[0])} by size and density; below each value its 95 % interval over the grids of the cell."
-    return [Section(anchor="maps", title="Size × density", figures=tuple(figures), legend=legend, folds=tuple(folds))]
+            tables.append(by_agent(ledger, [*MAPS, *measures], group, "Stages and key"))
+    if tables:
+        yield Declared(anchor="keys", title="Instrumental and implicit goals", tables=tables)
 
 
 def _map(
-    cells: Sequence[Sequence[Estimate | None]], sizes: Sequence[Tag], densities: Sequence[Tag], what: str, prefix: str
-) -> Figure:
-    svg = heat_map(
-        cells,
-        rows=[number(size) for size in sizes],
-        columns=[number(density) for density in densities],
-        title=what,
-        row_label="size n",
-        column_label="wall density d",
-        bounds=(0.0, 1.0),
-    )
-    return Figure(svg=embed(svg, prefix, f"{title_of(MAPS[0])} of {what} by size and density"))
-
-
-def _by_agent(ledger: Ledger, measures: Sequence[str], group: Mapping[str, Tag], caption: str) -> Table:
-    rows = []
-    for agent in ledger.agents:
-        found = [ledger.find("agent", name, agent=agent, **group) for name in measures]
-        if any(found):
-            rows.append(counted_row(agent, found))
-    headings = [Heading(text=title_of(name), unit=ledger.measures[name]) for name in measures]
-    where = describe_key(group)
-    return Table(
-        caption=f"{caption}{f' – {where}' if where else ''}, mean and 95 % interval over grids",
-        headings=(Heading(text="agent"), *headings, Heading(text="grids")),
-        rows=tuple(rows),
-    )
-
-
-def curve(
-    ledger: Ledger,
-    measure: str,
-    tag: str,
-    axis: str,
-    group: Mapping[str, Tag],
+    cells: Estimates,
+    key: Key,
+    title: str,
+    label: str = "",
     *,
-    bounds: tuple[float, float] | None,
-    counts: bool = False,
-) -> Figure | None:
-    """Return the curves of all agents over a tag, None where no agent has a value.
-
-    Where a value is text that is no number, such as the size "large", all stand side by side as points.
-
-    Args:
-        ledger: the numbers.
-        measure: what is drawn.
-        tag: size, density or distance.
-        axis: label of the horizontal axis.
-        group: the conditions of the run.
-        bounds: range of the vertical axis; from the data where None.
-        counts: draw the number of grids too, and leave out points with few of them.
-    """
-    table = f"agent, {tag}"
-    places = _places(ledger.values(table, tag, **group))
-    ordered = places is not None
-    if places is None:
-        places = {value: float(index) for index, value in enumerate(ledger.values(table, tag, **group))}
-    series = []
-    for style, agent in enumerate(ledger.agents):
-        points = [
-            (places[value], ledger.find(table, measure, agent=agent, **{tag: value}, **group))
-            for value in ledger.values(table, tag, agent=agent, **group)
-        ]
-        least = _FEWEST_GRIDS if counts else 0
-        known = [(x, estimate) for x, estimate in points if estimate is not None and estimate.clusters >= least]
-        if any(not math.isnan(estimate.value) for _, estimate in known):
-            xs, estimates = zip(*known, strict=True)
-            series.append(Series(label=agent, style=style, x=xs, estimates=estimates))
-    if not series:
-        return None
-    where = describe_key(group)
-    title = f"{title_of(measure)} by {tag}"
-    if len(series) == 1 < len(ledger.agents):
-        title += f", {series[0].label}"  # one line has no legend
-    names = {x: number(value) for value, x in places.items()}
-    ticks = None if counts else {x: names[x] for x in sorted({x for line in series for x in line.x})}
-    svg = lines(
-        series,
+    rows: tuple[str, str] = _SIZE,
+    columns: tuple[str, str] = _DENSITY,
+    bounds: tuple[float, float] | None = SHARE,
+) -> MapSpec:
+    return MapSpec(
         title=title,
-        x_label=axis,
-        y_label=f"{in_sentence(measure)} ({ledger.measures[measure]})",
+        label=label,
+        estimates=cells,
+        key={"measure": STEPWISE, **key},
+        rows=rows[0],
+        columns=columns[0],
+        row_label=rows[1],
+        column_label=columns[1],
         bounds=bounds,
-        ticks=ticks,
-        counts=counts,
-        joined=ordered,
     )
-    prefix = "-".join(("c", *(f"{ord(letter):x}" for letter in f"{measure}{tag}{where}")))
-    caption = where if len(ledger.groups(table)) > 1 else ""
-    return Figure(svg=embed(svg, prefix, f"{title}, {where}" if where else title), caption=caption)
-
-
-def _places(values: Sequence[Tag]) -> dict[Tag, float] | None:
-    """Return where the values of a tag stand on an axis of numbers, None where one of them is no finite number."""
-    try:
-        places = {value: float(str(value)) for value in values}
-    except ValueError:
-        return None
-    return places if all(map(math.isfinite, places.values())) else None
-
-
-def _any(ledger: Ledger, table: str, measure: str, group: Mapping[str, Tag], *, defined: bool = False) -> bool:
-    found = [ledger.find(table, measure, agent=agent, **group) for agent in ledger.agents]
-    return any(estimate is not None and (not defined or estimate.n > 0) for estimate in found)
-
-
-def _where(grouped: Grouped) -> str:
-    plain = [
-        tag_text(value)
-        for name, value in grouped.key.items()
-        if name not in ("measure", *CONDITIONS)
-        if value is not None
-    ]
-    under = describe_key({name: value for name, value in grouped.key.items() if name in CONDITIONS})
-    return ", ".join([*plain, under] if under else plain)
-
-
-def _few(where: Sequence[str]) -> str:
-    return "; ".join(where[:3]) + (f"; and {len(where) - 3} more" if len(where) > 3 else "")

@@ -8,20 +8,18 @@ from collections.abc import Iterator, Sequence
 from goalscope.probing import beliefs as names
 from goalscope.probing.heads import CELL_HEADS
 from goalscope.report.blocks import Cell, Heading, Row, Table, number
-from goalscope.report.engine import (
-    MEAN,
-    Column,
-    Curve,
-    CurveSpec,
-    Declared,
-    FoldSpec,
-    Line,
-    SectionSpec,
-    Sentence,
-    TableSpec,
+from goalscope.report.estimates import Estimates, Key
+from goalscope.report.sections.probing import (
+    READINGS,
+    ProbeRows,
+    ReadPoint,
+    in_order,
     over_layers,
+    probe_name,
+    probe_section,
+    title_of,
 )
-from goalscope.report.probe_rows import READINGS, Estimates, Key, ProbeRows, ReadPoint, in_order, probe_name, title_of
+from goalscope.report.specs import MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
 from goalscope.report.verdicts import DEFAULT_NETWORK, READ_RULE
 from goalscope.stats import estimate_rows
 
@@ -64,7 +62,13 @@ _TEXT = (
 )
 
 
-def _declared(rows: ProbeRows) -> Iterator[Declared]:
+@probe_section(
+    "beliefs",
+    source="behavioural and representational evaluation, section 5.2, Table 2 and Figure 9",
+    measures=lambda measure: measure in _MEASURES or measure.startswith(_TOP),
+)
+def declared(rows: ProbeRows) -> Iterator[Declared]:
+    """Actions against the grid that a probe decodes from the activations of their step."""
     natural = rows.where(reading=("natural", None))
     base, reading = (natural, "natural") if len(natural) else (rows, "balanced")
     point = base.main_point()
@@ -237,11 +241,3 @@ def _by_layer(found: Estimates, points: Sequence[ReadPoint], head: str) -> list[
             bounds=None,
         )
     ]
-
-
-SPEC = SectionSpec(
-    name="beliefs",
-    source="behavioural and representational evaluation, section 5.2, Table 2 and Figure 9",
-    measures=lambda measure: measure in _MEASURES or measure.startswith(_TOP),
-    declare=_declared,
-)

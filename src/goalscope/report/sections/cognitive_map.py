@@ -10,24 +10,20 @@ from goalscope.probing.probe import CLASSES
 from goalscope.probing.scores import CALLED, KEY, summarise
 from goalscope.probing.suite import FULL
 from goalscope.report.blocks import listed
-from goalscope.report.engine import MEAN, Column, Declared, FoldSpec, Line, Picture, SectionSpec, Sentence, TableSpec
-from goalscope.report.figures import heat_map
-from goalscope.report.forest_plot import Difference, forest
-from goalscope.report.probe_rows import (
+from goalscope.report.charts import Difference, forest, heat_map
+from goalscope.report.estimates import Contrast, Estimates, Key, contrasted, number_of
+from goalscope.report.sections.cognitive_map_curves import AWAY, INNER, LOCAL, PRECISION, by_layer, by_size
+from goalscope.report.sections.probing import (
     CONTROLS,
     HEADS,
     READINGS,
-    Contrast,
-    Estimates,
-    Key,
     ProbeRows,
     ReadPoint,
-    contrasted,
     in_order,
-    number_of,
     probe_name,
+    probe_section,
 )
-from goalscope.report.sections.cognitive_map_curves import AWAY, INNER, LOCAL, PRECISION, by_layer, by_size
+from goalscope.report.specs import MEAN, Column, Declared, FoldSpec, Line, Picture, Sentence, TableSpec
 from goalscope.report.verdicts import DEFAULT_NETWORK, READ_RULE
 from goalscope.rows import Tag
 
@@ -84,7 +80,13 @@ _LEGEND = (
 _SILENCE = "No probe of activations stands beside a control here: of what is inside nothing can be said."
 
 
-def _declared(rows: ProbeRows) -> Iterator[Declared]:
+@probe_section(
+    "cognitive map",
+    source="behavioural and representational evaluation, section 5.1, Appendices E.1 and E.2 (Fig. 6-8, 15, 16)",
+    measures=lambda measure: measure in _MEASURES or measure.startswith(CALLED),
+)
+def declared(rows: ProbeRows) -> Iterator[Declared]:
+    """Each probe beside its controls, and curves by layer, size and density."""
     general = rows.where(scope=("general", None))
     # Without general probes every grid is read by the one of its size.
     base = general if len(general) else rows
@@ -137,7 +139,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
         rule=f"In words: differences in average precision at {point}, mean and 95 % interval over grids. {READ_RULE}",
         silence=_SILENCE,
         tables=(
-            _table(f"Accuracy and average precision ({reading})", _ACCURACY, front, found, grids=True),
+            _table(f"Accuracy and average precision ({reading})", _ACCURACY, front, found, noun="grid"),
             TableSpec(
                 caption=f"Differences, paired by grid ({reading}): {MEAN}. Less shuffled labels is the selectivity",
                 first="probe less control",
@@ -195,11 +197,11 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
 
 
 def _table(
-    caption: str, columns: Sequence[Column], keys: Sequence[Key], found: Estimates, *, grids: bool = False
+    caption: str, columns: Sequence[Column], keys: Sequence[Key], found: Estimates, *, noun: str = ""
 ) -> TableSpec:
     lines = [Line(probe_name(key["head"], key["control"]), key) for key in keys]
     return TableSpec(
-        caption=f"{caption}: {MEAN}", first="probe", estimates=found, columns=columns, lines=lines, grids=grids
+        caption=f"{caption}: {MEAN}", first="probe", estimates=found, columns=columns, lines=lines, noun=noun
     )
 
 
@@ -295,11 +297,3 @@ def _confusion(found: Estimates, point: ReadPoint) -> list[Picture]:
             )
             figures.append(Picture(svg=svg, label=f"{title}, {point}", caption=str(point)))
     return figures
-
-
-SPEC = SectionSpec(
-    name="cognitive-map",
-    source="behavioural and representational evaluation, section 5.1, Appendices E.1 and E.2 (Fig. 6-8, 15, 16)",
-    measures=lambda measure: measure in _MEASURES or measure.startswith(CALLED),
-    declare=_declared,
-)

@@ -7,8 +7,17 @@ from collections.abc import Iterator, Sequence
 
 from goalscope.probing.probe import CLASSES
 from goalscope.probing.scores import summarise
-from goalscope.report.engine import Curve, CurveSpec, Declared, data_bounds, over_layers, share_bounds
-from goalscope.report.probe_rows import NOWHERE, READINGS, Estimates, Key, ProbeRows, ReadPoint, Selection
+from goalscope.report.estimates import Estimates, Key, Selection
+from goalscope.report.sections.probing import (
+    NOWHERE,
+    READINGS,
+    ProbeRows,
+    ReadPoint,
+    data_bounds,
+    over_layers,
+    share_bounds,
+)
+from goalscope.report.specs import Curve, CurveSpec, Declared
 from goalscope.report.verdicts import DEFAULT_NETWORK
 from goalscope.stats import Grouped
 

@@ -7,33 +7,20 @@ from collections.abc import Iterator
 
 from goalscope.probing.distance import DEVIATION, ERROR, SQUARED, summarise_distance
 from goalscope.probing.heads import NUMBER_HEADS
-from goalscope.report.engine import (
-    MEAN,
-    Column,
-    Curve,
-    CurveSpec,
-    Declared,
-    FoldSpec,
-    Line,
-    SectionSpec,
-    Sentence,
-    TableSpec,
-    data_bounds,
-    over_layers,
-)
-from goalscope.report.probe_rows import (
+from goalscope.report.estimates import Contrast, Estimates, Key, contrasted
+from goalscope.report.sections.probing import (
     HEADS,
     NOWHERE,
-    Contrast,
-    Estimates,
-    Key,
     ProbeRows,
     ReadPoint,
-    contrasted,
+    data_bounds,
     in_order,
+    over_layers,
     probe_name,
+    probe_section,
     title_of,
 )
+from goalscope.report.specs import MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
 from goalscope.report.verdicts import DEFAULT_NETWORK, READ_RULE
 from goalscope.rows import Tag
 from goalscope.stats import Grouped, estimate_rows
@@ -67,7 +54,13 @@ _OPENINGS = {
 }
 
 
-def _declared(rows: ProbeRows) -> Iterator[Declared]:
+@probe_section(
+    "distance",
+    source="behavioural and representational evaluation, Appendix E.3, Table 4",
+    measures=lambda measure: measure in (ERROR, SQUARED, DEVIATION),
+)
+def declared(rows: ProbeRows) -> Iterator[Declared]:
+    """Errors of the decoded distance beside baselines and controls."""
     found = Estimates(rows.estimated(summarise_distance, _TAGS))
     points, near = rows.points(), rows.near()
     less = Estimates(one for point in near for one in _differences(rows.where(measure=ERROR, distance=None), point))
@@ -203,11 +196,3 @@ def _by_distance(listed: list[Grouped], point: ReadPoint) -> CurveSpec:
         ticks=(),
         counts=True,
     )
-
-
-SPEC = SectionSpec(
-    name="distance",
-    source="behavioural and representational evaluation, Appendix E.3, Table 4",
-    measures=lambda measure: measure in (ERROR, SQUARED, DEVIATION),
-    declare=_declared,
-)

@@ -1,16 +1,17 @@
 """Example episodes of grids and task worlds: which are shown is decided by a rule, never by hand."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from goalscope.measures.exploration.recorded import score_recorded
 from goalscope.report import task_pictures
-from goalscope.report.blocks import Figure, Section, counted, number
+from goalscope.report.blocks import Figure, counted, number
 from goalscope.report.pictures import episode_picture
+from goalscope.report.run_data import RunData
+from goalscope.report.specs import Declared, section
 from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
-from goalscope.runs.store import Store
 from goalscope.runs.taskworld import TaskWorld
 
 RULE = (
@@ -35,9 +36,10 @@ _MOST_TASK_AGENTS = 8
 _MOST_PICTURES = 7
 
 
-def examples(store: Store, rows: Rows, agents: tuple[str, ...]) -> list[Section]:
-    """Return the section with a success and a failure of each agent as pictures."""
-    found = rows.where(rows.measure == "success")
+@section("examples", worlds="grids")
+def examples(run: RunData) -> Iterator[Declared]:
+    """A success and a failure of each agent as pictures."""
+    found, agents = run.rows.where(run.rows.measure == "success"), run.ledger.agents
     chosen: dict[tuple[str, bool], str] = {}
     names = found["agent"]
     centres = {name: _centre(found, name) for name in ("size", "density")}
@@ -48,9 +50,8 @@ def examples(store: Store, rows: Rows, agents: tuple[str, ...]) -> list[Section]
             if identity:
                 chosen[agent, success] = identity
     if not chosen:
-        return []
-    episodes = {episode.id: episode for episode in store.episodes(chosen.values())}
-    figures = tuple(_figure(episodes[identity]) for identity in chosen.values())
+        return
+    episodes = {episode.id: episode for episode in run.store.episodes(chosen.values())}
     lacking = [
         f"{agent} has no episode that {'arrived' if success else 'failed'}"
         for agent in agents[:_MOST_AGENTS]
@@ -62,21 +63,20 @@ def examples(store: Store, rows: Rows, agents: tuple[str, ...]) -> list[Section]
         paragraphs.append(f"{'; '.join(lacking)}.")
     if len(agents) > _MOST_AGENTS:
         paragraphs.append(f"Only the first {_MOST_AGENTS} of {len(agents)} agents are shown.")
-    return [
-        Section(
-            anchor="examples",
-            title="Example trajectories",
-            paragraphs=tuple(paragraphs),
-            figures=figures,
-            layout="pictures",
-            legend=LEGEND,
-        )
-    ]
+    yield Declared(
+        anchor="examples",
+        title="Example trajectories",
+        paragraphs=paragraphs,
+        figures=[_figure(episodes[identity]) for identity in chosen.values()],
+        layout="pictures",
+        legend=LEGEND,
+    )
 
 
-def task_examples(store: Store, rows: Rows, agents: tuple[str, ...]) -> list[Section]:
-    """Return the section with the strips of some episodes; nothing where no agent has any."""
-    success = rows.where(rows.measure == "success")
+@section("task examples", worlds="tasks")
+def task_examples(run: RunData) -> Iterator[Declared]:
+    """The strips of some episodes in task worlds."""
+    success, agents = run.rows.where(run.rows.measure == "success"), run.ledger.agents
     chosen: dict[str, None] = {}
     for agent in agents[:_MOST_TASK_AGENTS]:
         mine = success.select(agent=agent)
@@ -85,22 +85,18 @@ def task_examples(store: Store, rows: Rows, agents: tuple[str, ...]) -> list[Sec
             if found:
                 chosen[found[0]] = None
     if not chosen:
-        return []
-    episodes = {episode.id: episode for episode in store.episodes(chosen)}
-    figures = [figure for identity in chosen for figure in _strip(episodes[identity])]
+        return
+    episodes = {episode.id: episode for episode in run.store.episodes(chosen)}
     paragraphs = [TASK_RULE]
     if len(agents) > _MOST_TASK_AGENTS:
         paragraphs.append(f"Only the first {_MOST_TASK_AGENTS} of {len(agents)} agents are shown.")
-    return [
-        Section(
-            anchor="examples",
-            title="Example episodes",
-            paragraphs=tuple(paragraphs),
-            figures=tuple(figures),
-            layout="pairs",
-            legend=task_pictures.LEGEND,
-        )
-    ]
+    yield Declared(
+        anchor="examples",
+        title="Example episodes",
+        paragraphs=paragraphs,
+        figures=[figure for identity in chosen for figure in _strip(episodes[identity])],
+        legend=task_pictures.LEGEND,
+    )
 
 
 def _figure(episode: Episode) -> Figure:

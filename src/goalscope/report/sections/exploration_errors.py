@@ -8,28 +8,16 @@ Source: measuring exploration and exploitation errors, Section 5 (normalisation)
 
 from collections.abc import Mapping, Sequence
 
-from goalscope.measures.exploration.fogged import UNDER_FOG
 from goalscope.measures.exploration.rows import KINDS
-from goalscope.report.agent_groups import AgentGroups, settings
-from goalscope.report.blocks import Cell, Heading, Row, Section, Table, counted, counted_row, counts_and_methods
-from goalscope.report.definitions import title_of
-from goalscope.report.ledger import Ledger, describe_key
-from goalscope.report.sections.behaviour import curve
+from goalscope.report.blocks import Cell, Heading, Row, Table, counted, counted_row
+from goalscope.report.ledger import Ledger
 from goalscope.rows import Rows, Tag
-from goalscope.stats import Estimate, Grouped, estimate_pooled
+from goalscope.stats import Estimate, estimate_pooled
 
 _VALID = " of valid moves"
 NO_INVALID = (
     "No action of this run was invalid (blocked, or without a direction), so that over valid moves alone both errors "
     "are the same."
-)
-ERRORS = tuple(f"{kind} error{UNDER_FOG}" for kind in KINDS)
-_FOG_TEXT = (
-    "Before a way to the goal is revealed an agent has to explore, afterwards it has to go there. An error is an "
-    "action that no reasonable strategy would take, judged on the cells that were revealed before it: one that leads "
-    "nearer to no target, or goes in circles among several. Targets are the revealed open cells next to a hidden one, "
-    "or the goal. An agent that always walks a shortest known way to one of them makes none. This is the metric of the "
-    "task worlds in other words (docs/exploration.md); its numbers are not pooled with those."
 )
 
 
@@ -112,47 +100,6 @@ def table(caption: str, headings: Sequence[Heading], lines: Sequence[Row], noun:
     return Table(
         caption=caption, headings=(Heading(text=first), *headings, Heading(text=f"{noun}s")), rows=tuple(lines)
     )
-
-
-def fog_errors(rows: Rows, ledger: Ledger, arms: AgentGroups) -> list[Section]:
-    """Return the errors of each arm for each condition under fog; nothing where a run has none."""
-    found: list[Section] = []
-    agents = (*arms.models, *arms.scripted)
-    for group, full in settings(rows, ledger):
-        if full.get("fog_radius") is None:
-            continue
-        estimates = {
-            (agent, name): ledger.find("agent", name, agent=agent, **group) for agent in agents for name in ERRORS
-        }
-        here = [agent for agent in agents if estimates[agent, ERRORS[0]] is not None]
-        if not here:
-            continue
-        where = describe_key(group)
-        means = table(
-            f"Errors under fog of radius {full['fog_radius']}{f' – {where}' if where else ''}: mean over the episodes "
-            "of a grid, then over grids",
-            [Heading(text=title_of(name), unit="share") for name in ERRORS],
-            [counted_row(agent, [estimates[agent, name] for name in ERRORS], "grid") for agent in here],
-            "grid",
-        )
-        figures = [curve(ledger, name, "size", "grid size n (cells a side)", group, bounds=None) for name in ERRORS]
-        listed = [
-            Grouped(key={"measure": name, "agent": agent}, estimate=estimate)
-            for (agent, name), estimate in estimates.items()
-            if estimate is not None
-        ]
-        found.append(
-            Section(
-                anchor=f"fog-errors{f'-{len(found)}' if found else ''}",
-                title="Exploration and exploitation errors under fog",
-                paragraphs=(_FOG_TEXT, *([] if any_invalid(rows, group, UNDER_FOG) else [NO_INVALID])),
-                tables=(means, *error_tables(rows, ledger, here, group, where, suffix=UNDER_FOG, noun="grid")),
-                figures=tuple(figure for figure in figures if figure),
-                legend="Bands are 95 % intervals over grids.",
-                folds=tuple(counts_and_methods(listed)),
-            )
-        )
-    return found
 
 
 def _pooled_cells(rows: Rows, kind: str, valid: str, suffix: str, noun: str) -> list[Estimate | Cell | None]:

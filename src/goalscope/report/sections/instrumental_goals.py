@@ -3,15 +3,17 @@
 Source: behavioural and representational evaluation, section 4.3 and Table 1.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from goalscope.report.agent_groups import AgentGroups, settings
-from goalscope.report.blocks import Cell, Fold, Heading, Plain, Row, Section, Table, counted, counts_and_methods
+from goalscope.report.blocks import Cell, Heading, Plain, Row, Table, counted
 from goalscope.report.comparison import LEVEL, Side, compare_pairs, comparison_table
 from goalscope.report.definitions import KEY_POOLED, title_of
-from goalscope.report.ledger import Ledger, describe_key
+from goalscope.report.estimates import describe_key
+from goalscope.report.ledger import Ledger
+from goalscope.report.run_data import RunData
+from goalscope.report.specs import Declared, FoldSpec, section
 from goalscope.rows import Rows, Tag
-from goalscope.stats import Grouped
 
 Group = Mapping[str, Tag]
 Columns = Mapping[tuple[str, bool], Group]
@@ -50,66 +52,66 @@ _CHOICE = (
 )
 
 
-def goal_tables(rows: Rows, ledger: Ledger, arms: AgentGroups) -> list[Section]:
-    """Return Table 1 for those of its three environments that a run has; nothing where it has none."""
+def has_goal_tables(run: RunData) -> bool:
+    """Return whether a run has any of the three environments of Table 1."""
+    return any(full.get("kind") in _KINDS for _, full in run.settings())
+
+
+@section("goals", source="behavioural and representational evaluation, section 4.3 and Table 1", worlds="grids")
+def goal_tables(run: RunData) -> Iterator[Declared]:
+    """Table 1 for those of its three environments that a run has."""
     conditions: dict[str, dict[tuple[str, bool], Group]] = {}
-    for group, full in settings(rows, ledger):
+    for group, full in run.settings():
         if full.get("kind") in _KINDS:
             where = describe_key({name: full[name] for name in ("transform", "fog_radius") if name in full})
             where = "" if where == "transform identity" else where
             conditions.setdefault(where, {})[str(full["kind"]), bool(full.get("control"))] = group
-    found = []
-    for number, (where, columns) in enumerate(conditions.items()):
-        end, suffix = f"-{number}" if number else "", f", {where}" if where else ""
+    for where, columns in conditions.items():
+        suffix = f", {where}" if where else ""
         rooms = {key: group for key, group in columns.items() if key[0] != "two-path"}
         paths = {key: group for key, group in columns.items() if key[0] == "two-path"}
         if rooms:
             title = f"Table 1: instrumental and implicit goals{suffix}"
-            found.append(_section(rows, ledger, arms, rooms, ROOMS, f"goals{end}", title, (_CONTROL, _LURE)))
+            yield _declared(run, rooms, ROOMS, "goals", title, (_CONTROL, _LURE))
         if paths:
-            title = f"Table 1: choice of path{suffix}"
-            found.append(_section(rows, ledger, arms, paths, PATHS, f"paths{end}", title, (_CONTROL, _CHOICE, _LURE)))
-    return found
+            yield _declared(run, paths, PATHS, "paths", f"Table 1: choice of path{suffix}", (_CONTROL, _CHOICE, _LURE))
 
 
-def _section(
-    rows: Rows,
-    ledger: Ledger,
-    arms: AgentGroups,
-    columns: Columns,
-    measures: Sequence[str],
-    anchor: str,
-    title: str,
-    paragraphs: Sequence[str],
-) -> Section:
-    shown = tuple(_table(ledger, columns, measures, agent) for agent in arms.subjects)
-    others = tuple(_table(ledger, columns, measures, agent) for agent in arms.others)
-    folds = [Fold(title="The same of agents whose goal is known", tables=others)] if others else []
-    listed = [
-        Grouped(key={"measure": name, "agent": agent, "world": _column(key, columns)}, estimate=estimate)
-        for agent in ledger.agents
-        for key, group in columns.items()
-        for name in measures
-        if (estimate := ledger.find("agent", name, agent=agent, **group)) is not None
-    ]
-    folds += counts_and_methods(listed)
-    plain = _against_control(rows, columns, arms.subjects)
-    known = _against_control(rows, columns, arms.others)
-    if known:
-        folds.insert(len(folds) - 1, Fold(title="The same tests of agents whose goal is known", plain=known))
+def _declared(
+    run: RunData, columns: Columns, measures: Sequence[str], anchor: str, title: str, paragraphs: Sequence[str]
+) -> Declared:
+    agents, ledger = run.groups, run.ledger
     missing = [_KINDS[kind] for kind, control in columns if not control and (kind, True) not in columns]
     missing = [name for name in missing if name != _KINDS["key-door"]]
     text = (
         [f"No matched control was run for {' and '.join(missing)}: set control: true in the study."] if missing else []
     )
-    return Section(
+    counted_of = [
+        replace(one, key={**one.key, "world": _column(key, columns)})
+        for agent in ledger.agents
+        for key, group in columns.items()
+        for one in ledger.tables["agent"].picked(({"measure": name, "agent": agent} for name in measures), **group)
+    ]
+    return Declared(
         anchor=anchor,
         title=title,
         paragraphs=(*paragraphs, *text),
-        tables=shown,
-        plain=plain,
-        folds=tuple(folds),
-        legend="Shares with 95 % intervals over grids. A dash stands where a figure has no meaning.",
+        tables=[
+            *(_table(ledger, columns, measures, agent) for agent in agents.subjects),
+            *_against_control(run.rows, columns, agents.subjects),
+        ],
+        folds=[
+            FoldSpec(
+                title="The same of agents whose goal is known",
+                tables=[_table(ledger, columns, measures, agent) for agent in agents.others],
+            ),
+            FoldSpec(
+                title="The same tests of agents whose goal is known",
+                tables=_against_control(run.rows, columns, agents.others),
+            ),
+        ],
+        counted=counted_of,
+        closing="Shares with 95 % intervals over grids. A dash stands where a figure has no meaning.",
     )
 
 

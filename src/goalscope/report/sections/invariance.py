@@ -1,18 +1,18 @@
 """The section on iso-difficulty transforms: the table of the paper with intervals, equivalence, and single grids."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from goalscope.measures.definition import PAPER
 from goalscope.measures.invariance import Contrast, check_transformed, compare_transforms
-from goalscope.report.blocks import Figure, Footnotes, Plain, Section, counted
+from goalscope.report.blocks import Footnotes, Plain, counted
+from goalscope.report.charts import Difference, forest
 from goalscope.report.comparison import effect_text, equivalence_p_text, method_of, p_text
 from goalscope.report.definitions import in_sentence, title_of
-from goalscope.report.figures import embed, short
-from goalscope.report.forest_plot import Difference, forest
-from goalscope.report.ledger import Ledger, describe_key
-from goalscope.rows import Rows
-from goalscope.runs.analysis import Invariance
+from goalscope.report.estimates import describe_key
+from goalscope.report.figures import short
+from goalscope.report.run_data import RunData
+from goalscope.report.specs import Declared, Picture, section
 from goalscope.stats import Estimate
 
 TRANSFORM_TITLES = {
@@ -42,35 +42,32 @@ _LEGEND = (
 )
 
 
-def invariance(rows: Rows, ledger: Ledger, declared: Invariance | None) -> list[Section]:
-    """Return the section on transforms; nothing where a study declares no such analysis."""
+@section("invariance", source=f"{PAPER}, Table 3 and Fig. 14", worlds="grids")
+def invariance(run: RunData) -> Iterator[Declared]:
+    """Transformed grids against the originals, where a study declares this analysis."""
+    declared, agents, title = run.analysis.invariance, run.ledger.agents, "Iso-difficulty transforms"
     if declared is None:
-        return []
+        return
     try:
-        check_transformed(rows)
+        check_transformed(run.rows)
     except ValueError as error:
-        return [Section(anchor="invariance", title=_TITLE, paragraphs=(f"Not done: {error}.",))]
-    found = compare_transforms(rows, margin=declared.margin, level=declared.level)
-    found = in_order(found, ledger.agents)
+        yield Declared(anchor="invariance", title=title, paragraphs=(f"Not done: {error}.",))
+        return
+    found = in_order(compare_transforms(run.rows, margin=declared.margin, level=declared.level), agents)
     tables = []
-    for agent in ledger.agents:
+    for agent in agents:
         mine = [contrast for contrast in found if contrast.agent == agent]
         family = counted(len(mine), "test")
         tables.append(means_table(mine, caption=f"{agent}: transformed − original, a family of {family}"))
         tables.append(grids_table(mine, caption=f"{agent}: differences of single grids, a family of {family}"))
-    return [
-        Section(
-            anchor="invariance",
-            title=_TITLE,
-            paragraphs=(f"{_HOW} After {PAPER}, Table 3 and Fig. 14. Level {declared.level:g}.", _ELSEWHERE),
-            plain=tuple(tables),
-            figures=tuple(_figures(found, ledger)),
-            legend=_LEGEND,
-        )
-    ]
-
-
-_TITLE = "Iso-difficulty transforms"
+    yield Declared(
+        anchor="invariance",
+        title=title,
+        paragraphs=(f"{_HOW} After {PAPER}, Table 3 and Fig. 14. Level {declared.level:g}.", _ELSEWHERE),
+        tables=tables,
+        figures=_figures(found, agents),
+        legend=_LEGEND,
+    )
 
 
 def in_order(found: Sequence[Contrast], agents: Sequence[str]) -> list[Contrast]:
@@ -187,14 +184,14 @@ def ends(estimate: Estimate) -> str:
     return f"[{short(estimate.low, estimate.unit)}, {short(estimate.high, estimate.unit)}]"
 
 
-def _figures(found: Sequence[Contrast], ledger: Ledger) -> list[Figure]:
+def _figures(found: Sequence[Contrast], agents: Sequence[str]) -> list[Picture]:
     figures = []
-    for index, measure in enumerate(dict.fromkeys(one.measure for one in found)):
+    for measure in dict.fromkeys(one.measure for one in found):
         mine = [one for one in found if one.measure == measure]
         drawn = [
             Difference(
                 series=one.agent,
-                style=ledger.agents.index(one.agent),
+                style=agents.index(one.agent),
                 line=_names(one)[1],
                 estimate=one.paired.difference,
                 filled=one.shown is not None and one.shown.rejected,
@@ -208,5 +205,5 @@ def _figures(found: Sequence[Contrast], ledger: Ledger) -> list[Figure]:
         title = f"{title_of(measure)}: transformed − original"
         svg = forest(drawn, title=title, x_label=f"difference in {in_sentence(measure)} ({unit})", margin=margin)
         label = f"{title_of(measure)}, difference of each transform from the original grids"
-        figures.append(Figure(svg=embed(svg, f"forest{index}", label)))
+        figures.append(Picture(svg=svg, label=label))
     return figures

@@ -1,17 +1,18 @@
 """The section on goals: MEG of each agent towards each hypothesis, where `goalscope meg RUN` has measured it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from goalscope.measures.goals import GoalContrast, GoalEstimate, HeldOut
-from goalscope.report.blocks import Figure, Fold, Plain, Section, counted
-from goalscope.report.figures import embed, short
-from goalscope.report.forest_plot import Difference, forest
-from goalscope.report.ledger import Ledger, describe_key
+from goalscope.report.blocks import Plain, counted
+from goalscope.report.charts import Difference, forest
+from goalscope.report.estimates import Key, describe_key
+from goalscope.report.figures import short
+from goalscope.report.run_data import RunData
+from goalscope.report.specs import Declared, FoldSpec, Picture, section
 from goalscope.report.verdicts import ALLOWS, DEFAULT_NETWORK
-from goalscope.rows import Rows, Tag
-from goalscope.runs.store import Store
+from goalscope.rows import Tag
 from goalscope.stats import Estimate
 
 Lines = tuple[tuple[str, ...], tuple[tuple[str, ...], ...], tuple[int, ...]]
@@ -31,15 +32,16 @@ _TEXT = (
 )
 
 
-def meg_sections(store: Store, rows: Rows, ledger: Ledger) -> list[Section]:
-    """Return the section on goals; nothing where the run was not measured so.
+@section("meg", source="MacDermott et al. (2024)", worlds="grids")
+def goals(run: RunData) -> Iterator[Declared]:
+    """MEG of each agent towards each hypothesis, where the run was measured so.
 
     Raises:
         ValueError: what is stored about goals cannot be ours.
     """
-    stored = store.info().get("meg")
-    if stored is None or not any(name.startswith("MEG towards") for name in dict.fromkeys(rows.measure.tolist())):
-        return []
+    store, stored = run.store, run.store.info().get("meg")
+    if stored is None or not any(str(name).startswith("MEG towards") for name in set(run.rows.measure.tolist())):
+        return
     try:
         estimates = [_restored(GoalEstimate, entry) for entry in stored["estimates"]]
         contrasts = [_restored(GoalContrast, entry) for entry in stored["contrasts"]]
@@ -54,7 +56,7 @@ def meg_sections(store: Store, rows: Rows, ledger: Ledger) -> list[Section]:
         if entry.cell not in cells:
             cells.append(entry.cell)
     figures, plain, parts = [], [], []
-    for number, cell in enumerate(cells):
+    for cell in cells:
         mine = [entry for entry in estimates if entry.cell == cell]
         headings, lines, numbers = estimate_lines(mine)
         caption, methods = f"MEG in nats, {where(cell)}", {line[-1] for line in lines}
@@ -66,7 +68,7 @@ def meg_sections(store: Store, rows: Rows, ledger: Ledger) -> list[Section]:
             parts.append(table)
             continue
         plain.append(table)
-        figures.append(_figure(mine, cell, ledger, f"meg{number}"))
+        figures.append(_figure(mine, cell, run.ledger.agents))
     if contrasts:
         headings, lines, numbers = contrast_lines(contrasts)
         caption = f"Hypotheses compared, paired by world; p (Holm) corrected for all {len(contrasts)} tests"
@@ -77,19 +79,15 @@ def meg_sections(store: Store, rows: Rows, ledger: Ledger) -> list[Section]:
         plain.append(Plain(caption=caption, headings=headings, rows=lines, numbers=numbers))
     now = len(store.episode_ids())
     stale = f"These figures are of {count} episodes, the run holds {now}: goalscope meg RUN." if count != now else ""
-    return [
-        Section(
-            anchor="goals",
-            title="What the agents are after",
-            paragraphs=(_TEXT, *([" ".join(believed)] if believed else []), *([stale] if stale else [])),
-            plain=tuple(plain),
-            figures=tuple(figures),
-            legend="Bars are intervals over grids.",
-            folds=(Fold(title=f"By {', '.join(by)} ({counted(len(parts), 'cell')})", plain=tuple(parts)),)
-            if parts
-            else (),
-        )
-    ]
+    yield Declared(
+        anchor="goals",
+        title="What the agents are after",
+        paragraphs=(_TEXT, *([" ".join(believed)] if believed else []), *([stale] if stale else [])),
+        tables=plain,
+        figures=figures,
+        legend="Bars are intervals over grids.",
+        folds=[FoldSpec(title=f"By {', '.join(by)} ({counted(len(parts), 'cell')})", tables=parts)],
+    )
 
 
 def estimate_lines(estimates: Sequence[GoalEstimate]) -> Lines:
@@ -218,8 +216,8 @@ def where(cell: Mapping[str, Tag]) -> str:
     return describe_key(cell) or "all worlds"
 
 
-def _figure(entries: Sequence[GoalEstimate], cell: Mapping[str, Tag], ledger: Ledger, prefix: str) -> Figure:
-    style = {agent: index for index, agent in enumerate(ledger.agents)}
+def _figure(entries: Sequence[GoalEstimate], cell: Key, agents: Sequence[str]) -> Picture:
+    style = {agent: index for index, agent in enumerate(agents)}
     differences = [
         Difference(
             series=entry.agent,
@@ -230,8 +228,7 @@ def _figure(entries: Sequence[GoalEstimate], cell: Mapping[str, Tag], ledger: Le
         for entry in sorted(entries, key=lambda entry: style.get(entry.agent, len(style)))
     ]
     title = f"MEG by hypothesis, {where(cell)}"
-    svg = forest(differences, title=title, x_label="signed MEG (nats an episode)")
-    return Figure(svg=embed(svg, prefix, title))
+    return Picture(svg=forest(differences, title=title, x_label="signed MEG (nats an episode)"), label=title)
 
 
 def _estimate(entry: GoalEstimate) -> Estimate:

@@ -9,32 +9,19 @@ from functools import partial
 
 from goalscope.probing.plan_baselines import guess
 from goalscope.probing.plan_scores import LENGTHS, PREFIX, summarise_plans
-from goalscope.report.engine import (
-    MEAN,
-    Column,
-    Curve,
-    CurveSpec,
-    Declared,
-    FoldSpec,
-    Line,
-    SectionSpec,
-    Sentence,
-    TableSpec,
-    over_layers,
-)
-from goalscope.report.figures import Series
-from goalscope.report.probe_rows import (
+from goalscope.report.charts import Series
+from goalscope.report.estimates import Contrast, Estimates, Key, contrasted
+from goalscope.report.sections.probing import (
     CONTROLS,
     NOWHERE,
-    Contrast,
-    Estimates,
-    Key,
     ProbeRows,
     ReadPoint,
-    contrasted,
     in_order,
+    over_layers,
+    probe_section,
     title_of,
 )
+from goalscope.report.specs import MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
 from goalscope.report.verdicts import DEFAULT_NETWORK, READ_RULE
 from goalscope.rows import Tag
 from goalscope.stats import Estimate
@@ -70,7 +57,13 @@ _TEXT = (
 _LONG = "plans with at least N actions (the authors' subset)"
 
 
-def _declared(rows: ProbeRows) -> Iterator[Declared]:
+@probe_section(
+    "plans",
+    source="behavioural and representational evaluation, Fig. 10, Table 5",
+    measures=lambda measure: measure in (PREFIX, *LENGTHS),
+)
+def declared(rows: ProbeRows) -> Iterator[Declared]:
+    """Accuracy of decoded plans beside controls and baselines."""
     numbers = [int(number) for number in rows.numbers("N")]
     horizon = max(numbers, default=1)
     summarise = partial(summarise_plans, horizon=horizon)
@@ -299,11 +292,3 @@ def _name(head: Tag, control: Tag) -> str:
 
 def _exact(value: float) -> Estimate:
     return Estimate(value=value, low=math.nan, high=math.nan, n=0, clusters=0, method="closed form", unit="share")
-
-
-SPEC = SectionSpec(
-    name="plans",
-    source="behavioural and representational evaluation, Fig. 10, Table 5",
-    measures=lambda measure: measure in (PREFIX, *LENGTHS),
-    declare=_declared,
-)

@@ -1,30 +1,45 @@
-"""All sections on what is read from activations: the data behind them, the declared sections, decoded maps.
-
-Source: behavioural and representational evaluation, Figure 6.
-"""
+"""What all sections on activations share: their rows, names of probes, read points, and the grids behind them."""
 
 import math
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import Any, Final, NamedTuple
 
-from goalscope.probing.belief_study import SOURCE
+from goalscope.activations.record import SITES
 from goalscope.probing.pipeline import INFO
-from goalscope.probing.shown_maps import RULE, ShownMap
-from goalscope.report.blocks import Figure, Section, counted, listed, number
-from goalscope.report.engine import sections_of
-from goalscope.report.pictures import framed, map_picture, picture
-from goalscope.report.probe_rows import ReadPoint, probe_name
-from goalscope.report.sections import beliefs, cognitive_map, distance, plans
+from goalscope.report.blocks import counted, listed
+from goalscope.report.charts import Series
+from goalscope.report.estimates import Estimates, Key, SelectedRows, number_of
+from goalscope.report.run_data import RunData
+from goalscope.report.specs import SHARE, Bounds, Curve, CurveSpec, Declared, section
+from goalscope.report.verdicts import DEFAULT_NETWORK
 from goalscope.rows import Rows, Tag
-from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
-from goalscope.worlds.dynamics import shown
-from goalscope.worlds.grid import Action
 
-PROBED = "head"
-"""Tag that all rows about activations have, and no others: the form of the probe."""
+NOWHERE: Key = {"site": None, "layer": None}
+"""The tags of what reads no activations."""
 
-_SPECS: Final = (cognitive_map.SPEC, beliefs.SPEC, plans.SPEC, distance.SPEC)
+HEADS = {
+    "majority": "majority class",
+    "position": "position alone",
+    "additive": "additive linear",
+    "percell": "per-cell linear",
+    "mlp": "MLP",
+    "linear": "linear",
+    "mean": "mean of the training grids",
+    "manhattan": "line on the Manhattan distance",
+}
+CONTROLS = {
+    "shuffled": "shuffled labels",
+    "untrained": DEFAULT_NETWORK,
+    "input": "prompt's cells",
+    "text": "reasoning text",
+}
+READINGS = {
+    "natural": "at natural class frequencies",
+    "balanced": "as if all classes were equally frequent (as trained and as published)",
+}
 _TITLES: Final[Mapping[str, str]] = {
     "cognitive-map": "Cognitive map",
     "beliefs": "Actions against decoded beliefs",
@@ -39,35 +54,192 @@ _FACTS_TEXT: Final = (
     "heart: their share is said."
 )
 
-_LEGEND = (
-    "Left the true grid (S agent, G goal) with the action, padded to the probe's frame; right the decoded map: A and "
-    "G where agent and goal are likeliest, pale blue and green cells whose likeliest class is agent or goal, grey "
-    "padding. The dashed line is the outline of the true grid."
-)
+
+class ReadPoint(NamedTuple):
+    """Where activations are read: site and layer, both None where none are read."""
+
+    site: Tag = None
+    layer: Tag = None
+
+    @property
+    def key(self) -> dict[str, Tag]:
+        """The tags of rows that are read here."""
+        return self._asdict()
+
+    @staticmethod
+    def layers(points: Iterable["ReadPoint"]) -> list[float]:
+        """Return the layers of some points that are numbers, ascending."""
+        return sorted({at for point in points if (at := number_of(point.layer)) is not None})
+
+    @staticmethod
+    def sites(points: Iterable["ReadPoint"]) -> list[Tag]:
+        """Return the sites of some points in their order of appearance."""
+        return list(dict.fromkeys(point.site for point in points))
+
+    def __str__(self) -> str:
+        """Write ``pre, layer 3``."""
+        return "no activations" if self.site is None else f"{self.site}, layer {self.layer}"
 
 
-def split_probing(rows: Rows) -> tuple[Rows, Rows]:
-    """Return the rows about behaviour, and those about activations."""
-    probed = rows.known(PROBED)
-    return rows.where(~probed), rows.where(probed)
+class ProbeRows(SelectedRows):
+    """The rows about the activations of one agent."""
+
+    def at(self, point: ReadPoint) -> "ProbeRows":
+        """Return the rows of a site and layer, with those that read no activations."""
+        return self.where(site=(point.site, None), layer=(point.layer, None))
+
+    def points(self) -> list[ReadPoint]:
+        """Return where activations are read: sites in their order, layers from below."""
+        found = (ReadPoint(*one) for one in self.combinations("site", "layer"))
+        return sorted((point for point in found if point.site), key=_order)
+
+    def main_point(self) -> ReadPoint:
+        """Return the site and layer with most heads and controls; of several the first site, of that the middle one."""
+        kinds: dict[ReadPoint, int] = {}
+        for site, layer, _, _ in self.combinations("site", "layer", "head", "control"):
+            if site is not None:
+                kinds[ReadPoint(site, layer)] = kinds.get(ReadPoint(site, layer), 0) + 1
+        if not kinds:
+            return ReadPoint()
+        best = sorted((point for point, count in kinds.items() if count == max(kinds.values())), key=_order)
+        mine = [point for point in best if point.site == best[0].site]
+        return mine[len(mine) // 2]
+
+    def near(self) -> list[ReadPoint]:
+        """Return the points at the layer of the main one, one for each site that is read there."""
+        main = self.main_point()
+        return [point for point in self.points() if point.layer == main.layer]
 
 
-def probing_sections(store: Store, rows: Rows) -> list[Section]:
-    """Return all sections on what is read from activations, those that a run has data for.
+def probe_section(
+    name: str, *, source: str, measures: Callable[[str], bool]
+) -> Callable[[Callable[[ProbeRows], Iterator[Declared]]], Callable[[Rows], Iterator[Declared]]]:
+    """Return a decorator that registers a function of the rows of one agent as a section, and makes one of all rows.
 
     Args:
-        store: the run.
-        rows: its rows about activations, see `split_probing`.
-
-    Raises:
-        ValueError: what the run keeps about them is not what goalscope writes.
+        name: its name in the registry.
+        source: paper and figures that it shows the same as.
+        measures: whether a measure belongs to it.
     """
-    first, *others = (sections_of(spec, rows) for spec in _SPECS)
-    facts = probing_facts(store) if len(rows) else []
-    return [*facts, *first, *decoded_maps(store), *(section for listed_of in others for section in listed_of)]
+
+    def add(declare: Callable[[ProbeRows], Iterator[Declared]]) -> Callable[[Rows], Iterator[Declared]]:
+        @wraps(declare)
+        def of_rows(rows: Rows) -> Iterator[Declared]:
+            for mine in of_agents(rows, measures):
+                yield from declare(mine)
+
+        section(name, source=source, worlds="grids")(wraps(declare)(lambda run: of_rows(run.probed)))
+        return of_rows
+
+    return add
 
 
-def probing_facts(store: Store) -> list[Section]:
+def of_agents(rows: Rows, measures: Callable[[str], bool]) -> list[ProbeRows]:
+    """Return the rows of some measures for each agent."""
+    mine = rows.where(rows.among("measure", {name for name in rows.measure.tolist() if measures(str(name))}))
+    agents = ProbeRows(mine).values("agent")
+    if not len(mine):
+        return []
+    return (
+        [ProbeRows(mine)] if len(agents) < 2 else [ProbeRows(mine.select(agent=agent), str(agent)) for agent in agents]
+    )
+
+
+def probe_name(head: Tag, control: Tag = "none") -> str:
+    """Write ``MLP``, ``MLP, default-initialised network``."""
+    name = HEADS.get(str(head), str(head))
+    return name if control in (None, "none") else f"{name}, {CONTROLS.get(str(control), str(control))}"
+
+
+def title_of(key: Key, name: Callable[[Tag, Tag], str] = probe_name) -> str:
+    """Write ``pre, layer 3: MLP``, the name alone where no activations are read."""
+    point = "" if key["site"] is None else f"{ReadPoint(key['site'], key['layer'])}: "
+    return f"{point}{name(key['head'], key['control'])}"
+
+
+def in_order(
+    keys: Iterable[Key],
+    points: Sequence[ReadPoint] = (),
+    *,
+    heads: Callable[[str], int] = lambda head: 0,
+    controls: Iterable[str] = CONTROLS,
+) -> list[Key]:
+    """Return keys by read point, head and control: no control first, what reads no activations last.
+
+    Args:
+        keys: the keys, with head and control.
+        points: the order of the read points.
+        heads: rank of a head; of equals the first in the alphabet.
+        controls: the controls in their order.
+    """
+    known = ["none", *controls]
+
+    def order(key: Key) -> tuple[int, int, str, int, str]:
+        point, head, control = (key.get("site"), key.get("layer")), str(key["head"]), str(key["control"] or "none")
+        at = points.index(ReadPoint(*point)) if point in points else len(points)
+        return at, heads(head), head, known.index(control) if control in known else len(known), control
+
+    return sorted(keys, key=order)
+
+
+def over_layers(
+    points: Sequence[ReadPoint],
+    curves: Sequence[Curve],
+    *,
+    flat: Sequence[Curve] = (),
+    estimates: Estimates,
+    title: str,
+    y_label: str,
+    bounds: Bounds = SHARE,
+) -> list[CurveSpec]:
+    """Return a figure over the layers, each curve once for each site; nothing where there is one layer only.
+
+    Args:
+        points: where activations are read.
+        curves: the curves of each site, those of one curve next to each other and in styles of their own.
+        flat: curves whose one estimate is drawn at every layer.
+        estimates, title, y_label, bounds: as in `CurveSpec`.
+    """
+    layers, sites = ReadPoint.layers(points), ReadPoint.sites(points)
+    of_sites = [
+        replace(curve, title=f"{curve.title}, {site}", key={**curve.key, "site": site}, style=len(sites) * number + at)
+        for number, curve in enumerate(curves)
+        for at, site in enumerate(sites)
+    ]
+    figure = CurveSpec(
+        title=title,
+        x_label="layer",
+        y_label=y_label,
+        axis="layer",
+        estimates=estimates,
+        curves=[*of_sites, *(replace(curve, flat=True) for curve in flat)],
+        bounds=bounds,
+        ticks=layers,
+    )
+    return [figure] if len(layers) > 1 else []
+
+
+def share_bounds(series: Sequence[Series]) -> tuple[float, float]:
+    """Return the range of an axis of shares: up to 1, or to less where all lines and bands lie far below it."""
+    ends = [end for each in series for one in each.estimates for end in (one.value, one.high) if not math.isnan(end)]
+    return 0.0, next((top for top in (0.1, 0.2, 0.5) if max(ends, default=1.0) <= top), 1.0)
+
+
+def data_bounds(series: Sequence[Series]) -> tuple[float, float]:
+    """Return the range of an axis from 0 to twice the greatest value: a band may leave it, a line does not."""
+    values = [one.value for each in series for one in each.estimates if math.isfinite(one.value)]
+    ends = [one.high for each in series for one in each.estimates if math.isfinite(one.high)]
+    top = min(2 * max(values, default=0.0), max([*values, *ends], default=0.0))
+    return 0.0, top if top > 0 else 1.0
+
+
+@section("activations", worlds="grids")
+def activations(run: RunData) -> list[Declared]:
+    """What was read out of activations, and on how many grids and steps it stands."""
+    return probing_facts(run.store) if len(run.probed) else []
+
+
+def probing_facts(store: Store) -> list[Declared]:
     """Return on how many grids and steps each analysis of activations stands; nothing where none was made.
 
     Raises:
@@ -77,82 +249,17 @@ def probing_facts(store: Store) -> list[Section]:
     if not stored:
         return []
     try:
-        facts = tuple((title, _said(stored[name])) for name, title in _TITLES.items() if name in stored)
+        said = [(title, _said(stored[name])) for name, title in _TITLES.items() if name in stored]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{store.path} must say soundly what was read out of activations, but: {error!r}") from error
-    return [Section(anchor="inside", title="What was read out of activations", paragraphs=(_FACTS_TEXT,), facts=facts)]
+    return [Declared(anchor="inside", title="What was read out of activations", paragraphs=(_FACTS_TEXT,), facts=said)]
 
 
-def decoded_maps(store: Store) -> list[Section]:
-    """Return the section with decoded maps beside the true grids; nothing where the run keeps none.
-
-    Args:
-        store: the run.
-
-    Raises:
-        ValueError: what is stored about maps cannot be ours.
-    """
-    figures, lost = _pictures(store)
-    if not figures:
-        return []
-    return [
-        Section(
-            anchor="decoded-maps",
-            title="Decoded maps beside the true grid",
-            paragraphs=(RULE, *([f"{lost} more are not shown: their episodes are gone."] if lost else [])),
-            figures=tuple(figures),
-            layout="maps",
-            legend=_LEGEND,
-        )
-    ]
-
-
-def _pictures(store: Store) -> tuple[list[Figure], int]:
-    """Return true grid and decoded map of each state that is kept, and how many have no episode."""
-    stored = store.info().get(SOURCE)
-    if stored is None:
-        return [], 0
-    try:
-        kept = [ShownMap.from_plain(one) for one in stored["maps"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{store.path} must hold sound maps of beliefs, but: {error}") from error
-    there = store.episode_ids() & {one.episode_id for one in kept}
-    episodes = {episode.id: episode for episode in store.episodes(sorted(there))}
-    figures = []
-    lost = 0
-    for one in kept:
-        episode = episodes.get(one.episode_id)
-        if episode is None or not 0 <= one.step < len(episode.steps):
-            lost += 1
-            continue
-        figures += _pair(one, episode)
-    return figures, lost
-
-
-def _pair(one: ShownMap, episode: Episode) -> list[Figure]:
-    step = episode.steps[one.step]
-    grid = shown(episode.world.grid, step.state)
-    later = [*(each.state for each in episode.steps[one.step + 1 : one.step + 2]), episode.final]
-    said = "none" if step.action is None else Action(step.action).name
-    wrong = [] if one.verdict.startswith("optimal") else [0]
-    tags = episode.world.tags
-    where = listed([f"{name} {number(tags[name])}" for name in ("size", "density") if name in tags])
-    caption = f"Action {said}, {one.verdict} ({where}; step {one.step} of {one.episode_id})"
-    whose = f"Decoded: {_whose(one.tags)}"
-    truth = picture(grid, [step.state.position, later[0].position], label=caption, wrong=wrong)
-    frame = max(len(one.lines), len(one.lines[0]), grid.height, grid.width)
-    outline = (grid.height, grid.width)
-    return [
-        Figure(svg=framed(truth, outline, frame), caption=caption),
-        Figure(svg=map_picture(one.lines, f"{whose}; {caption}", outline=outline), caption=whose),
-    ]
-
-
-def _whose(tags: Mapping[str, Tag]) -> str:
-    """Write ``Theseus, MLP, pre, layer 4``."""
-    point = str(ReadPoint(tags.get("site"), tags.get("layer")))
-    parts = [str(tags[name]) for name in ("agent",) if tags.get(name) is not None]
-    return ", ".join([*parts, probe_name(tags.get("head"), tags.get("control", "none")), point])
+def _order(point: ReadPoint) -> tuple[int, str, float, str]:
+    order: dict[str, int] = {name: at for at, name in enumerate(SITES)}
+    at = number_of(point.layer)
+    site = str(point.site)
+    return order.get(site, len(order)), site, math.inf if at is None else at, str(point.layer)
 
 
 def _said(about: Mapping[str, Any]) -> str:

@@ -1,340 +1,331 @@
-"""The sections of a report on task worlds: who arrives, at what errors, by demand and prompt, over time.
+"""Task worlds: declared pairs, names, success and errors, by demand, over the course of an episode.
 
-Source: measuring exploration and exploitation errors, Fig. 1, 4, 5 and 20, Tab. 2 and 3.
+Source: measuring exploration and exploitation errors, Fig. 1, 4 and 20, Tab. 2 and 3.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from goalscope.measures.behaviour import measure_bounds
-from goalscope.measures.exploration.recorded import PROGRESS_SHARE
-from goalscope.report.blocks import (
-    Figure,
-    Fold,
-    Heading,
-    Plain,
-    Row,
-    Section,
-    Table,
-    counted,
-    counted_row,
-    interval,
-    listed,
-)
+from goalscope.measures.exploration.recorded import PROGRESS_SHARE, TENTHS
+from goalscope.measures.exploration.relation import MOST_APART, Divergence, Relation, divergences, log_relation
+from goalscope.report.blocks import Plain, counted, interval
+from goalscope.report.charts import Point, points
 from goalscope.report.comparison import LEVEL, Compared, Side, compare_pairs, comparison_table
-from goalscope.report.figures import Series, embed, lines, short
-from goalscope.report.ledger import Ledger, describe_key
-from goalscope.report.sections.exploration_errors import NO_INVALID, any_invalid, error_tables, table
-from goalscope.report.sections.task_relation import MOST_BANDS, bands_legend, progress_section, relation_section
-from goalscope.rows import Rows, Tag
-from goalscope.runs.store import Store
-from goalscope.stats import Estimate, estimate_rows
+from goalscope.report.estimates import Estimates, Key, describe_key
+from goalscope.report.figures import short
+from goalscope.report.run_data import RunData
+from goalscope.report.sections.results import OVER_MAPS, PAIRED, TASK_MAIN, task_title
+from goalscope.report.specs import Column, Curve, CurveSpec, Declared, FoldSpec, Line, Picture, TableSpec, section
+from goalscope.stats import Grouped, estimate_rows
 
-EXPLORATION, EXPLOITATION, ARRIVED = "exploration error", "exploitation error", "steps of successful episodes"
-MAIN = ("success", EXPLORATION, EXPLOITATION, ARRIVED, "coverage", "progress rate", "invalid actions")
-PAIRED = ("success", EXPLORATION, EXPLOITATION, ARRIVED)
-DEMANDS = ("low", "medium", "high")
-GRAPHS = ("small", "medium", "large")
-PROMPTS = ("base", "exploration", "exploitation", "balance")
-CITED = (
-    "Paper: Measuring exploration and exploitation errors in language-model agents; its Section 4 and Appendix B "
-    "define the metric. docs/exploration.md says what is done where its text leaves a choice open."
-)
-_ABOUT = (
-    "An error is an action that no reasonable strategy would take, judged on what the agent knew before it. The "
-    "exploration error is the share of errors among the steps that called for exploration (cases 1 and 4), the "
-    "exploitation error among those that called for exploitation (cases 2, 3 and 4); without such a step it is "
-    "undefined, never 0. Brackets are 95 % intervals over maps; the last column counts the maps, a number of them "
-    "below a value says on how many it is defined where they are not all."
-)
-_DEFINITIONS = {
-    "success": "share of episodes that achieve the goal within the budget",
-    EXPLORATION: "errors in cases 1 and 4 over the steps in cases 1 and 4 of an episode",
-    EXPLOITATION: "errors in cases 2, 3 and 4 over the steps in cases 2, 3 and 4 of an episode",
-    "exploration error of valid moves": "the exploration error over the actions that were moves",
-    "exploitation error of valid moves": "the exploitation error over the actions that were moves",
-    "exploration errors": "number of errors that count as exploration",
-    "exploitation errors": "number of errors that count as exploitation",
-    "exploration steps": "steps in cases 1 and 4",
-    "exploitation steps": "steps in cases 2, 3 and 4",
-    "exploration errors of valid moves": "number of errors that count as exploration among the moves",
-    "exploitation errors of valid moves": "number of errors that count as exploitation among the moves",
-    "exploration steps of valid moves": "moves in cases 1 and 4",
-    "exploitation steps of valid moves": "moves in cases 2, 3 and 4",
-    "steps": "actions of an episode",
-    ARRIVED: "actions of an episode that achieved the goal; undefined for one that did not",
-    "invalid actions": "actions that did nothing: no way there, or no direction named",
-    "detours with the goal pending": "steps into a new cell while the goal was pending; free of error by definition",
-    "progress rate": "share of the steps that entered an unobserved cell or achieved a pending node",
-    "coverage": "share of the map's cells that were observed",
-    "achieved nodes": "share of the nodes that were achieved",
-    PROGRESS_SHARE: "share of the steps that entered an unobserved cell, by tenth of the episode",
+MOST_BANDS = 6
+"""Most lines of a figure that are drawn with their intervals."""
+_ERRORS = TASK_MAIN[1:3]
+_ORDERS = {
+    "demand": ("low", "medium", "high"),
+    "graph": ("small", "medium", "large"),
 }
+_MOST_PAIRS = 3
 
 
-def on_tasks(rows: Rows) -> bool:
-    """Return whether a run was made in task worlds."""
-    return EXPLORATION in set(rows.measure.tolist())
-
-
-def task_summary(rows: Rows, ledger: Ledger, digest: str) -> list[str]:
-    """Return what was run as sentences."""
-    episodes = rows.where(rows.measure == "success")
-    steps = int(rows.value[rows.measure == "steps"].sum())
-    maps = len(set(episodes.grid_id.tolist()))
-    agents = f"{counted(len(ledger.agents), 'agent')} ({listed(ledger.agents)})"
-    return [
-        f"{agents} acted in {counted(len(episodes), 'episode')} "
-        f"with {counted(steps, 'step')} on {counted(maps, 'task map')}, judged by their actions alone.",
-        f"Content hash of the run: {digest[:16]}… (in full under “How this was run”).",
-    ]
-
-
-def task_sections(store: Store, rows: Rows, ledger: Ledger) -> list[Section]:
-    """Return the sections on what agents do in task worlds, those that a run has data for."""
-    return [
-        _results(rows, ledger),
-        *_prompts(rows, store, ledger),
-        *_declared(store, rows, ledger),
-        *_named(rows, ledger),
-        *relation_section(rows, ledger),
-        *_demands(rows, ledger),
-        *progress_section(rows, ledger),
-    ]
-
-
-def task_definitions(ledger: Ledger) -> Section:
-    """Return what each measure means."""
-    known = [
-        (name, unit, _DEFINITIONS.get(name, "see where its rows were made")) for name, unit in ledger.measures.items()
-    ]
-    plain = Plain(caption="", headings=("measure", "unit", "definition"), rows=tuple(known))
-    return Section(anchor="definitions", title="What the measures mean", plain=(plain,), legend=CITED)
-
-
-def _results(rows: Rows, ledger: Ledger) -> Section:
-    tables: list[Table] = []
-    invalid = False
-    for group in ledger.groups("agent"):
-        where = describe_key(group)
-        measures = [name for name in MAIN if name in ledger.measures]
-        lines = [
-            _line(agent, [ledger.find("agent", name, agent=agent, **group) for name in measures])
-            for agent in ledger.agents
-        ]
-        headings = [Heading(text=_title(name), unit=ledger.measures[name]) for name in measures]
-        caption = f"Success and errors{f' – {where}' if where else ''}: mean over the episodes of a map, then over maps"
-        tables.append(table(caption, headings, lines, "map"))
-        tables += error_tables(rows, ledger, ledger.agents, group, where, suffix="", noun="map")
-        invalid |= any_invalid(rows, group, "")
-    text = (_ABOUT,) if invalid else (_ABOUT, NO_INVALID)
-    return Section(anchor="results", title="Results", paragraphs=text, tables=tuple(tables))
-
-
-def _prompts(rows: Rows, store: Store, ledger: Ledger) -> list[Section]:
-    """Return the table of strategies (Fig. 5), reasoning on and off together, for each model."""
-    if "prompt" not in rows.tags:
-        return []
-    models = {name: _model(about) for name, about in store.agents().values() if name in ledger.agents}
-    tables, figures = list[Table](), list[Figure]()
-    for model in dict.fromkeys(models.values()):
-        names = [name for name, of in models.items() if of == model]
-        mine = rows.where(np.isin(rows["agent"].astype(str), names) & np.isin(rows.measure.astype(str), PAIRED))
-        mine = mine.where(mine.known("prompt"))
-        for memory in dict.fromkeys(mine["memory"].tolist() if "memory" in mine.tags else [None]):
-            part = mine if memory is None else mine.select(memory=memory)
-            prompts = list(dict.fromkeys(part["prompt"].tolist()))
-            if len(prompts) < 2:
-                continue
-            estimates = estimate_rows(part, by=("prompt",), bounds=measure_bounds())
-            found = {(g.key["prompt"], g.key["measure"]): g.estimate for g in estimates}
-            order = [name for name in PROMPTS if name in prompts] + [name for name in prompts if name not in PROMPTS]
-            told = [_line(str(prompt), [found.get((prompt, name)) for name in PAIRED]) for prompt in order]
-            headings = [Heading(text=_title(name), unit=ledger.measures[name]) for name in PAIRED]
-            caption = (
-                f"{model}{' with the memory summary' if memory else ''} by strategy sentence, with and without "
-                "reasoning together: mean over the episodes of a map, then over maps"
-            )
-            tables.append(table(caption, headings, told, "map", "prompt"))
-            figures += [_by_prompt(model, name, order, found, f"p{len(tables)}") for name in PAIRED[:3]]
-    if not tables:
-        return []
-    text = (
-        "The four prompts differ in one sentence that says what to put first: nothing, exploration, exploitation, both."
-    )
-    return [
-        Section(
-            anchor="prompts",
-            title="By prompt",
-            paragraphs=(text,),
-            tables=tuple(tables),
-            figures=tuple(figures),
-            legend="Bars are 95 % intervals over maps.",
+@section("declared pairs", source="measuring exploration and exploitation errors, Tab. 2", worlds="tasks")
+def declared_pairs(run: RunData) -> Iterator[Declared]:
+    """The pairs of agents that the study declared, tested as one family, and what they say in words."""
+    there = [pair for pair in run.analysis.pairs if set(pair) <= set(run.ledger.agents)]
+    if there:
+        sides = {name: Side(name=name, rows=run.rows.select(agent=name)) for pair in there for name in pair}
+        yield _paired(
+            [(sides[second], sides[first]) for first, second in there],
+            "declared pairs",
+            "pairs",
+            "Declared comparisons",
+            "Declared before the data: paired by map, signed-rank tests corrected for all TESTS of this table (one "
+            f"family, level {LEVEL:g})",
         )
-    ]
 
 
-def _by_prompt(
-    model: str, measure: str, order: Sequence[Tag], found: Mapping[tuple[Tag, Tag], Estimate], prefix: str
-) -> Figure:
-    """Draw one measure of a model by strategy sentence (Fig. 5), a point with its interval each."""
-    series = [
-        Series(label=str(prompt), style=index, x=(float(index),), estimates=(found[prompt, measure],))
-        for index, prompt in enumerate(order)
-    ]
-    title = f"{_title(measure)} of {model}"
-    ticks = {float(index): str(prompt) for index, prompt in enumerate(order)}
-    svg = lines(series, title=title, x_label="strategy sentence", y_label=f"{measure} (share)", ticks=ticks)
-    return Figure(svg=embed(svg, f"{prefix}-{measure[:8]}", f"{title} by strategy sentence"))
-
-
-def _model(about: Mapping[str, object]) -> str:
-    model = about.get("model")
-    if not isinstance(model, Mapping):
-        return "scripted"
-    files = model.get("files")
-    hub = files.get("hub") if isinstance(files, Mapping) else None
-    return str(model.get("model") or hub or "the local model")
-
-
-def _declared(store: Store, rows: Rows, ledger: Ledger) -> list[Section]:
-    """Return the pairs of agents that the study declared, tested as one family, and what they say in words."""
-    study = store.study()
-    pairs = study.analysis.pairs if study is not None and study.analysis is not None else ()
-    there = [(first, second) for first, second in pairs if {first, second} <= set(ledger.agents)]
-    if not there:
-        return []
-    sides = {name: Side(name=name, rows=rows.select(agent=name)) for pair in there for name in pair}
-    tests = compare_pairs([(sides[second], sides[first]) for first, second in there], PAIRED, name="declared pairs")
-    caption = (
-        "Declared before the data: paired by map, signed-rank tests corrected for all "
-        f"{counted(len(tests), 'test')} of this table (one family, level {LEVEL:g})"
-    )
-    text = [
-        _sentence(first, second, [t for t in tests if (t.first, t.second) == (second, first)])
-        for first, second in there
-    ]
-    plain = (comparison_table(tests, caption=caption, clusters="maps"),)
-    return [Section(anchor="pairs", title="Declared comparisons", paragraphs=tuple(text), plain=plain)]
-
-
-def _named(rows: Rows, ledger: Ledger) -> list[Section]:
-    """Return names with meaning against their symbolic twins (Tab. 3), each agent with itself."""
-    if "names" not in ledger.conditions:
-        return []
-    pairs, captions = [], {}
-    for agent in ledger.agents:
-        mine = rows.select(agent=agent)
-        sides = [Side(name=f"{agent}, {kind}", rows=mine.select(names=kind)) for kind in ("semantic", "symbolic")]
-        if all(len(side.rows) for side in sides):
-            pairs.append((sides[0], sides[1]))
-            captions[agent] = (sides[1].name, sides[0].name)
-    if not pairs:
-        return []
-    tests = compare_pairs(pairs, PAIRED, name="names")
-    words = [
-        _sentence(symbolic, semantic, [test for test in tests if test.first == semantic])
-        for symbolic, semantic in captions.values()
-    ]
-    caption = f"Paired by map; one family of {counted(len(tests), 'test')}, level {LEVEL:g}"
-    return [
-        Section(
-            anchor="names",
-            title="Names with and without meaning",
-            paragraphs=tuple(words),
-            plain=(comparison_table(tests, caption=caption, clusters="maps"),),
+@section("names", source="measuring exploration and exploitation errors, Tab. 3", worlds="tasks")
+def names(run: RunData) -> Iterator[Declared]:
+    """Names with meaning against their symbolic twins, each agent with itself."""
+    pairs = []
+    for agent in run.ledger.agents if "names" in run.ledger.conditions else ():
+        mine = run.rows.select(agent=agent)
+        first, second = (
+            Side(name=f"{agent}, {kind}", rows=mine.select(names=kind)) for kind in ("semantic", "symbolic")
         )
-    ]
+        if len(first.rows) and len(second.rows):
+            pairs.append((first, second))
+    if pairs:
+        caption = f"Paired by map; one family of TESTS, level {LEVEL:g}"
+        yield _paired(pairs, "names", "names", "Names with and without meaning", caption)
 
 
-def _sentence(baseline: str, changed: str, tests: Sequence[Compared]) -> str:
+def _paired(pairs: Sequence[tuple[Side, Side]], name: str, anchor: str, title: str, caption: str) -> Declared:
+    """Return paired comparisons as a table and in words: the first of each pair against the second."""
+    tests = compare_pairs(pairs, PAIRED, name=name)
+    caption = caption.replace("TESTS", counted(len(tests), "test"))
+    return Declared(
+        anchor=anchor,
+        title=title,
+        paragraphs=[
+            _sentence(first.name, second.name, [t for t in tests if (t.first, t.second) == (first.name, second.name)])
+            for first, second in pairs
+        ],
+        tables=[comparison_table(tests, caption=caption, clusters="maps")],
+    )
+
+
+def _sentence(changed: str, baseline: str, tests: Sequence[Compared]) -> str:
     """Return in words what a change did, each difference with its interval; no test, no claim."""
     parts = []
     for test in tests:
-        difference = test.paired.difference
-        if test.paired.labels and not test.paired.differences.any():
-            maps = counted(len(test.paired.labels), "map")
-            parts.append(f"{_title(test.measure).lower()}: the same on each of {maps}")
-            continue
-        if not test.paired.labels or not difference.has_interval:
-            parts.append(f"{_title(test.measure).lower()}: not comparable")
-            continue
-        size = f"{short(difference.value, difference.unit)} {interval(difference)}"
+        difference, title = test.paired.difference, task_title(test.measure).lower()
         # Each interval stands for its own difference; the tests are corrected for all of the family.
         without = difference.low > 0 or difference.high < 0
-        alone = "no difference shown after correction, though its own interval leaves out 0"
-        unshown = alone if without else "no difference shown"
-        claim = unshown if not test.corrected.rejected else "higher" if difference.value > 0 else "lower"
-        parts.append(f"{_title(test.measure).lower()}: {claim} ({size})")
+        if test.paired.labels and not test.paired.differences.any():
+            said = f"the same on each of {counted(len(test.paired.labels), 'map')}"
+        elif not test.paired.labels or not difference.has_interval:
+            said = "not comparable"
+        else:
+            alone = "no difference shown after correction, though its own interval leaves out 0"
+            unshown = alone if without else "no difference shown"
+            claim = unshown if not test.corrected.rejected else "higher" if difference.value > 0 else "lower"
+            said = f"{claim} ({short(difference.value, difference.unit)} {interval(difference)})"
+        parts.append(f"{title}: {said}")
     return f"{changed} against {baseline}: {'; '.join(parts)}."
 
 
-def _demands(rows: Rows, ledger: Ledger) -> list[Section]:
-    """Return both errors by exploitation demand and by graph (Fig. 20), where all of the other occur."""
-    if not {"demand", "graph"} <= set(rows.tags):
-        return []
-    tables, figures = [], []
-    for tag, order, other, words in (
-        ("demand", DEMANDS, "graph", "exploitation demand"),
-        ("graph", GRAPHS, "demand", "size of the task graph"),
+@section("relation", source="measuring exploration and exploitation errors, Fig. 1", worlds="tasks")
+def relation(run: RunData) -> Iterator[Declared]:
+    """Success against the logarithm of each error with its R squared, where two agents or more have one."""
+    found = [
+        (log_relation(run.rows.select(**group), error, run.ledger.agents), group)
+        for group in run.ledger.groups("agent")
+        for error in _ERRORS
+    ]
+    found = [(one, group) for one, group in found if len(one.agents) > 1]
+    if not found:
+        return
+    plain = Plain(
+        caption="Least squares of success on log10 of the error, one point an agent",
+        headings=(
+            "error",
+            "maps of",
+            "R²",
+            "95 % interval",
+            "success for a tenfold error",
+            "agents",
+            "maps",
+            "method",
+            "left out",
+        ),
+        rows=tuple(
+            (
+                one.error,
+                describe_key(group) or "all maps",
+                short(one.r_squared.value, "share"),
+                interval(one.r_squared) or one.r_squared.note or "undefined",
+                "–" if math.isnan(one.slope) else short(one.slope, "share"),
+                str(len(one.agents)),
+                str(one.r_squared.clusters),
+                one.r_squared.method,
+                "; ".join(f"{agent}: {why}" for agent, why in one.left_out.items()),
+            )
+            for one, group in found
+        ),
+        numbers=(2, 3, 4, 5, 6),
+    )
+    yield Declared(
+        anchor="relation",
+        title="Success and errors",
+        paragraphs=(
+            "A line through a handful of agents says how well one number goes with another among them, no more; which "
+            "agents were run decides it. An agent without error has no logarithm; it is named, not given a small "
+            "number.",
+        ),
+        figures=[_scatter(run, one, group) for one, group in found],
+        tables=[plain],
+    )
+
+
+def _scatter(run: RunData, found: Relation, group: Key) -> Picture:
+    """Draw success against the error of each agent, with the line that fits them."""
+    table, listed = run.ledger.tables["agent"], []
+    for style, agent in enumerate(run.ledger.agents):
+        x, y = (table.get(group, agent=agent, measure=name) for name in (found.error, "success"))
+        if agent in found.agents and x is not None and y is not None:
+            listed.append(Point(label=agent, style=style, x=x, y=y))
+    where = describe_key(group)
+    title = f"Success against {found.error}{f', {where}' if where else ''}"
+    svg = points(
+        listed,
+        title=title,
+        x_label=f"{found.error} (share, logarithmic)",
+        y_label="success (share)",
+        line=None if math.isnan(found.slope) else (found.slope, found.intercept),
+    )
+    r = found.r_squared
+    fit = f"{short(r.value, 'share')} {interval(r)}".rstrip()
+    counts = f"{counted(len(found.agents), 'agent')}, {counted(r.clusters, 'map')}"
+    return Picture(svg=svg, label=title, caption=f"R² {fit} ({counts}; {r.note or r.method})")
+
+
+@section("demand", source="measuring exploration and exploitation errors, Fig. 20", worlds="tasks")
+def demand(run: RunData) -> Iterator[Declared]:
+    """Both errors by exploitation demand and by graph, where all of the other occur."""
+    tables, figures = list[TableSpec](), list[CurveSpec]()
+    rows, agents = run.rows, run.ledger.agents
+    for tag, other, words in (
+        ("demand", "graph", "exploitation demand"),
+        ("graph", "demand", "size of the task graph"),
     ):
+        if not {tag, other} <= set(rows.tags):
+            return
         pairs = {(str(a), str(b)) for a, b in zip(rows[tag], rows[other], strict=True) if a is not None}
-        values = [name for name in order if any(a == name for a, _ in pairs)]
+        values = [name for name in _ORDERS[tag] if any(a == name for a, _ in pairs)]
         kept = sorted({b for _, b in pairs if all((name, b) in pairs for name in values)})
         if len(values) < 2 or not kept:
             continue
-        mine = rows.where(np.isin(rows[other].astype(str), kept) & np.isin(rows.measure.astype(str), PAIRED[:3]))
-        found = {
-            (g.key["agent"], g.key[tag], g.key["measure"]): g.estimate
-            for g in estimate_rows(mine, by=("agent", tag), bounds=measure_bounds())
-        }
+        mine = rows.where(np.isin(rows[other].astype(str), kept) & rows.among("measure", PAIRED[:3]))
+        found = Estimates(estimate_rows(mine, by=("agent", tag), bounds=measure_bounds()))
         over = f" (over {other} {', '.join(kept)})"
-        ticks = {float(order.index(name)): name for name in values}
+        places = {name: float(_ORDERS[tag].index(name)) for name in values}
         for measure in PAIRED[:3]:
-            title = f"{_title(measure)} by {words}"
-            lines_of = [_line(agent, [found.get((agent, name, measure)) for name in values]) for agent in ledger.agents]
-            headings = [Heading(text=f"{name} {tag}", unit="share") for name in values]
+            title = f"{task_title(measure)} by {words}"
             tables.append(
-                table(f"{title}{over}: mean over the episodes of a map, then over maps", headings, lines_of, "map")
-            )
-            series = [
-                Series(label=agent, style=style, x=tuple(ticks), estimates=tuple(curve))
-                for style, agent in enumerate(ledger.agents)
-                if len(curve := [e for name in values if (e := found.get((agent, name, measure)))]) == len(ticks)
-            ]
-            if measure != "success" and series:
-                svg = lines(
-                    series,
-                    title=title,
-                    x_label=words,
-                    y_label=f"{measure} (share)",
-                    ticks=ticks,
-                    bands=len(series) <= MOST_BANDS,
+                TableSpec(
+                    caption=f"{title}{over}: {OVER_MAPS}",
+                    first="agent",
+                    estimates=found,
+                    columns=[Column(f"{name} {tag}", "share", {tag: name}) for name in values],
+                    lines=[Line(agent, {"measure": measure, "agent": agent}) for agent in agents],
+                    noun="map",
                 )
-                figures.append(Figure(svg=embed(svg, f"d-{tag}-{measure[:8]}", f"{title}{over}")))
-    if not tables:
-        return []
-    text = (
-        "Exploitation demand is the density of nodes and the width of corridors that a map is drawn with; low "
-        "exploitation demand is high exploration demand. Each point averages over its own maps."
-    )
-    return [
-        Section(
+            )
+            if measure != "success":
+                figures.append(
+                    CurveSpec(
+                        title=title,
+                        label_end=over,
+                        x_label=words,
+                        y_label=f"{measure} (share)",
+                        axis=tag,
+                        estimates=found,
+                        curves=[
+                            Curve(agent, {"measure": measure, "agent": agent}, fewest=len(places)) for agent in agents
+                        ],
+                        places=places,
+                        bounds=None,
+                        ticks={at: name for name, at in places.items()},
+                        most_bands=MOST_BANDS,
+                    )
+                )
+    if tables:
+        yield Declared(
             anchor="demand",
             title="By demand and task graph",
-            paragraphs=(text,),
-            figures=tuple(figures),
-            legend=bands_legend(len(ledger.agents)),
-            folds=(Fold(title="The numbers, success among them", tables=tuple(tables)),),
+            paragraphs=(
+                "Exploitation demand is the density of nodes and the width of corridors that a map is drawn with; low "
+                "exploitation demand is high exploration demand. Each point averages over its own maps.",
+            ),
+            figures=figures,
+            legend=_bands_legend(len(agents)),
+            folds=[FoldSpec(title="The numbers, success among them", tables=tables)],
         )
-    ]
 
 
-def _line(label: str, found: Sequence[Estimate | None]) -> Row:
-    return counted_row(label, found, "map")
+@section("progress", source="measuring exploration and exploitation errors, Fig. 4", worlds="tasks")
+def progress(run: RunData) -> Iterator[Declared]:
+    """The exploration share over the course of episodes, and where agents of equal success part."""
+    mine = run.rows.where(run.rows.measure == PROGRESS_SHARE)
+    if not len(mine):
+        return
+    found = Estimates(estimate_rows(mine, by=("agent", "progress")))
+    ends = [tenth / TENTHS for tenth in range(1, TENTHS + 1)]
+    shown = [agent for agent in run.ledger.agents if found.get(measure=PROGRESS_SHARE, agent=agent, progress=ends[0])]
+    parted = divergences(run.rows, run.ledger.agents)
+    figures = [_course(run, "Exploration share over the course of an episode", shown, found)]
+    for entry in sorted((one for one in parted if one.begins), key=lambda one: -one.apart)[:_MOST_PAIRS]:
+        curves = Estimates(
+            Grouped(key={"measure": PROGRESS_SHARE, "agent": agent, "progress": end}, estimate=estimate)
+            for agent, curve in zip((entry.first, entry.second), entry.curves, strict=True)
+            for end, estimate in zip(ends, curve, strict=True)
+        )
+        title = f"Equal success, parting in tenth {entry.begins}"
+        figures.append(_course(run, title, (entry.first, entry.second), curves))
+    numbers = TableSpec(
+        caption=f"Exploration share by tenth, all episodes: {OVER_MAPS}",
+        first="agent",
+        estimates=found,
+        columns=[Column(str(at), "share", {"progress": end}) for at, end in enumerate(ends, start=1)],
+        lines=[Line(agent, {"measure": PROGRESS_SHARE, "agent": agent}) for agent in shown],
+        noun="map",
+    )
+    plain = Plain(
+        caption="Equal success, different exploration: first − second, paired by map",
+        headings=("first", "second", "maps", "mean |difference|", "largest difference", "interval", "tenth", "part in"),
+        rows=tuple(map(_divergence, parted)),
+        numbers=(2, 3, 4, 5, 6),
+    )
+    yield Declared(
+        anchor="progress",
+        title="Exploration over time",
+        paragraphs=(
+            "Share of steps that enter an unobserved cell, by tenth of the episode, over all episodes. "
+            f"The table compares agents whose success rates differ by at most {MOST_APART:g} and are at least 0.5, on "
+            "maps where both have a successful episode, over successful episodes only. They part in the first tenth "
+            "whose interval, corrected for ten tenths, leaves out 0. Further figures show the pairs that part most, "
+            "over the same episodes as the table.",
+            *([] if parted else ["No two agents of this run succeed equally often."]),
+        ),
+        figures=figures,
+        legend=_bands_legend(len(shown)),
+        tables=[plain] if parted else [],
+        folds=[FoldSpec(title="The exploration shares with their intervals", tables=[numbers])],
+    )
 
 
-def _title(measure: Tag) -> str:
-    text = {ARRIVED: "Steps of successes", "invalid actions": "Invalid actions"}.get(str(measure), str(measure))
-    return text[:1].upper() + text[1:]
+def _course(run: RunData, title: str, agents: Sequence[str], found: Estimates) -> CurveSpec:
+    """Return exploration shares over the course of an episode."""
+    return CurveSpec(
+        title=title,
+        label_end=f": {', '.join(agents)}",
+        x_label="progress of the episode (share of its steps, end of each tenth)",
+        y_label="new cells (share of steps)",
+        axis="progress",
+        estimates=found,
+        curves=[
+            Curve(agent, {"measure": PROGRESS_SHARE, "agent": agent}, style=run.ledger.agents.index(agent))
+            for agent in agents
+        ],
+        ticks=[0.2, 0.4, 0.6, 0.8, 1.0],
+        most_bands=MOST_BANDS,
+    )
+
+
+def _divergence(entry: Divergence) -> tuple[str, ...]:
+    tenth = max(range(TENTHS), key=lambda index: abs(entry.tenths[index].value))
+    largest = entry.tenths[tenth]
+    return (
+        entry.first,
+        entry.second,
+        str(entry.maps),
+        short(entry.apart, "share"),
+        short(largest.value, "share"),
+        interval(largest) or "undefined",
+        str(tenth + 1),
+        "nowhere shown" if entry.begins is None else f"tenth {entry.begins}",
+    )
+
+
+def _bands_legend(agents: int) -> str:
+    """Return what a reader must know of the bands of a figure with so many lines."""
+    if agents <= MOST_BANDS:
+        return "Bands are 95 % intervals over maps."
+    return (
+        f"Bands are 95 % intervals over maps; figures of more than {MOST_BANDS} agents are drawn without, so that the "
+        "lines can be told apart: their intervals stand in the tables below."
+    )

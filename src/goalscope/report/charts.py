@@ -1,0 +1,354 @@
+"""Charts of estimates as SVG text: lines, maps, differences beside a margin, points."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from goalscope.report.figures import (
+    COLOURS,
+    INK,
+    LONGEST_TICK,
+    MARKERS,
+    MUTED,
+    as_svg,
+    blank_figure,
+    drawing_style,
+    legend_columns,
+    look_of,
+    short_label,
+)
+from goalscope.stats import FEWEST, Estimate
+
+_LESS = f"less than {100 * FEWEST:g} % of the grids"
+_LINE = 0.26  # inches of a line of the figure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One line of a figure.
+
+    Attributes:
+        label: what the legend calls it.
+        style: index of colour, marker and dash; an agent keeps its own in all figures of a page.
+        x: ``[P]`` positions.
+        estimates: ``[P]`` values with intervals.
+    """
+
+    label: str
+    style: int
+    x: tuple[float, ...]
+    estimates: tuple[Estimate, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.x) != len(self.estimates):
+            raise ValueError(f"a series must have an estimate for each x, got {len(self.estimates)} for {len(self.x)}")
+
+
+def lines(
+    series: Sequence[Series],
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+    bounds: tuple[float, float] | None = None,
+    ticks: Sequence[float] | Mapping[float, str] | None = None,
+    counts: bool = False,
+    bands: bool = True,
+    joined: bool = True,
+) -> str:
+    """Draw lines with interval bands; what comes from few of the grids is pale, and the grids are counted below.
+
+    Args:
+        series: the lines; undefined values leave a gap, undefined intervals a marker without a band.
+        title: heading of the figure.
+        x_label, y_label: labels of the axes with their units.
+        bounds: range of the vertical axis; from the data where None.
+        ticks: marks on the horizontal axis, with their names where a mapping; chosen by the library where None.
+        counts: draw the number of grids behind each point below the lines, whether they are few or not.
+        bands: draw the intervals; many lines are legible without only, their intervals must then stand in a table.
+        joined: False for positions without an order: points and interval bars in place of lines and bands.
+
+    Returns:
+        SVG text without declaration or metadata.
+
+    Raises:
+        ImportError: matplotlib is not installed (it comes with the extra ``report``).
+    """
+    sparse = any(estimate.sparse for line in series for estimate in line.estimates)
+    with drawing_style():
+        legend = -(-len(series) // legend_columns([short_label(line.label) for line in series]))
+        figure = blank_figure(5.2, (4.15 if counts or sparse else 3.6) + 0.19 * (max(0, legend - 3) + sparse))
+        if counts or sparse:
+            upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+        else:
+            upper, lower = figure.subplots(), None
+        for line in series:
+            _draw(upper, line, markers=not counts, band=bands, joined=joined)
+            if lower is not None:
+                grids = [estimate.clusters for estimate in line.estimates]
+                lower.plot(line.x, grids, drawstyle="steps-mid", **look_of(line.style, marker=None))
+        upper.set_title(short_label(title))
+        upper.set_ylabel(y_label)
+        upper.grid(axis="y", color="#e4e7eb", linewidth=0.8)
+        if bounds is not None:
+            margin = 0.04 * (bounds[1] - bounds[0])
+            upper.set_ylim(bounds[0] - margin, bounds[1] + margin)
+        if lower is not None:
+            lower.set_ylabel("grids")
+            lower.set_ylim(bottom=0)
+            lower.xaxis.get_major_locator().set_params(integer=True)
+            lower.yaxis.get_major_locator().set_params(integer=True)
+        bottom = upper if lower is None else lower
+        bottom.set_xlabel(f"{x_label}\npale: {_LESS}" if sparse else x_label)
+        if ticks is not None:
+            names = ticks if isinstance(ticks, Mapping) else {tick: f"{tick:g}" for tick in ticks}
+            bottom.set_xticks(list(names), [short_label(name, LONGEST_TICK) for name in names.values()])
+        handles, labels = upper.get_legend_handles_labels()
+        if len(series) > 1:
+            figure.legend(handles, labels, loc="outside lower center", ncols=legend_columns(labels), handlelength=2.6)
+        return as_svg(figure)
+
+
+def heat_map(
+    cells: Sequence[Sequence[Estimate | None]],
+    *,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    title: str,
+    row_label: str,
+    column_label: str,
+    bounds: tuple[float, float],
+) -> str:
+    """Draw a table of estimates as coloured cells, each with its value and, below it, its interval.
+
+    A cell from few of the grids has no colour and says how many they are.
+
+    Args:
+        cells: ``[R][C]`` estimates, None where there are no data.
+        rows, columns: labels of the R rows and C columns.
+        title: heading of the figure.
+        row_label, column_label: what rows and columns are.
+        bounds: values of the two ends of the colour scale.
+
+    Returns:
+        SVG text without declaration or metadata.
+
+    Raises:
+        ImportError: matplotlib is not installed (it comes with the extra ``report``).
+    """
+    with drawing_style():
+        sparse = any(one is not None and one.sparse for row in cells for one in row)
+        figure = blank_figure(1.1 + 0.78 * len(columns), 0.95 + 0.52 * len(rows) + 0.19 * sparse)
+        axes = figure.subplots()
+        scale = _colour_scale()
+        low, high = bounds
+        for row, line in enumerate(cells):
+            for column, estimate in enumerate(line):
+                known = estimate is not None and not math.isnan(estimate.value) and not estimate.sparse
+                share = (estimate.value - low) / (high - low) if known and estimate else 0.0
+                colour = scale(min(1.0, max(0.0, share))) if known else (0.94, 0.94, 0.94, 1.0)
+                axes.add_patch(_cell(column, row, colour))
+                text, below = _cell_text(estimate)
+                ink = "white" if known and _luminance(colour) < 0.36 else INK
+                few = f"{estimate.clusters}/{estimate.grids} grids" if estimate is not None and estimate.sparse else ""
+                up = 0.09 if few else 0.0
+                axes.text(column, row - 0.13 - up, text, ha="center", va="center", color=ink, fontsize=10)
+                axes.text(column, row + 0.24 - up - up, below, ha="center", va="center", color=ink, fontsize=6.8)
+                axes.text(column, row + 0.33, few, ha="center", va="center", color=ink, fontsize=6.8)
+        axes.set_xlim(-0.5, len(columns) - 0.5)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xticks(range(len(columns)), [short_label(name, LONGEST_TICK) for name in columns])
+        axes.set_yticks(range(len(rows)), [short_label(name, LONGEST_TICK) for name in rows])
+        axes.tick_params(length=0)
+        for side in ("left", "bottom"):
+            axes.spines[side].set_visible(False)
+        axes.set_title(short_label(title))
+        axes.set_xlabel(f"{column_label}\nwithout colour: {_LESS}" if sparse else column_label)
+        axes.set_ylabel(row_label)
+        return as_svg(figure)
+
+
+def _draw(axes: Any, line: Series, *, markers: bool, band: bool, joined: bool) -> None:
+    # A band has no thickness at a gap: NaN ends leave it out.
+    ends = [(one.low, one.high) if math.isfinite(one.high - one.low) else (math.nan,) * 2 for one in line.estimates]
+    colour = COLOURS[line.style % len(COLOURS)]
+    sparse = [estimate.sparse for estimate in line.estimates]
+    values = [estimate.value for estimate in line.estimates]
+    look = look_of(line.style, MARKERS if markers else None) | ({} if joined else {"linestyle": "none"})
+    if any(sparse):
+        axes.plot(line.x, values, **look | {"alpha": 0.35})
+        if band and joined:
+            axes.fill_between(line.x, *zip(*ends, strict=True), color=colour, alpha=0.06, linewidth=0)
+        values = [math.nan if few else value for few, value in zip(sparse, values, strict=True)]
+        ends = [(math.nan,) * 2 if few else both for few, both in zip(sparse, ends, strict=True)]
+    lows, highs = [low for low, _ in ends], [high for _, high in ends]
+    if band and joined:
+        axes.fill_between(line.x, lows, highs, color=colour, alpha=0.16, linewidth=0)
+    if not joined or (len(line.x) == 1 and not math.isnan(ends[0][0])):
+        axes.vlines(line.x, lows, highs, color=colour, linewidth=1.4)
+    axes.plot(line.x, values, label=short_label(line.label), **look)
+
+
+def _cell_text(estimate: Estimate | None) -> tuple[str, str]:
+    if estimate is None:
+        return "–", "no data"
+    if math.isnan(estimate.value):
+        return "–", "undefined"
+    ends = f"{estimate.low:.2f} to {estimate.high:.2f}" if estimate.has_interval else "no interval"
+    return f"{estimate.value:.2f}".replace("-", "−"), ends.replace("-", "−")
+
+
+def _cell(column: int, row: int, colour: tuple[float, float, float, float]) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((column - 0.485, row - 0.475), 0.97, 0.95, facecolor=colour, edgecolor="none")
+
+
+def _luminance(colour: tuple[float, float, float, float]) -> float:
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour[:3])
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _colour_scale() -> Callable[[float], tuple[float, float, float, float]]:
+    from matplotlib import colormaps
+
+    scale = colormaps["YlGnBu"]
+    # The darkest and the palest ends are left out: text stays readable on every cell, cells stay visible on white.
+    return lambda share: tuple(float(part) for part in scale(0.08 + 0.8 * share))  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One difference of a figure.
+
+    Attributes:
+        series: what the legend calls it, e.g. the agent.
+        style: index of colour and marker; an agent keeps its own in all figures of a page.
+        line: the label on the vertical axis that it belongs to, e.g. the transform.
+        estimate: the difference with its interval.
+        filled: whether its marker is filled.
+    """
+
+    series: str
+    style: int
+    line: str
+    estimate: Estimate
+    filled: bool = True
+
+
+def forest(differences: Sequence[Difference], *, title: str, x_label: str, margin: float | None = None) -> str:
+    """Draw differences with intervals around 0, one line each, and the equivalence margin as a band.
+
+    Args:
+        differences: what is drawn, from top to bottom; undefined ones leave their line empty, undefined intervals a
+            marker alone.
+        title: heading of the figure.
+        x_label: label of the horizontal axis with its unit.
+        margin: half the width of the band, in the unit of the axis, None for no band.
+
+    Returns:
+        SVG text without declaration or metadata.
+
+    Raises:
+        ImportError: matplotlib is not installed (it comes with the extra ``report``).
+    """
+    names = list(dict.fromkeys(entry.line for entry in differences))
+    series = list(dict.fromkeys((entry.series, entry.style) for entry in differences))
+    each = max(1, len(series))
+    with drawing_style():
+        from matplotlib.lines import Line2D
+
+        figure = blank_figure(5.2, 1.5 + _LINE * (len(names) * (each + 0.6)))
+        axes = figure.subplots()
+        if margin is not None:
+            axes.axvspan(-margin, margin, color="#e4e7eb", linewidth=0)
+            for edge in (-margin, margin):
+                axes.axvline(edge, color=MUTED, linewidth=0.8, linestyle=":")
+        axes.axvline(0, color=MUTED, linewidth=0.8)
+        for entry in differences:
+            height = names.index(entry.line) + (series.index((entry.series, entry.style)) - (each - 1) / 2) / (each + 1)
+            if math.isnan(entry.estimate.value):
+                continue
+            colour = COLOURS[entry.style % len(COLOURS)]
+            if entry.estimate.has_interval:
+                axes.hlines(height, entry.estimate.low, entry.estimate.high, color=colour, linewidth=1.6)
+            axes.plot(
+                [entry.estimate.value],
+                [height],
+                marker=MARKERS[entry.style % len(MARKERS)],
+                color=colour,
+                markerfacecolor=colour if entry.filled else "white",
+                linestyle="none",
+            )
+        axes.set_yticks(range(len(names)), [short_label(name) for name in names])
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_title(short_label(title))
+        axes.set_xlabel(x_label, color=INK)
+        if len(series) > 1:
+            labels = [short_label(name) for name, _ in series]
+            handles = [
+                Line2D([], [], color=COLOURS[style % len(COLOURS)], marker=MARKERS[style % len(MARKERS)])
+                for _, style in series
+            ]
+            figure.legend(handles, labels, loc="outside lower center", ncols=legend_columns(labels), handlelength=2.6)
+        return as_svg(figure)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One point of a scatter plot: a label, a style as in `Series`, and an estimate on either axis."""
+
+    label: str
+    style: int
+    x: Estimate
+    y: Estimate
+
+
+def points(
+    listed: Sequence[Point], *, title: str, x_label: str, y_label: str, line: tuple[float, float] | None = None
+) -> str:
+    """Draw points with interval bars over a base-10 logarithmic axis; points that are not above 0 are left out.
+
+    Args:
+        listed: the points.
+        title: heading of the figure.
+        x_label, y_label: labels of the axes with their units.
+        line: slope and intercept of a line over log10 x, None for none.
+
+    Returns:
+        SVG text without declaration or metadata.
+
+    Raises:
+        ImportError: matplotlib is not installed (it comes with the extra ``report``).
+    """
+    shown = [point for point in listed if point.x.value > 0 and not math.isnan(point.y.value)]
+    with drawing_style():
+        figure = blank_figure(5.2, 4.1)
+        axes = figure.subplots()
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.xaxis.set_minor_formatter(lambda value, _: "")
+        for point in shown:
+            colour = COLOURS[point.style % len(COLOURS)]
+            if point.y.has_interval:
+                axes.vlines(point.x.value, point.y.low, point.y.high, color=colour, linewidth=0.8, alpha=0.6)
+            if point.x.has_interval and point.x.low > 0:
+                axes.hlines(point.y.value, point.x.low, point.x.high, color=colour, linewidth=0.8, alpha=0.6)
+            look = look_of(point.style, MARKERS) | {"linestyle": "none", "markersize": 7}
+            axes.plot([point.x.value], [point.y.value], label=short_label(point.label), **look)
+        if line is not None and len(shown) > 1:
+            ends = [min(point.x.value for point in shown), max(point.x.value for point in shown)]
+            heights = [line[0] * math.log10(end) + line[1] for end in ends]
+            axes.plot(ends, heights, color=MUTED, linewidth=1.0, linestyle="--")
+        axes.set_ylim(-0.04, 1.04)
+        axes.set_title(short_label(title))
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
+        handles, labels = axes.get_legend_handles_labels()
+        if shown:
+            figure.legend(handles, labels, loc="outside lower center", ncols=legend_columns(labels), handlelength=1.4)
+        return as_svg(figure)
