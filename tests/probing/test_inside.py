@@ -28,7 +28,7 @@ from goalscope.probing.scores import score_cells
 from goalscope.report.sections.probing import probing_facts
 from goalscope.rows import Rows
 from goalscope.runs import Store, content_hash
-from goalscope.runs.inside import READS, Inside
+from goalscope.runs.probing_config import READS, Inside
 
 
 def call(*arguments: object, status: int = 0) -> str:

@@ -17,6 +17,7 @@ FLOORS = {
     "checks": 0,
     "registry": 0,
     "rows": 0,
+    "untrusted": 0,
     "stats": 0,
     "worlds": 1,
     "planning": 2,
@@ -43,6 +44,7 @@ ARROWS = {
     ("report", "studies"),
     ("rows", "extras"),
     ("registry", "checks"),
+    ("untrusted", "checks"),
     *(("stats", base) for base in ("rng", "ids", "checks", "rows")),
 }
 HEAVY = (

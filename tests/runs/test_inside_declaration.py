@@ -7,7 +7,7 @@ import pytest
 from goalscope import studies
 from goalscope.cli.work import load_study
 from goalscope.runs import Study
-from goalscope.runs.inside import READS, Inside
+from goalscope.runs.probing_config import READS, Inside
 
 PLAIN: dict[str, Any] = {
     "worlds": [{"kind": "grid", "sizes": [7], "densities": [0.6], "count": 2}],

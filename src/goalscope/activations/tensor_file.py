@@ -1,6 +1,5 @@
 """Safetensors files of unknown origin: sizes are checked before anything is read, every failure is a ValueError."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any, Final
 import numpy.typing as npt
 
 from goalscope.models.loading import brief
+from goalscope.untrusted import UntrustedError, decode_object
 
 KEY: Final = "goalscope"
 """The entry of a file's metadata that holds our header, as JSON."""
@@ -82,9 +82,7 @@ def open_tensors(path: Path, *, most_header: int) -> Iterator[TensorFile]:
         raise ValueError(f"it is no sound safetensors file ({brief(error)})") from error
     with opened as file:
         try:
-            header = json.loads((file.metadata() or {}).get(KEY, ""))
-        except (ValueError, RecursionError) as error:
-            raise ValueError("its header is no JSON") from error
-        if not isinstance(header, dict):
-            raise ValueError("its header is no JSON object")
+            header = decode_object((file.metadata() or {}).get(KEY, ""), strict=False)
+        except UntrustedError as error:
+            raise ValueError(f"its header is no JSON object ({error})") from error
         yield TensorFile(header=header, names=tuple(file.keys()), _file=file)

@@ -7,7 +7,7 @@ from typing import Any
 
 from goalscope.checks import near_miss
 from goalscope.runs import Study
-from goalscope.runs.reading import read_yaml_text, shorten
+from goalscope.untrusted import read_yaml_text, shorten
 
 _MOST_NAME = 200
 

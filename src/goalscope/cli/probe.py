@@ -12,7 +12,7 @@ from goalscope.cli.guard import guarded
 
 if TYPE_CHECKING:
     from goalscope.rows import Rows, Tag
-    from goalscope.runs.inside import Inside
+    from goalscope.runs.probing_config import Inside
 
 _NONE: Final = "none"
 
@@ -82,7 +82,7 @@ def command(
     from goalscope.cli.work import split
     from goalscope.probing.pipeline import declared_in
     from goalscope.runs import Store
-    from goalscope.runs.inside import Inside
+    from goalscope.runs.probing_config import Inside
 
     with Store(run) as store:
         plain = (declared_in(store) or Inside()).model_dump(mode="json")

@@ -24,6 +24,7 @@ from goalscope.runs import run as run_study
 from goalscope.runs.opening import unmade
 from goalscope.runs.schema import DATABASE
 from goalscope.stats import estimate_rows
+from goalscope.untrusted import read_yaml_text
 
 
 def split(text: str, separator: str = ",") -> list[str]:
@@ -50,9 +51,7 @@ def _load(name: str) -> Study:
 
     path = Path(name)
     if not path.is_file() and name in studies.names():  # a folder of that name is no study
-        import yaml
-
-        return Study.parse(yaml.safe_load(studies.text(name)))
+        return Study.parse(read_yaml_text(studies.text(name), name))
     if not path.exists():
         shipped = ", ".join(studies.names())
         close = "" if path.suffix else did_you_mean(name, studies.names())

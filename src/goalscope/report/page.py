@@ -21,7 +21,7 @@ from goalscope.report.sections.meg import meg_sections
 from goalscope.report.sections.probing import probing_sections, split_probing
 from goalscope.report.sections.tasks import on_tasks, task_definitions, task_sections, task_summary
 from goalscope.rows import Rows
-from goalscope.runs.digest import content_hash
+from goalscope.runs.content_hash import content_hash
 from goalscope.runs.store import Store
 
 

@@ -6,8 +6,8 @@ from typing import Any, Final, Literal, Self, get_args
 from pydantic import Field, ValidationError, field_validator
 
 from goalscope.checks import near_miss
-from goalscope.runs.part import Part, distinct, filled, sequence
-from goalscope.runs.reading import explain, shorten
+from goalscope.runs.config_base import Part, distinct, filled, sequence
+from goalscope.untrusted import explain, shorten
 
 Read = Literal["cognitive-map", "beliefs", "plans", "distance"]
 """What is read out of activations; also the source of its rows in the store."""
