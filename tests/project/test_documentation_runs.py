@@ -101,6 +101,7 @@ SCENARIOS = {
     "baseline": Scenario(
         steps=(
             "goalscope plan baseline",
+            "goalscope estimate baseline",
             ("goalscope run baseline --out runs/baseline && goalscope report runs/baseline", f"{FEW} --agents Theseus"),
             "goalscope meg runs/baseline --unknown",
             "goalscope capture runs/baseline",
@@ -166,7 +167,7 @@ SCENARIOS = {
             "goalscope measure runs/iso",
             "goalscope compare runs/iso --transforms --json iso.json --csv iso.csv",
             "goalscope report runs/iso",
-            ("goalscope plan iso-difficulty --power", FEW),
+            ("goalscope estimate iso-difficulty --power", FEW),
         ),
     ),
     "fog": Scenario(
@@ -202,13 +203,13 @@ SCENARIOS = {
     "costs": Scenario(
         files={"gpt-oss.yaml": ("models.md yaml 4",)},
         steps=(
-            ("goalscope plan gpt-oss.yaml", FEW),
+            ("goalscope estimate gpt-oss.yaml", FEW),
             (
-                'goalscope plan fog --agents "GPT-OSS-20B;GPT-OSS-20B conversation;GPT-OSS-20B high effort;'
+                'goalscope estimate fog --agents "GPT-OSS-20B;GPT-OSS-20B conversation;GPT-OSS-20B high effort;'
                 'GPT-OSS-20B reasoning kept;GPT-OSS-120B high effort"',
                 FEW,
             ),
-            ('goalscope plan explore-exploit --agents "GPT-OSS-120B base;GPT-OSS-120B exploration"', MAPS),
+            ('goalscope estimate explore-exploit --agents "GPT-OSS-120B base;GPT-OSS-120B exploration"', MAPS),
         ),
     ),
     "Cliff World": Scenario(

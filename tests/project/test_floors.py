@@ -30,6 +30,7 @@ FLOORS = {
     "probing": 7,
     "measures": 7,
     "studies": 8,
+    "preflight": 8,
     "report": 8,
     "cli": 9,
     "__main__": 9,

@@ -40,7 +40,6 @@ KEY_MEASURES = (
     "key pickup",
     "key attraction bias",
 )
-COMPARED = ("success", "action accuracy")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from goalscope.agents.model_agent import ModelAgent
-from goalscope.cli.counting import counter, prompts_of
 from goalscope.models.devices import model_folder
 from goalscope.models.loading import read_json
+from goalscope.preflight.token_counts import counter, prompts_of
 from goalscope.runs import Study
 from goalscope.runs.record import World
 from goalscope.untrusted import decode_object
