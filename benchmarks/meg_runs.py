@@ -17,9 +17,9 @@ from goalscope.agents import EpsilonGreedy, Optimal, Uniform
 from goalscope.agents.agent import Agent
 from goalscope.measures.goals import GoalSettings, measure_goals
 from goalscope.measures.goals.curves import CurveTable, WorldCurve
-from goalscope.measures.goals.hypotheses import place, process
 from goalscope.measures.goals.resample import interval, weigh, with_random
 from goalscope.measures.goals.returns import absorbing
+from goalscope.measures.goals.settings import place, process
 from goalscope.measures.sample import roll_out
 from goalscope.meg import RationalityCurve
 from goalscope.planning.policy import epsilon_greedy

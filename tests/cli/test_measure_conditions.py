@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from command_line import call
-from goalscope.cli.changes import Changes
-from goalscope.cli.work import load_study
+from goalscope.cli.commands import load_study
+from goalscope.cli.overrides import Overrides
 from goalscope.measures.conditions import conditions_of, mixed
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs import run
@@ -17,7 +17,7 @@ from measured_runs import small_study
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("runs") / "keys"
-    run(load_study("key-door", Changes(count="3", agents="optimal")), directory)
+    run(load_study("key-door", Overrides(count=3, agents="optimal")), directory)
     return directory
 
 
@@ -64,8 +64,8 @@ def test_what_is_averaged_because_it_was_asked_for_is_said(keys: Path, by: str, 
 def test_shipped_studies_are_shown_by_their_conditions(
     tmp_path: Path, study: str, agents: str, conditions: str
 ) -> None:
-    changes: dict[str, Any] = {} if study == "semantic" else {"count": "1"}
-    run(load_study(study, Changes(agents=agents, trajectories="1", **changes)), tmp_path / "run")
+    changes: dict[str, Any] = {} if study == "semantic" else {"count": 1}
+    run(load_study(study, Overrides(agents=agents, trajectories=1, **changes)), tmp_path / "run")
     shown = call("measure", tmp_path / "run", "--measures", "success")
     assert f"conditions are shown apart, {conditions};" in shown if conditions else "conditions" not in shown
     assert "averages mix" not in shown

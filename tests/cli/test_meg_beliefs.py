@@ -24,7 +24,7 @@ from goalscope.measures.goals import (
     measure_beliefs,
     measure_goals,
 )
-from goalscope.measures.goals.hypotheses import CORNERS, place
+from goalscope.measures.goals.settings import CORNERS, place
 from goalscope.measures.sample import roll_out
 from goalscope.probing.belief_study import BeliefInputs, fit_maps
 from goalscope.probing.cells import label_cells, label_grid, split_by_grid

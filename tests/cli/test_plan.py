@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from command_line import call
-from goalscope.cli.plan import costs
+from goalscope.preflight.cost import costs
 from goalscope.runs import Study
 
 STUDY = """\
@@ -39,7 +39,7 @@ def test_a_plan_counts_calls_tokens_and_usd_without_a_network(tmp_path: Path, mo
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     path = tmp_path / "study.yaml"
     path.write_text(STUDY, encoding="utf-8")
-    output = call("plan", path, "--output-tokens", "10")
+    output = call("estimate", path, "--output-tokens", "10")
     assert "2 agents on 3 worlds, 24 episodes, at most 120 steps" in output
     assert "prices of 2025-08-05" in output and "1.5 USD a million prompt tokens, 6 output" in output
     assert "characters / 4" in output and "tokenizer is not known" in output
@@ -88,6 +88,6 @@ def test_the_models_own_tokenizer_counts_where_it_is_there(tmp_path: Path) -> No
 
 
 def test_a_study_of_scripted_agents_costs_nothing() -> None:
-    output = call("plan", "scripted")
+    output = call("estimate", "scripted")
     assert "USD" in output and "no prices" not in output
-    assert "a shipped study" in call("plan", "nowhere.yaml", status=2)
+    assert "a shipped study" in call("estimate", "nowhere.yaml", status=2)

@@ -10,10 +10,10 @@ import pytest
 from goalscope.agents.task_agent import TaskObservation
 from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.agents.task_scripted import RandomWalk
-from goalscope.cli.longest import frame, most_prompts
-from goalscope.cli.plan import costs
 from goalscope.models.base import Message
 from goalscope.models.prompt_bound import most_text_tokens
+from goalscope.preflight.cost import costs
+from goalscope.preflight.longest_prompts import frame, most_prompts
 from goalscope.runs import Store, Study, run
 from goalscope.runs.taskworld import TaskWorld
 from goalscope.worlds.tasks.knowledge import Knowledge
@@ -139,8 +139,8 @@ def test_the_frame_of_a_known_template_holds_all_that_it_adds() -> None:
 
 def test_planning_with_a_bundled_model_imports_no_torch() -> None:
     code = (
-        "import sys\nfrom goalscope.cli.plan import plan\n"
-        "plan('cognitive-map')\nsys.exit(9 if 'torch' in sys.modules else 0)"
+        "import sys\nfrom goalscope.cli.app import app\napp(['estimate', 'cognitive-map'], standalone_mode=False)\n"
+        "sys.exit(9 if 'torch' in sys.modules else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from goalscope import studies
 from goalscope.cli import app
 from goalscope.cli.compare import agents_of, margins_of
-from goalscope.cli.power import layout
+from goalscope.preflight.power import layout
 from goalscope.report.records import as_csv
 from goalscope.runs import Store, Study, content_hash
 from measured_runs import measured, small_study
@@ -175,13 +175,13 @@ def test_a_declared_comparison_that_cannot_be_made_is_said(tmp_path: Path) -> No
 def test_a_plan_says_what_can_be_shown(done: Path, tmp_path: Path) -> None:
     path = tmp_path / "study.yaml"
     path.write_text(yaml.safe_dump(biased_study().dump()), encoding="utf-8")
-    output = call("plan", path, "--power")
+    output = call("estimate", path, "--power")
     assert "What 80% power shows, at level 0.013: 0.05 by Holm's hardest step" in output
     assert "each transform (reflect, swap) against the original; 4 tests" in output
     assert "Assumed, without a pilot" in output and "most calls" in output
     with Store(done, "w") as store:
         store.put_rows(store.rows().select(measure="success", agent="nobody"), source="behaviour")
-    piloted = call("plan", path, "--power", "--pilot", done)
+    piloted = call("estimate", path, "--power", "--pilot", done)
     assert "measuring first" in piloted
     lines = [line for line in piloted.splitlines() if line.strip().startswith(BIASED) and " accuracy " in line]
     assert len(lines) == 1 and " 8 " in lines[0] and "Assumed" not in piloted
@@ -191,7 +191,7 @@ def test_a_plan_says_what_can_be_shown(done: Path, tmp_path: Path) -> None:
 
 
 def test_a_plan_without_two_conditions_or_with_a_wrong_pilot_is_refused(tmp_path: Path, done: Path) -> None:
-    assert "--pilot must come with --power" in call("plan", "scripted", "--pilot", done, status=2)
+    assert "--pilot must come with --power" in call("estimate", "scripted", "--pilot", done, status=2)
     alone = small_study(agents=[{"kind": "optimal"}])
     with pytest.raises(ValueError, match="one agent and no transforms"):
         layout(alone)
@@ -200,16 +200,18 @@ def test_a_plan_without_two_conditions_or_with_a_wrong_pilot_is_refused(tmp_path
     path = tmp_path / "study.yaml"
     declared = {"invariance": {"margin": {"path ratio": 0.5}}}
     path.write_text(yaml.safe_dump(biased_study(analysis=declared).dump()), encoding="utf-8")
-    assert "variances can be assumed for success and action accuracy only" in call("plan", path, "--power", status=2)
+    assert "variances can be assumed for success and action accuracy only" in call(
+        "estimate", path, "--power", status=2
+    )
     # Five grids with one trajectory show no difference at all; a closed form beyond 1 is no difference of shares.
     few = ("--power", "--count", "5", "--agents", "optimal;random")
     (line,) = [
         line.split()
-        for line in call("plan", "key-door", *few).splitlines()
+        for line in call("estimate", "key-door", *few).splitlines()
         if line.split()[:1] == ["success"] and "5" in line.split()
     ]
     assert line[6:8] == ["–", "–"]
-    assert "--assume-mean must lie between 0 and 1" in call("plan", path, "--power", "--assume-mean", "2", status=2)
+    assert "--assume-mean must lie between 0 and 1" in call("estimate", path, "--power", "--assume-mean", "2", status=2)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +225,7 @@ def test_a_declared_margin_that_cannot_be_tested_is_refused_before_anything_is_r
     margin: str, words: str, tmp_path: Path
 ) -> None:
     small = ("--sizes", "7", "--count", "1", "--agents", "optimal", "--set", f"analysis.invariance.margin={margin}")
-    for command in (("plan", "iso-difficulty"), ("run", "iso-difficulty", "--out", tmp_path / "run")):
+    for command in (("estimate", "iso-difficulty"), ("run", "iso-difficulty", "--out", tmp_path / "run")):
         assert words in " ".join(call(*command, *small, status=2).split())
     assert not (tmp_path / "run").exists()
 

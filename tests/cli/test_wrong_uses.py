@@ -143,7 +143,7 @@ def test_doctor_says_that_a_folder_is_not_there(tmp_path: Path) -> None:
 
 
 def test_the_help_names_every_shipped_study_and_every_hypothesis() -> None:
-    for command in ("run", "plan"):
+    for command in ("run", "estimate"):
         said = flat(call(command, "--help")).replace("- ", "-")
         assert all(name in said for name in names())
     said = flat(call("meg", "--help")).replace("- ", "-")

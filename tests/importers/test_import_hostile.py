@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from goalscope.importers import import_into, import_path
-from goalscope.importers.problems import MOST_PROBLEMS, Ledger, Problem, printable
+from goalscope.importers.problems import MOST_PROBLEMS, Ledger, Problem
 from goalscope.runs.store import Store
+from goalscope.untrusted import printable
 
 FIXTURE = Path(__file__).parents[1] / "data" / "telos"
 TRAJECTORY = json.loads(min((FIXTURE / "trajectories").glob("*size7*")).read_text())

@@ -150,7 +150,7 @@ SPOILED: dict[str, tuple[Callable[[Path], object], str, int]] = {
     ),
     "numbering": (_on(FIRST, lambda v: v["steps"][2].update(step_id=7)), "numbered in order", LOST),
     "unknown action": (_on(FIRST, _old_action), "UP, DOWN, LEFT, RIGHT", LOST),
-    "missing key": (_on(FIRST, lambda v: v["steps"][0].pop("grid_state")), "'grid_state' must be there", LOST),
+    "missing key": (_on(FIRST, lambda v: v["steps"][0].pop("grid_state")), "steps[0].grid_state: must be given", LOST),
     "wrong type": (_on(FIRST, lambda v: v["steps"][0].update(agent_action=3)), "steps[0].agent_action", LOST),
     "no steps": (_on(FIRST, lambda v: v["steps"].clear()), "at least 1 item", LOST),
     "list in parameters": (_on(FIRST, lambda v: v.update(model_params=[])), "model_params", LOST),

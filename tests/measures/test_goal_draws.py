@@ -13,13 +13,13 @@ from goalscope.measures.goals import (
     GoalEstimate,
     GoalFindings,
     GoalSettings,
-    Meant,
+    HypothesisDraw,
     measure_beliefs,
     measure_goals,
 )
 from goalscope.measures.goals.beliefs import _anywhere, _elsewhere, _has_map
-from goalscope.measures.goals.hypotheses import process
 from goalscope.measures.goals.returns import episode_returns
+from goalscope.measures.goals.settings import process
 from goalscope.measures.sample import roll_out
 from goalscope.measures.table import StepTable
 from goalscope.meg import RationalityCurve, meg_shared
@@ -59,7 +59,7 @@ def test_a_drawn_hypothesis_is_the_mean_of_its_draws_measured_one_by_one() -> No
     cells = cells_drawn(episodes, draws)
     settings = GoalSettings(
         hypotheses=("goal", "elsewhere"),
-        drawn={"elsewhere": [Meant(cells=one) for one in cells]},
+        drawn={"elsewhere": [HypothesisDraw(cells=one) for one in cells]},
         less={"elsewhere": "x"},
     )
     found = measure_goals(episodes, settings)
@@ -87,7 +87,7 @@ def test_draws_have_the_supremum_that_another_solver_finds() -> None:
     episodes = rooms()
     cells = cells_drawn(episodes, 3)
     found = measure_goals(
-        episodes, GoalSettings(hypotheses=("x",), drawn={"x": [Meant(cells=one) for one in cells]})
+        episodes, GoalSettings(hypotheses=("x",), drawn={"x": [HypothesisDraw(cells=one) for one in cells]})
     ).estimates[0]
     signed = []
     for one in cells:
@@ -105,9 +105,9 @@ def test_a_single_draw_is_the_hypothesis_itself_and_equal_draws_have_no_spread()
     episodes = rooms(16, size=7)
     cells = {e.world.id: e.world.grid.goal for e in episodes if e.world.grid.goal}
     plain = measure_goals(episodes, GoalSettings(hypotheses=("x",), cells={"x": cells}))
-    once = measure_goals(episodes, GoalSettings(hypotheses=("x",), drawn={"x": [Meant(cells=cells)]}))
+    once = measure_goals(episodes, GoalSettings(hypotheses=("x",), drawn={"x": [HypothesisDraw(cells=cells)]}))
     assert once.estimates == plain.estimates and once.contrasts == plain.contrasts
-    same = measure_goals(episodes, GoalSettings(hypotheses=("x",), drawn={"x": [Meant(cells=cells)] * 3}))
+    same = measure_goals(episodes, GoalSettings(hypotheses=("x",), drawn={"x": [HypothesisDraw(cells=cells)] * 3}))
     for name in ("signed", "low", "high", "beta", "null", "null_p", "grids"):
         assert getattr(same.estimates[0], name) == pytest.approx(getattr(plain.estimates[0], name)), name
     assert math.isfinite(same.estimates[0].beta)
@@ -158,14 +158,14 @@ def test_draws_that_stand_in_other_worlds_count_where_all_stand() -> None:
     names = sorted({e.world.id for e in episodes})
     grids = {e.world.id: e.world.grid for e in episodes}
     (cells,) = cells_drawn(episodes, 1)
-    some = [Meant(cells=cells, grids={name: grids[name] for name in part}) for part in (names[:4], names[1:])]
+    some = [HypothesisDraw(cells=cells, grids={name: grids[name] for name in part}) for part in (names[:4], names[1:])]
     found = measure_goals(episodes, GoalSettings(hypotheses=("goal", "x"), drawn={"x": some}))
     kept = {name: cells[name] for name in names[1:4]}
     plain = measure_goals(episodes, GoalSettings(hypotheses=("goal", "x"), cells={"x": kept}))
     assert line(found, "x").worlds == 3 and line(found, "x").signed == pytest.approx(line(plain, "x").signed)
     (one,), (other,) = found.contrasts, plain.contrasts
     assert (one.difference, one.low, one.high) == pytest.approx((other.difference, other.low, other.high))
-    apart = [Meant(cells=cells, grids={name: grids[name]}) for name in names[:2]]
+    apart = [HypothesisDraw(cells=cells, grids={name: grids[name]}) for name in names[:2]]
     with_none = measure_goals(episodes, GoalSettings(hypotheses=("goal", "x"), drawn={"x": apart}))
     assert [entry.hypothesis for entry in with_none.estimates] == ["goal"] and not with_none.contrasts
 
@@ -177,7 +177,7 @@ def test_what_cannot_be_drawn_is_refused_in_words() -> None:
     with pytest.raises(ValueError, match="one draw or more"):
         GoalSettings(hypotheses=("x",), drawn={"x": []})
     with pytest.raises(ValueError, match="name of its own"):
-        GoalSettings(hypotheses=("x",), drawn={"x": [Meant(cells={})]}, cells={"x": {}})
+        GoalSettings(hypotheses=("x",), drawn={"x": [HypothesisDraw(cells={})]}, cells={"x": {}})
     for draws in (0, 1001, True, 2.5):
         with pytest.raises(ValueError, match="draws of the shuffled control"):
             measure_beliefs(episodes, beliefs, label="x", draws=draws)  # type: ignore[arg-type]

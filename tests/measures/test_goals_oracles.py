@@ -12,8 +12,8 @@ from goalscope.measures import StepTable
 from goalscope.measures.goals import HYPOTHESES, GoalSettings, measure_goals
 from goalscope.measures.goals.curves import TOP, CurveTable, WorldCurve
 from goalscope.measures.goals.heldout import _fit, _normaliser
-from goalscope.measures.goals.hypotheses import Invalid, Utility, place, process
 from goalscope.measures.goals.returns import Unit, episode_returns, random_returns
+from goalscope.measures.goals.settings import Invalid, Utility, place, process
 from goalscope.measures.sample import roll_out
 from goalscope.meg import RationalityCurve, meg_known, meg_shared
 from goalscope.meg.dual import OccupancyDual

@@ -22,7 +22,7 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.agents.parse import FAILURES, parse_action
 from goalscope.cli import app
 from goalscope.cli.console import fail, safe, say, table
-from goalscope.cli.guard import guarded
+from goalscope.cli.errors import guarded
 from goalscope.models import Completion, Message, Request, Sampling
 from goalscope.runs import Store, Study, export_parquet, run
 from goalscope.worlds import Action

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from goalscope.activations.artifacts import artifacts, place
 from goalscope.activations.load import captures
-from goalscope.cli import work
+from goalscope.cli import commands
 from goalscope.cli.app import app
 from goalscope.cli.measuring import measure_run
 from goalscope.probing import InsideSummary, stored_probes, study_inside
@@ -28,7 +28,7 @@ from goalscope.probing.scores import score_cells
 from goalscope.report.sections.probing import probing_facts
 from goalscope.rows import Rows
 from goalscope.runs import Store, content_hash
-from goalscope.runs.inside import READS, Inside
+from goalscope.runs.probing_config import READS, Inside
 
 
 def call(*arguments: object, status: int = 0) -> str:
@@ -45,7 +45,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     study.write_text(yaml.safe_dump(STUDY), encoding="utf-8")
     reported: list[Path] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work, "report", lambda path, page, ledger: reported.append(path))
+        patch.setattr(commands, "report", lambda path, page, ledger: reported.append(path))
         told = call("run", study, "--out", folder / "run")
     assert "tested on 2" in told
     assert reported == [folder / "run"]
@@ -207,7 +207,7 @@ def test_a_lost_file_is_fitted_again_and_a_wrong_one_is_refused(copied: Path) ->
 def test_another_study_of_the_same_worlds_shares_the_run(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "can_report", lambda: False)
+    monkeypatch.setattr(commands, "can_report", lambda: False)
     run = Path(shutil.copytree(finished, tmp_path / "run"))
     study = tmp_path / "beliefs.yaml"
     other = {**STUDY, "name": "Beliefs", "analysis": {"inside": {**DECLARED, "reads": ["beliefs"]}}}

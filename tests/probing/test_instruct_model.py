@@ -34,7 +34,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.filterwarnings("default::UserWarning")
 def test_plan_run_and_probe_need_no_further_key(study: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    assert "own tokenizer" in call("plan", study)
+    assert "own tokenizer" in call("estimate", study)
     ran = call("run", study, "--out", run)
     assert ran.count("marks no reasoning") == 1 and "Notice: " in ran
     with Store(run) as store:

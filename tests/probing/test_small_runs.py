@@ -18,7 +18,7 @@ from goalscope.probing.distance import r_squared, score_distance, summarise_dist
 from goalscope.probing.probe import Prediction
 from goalscope.rng import stream
 from goalscope.runs import Store
-from goalscope.runs.inside import Inside
+from goalscope.runs.probing_config import Inside
 from goalscope.runs.record import Step
 from goalscope.worlds import Grid
 

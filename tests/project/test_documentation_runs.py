@@ -85,7 +85,7 @@ SCENARIOS = {
         files={"maze.yaml": ("README.md yaml 1",), "study.yaml": ("runs.md yaml 1",)},
         before=("goalscope run maze.yaml --sizes 7 --count 2 --trajectories 2 --out RUN", "goalscope measure RUN"),
         steps=(
-            "goalscope plan maze.yaml",
+            "goalscope estimate maze.yaml",
             "goalscope run maze.yaml --out runs/maze",
             "goalscope measure runs/maze",
             "goalscope compare runs/maze",
@@ -103,6 +103,7 @@ SCENARIOS = {
     "baseline": Scenario(
         steps=(
             "goalscope plan baseline",
+            "goalscope estimate baseline",
             ("goalscope run baseline --out runs/baseline && goalscope report runs/baseline", f"{FEW} --agents Theseus"),
             "goalscope meg runs/baseline --unknown",
             "goalscope capture runs/baseline",
@@ -170,7 +171,7 @@ SCENARIOS = {
             "goalscope measure runs/iso",
             "goalscope compare runs/iso --transforms --json iso.json --csv iso.csv",
             "goalscope report runs/iso",
-            ("goalscope plan iso-difficulty --power", FEW),
+            ("goalscope estimate iso-difficulty --power", FEW),
         ),
     ),
     "fog": Scenario(
@@ -206,13 +207,13 @@ SCENARIOS = {
     "costs": Scenario(
         files={"gpt-oss.yaml": ("models.md yaml 4",)},
         steps=(
-            ("goalscope plan gpt-oss.yaml", FEW),
+            ("goalscope estimate gpt-oss.yaml", FEW),
             (
-                'goalscope plan fog --agents "GPT-OSS-20B;GPT-OSS-20B conversation;GPT-OSS-20B high effort;'
+                'goalscope estimate fog --agents "GPT-OSS-20B;GPT-OSS-20B conversation;GPT-OSS-20B high effort;'
                 'GPT-OSS-20B reasoning kept;GPT-OSS-120B high effort"',
                 FEW,
             ),
-            ('goalscope plan explore-exploit --agents "GPT-OSS-120B base;GPT-OSS-120B exploration"', MAPS),
+            ('goalscope estimate explore-exploit --agents "GPT-OSS-120B base;GPT-OSS-120B exploration"', MAPS),
         ),
     ),
     "Cliff World": Scenario(

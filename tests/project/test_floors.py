@@ -17,6 +17,7 @@ FLOORS = {
     "checks": 0,
     "registry": 0,
     "rows": 0,
+    "untrusted": 0,
     "stats": 0,
     "worlds": 1,
     "planning": 2,
@@ -29,6 +30,7 @@ FLOORS = {
     "probing": 7,
     "measures": 7,
     "studies": 8,
+    "preflight": 8,
     "report": 8,
     "cli": 9,
     "__main__": 9,
@@ -43,6 +45,7 @@ ARROWS = {
     ("report", "studies"),
     ("rows", "extras"),
     ("registry", "checks"),
+    ("untrusted", "checks"),
     *(("stats", base) for base in ("rng", "ids", "checks", "rows")),
 }
 HEAVY = (

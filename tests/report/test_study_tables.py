@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.cli.changes import Changes
-from goalscope.cli.work import load_study
+from goalscope.cli.commands import load_study
+from goalscope.cli.overrides import Overrides
 from goalscope.measures import measure_episodes
 from goalscope.measures.exploration import score_fogged_episode
 from goalscope.report import RunData
@@ -25,7 +25,7 @@ Run = tuple[Path, RunData]
 
 
 def made(folder: Path, name: str, **changes: Any) -> Run:
-    study = load_study(name, Changes(**changes))
+    study = load_study(name, Overrides(**changes))
     run(study, folder)
     with Store(folder, "w") as store:
         store.put_rows(measure_episodes(store.episodes()), source="behaviour")
@@ -36,18 +36,18 @@ def made(folder: Path, name: str, **changes: Any) -> Run:
 @pytest.fixture(scope="module")
 def rooms(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("runs") / "rooms"
-    return made(folder, "key-door", count="25", agents="key-lured;optimal;wrong-goal(top-right);random")
+    return made(folder, "key-door", count=25, agents="key-lured;optimal;wrong-goal(top-right);random")
 
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return made(tmp_path_factory.mktemp("runs") / "paths", "two-path", count="30", agents="key-lured;optimal")
+    return made(tmp_path_factory.mktemp("runs") / "paths", "two-path", count=30, agents="key-lured;optimal")
 
 
 @pytest.fixture(scope="module")
 def fog(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("runs") / "fog"
-    return made(folder, "fog", count="2", agents="forgetful(0.3, 6);optimal;random")
+    return made(folder, "fog", count=2, agents="forgetful(0.3, 6);optimal;random")
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from goalscope import studies
-from goalscope.cli.work import load_study
+from goalscope.cli.commands import load_study
 from goalscope.runs import Study
-from goalscope.runs.inside import READS, Inside
+from goalscope.runs.probing_config import READS, Inside
 
 PLAIN: dict[str, Any] = {
     "worlds": [{"kind": "grid", "sizes": [7], "densities": [0.6], "count": 2}],
@@ -55,7 +55,7 @@ def test_the_complete_table_changes_what_it_names_and_nothing_else() -> None:
         ({"probes": {"hiden": 3}}, "analysis.inside.probes.hiden: unknown key; did you mean hidden?"),
         ({"probes": {"rate": float("nan")}}, "analysis.inside.probes.rate"),
         ({"decoders": {"width": 9}}, "analysis.inside.decoders.width: must be a multiple of 8"),
-        ({"decoders": {"layers": [0]}}, "a decoder must have 1 to 64 layers, got 0"),
+        ({"decoders": {"layers": [0]}}, "decoders.layers[0]: must be greater than or equal to 1, got 0"),
         ({"full": {"layres": "all"}}, "analysis.inside.full.layres: unknown key; did you mean layers?"),
         ({"full": {"layers": "each"}}, "analysis.inside.full.layers: must be thirds"),
     ],

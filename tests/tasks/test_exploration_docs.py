@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from goalscope.agents.task_chat import STRATEGIES, system_prompt
 from goalscope.agents.task_scripted import TASK_SCRIPTED
 from goalscope.cli.app import app
-from goalscope.cli.changes import Changes
-from goalscope.cli.work import load_study
+from goalscope.cli.commands import load_study
+from goalscope.cli.overrides import Overrides
 from goalscope.importers.problems import Ledger
 from goalscope.importers.task_log import score_task_log
 from goalscope.measures.exploration import FOGGED, score_episode
@@ -98,6 +98,6 @@ def test_the_commands_of_both_pages_name_agents_options_and_measures_that_exist(
         assert said.exit_code == 0 and all(option in said.output for option in options), command
         given = dict(pairwise(words))
         if "--agents" in given:
-            load_study(words[0], Changes(agents=given["--agents"]))
+            load_study(words[0], Overrides(agents=given["--agents"]))
         if "--measures" in given:
             assert set(given["--measures"].split(";")) <= names

@@ -15,9 +15,9 @@ from task_run_agents import TaskDice, task_study
 from goalscope import studies
 from goalscope.agents.task_agent import play
 from goalscope.agents.task_scripted import RandomWalk
+from goalscope.cli.commands import load_study
+from goalscope.cli.commands import report as report_run
 from goalscope.cli.measuring import measure_run
-from goalscope.cli.work import load_study
-from goalscope.cli.work import report as report_run
 from goalscope.measures.exploration import score as scoring
 from goalscope.measures.exploration import score_episode
 from goalscope.measures.exploration.recorded import PROGRESS_SHARE, score_recorded

@@ -10,7 +10,7 @@ import pytest
 from goalscope.agents import Turn
 from goalscope.agents.build import build_agent
 from goalscope.agents.model_agent import ModelAgent
-from goalscope.cli.work import load_study
+from goalscope.cli.commands import load_study
 from goalscope.runs import Study
 from goalscope.runs.episode import Live, LiveEpisode, Places
 from goalscope.runs.record import EpisodeSpec

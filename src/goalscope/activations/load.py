@@ -1,6 +1,5 @@
 """Read captured activations back: whole for one site and layer, or shard by shard."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from goalscope.activations.capture_schedule import plan_id
 from goalscope.activations.record import SITES, Activations, Site, check_site
 from goalscope.activations.shards import ShardFile
 from goalscope.runs import Store
+from goalscope.untrusted import decode_object
 
 CAPTURE = "capture"
 SHARD = "activations"
@@ -333,8 +333,8 @@ def _typed(tags: dict[str, Any], name: str, *kinds: type) -> Any:
 
 
 def _numbers(tags: dict[str, Any], name: str, kind: type) -> dict[str, Any]:
-    found = json.loads(_typed(tags, name, str))
-    if not isinstance(found, dict) or not all(isinstance(value, kind) for value in found.values()):
+    found = decode_object(_typed(tags, name, str), strict=False)
+    if not all(isinstance(value, kind) for value in found.values()):
         raise TypeError(f"{name} is {found!r}")
     return found
 

@@ -7,7 +7,6 @@ Tensors of a shard: ``episode`` and ``step``, ``shape``, ``reconstructed`` of it
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,6 +21,7 @@ from goalscope.activations.record import Site
 from goalscope.checks import check_shape
 from goalscope.ids import canonical_json
 from goalscope.models.loading import brief
+from goalscope.untrusted import UntrustedError, decode_object
 
 FORMAT: Final = 1
 KEY: Final = "goalscope"
@@ -270,9 +270,7 @@ def open_tensors(path: Path, *, most_header: int) -> Iterator[TensorFile]:
         raise ValueError(f"it is no sound safetensors file ({brief(error)})") from error
     with opened as file:
         try:
-            header = json.loads((file.metadata() or {}).get(KEY, ""))
-        except (ValueError, RecursionError) as error:
-            raise ValueError("its header is no JSON") from error
-        if not isinstance(header, dict):
-            raise ValueError("its header is no JSON object")
+            header = decode_object((file.metadata() or {}).get(KEY, ""), strict=False)
+        except UntrustedError as error:
+            raise ValueError(f"its header is no JSON object ({error})") from error
         yield TensorFile(header=header, names=tuple(file.keys()), _file=file)

@@ -7,11 +7,11 @@ import typer
 
 from goalscope import __version__
 from goalscope.cli import capture, probe
-from goalscope.cli.guard import PROBLEMS, WRONG_INPUT, check_outputs, guarded
-from goalscope.cli.shown import HYPOTHESES, STUDIES, SUMMARY, MeasureCommand, as_lines, examples
+from goalscope.cli.errors import PROBLEMS, WRONG_INPUT, check_outputs, guarded
+from goalscope.cli.help import HYPOTHESES, STUDIES, SUMMARY, MeasureCommand, as_lines, examples
 
 if TYPE_CHECKING:
-    from goalscope.cli.changes import Changes
+    from goalscope.cli.overrides import Overrides
 
 app = typer.Typer(
     name="goalscope",
@@ -29,8 +29,8 @@ OutFolder = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help=STUDIES)]
 Sizes = Annotated[str | None, typer.Option(metavar="LIST", help="Other grid sizes, e.g. 7,9.")]
 Densities = Annotated[str | None, typer.Option(metavar="LIST", help="Other wall densities, e.g. 0,0.6.")]
-Count = Annotated[str | None, typer.Option(metavar="N", help="Worlds of each kind, size and density.")]
-Trajectories = Annotated[str | None, typer.Option(metavar="N", help="Episodes of each agent on each world.")]
+Count = Annotated[int | None, typer.Option(metavar="N", help="Worlds of each kind, size and density.")]
+Trajectories = Annotated[int | None, typer.Option(metavar="N", help="Episodes of each agent on each world.")]
 Agents = Annotated[
     str | None,
     typer.Option(metavar="NAMES", help="Only these agents of the study, in this order, separated by , or ;."),
@@ -65,9 +65,9 @@ def _options(
 @guarded
 def demo(out: OutFolder = Path("runs/demo")) -> None:
     """Run the bundled language model beside an optimal, a random and an untrained agent, measure, write a report."""
-    from goalscope.cli import work
+    from goalscope.cli import commands
 
-    work.demo(out)
+    commands.demo(out)
 
 
 @app.command(epilog=examples("run"), short_help=SUMMARY["run"])
@@ -90,24 +90,24 @@ def run(
 
     A changed study is another study: it has its own id and needs a directory of its own.
     """
-    from goalscope.cli import work
+    from goalscope.cli import commands
 
-    work.run(study, out, workers, _changes(sizes, densities, count, trajectories, agents, settings), full=full)
+    commands.run(study, out, workers, _overrides(sizes, densities, count, trajectories, agents, settings), full=full)
 
 
-def _changes(
+def _overrides(
     sizes: str | None,
     densities: str | None,
-    count: str | None,
-    trajectories: str | None,
+    count: int | None,
+    trajectories: int | None,
     agents: str | None,
     settings: list[str] | None,
-) -> "Changes":
-    from goalscope.cli.changes import Changes
+) -> "Overrides":
+    from goalscope.cli.overrides import Overrides, numbers
 
-    return Changes(
-        sizes=sizes,
-        densities=densities,
+    return Overrides(
+        sizes=numbers("--sizes", sizes, int),
+        densities=numbers("--densities", densities, float),
         count=count,
         trajectories=trajectories,
         agents=agents,
@@ -115,9 +115,10 @@ def _changes(
     )
 
 
-@app.command(epilog=examples("plan"), short_help=SUMMARY["plan"])
+@app.command("plan", hidden=True, epilog=examples("estimate"))  # its name of old
+@app.command(epilog=examples("estimate"), short_help=SUMMARY["estimate"])
 @guarded
-def plan(
+def estimate(
     study: StudyName,
     output_tokens: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Also say what N output tokens a call would cost.")
@@ -141,17 +142,16 @@ def plan(
     settings: Settings = None,
 ) -> None:
     """Say what a study costs at most, calls, tokens and USD, before anything is spent. Needs no network, no weights."""
-    from goalscope.cli import plan as planning
+    from goalscope.cli.commands import load_study
+    from goalscope.cli.estimate import print_cost, print_power
+    from goalscope.preflight.power import Assumed
 
     if pilot is not None and not power:
         raise ValueError("--pilot must come with --power, whose variances it gives: add --power")
-    changes = _changes(sizes, densities, count, trajectories, agents, settings)
-    planning.plan(study, output_tokens, changes)
+    planned = load_study(study, _overrides(sizes, densities, count, trajectories, agents, settings))
+    print_cost(planned, output_tokens)
     if power:
-        from goalscope.cli import work
-        from goalscope.cli.power import Assumed, plan_power
-
-        plan_power(work.load_study(study, changes), pilot, Assumed(mean=assume_mean, between=assume_between))
+        print_power(planned, pilot, Assumed(mean=assume_mean, between=assume_between))
 
 
 @app.command("import", epilog=examples("import"), short_help=SUMMARY["import"])
@@ -162,11 +162,11 @@ def import_(
     check: Annotated[bool, typer.Option("--check", help="Check everything, write nothing.")] = False,
 ) -> None:
     """Import recorded trajectories, every recorded label compared with ours. Exit status 1 where there are problems."""
-    from goalscope.cli import work
+    from goalscope.cli import commands
 
     if (out is None) != check:
         raise ValueError("import must be given either --out DIR (to write a run) or --check (to write nothing)")
-    if not work.import_path(path, out):
+    if not commands.import_path(path, out):
         raise typer.Exit(PROBLEMS)
 
 
@@ -185,9 +185,9 @@ def measure(
     ] = "",
 ) -> None:
     """Measure all episodes of a run, store the rows, print the estimates with their intervals."""
-    from goalscope.cli import work
+    from goalscope.cli import commands
 
-    work.measure(run, work.split(by), work.split(measures, separator=";"))
+    commands.measure(run, commands.split(by), commands.split(measures, separator=";"))
 
 
 @app.command(epilog=examples("compare"), short_help=SUMMARY["compare"])
@@ -223,15 +223,15 @@ def compare(
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the numbers as CSV there, too.")] = None,
 ) -> None:
     """Compare agents and runs on the worlds that they share: paired differences, one corrected family of tests."""
+    from goalscope.cli import commands
     from goalscope.cli import compare as comparing
-    from goalscope.cli import work
 
     check_outputs(json, csv)
     does = comparing.compare_versions if transforms else comparing.compare
     does(
         runs,
         comparing.Asked(
-            measures=None if measures is None else work.split(measures, separator=";"),
+            measures=None if measures is None else commands.split(measures, separator=";"),
             agents=comparing.agents_of(agents),
             margin=comparing.margins_of(margin),
             horizons=other_horizons,
@@ -250,9 +250,9 @@ def report(
     ledger: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all numbers as JSON there, too.")] = None,
 ) -> None:
     """Write the report of a run as one page; a run that is not measured yet is measured first."""
-    from goalscope.cli import work
+    from goalscope.cli import commands
 
-    work.report(run, out, ledger)
+    commands.report(run, out, ledger)
 
 
 @app.command(epilog=examples("export"), short_help=SUMMARY["export"])
@@ -262,9 +262,9 @@ def export(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The folder to write the tables to.")],
 ) -> None:
     """Write worlds, episodes, steps and rows as Parquet files."""
-    from goalscope.cli import work
+    from goalscope.cli import commands
 
-    work.export(run, out)
+    commands.export(run, out)
 
 
 app.command("capture", epilog=examples("capture"), short_help=SUMMARY["capture"])(capture.command)

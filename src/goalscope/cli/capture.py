@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from goalscope.cli.guard import guarded
+from goalscope.cli.errors import guarded
 
 
 @guarded
@@ -62,7 +62,7 @@ def command(
     ] = "",
 ) -> None:
     """Replay a run's token ids and store activations beside it. Run it again to go on after an interruption."""
-    from goalscope.cli.work import split
+    from goalscope.cli.commands import split
 
     given = {"device": device, "dtype": dtype, "revision": revision, "reasoning": reasoning}
     capture(

@@ -7,14 +7,14 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
-from goalscope.cli.changes import split_names
+from goalscope.cli.commands import check_measures
 from goalscope.cli.console import say, table
 from goalscope.cli.measuring import measured_rows
-from goalscope.cli.work import check_measures
+from goalscope.cli.overrides import split_names
+from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.invariance import check_family, compare_transforms
 from goalscope.report.blocks import Plain, counted
 from goalscope.report.comparison import LEVEL, Side, World, compare_pairs, comparison_table, shared_worlds, worlds_of
-from goalscope.report.definitions import COMPARED
 from goalscope.report.records import as_csv, as_json, comparison_records, contrast_records
 from goalscope.report.run_data import on_tasks
 from goalscope.report.sections.invariance import grids_table, in_order, means_table

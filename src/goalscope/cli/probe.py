@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from goalscope.cli.guard import guarded
+from goalscope.cli.errors import guarded
 
 if TYPE_CHECKING:
     from goalscope.rows import Rows, Tag
-    from goalscope.runs.inside import Inside
+    from goalscope.runs.probing_config import Inside
 
 _NONE: Final = "none"
 
@@ -79,10 +79,10 @@ def command(
     ] = None,
 ) -> None:
     """Capture activations, fit probes beside their controls, store rows and probes. What is there is not done again."""
-    from goalscope.cli.work import split
+    from goalscope.cli.commands import split
     from goalscope.probing.pipeline import declared_in
     from goalscope.runs import Store
-    from goalscope.runs.inside import Inside
+    from goalscope.runs.probing_config import Inside
 
     with Store(run) as store:
         plain = (declared_in(store) or Inside()).model_dump(mode="json")
@@ -96,7 +96,7 @@ def command(
     plain |= changes
     for name in changes:
         plain["full"].pop(name, None)  # what is asked for holds for the complete table, too
-    from goalscope.cli.changes import set_key
+    from goalscope.cli.overrides import set_key
 
     for setting in settings or ():
         set_key(plain, setting)

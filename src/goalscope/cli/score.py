@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from goalscope.cli.console import progress, say, table
+from goalscope.cli.errors import check_outputs
 from goalscope.cli.estimates import warn_of_few
-from goalscope.cli.guard import check_outputs
 from goalscope.importers.problems import Ledger
 from goalscope.importers.task_log import ScoredLine, score_task_log
 from goalscope.measures.exploration import DISTANCES, ErrorEstimate, StepScore, Summary, estimate_errors

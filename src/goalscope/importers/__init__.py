@@ -2,7 +2,7 @@
 
 from goalscope.importers.front import import_into, import_path
 from goalscope.importers.jsonl import read_jsonl
-from goalscope.importers.jsonl_write import write_jsonl
+from goalscope.importers.jsonl_format import write_jsonl
 from goalscope.importers.problems import ImportResult, Problem
 from goalscope.importers.telos import read_telos
 

@@ -5,12 +5,12 @@ from itertools import islice
 from pathlib import Path
 
 from goalscope.importers.jsonl import jsonl_episodes
-from goalscope.importers.problems import ImportResult, Ledger
-from goalscope.importers.reading import UnreadableError, decode_line, files_below, lines
+from goalscope.importers.problems import ImportResult, Ledger, files_below
 from goalscope.importers.telos import File, holds_grid, telos_episodes
 from goalscope.importers.telos_trajectory import Context
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
+from goalscope.untrusted import UntrustedError, decode_line, lines
 
 _LINES_LOOKED_AT = 5
 _GROUP = 64
@@ -126,9 +126,9 @@ def _holds_grids(path: Path) -> bool:
             for _, line in islice(lines(stream), _LINES_LOOKED_AT):
                 try:
                     value = decode_line(line)
-                except UnreadableError:
+                except UntrustedError:
                     continue
                 return holds_grid(value)
-    except (OSError, UnreadableError):
+    except (OSError, UntrustedError):
         return False  # the reader of logs reports it
     return False

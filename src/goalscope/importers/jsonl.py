@@ -8,22 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from goalscope.ids import content_id
 from goalscope.importers.jsonl_episode import OpenEpisode
-from goalscope.importers.jsonl_records import LINES, EpisodeLine, StepLine, WorldLine
-from goalscope.importers.problems import ImportResult, Ledger, Numbering
-from goalscope.importers.reading import (
-    UnreadableError,
-    decode_line,
-    files_below,
-    lines,
-    parse_grid,
-    report_validation,
-    show,
-)
+from goalscope.importers.jsonl_format import LINES, EpisodeLine, StepLine, WorldLine
+from goalscope.importers.problems import ImportResult, Ledger, Numbering, files_below, first_line, parse_grid
 from goalscope.runs.record import Episode, World
+from goalscope.untrusted import UntrustedError, decode_line, lines, shorten
 
 MOST_OPEN = 64
 """Episodes whose lines may be mixed: with one more, the episode that was begun first is closed."""
@@ -54,16 +44,15 @@ def jsonl_episodes(path: Path, name: str, ledger: Ledger, numbering: Numbering) 
     """Yield the episodes of one log; what cannot be used is reported."""
     ledger.counts["files read"] += 1
     reader = _Reader(name, ledger, numbering)
-    try:
+    whole = False
+    with ledger.reporting(name):
         with path.open("rb") as stream:
             for number, line in lines(stream):
                 yield from reader.take(number, line)
         if not reader.lines:
-            raise UnreadableError("a log must hold at least one line", "an empty file")
-    except OSError as error:
-        ledger.report(name, "", "a file must be readable", error.strerror or error)
-    except UnreadableError as error:
-        ledger.report(name, error.where, error.must, error.given)
+            raise UntrustedError("a log must hold at least one line", "an empty file")
+        whole = True
+    if not whole:
         reader.lost_line()
     yield from reader.close()
 
@@ -89,26 +78,19 @@ class _Reader:
         self.lines += 1
         place = f"line {number}"
         value: Any = None
-        try:
+        record: WorldLine | EpisodeLine | StepLine | None = None
+        with self.ledger.reporting(self.source, place):
             value = decode_line(line)
-            record = self._record(value)
-        except ValidationError as error:
-            keys = tuple(LINES[value.get("type", "step")].model_fields)
-            report_validation(self.ledger, self.source, place, error, keys)
-            self._bad_line(value)
-            return
-        except UnreadableError as error:
-            self.ledger.report(self.source, f"{place} {error.where}".strip(), error.must, error.given)
+            record = self._record(value, place)
+        if record is None:
             self._bad_line(value)
             return
         self.bad_in_a_row = 0
-        try:
+        with self.ledger.reporting(self.source, place):
             if isinstance(record, WorldLine):
                 self._declare(record)
             else:
                 yield from self._add(record, place, len(line or b""))
-        except UnreadableError as error:
-            self.ledger.report(self.source, f"{place} {error.where}".strip(), error.must, error.given)
         self.lost_lines = 0
 
     def close(self) -> Iterator[Episode]:
@@ -123,19 +105,21 @@ class _Reader:
             last.spoil()
         self.lost_lines += 1
 
-    def _record(self, value: Any) -> WorldLine | EpisodeLine | StepLine:
+    def _record(self, value: Any, place: str) -> WorldLine | EpisodeLine | StepLine | None:
         if not isinstance(value, dict):
-            raise UnreadableError("a line must hold a JSON object", show(value))
+            raise UntrustedError("a line must hold a JSON object", shorten(value))
         kind = value.get("type", "step")
         if not isinstance(kind, str) or kind not in LINES:
-            raise UnreadableError(f"type must be one of {', '.join(LINES)}", show(kind))
-        return LINES[kind].model_validate(value)
+            raise UntrustedError(f"type must be one of {', '.join(LINES)}", shorten(kind))
+        with self.ledger.reporting(self.source, place, LINES[kind].model_fields):
+            return LINES[kind].model_validate(value)
+        return None
 
     def _bad_line(self, value: Any) -> None:
         self.bad_in_a_row += 1
         if self.bad_in_a_row >= _MOST_BAD_LINES:
             must = f"a log must have a good line among {_MOST_BAD_LINES}"
-            raise UnreadableError(must, "none; the rest of the file is not read")
+            raise UntrustedError(must, "none; the rest of the file is not read")
         named = value if isinstance(value, dict) else {}
         key, world = named.get("episode"), named.get("id")
         if named.get("type") == "world":
@@ -149,14 +133,14 @@ class _Reader:
     def _declare(self, record: WorldLine) -> None:
         try:
             world = make_world(record.grid, record.fog_radius, record.cluster, record.tags)
-        except UnreadableError:
+        except UntrustedError:
             self.broken.add(record.id)
             raise
         if self.worlds.setdefault(record.id, world) != world:
-            raise UnreadableError("a world must be declared once", f"another one named {show(record.id)}")
+            raise UntrustedError("a world must be declared once", f"another one named {shorten(record.id)}")
         if self.known.setdefault(world.id, world) != world:
             must = "one world must have one cluster and one set of tags, declared before the first line with its grid"
-            raise UnreadableError(must, f"other ones for {show(record.id)}")
+            raise UntrustedError(must, f"other ones for {shorten(record.id)}")
         self.ledger.counts["worlds declared"] += 1
 
     def _world(self, grid: str, fog_radius: int | None) -> World:
@@ -169,7 +153,7 @@ class _Reader:
         if key not in self.open:
             if self._digest(key) in self.closed:
                 must = f"lines of an episode must stand together, or among at most {MOST_OPEN} open episodes"
-                raise UnreadableError(must, f"a further line of {show(key)}, which was closed")
+                raise UntrustedError(must, f"a further line of {shorten(key)}, which was closed")
             while self.open and (len(self.open) >= MOST_OPEN or self.held + size > MOST_OPEN_BYTES):
                 yield from self._finish(next(iter(self.open)))
         elif self.held + size > MOST_OPEN_BYTES:
@@ -181,7 +165,7 @@ class _Reader:
         self.held += size
         if episode.size > MOST_OPEN_BYTES and not episode.spoilt:
             episode.spoil()
-            raise UnreadableError(f"an episode must have at most {MOST_OPEN_BYTES} bytes", "more")
+            raise UntrustedError(f"an episode must have at most {MOST_OPEN_BYTES} bytes", "more")
         lacking = isinstance(record, StepLine) and record.step > len(episode.steps) and self.lost_lines > 0
         if (lacking or record.world in self.broken) and not episode.spoilt:
             episode.spoil()  # the line that lacks, or the world, was reported already
@@ -211,12 +195,13 @@ def make_world(grid: str, fog_radius: int | None, cluster: str = "", tags: Any =
         fog_radius, cluster, tags: as in `World`.
 
     Raises:
-        UnreadableError: the text is no whole grid with agent and goal.
+        UntrustedError: the text is no whole grid with agent and goal.
     """
+    must = "a world must be a readable grid"
+    parsed = parse_grid(grid, must, "grid")
+    if parsed.fog is not None:
+        raise UntrustedError("a world must be given without fog (use fog_radius)", "hidden cells (*)", "grid")
     try:
-        parsed = parse_grid(grid)
-        if parsed.fog is not None:
-            raise ValueError("a world must be given without fog (use fog_radius), got hidden cells (*)")
         return World(grid=parsed, fog_radius=fog_radius, cluster=cluster, tags=tags or {})
     except ValueError as error:
-        raise UnreadableError("a world must be a readable grid", str(error).split("\n", 1)[0], "grid") from error
+        raise UntrustedError(must, first_line(error), "grid") from error

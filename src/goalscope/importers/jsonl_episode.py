@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from goalscope.ids import content_id
-from goalscope.importers.jsonl_records import EPISODE_KEYS, EpisodeLine, StepLine
-from goalscope.importers.problems import Ledger, Numbering
-from goalscope.importers.reading import UnreadableError, parse_grid, show
+from goalscope.importers.jsonl_format import EPISODE_KEYS, EpisodeLine, StepLine
+from goalscope.importers.problems import Ledger, Numbering, parse_grid
 from goalscope.planning import shortest_length, solve
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
+from goalscope.untrusted import UntrustedError, shorten
 from goalscope.worlds import Action
 from goalscope.worlds.dynamics import State, shown, step
 from goalscope.worlds.grid import FOG
@@ -56,7 +56,7 @@ class OpenEpisode:
         """Take a line.
 
         Raises:
-            UnreadableError: the line spoils the episode.
+            UntrustedError: the line spoils the episode.
         """
         self.place = self.place or place
         if self.spoilt:
@@ -66,10 +66,10 @@ class OpenEpisode:
             self._merge(record, worlds, make_world)
             if isinstance(record, StepLine):
                 self._step(record, place)
-        except UnreadableError as error:
+        except UntrustedError as error:
             self.spoil()
             self.ledger.counts["steps not imported"] += int(isinstance(record, StepLine))
-            must = f"{error.must} (episode {show(self.key)} is not imported)"
+            must = f"{error.must} (episode {shorten(self.key)} is not imported)"
             self.ledger.report(self.source, f"{place} {error.where}".strip(), must, error.given)
 
     def finish(self, numbering: Numbering) -> Episode | None:
@@ -77,9 +77,9 @@ class OpenEpisode:
         if not self.spoilt:
             try:
                 episode = self._episode(numbering)
-            except UnreadableError as error:
+            except UntrustedError as error:
                 self.spoil()
-                must = f"{error.must} (episode {show(self.key)} is not imported)"
+                must = f"{error.must} (episode {shorten(self.key)} is not imported)"
                 self.ledger.report(self.source, f"{self.place} {error.where}".strip(), must, error.given)
             else:
                 self.ledger.counts["trajectories"] += 1
@@ -93,8 +93,10 @@ class OpenEpisode:
         for name in EPISODE_KEYS:
             value = getattr(record, name)
             if value is not None and name != "grid" and self.said.setdefault(name, value) != value:
-                raise UnreadableError(
-                    f"{name} must be the same on all lines of an episode: {show(self.said[name])}", show(value), name
+                raise UntrustedError(
+                    f"{name} must be the same on all lines of an episode: {shorten(self.said[name])}",
+                    shorten(value),
+                    name,
                 )
         if record.grid is not None and self.world is None:
             self.said["grid"] = record.grid
@@ -107,15 +109,15 @@ class OpenEpisode:
         named, grid = self.said.get("world"), self.said.get("grid")
         if named is not None:
             if named not in worlds:
-                raise UnreadableError("a world must be declared on an earlier line", show(named), "world")
+                raise UntrustedError("a world must be declared on an earlier line", shorten(named), "world")
             self.world = worlds[named]
             radius = self.said.get("fog_radius")
             if radius not in (None, self.world.fog_radius):
-                raise UnreadableError(f"fog_radius must be that of its world: {self.world.fog_radius}", show(radius))
+                raise UntrustedError(f"fog_radius must be that of its world: {self.world.fog_radius}", shorten(radius))
         elif grid is not None:
             self.world = make_world(grid, self.said.get("fog_radius"))
         else:
-            raise UnreadableError("an episode must name its world or show its grid on its first line", "neither")
+            raise UntrustedError("an episode must name its world or show its grid on its first line", "neither")
         self.state = begin(self.world)
         if named is not None and grid is not None:
             self._check_grid(grid)
@@ -124,16 +126,13 @@ class OpenEpisode:
         """Require that a grid shown on a line is the world itself or the state before the step."""
         if self.world is None or self.state is None:
             return
-        try:
-            grid = parse_grid(text)
-        except ValueError as error:
-            raise UnreadableError("a grid must be readable", str(error).split("\n", 1)[0], "grid") from error
+        grid = parse_grid(text, where="grid")
         if grid == self.world.grid:
             return
         given, ours = symbols(grid), symbols(shown(self.world.grid, self.state))
         hidden = (given == FOG) & (self.world.fog_radius is not None)
         if given.shape != ours.shape or not ((given == ours) | hidden).all():
-            raise UnreadableError(
+            raise UntrustedError(
                 "a grid must show the episode's world, or its state before the step", "another grid", "grid"
             )
 
@@ -147,7 +146,7 @@ class OpenEpisode:
             right = {each.name for each in Action if optimal[each]}
             if not self.ledger.check("optimal-action labels", set(record.optimal_actions) == right):
                 must = f"the optimal actions at {state.position} are {sorted(right)}"
-                self.ledger.report(self.source, f"{place} optimal_actions", must, show(record.optimal_actions))
+                self.ledger.report(self.source, f"{place} optimal_actions", must, shorten(record.optimal_actions))
         if index:
             self.ledger.check("transitions", True)
         action = None if record.action is None else Action[record.action]
@@ -173,9 +172,9 @@ class OpenEpisode:
         if record.step != index:
             twice = record.step < index
             must = "a step must occur once" if twice else f"steps must be numbered in order: {index} comes next"
-            raise UnreadableError(must, f"step {record.step}{' again' if twice else ''}")
+            raise UntrustedError(must, f"step {record.step}{' again' if twice else ''}")
         if state.position == world.grid.goal:
-            raise UnreadableError("an episode must end at the goal", f"a further step {record.step}")
+            raise UntrustedError("an episode must end at the goal", f"a further step {record.step}")
         position = (record.position[0], record.position[1])
         if position != state.position:
             if index:
@@ -185,20 +184,20 @@ class OpenEpisode:
                 reason = f"after {did} at {before.state.position} the agent must stand at {state.position}"
             else:
                 reason = f"the agent must begin at {state.position}, where its world shows it"
-            raise UnreadableError(reason, show(position), "position")
+            raise UntrustedError(reason, shorten(position), "position")
         for name, ours in (("carrying_key", state.carrying_key), ("door_open", state.door_open)):
             given = getattr(record, name)
             if given not in (None, ours):
-                raise UnreadableError(f"{name} must be {ours} by the rules", show(given), name)
+                raise UntrustedError(f"{name} must be {ours} by the rules", shorten(given), name)
         if self.steps and len(self.steps) >= (self.said.get("horizon") or index + 1):
-            raise UnreadableError(
+            raise UntrustedError(
                 f"an episode must end at its horizon of {self.said['horizon']} steps", "a further step"
             )
 
     def _episode(self, numbering: Numbering) -> Episode:
         said, world, state = self.said, self.world, self.state
         if world is None or state is None:
-            raise UnreadableError("an episode must name its world or show its grid", "neither")
+            raise UntrustedError("an episode must name its world or show its grid", "neither")
         taken, length = len(self.steps), shortest_length(world.grid)
         reached = state.position == world.grid.goal
         outcome: Outcome = said.get("outcome") or (
@@ -208,9 +207,9 @@ class OpenEpisode:
         horizon = said.get("horizon") or max(usual, taken, 1)
         if not self.ledger.check("outcomes", (outcome == "goal") == reached):
             must = f"the outcome must{'' if reached else ' not'} be 'goal', as the agent ends at {state.position}"
-            raise UnreadableError(must, show(outcome), "outcome")
+            raise UntrustedError(must, shorten(outcome), "outcome")
         if outcome == "horizon" and taken != horizon:
-            raise UnreadableError(
+            raise UntrustedError(
                 f"an episode that ends at its horizon must have {horizon} steps", f"{taken}", "outcome"
             )
         agent = said.get("agent", UNNAMED_AGENT)
@@ -218,7 +217,7 @@ class OpenEpisode:
         number = said.get("trajectory")
         if number is not None and not numbering.free(world.id, agent_id, number):
             must = "a trajectory's number must be free for its world and agent"
-            raise UnreadableError(must, f"{number} a second time", "trajectory")
+            raise UntrustedError(must, f"{number} a second time", "trajectory")
         self.ledger.agents.setdefault(agent_id, (agent, {"recorded": agent}))
         spec = EpisodeSpec(
             world_id=world.id,

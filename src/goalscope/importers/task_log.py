@@ -6,20 +6,39 @@ A line holds an episode, or declares a map that later lines name. docs/explorati
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from goalscope.importers.problems import Ledger
-from goalscope.importers.reading import UnreadableError, decode_line, lines, show
 from goalscope.measures.exploration.records import EpisodeScore
 from goalscope.measures.exploration.score import score_episode
 from goalscope.measures.exploration.view import Distances
+from goalscope.rows import Tag
+from goalscope.untrusted import UntrustedError, decode_line, lines, shorten
 from goalscope.worlds.tasks.taskmap import TaskMap
 
 MOST_MAPS = 10_000
 """Maps that a log may declare."""
 
-_EPISODE_KEYS = ("episode", "map", "actions", "agent", "tags")
-_MAP_KEYS = ("name", "map")
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class _MapLine(_Line):
+    name: Name
+    map: Any
+
+
+class _EpisodeLine(_Line):
+    map: Any
+    actions: list[str | None]
+    episode: Name | None = None
+    agent: Name | None = None
+    tags: dict[str, Tag] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +57,7 @@ class ScoredLine:
     line: int
     episode: str
     agent: str
-    tags: Mapping[str, str | int | float | bool | None]
+    tags: Mapping[str, Tag]
     task_map: TaskMap
     score: EpisodeScore
 
@@ -61,116 +80,87 @@ def score_task_log(
     Raises:
         OSError: the file cannot be read.
     """
-    maps: dict[str, TaskMap | int] = {}
-    named: dict[tuple[str, str, str], int] = {}
+    log = _Log(distances)
     done = 0
-    with path.open("rb") as stream:
-        try:
-            for number, line in lines(stream):
-                done += len(line or b"")
-                ledger.counts["lines"] += 1
-                try:
-                    value = _object(decode_line(line))
-                    if "actions" in value or "episode" in value:
-                        found = _scored(value, number, maps, distances)
-                        if "episode" in value:
-                            _check_once(found, named)
-                        yield found
+    with path.open("rb") as stream, ledger.reporting(path.name, count="lines refused"):
+        for number, line in lines(stream):
+            done += len(line or b"")
+            ledger.counts["lines"] += 1
+            place = f"line {number}"
+            with ledger.reporting(path.name, place, count="lines refused"):
+                value = decode_line(line)
+                if not isinstance(value, dict):
+                    raise UntrustedError("a line must be an object", shorten(value))
+                if not value.keys() & {"actions", "episode", "name"}:
+                    raise UntrustedError(
+                        "a line holds the actions of an episode, or declares a map by its name", "neither"
+                    )
+                kind = _EpisodeLine if "actions" in value or "episode" in value else _MapLine
+                with ledger.reporting(path.name, place, kind.model_fields, count="lines refused"):
+                    record = kind.model_validate(value)
+                    if isinstance(record, _EpisodeLine):
+                        yield log.score(record, number)
                         ledger.counts["episodes"] += 1
                     else:
-                        _declare(value, number, maps)
+                        log.declare(record, number)
                         ledger.counts["maps declared"] += 1
-                except UnreadableError as error:
-                    ledger.report(path.name, f"line {number} {error.where}".strip(), error.must, error.given)
-                    ledger.counts["lines refused"] += 1
-                if progress is not None:
-                    progress(done)
-        except UnreadableError as error:
-            ledger.report(path.name, error.where, error.must, error.given)
-            ledger.counts["lines refused"] += 1
+            if progress is not None:
+                progress(done)
     if not ledger.counts["lines"] and not ledger.problem_count:
         ledger.report(path.name, "", "a log must hold at least one line", "an empty file")
 
 
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise UnreadableError("a line must be an object", show(value))
-    return value
+class _Log:
+    """The maps and episodes of one log so far."""
 
+    def __init__(self, distances: Distances) -> None:
+        self._distances = distances
+        self._maps: dict[str, TaskMap | int] = {}
+        self._named: dict[tuple[str, str, str], int] = {}
 
-def _declare(value: dict[str, Any], number: int, maps: dict[str, TaskMap | int]) -> None:
-    _keys(value, _MAP_KEYS, _MAP_KEYS, "a line without actions declares a map and")
-    name = _text(value["name"], "name")
-    if name in maps:
-        raise UnreadableError("the name of a map must be declared once", f"{show(name)} again", "name")
-    if len(maps) >= MOST_MAPS:
-        raise UnreadableError(f"a log must declare at most {MOST_MAPS} maps", "more", "name")
-    maps[name] = number  # stays where the map is refused, so that its episodes can say why
-    maps[name] = _map(value["map"])
+    def declare(self, record: _MapLine, number: int) -> None:
+        """Keep a map under its name."""
+        if record.name in self._maps:
+            raise UntrustedError("the name of a map must be declared once", f"{shorten(record.name)} again", "name")
+        if len(self._maps) >= MOST_MAPS:
+            raise UntrustedError(f"a log must declare at most {MOST_MAPS} maps", "more", "name")
+        self._maps[record.name] = number  # stays where the map is refused, so that its episodes can say why
+        self._maps[record.name] = _map(record.map)
 
+    def score(self, record: _EpisodeLine, number: int) -> ScoredLine:
+        """Return the score of an episode, which must stand in the log once: counted twice it would weigh twice."""
+        task_map = self._map(record.map) if isinstance(record.map, str) else _map(record.map)
+        name, agent = record.episode or f"line {number}", record.agent or ""
+        try:
+            score = score_episode(task_map, record.actions, distances=self._distances)
+        except ValueError as error:
+            raise _parted(error, "actions") from error
+        found = ScoredLine(line=number, episode=name, agent=agent, tags=record.tags, task_map=task_map, score=score)
+        if record.episode is not None:
+            first = self._named.setdefault((agent, task_map.id, name), number)
+            if first != number:
+                given = f"{shorten(name)} of the same agent on the same map again, as on line {first}"
+                raise UntrustedError("an episode must stand in a log once", given, "episode")
+        return found
 
-def _scored(value: dict[str, Any], number: int, maps: dict[str, TaskMap | int], distances: Distances) -> ScoredLine:
-    _keys(value, _EPISODE_KEYS, ("map", "actions"), "an episode")
-    given = value["map"]
-    if isinstance(given, str):
-        if given not in maps:
-            raise UnreadableError("map must be a map or the name of one on an earlier line", show(given), "map")
-        found = maps[given]
+    def _map(self, name: str) -> TaskMap:
+        if name not in self._maps:
+            raise UntrustedError("map must be a map or the name of one on an earlier line", shorten(name), "map")
+        found = self._maps[name]
         if isinstance(found, int):
-            raise UnreadableError("the map of an episode must be usable", f"the one that line {found} failed to", "map")
-        task_map = found
-    else:
-        task_map = _map(given)
-    actions = value["actions"]
-    if not isinstance(actions, list):
-        raise UnreadableError("actions must be a list of texts or null", show(actions), "actions")
-    for index, action in enumerate(actions):
-        if action is not None and not isinstance(action, str):
-            raise UnreadableError("an action must be a text or null", show(action), f"actions[{index}]")
-    tags = value.get("tags", {})
-    if not isinstance(tags, dict) or not all(
-        item is None or isinstance(item, str | int | float) for item in tags.values()
-    ):
-        raise UnreadableError("tags must be an object of texts, numbers, booleans and null", show(tags), "tags")
-    name = _text(value.get("episode", f"line {number}"), "episode")
-    agent = _text(value["agent"], "agent") if "agent" in value else ""
-    try:
-        score = score_episode(task_map, actions, distances=distances)
-    except ValueError as error:
-        raise _unreadable(error, "actions") from error
-    return ScoredLine(line=number, episode=name, agent=agent, tags=tags, task_map=task_map, score=score)
-
-
-def _check_once(found: ScoredLine, named: dict[tuple[str, str, str], int]) -> None:
-    """Refuse an episode that stands in the log already: counted twice it would weigh twice."""
-    first = named.setdefault((found.agent, found.task_map.id, found.episode), found.line)
-    if first != found.line:
-        given = f"{show(found.episode)} of the same agent on the same map again, as on line {first}"
-        raise UnreadableError("an episode must stand in a log once", given, "episode")
+            given = f"the one that line {found} failed to declare"
+            raise UntrustedError("the map of an episode must be usable", given, "map")
+        return found
 
 
 def _map(value: Any) -> TaskMap:
     try:
         return TaskMap.from_plain(value)
     except ValueError as error:
-        raise _unreadable(error, "map") from error
+        raise _parted(error, "map") from error
 
 
-def _keys(value: dict[str, Any], known: tuple[str, ...], needed: tuple[str, ...], what: str) -> None:
-    unknown = [key for key in value if key not in known]
-    lacking = [key for key in needed if key not in value]
-    if unknown or lacking:
-        given = f"the unknown key {show(unknown[0])}" if unknown else f"none called {lacking[0]!r}"
-        raise UnreadableError(f"{what} must have the keys {', '.join(known)} ({', '.join(needed)} are needed)", given)
-
-
-def _text(value: Any, key: str) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= 200:
-        raise UnreadableError(f"{key} must be a text of 1 to 200 characters", show(value), key)
-    return value
-
-
-def _unreadable(error: ValueError, where: str) -> UnreadableError:
+def _parted(error: ValueError, where: str) -> UntrustedError:
     """Return what a check said, parted where it goes on to what was given."""
     must, _, given = str(error).partition(", got ")
-    return UnreadableError(must, given or "something else", where)
+    return UntrustedError(must, given, where)

@@ -5,11 +5,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pydantic import ValidationError
-
 from goalscope.ids import content_id
-from goalscope.importers.problems import Ledger, Numbering
-from goalscope.importers.reading import UnreadableError, parse_grid, report_validation, show
+from goalscope.importers.problems import Ledger, Numbering, first_line, parse_grid
 from goalscope.importers.telos_records import (
     METRICS,
     GridParameters,
@@ -23,6 +20,7 @@ from goalscope.importers.telos_records import (
 from goalscope.planning import shortest_length, solve
 from goalscope.rows import Tag
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
+from goalscope.untrusted import UntrustedError, shorten
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import State, shown, step
 
@@ -62,31 +60,22 @@ def read_trajectory(value: object, source: str, context: Context) -> Episode | N
         The episode, or None where the file holds none that can be used.
     """
     ledger = context.ledger
-    try:
+    with ledger.reporting(source, count="trajectories not imported"):
         record = TrajectoryRecord.model_validate(value)
-        earlier = context.sources.get(record.source.trajectory_id or "")
-        if earlier is not None:
-            raise UnreadableError(
-                f"a trajectory must occur once (it is in {earlier} too)", record.source.trajectory_id or ""
-            )
+        own_id = record.source.trajectory_id
+        if own_id in context.sources:
+            raise UntrustedError(f"a trajectory must occur once (it is in {context.sources[own_id]} too)", own_id)
         episode = _episode(record, source, context)
-    except ValidationError as error:
-        report_validation(ledger, source, "", error, ())
-        ledger.counts["trajectories not imported"] += 1
-        return None
-    except UnreadableError as error:
-        ledger.report(source, error.where, error.must, error.given)
-        ledger.counts["trajectories not imported"] += 1
-        return None
-    if record.source.trajectory_id is not None:
-        context.sources[record.source.trajectory_id] = source
-    for _ in unread_keys(record):
-        ledger.counts["keys not read"] += 1
-    _check_labels(record, episode, source, ledger)
-    _check_metrics(record, episode, source, context)
-    ledger.counts["trajectories"] += 1
-    ledger.counts["steps"] += len(episode.steps)
-    return episode
+        if own_id is not None:
+            context.sources[own_id] = source
+        for _ in unread_keys(record):
+            ledger.counts["keys not read"] += 1
+        _check_labels(record, episode, source, ledger)
+        _check_metrics(record, episode, source, context)
+        ledger.counts["trajectories"] += 1
+        ledger.counts["steps"] += len(episode.steps)
+        return episode
+    return None
 
 
 def _episode(record: TrajectoryRecord, source: str, context: Context) -> Episode:
@@ -133,14 +122,15 @@ def _world(record: TrajectoryRecord) -> World:
     parameters = record.grid_params
     if not parameters.fully_observable:
         must = "a trajectory of this layout must show the whole grid (fogged ones can be imported as JSON lines)"
-        raise UnreadableError(must, "fully_observable: false", "grid_params")
+        raise UntrustedError(must, "fully_observable: false", "grid_params")
     grid = _grid(record.steps[0], 0)
     try:
         world = World(grid=grid, tags=_tags(parameters, grid))
     except ValueError as error:
-        raise UnreadableError("the first grid must show agent and goal", _last(error), "steps[0].grid_state") from error
+        must = "the first grid must show agent and goal"
+        raise UntrustedError(must, first_line(error), "steps[0].grid_state") from error
     if grid.fog is not None:
-        raise UnreadableError("the first grid must be fully visible", "hidden cells (*)", "steps[0].grid_state")
+        raise UntrustedError("the first grid must be fully visible", "hidden cells (*)", "steps[0].grid_state")
     stated = (
         ("grid_height", parameters.grid_height, grid.height),
         ("grid_width", parameters.grid_width, grid.width),
@@ -149,7 +139,7 @@ def _world(record: TrajectoryRecord) -> World:
     )
     for name, given, ours in stated:
         if given is not None and given != ours:
-            raise UnreadableError(
+            raise UntrustedError(
                 f"it must be {ours}, as the first grid shows", _where(grid, given), f"grid_params.{name}"
             )
     return world
@@ -166,19 +156,12 @@ def _where(grid: Grid, given: object) -> str:
     try:
         cell = grid.check_cell(given)  # type: ignore[arg-type]  # whatever was given, check_cell refuses what is no cell
     except (ValueError, TypeError):
-        return show(given)
-    return f"{show(given)}, {'a wall' if grid.walls[cell] else 'another cell'}"
+        return shorten(given)
+    return f"{shorten(given)}, {'a wall' if grid.walls[cell] else 'another cell'}"
 
 
 def _grid(given: StepRecord, index: int) -> Grid:
-    try:
-        return parse_grid(given.grid_state)
-    except ValueError as error:
-        raise UnreadableError("a grid must be readable", _last(error), f"steps[{index}].grid_state") from error
-
-
-def _last(error: ValueError) -> str:
-    return str(error).split("\n", 1)[0]
+    return parse_grid(given.grid_state, where=f"steps[{index}].grid_state")
 
 
 def _follow(given: list[StepRecord], world: World, ledger: Ledger) -> tuple[list[State], list[Action | None]]:
@@ -188,9 +171,9 @@ def _follow(given: list[StepRecord], world: World, ledger: Ledger) -> tuple[list
     for index, record in enumerate(given):
         place = f"steps[{index}]"
         if record.step_id is not None and record.step_id != index:
-            raise UnreadableError(f"steps must be numbered in order: {index}", f"step_id {record.step_id}", place)
+            raise UntrustedError(f"steps must be numbered in order: {index}", f"step_id {record.step_id}", place)
         if state.position == world.grid.goal:
-            raise UnreadableError("a trajectory must end at the goal", "a further step", place)
+            raise UntrustedError("a trajectory must end at the goal", "a further step", place)
         grid = _grid(record, index)
         ours = shown(world.grid, state)
         if index:
@@ -198,12 +181,10 @@ def _follow(given: list[StepRecord], world: World, ledger: Ledger) -> tuple[list
         if grid != ours:
             before = f" after {given[index - 1].agent_action} at {states[index - 1].position}" if index else ""
             given_text = f"the agent at {grid.start}" if grid.start != state.position else "another grid around it"
-            raise UnreadableError(
-                f"the agent must stand at {state.position}{before}", given_text, f"{place}.grid_state"
-            )
+            raise UntrustedError(f"the agent must stand at {state.position}{before}", given_text, f"{place}.grid_state")
         if record.carrying_key not in (None, state.carrying_key):
             must = f"carrying_key must be {state.carrying_key} by the rules"
-            raise UnreadableError(must, str(record.carrying_key), place)
+            raise UntrustedError(must, str(record.carrying_key), place)
         action = _action(record.agent_action, place)
         state = state if action is None else step(world.grid, state, action)
         actions.append(action)
@@ -218,7 +199,7 @@ def _action(text: str | None, place: str) -> Action | None:
         return Action[text.strip().upper()]
     except KeyError as error:
         must = f"an action must be UP, DOWN, LEFT, RIGHT, or {NO_ACTION} for none"
-        raise UnreadableError(must, show(text), f"{place}.agent_action") from error
+        raise UntrustedError(must, shorten(text), f"{place}.agent_action") from error
 
 
 def caps(length: int) -> tuple[int, int]:
@@ -283,7 +264,7 @@ def _check_labels(record: TrajectoryRecord, episode: Episode, source: str, ledge
             "optimal-action labels", {label.upper() for label in labels} == right and len(labels) == len(right)
         ):
             must = f"the optimal actions at {ours.state.position} are {sorted(right)}"
-            ledger.report(source, f"{place}.recorded_optimal_actions", must, show(labels))
+            ledger.report(source, f"{place}.recorded_optimal_actions", must, shorten(labels))
         pairs = (
             ("is-optimal labels", "recorded_is_optimal_action", ours.action is not None and ours.action.name in right),
             ("goal-reached labels", "recorded_goal_reached_after_action", after.position == grid.goal),
@@ -338,4 +319,4 @@ def compare_metrics(
         )
         if not ledger.check(name, agrees):
             must = f"{key} must be {expected}" if given is not None else f"{key} must be {kind}"
-            ledger.report(source, f"{place}.{key}", must, show(recorded[key]))
+            ledger.report(source, f"{place}.{key}", must, shorten(recorded[key]))

@@ -14,6 +14,9 @@ from goalscope.runs.store import Store
 from goalscope.runs.taskworld import TaskWorld
 from goalscope.runs.walks import read_walks
 
+COMPARED = ("success", "action accuracy")
+"""The measures that are compared where a study of grids names none."""
+
 if TYPE_CHECKING:
     BEHAVIOUR: tuple[Measure, ...]
     """What `behaviour_measures` returns."""

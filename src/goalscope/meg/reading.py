@@ -1,6 +1,5 @@
 """Arrays by name from a JSON or `.npz` file that nobody vouches for."""
 
-import json
 import zipfile
 import zlib
 from collections import Counter
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_finite
+from goalscope.untrusted import UntrustedError, decode_object, read_octets
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -21,7 +21,6 @@ LARGEST_JSON = 64 * 2**20
 LARGEST_NPZ = 2**30
 """Greatest size of the arrays of an `.npz` file in bytes, unpacked."""
 
-_DIGITS = 400  # of a whole number in JSON; beyond no double holds it
 _UNREADABLE = (  # what numpy and zipfile raise at members that are damaged, encrypted, too large or of another kind
     ValueError,
     EOFError,
@@ -85,20 +84,12 @@ def _read_npz(path: Path, known: Collection[str]) -> Arrays:
 
 
 def _read_json(path: Path, known: Collection[str]) -> Arrays:
-    size = path.stat().st_size
-    if size > LARGEST_JSON:
-        raise ValueError(f"a JSON file must take at most {LARGEST_JSON} bytes, got {size}: use an .npz file")
     try:
-        content = json.loads(
-            path.read_text(encoding="utf-8-sig"),
-            object_pairs_hook=_unique,
-            parse_constant=_refuse_constant,
-            parse_int=_whole_number,
-        )
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{path.name} must be JSON in UTF-8, got something else: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path.name} must hold one JSON object, got a {type(content).__name__}")
+        content = decode_object(read_octets(path, LARGEST_JSON), strict=False)
+    except UntrustedError as error:
+        raise ValueError(
+            f"{path.name} must be JSON in UTF-8 (larger arrays go into an .npz file), but {error}"
+        ) from error
     _check_names(path, list(content), known)
     return {name: _checked(name, _array(name, value)) for name, value in content.items()}
 
@@ -133,20 +124,3 @@ def _check_names(path: Path, names: list[str], known: Collection[str]) -> None:
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"fields must be among {', '.join(known)}, got {', '.join(map(repr, unknown[:5]))}")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) != len(pairs):
-        raise ValueError("every name of a JSON object must occur once, got one repeatedly: remove what is not meant")
-    return content
-
-
-def _whole_number(text: str) -> int:
-    if len(text) > _DIGITS:
-        raise ValueError(f"every number must have at most {_DIGITS} digits, got {text[:20]}... with {len(text)}")
-    return int(text)
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"every number must be finite, got {name}")

@@ -1,6 +1,5 @@
 """Requests to an OpenAI-compatible server: paced, retried with jitter, counted, their errors explained and scrubbed."""
 
-import json
 import math
 import os
 import re
@@ -18,6 +17,7 @@ from goalscope import __version__
 from goalscope.models.http_settings import Server
 from goalscope.models.http_transport import ExchangeError, Lines, OversizedError, Reply
 from goalscope.rng import uniform
+from goalscope.untrusted import UntrustedError, decode_json
 
 Answer = TypeVar("Answer")
 
@@ -247,9 +247,9 @@ class Client:
 
 def _json(content: bytes) -> Any:
     try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        raise GarbledError("the body of a response is no JSON") from None
+        return decode_json(content, strict=False, finite=False)  # of a paid answer only what is used is looked at
+    except UntrustedError as error:
+        raise GarbledError(f"the body of a response is no JSON: {error}") from None
 
 
 def _error(content: bytes) -> Mapping[str, Any]:

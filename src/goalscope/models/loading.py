@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from goalscope.extras import lacking
 from goalscope.models._fast import use_grouped_attention
+from goalscope.untrusted import UntrustedError, decode_object, read_octets
 
 _MOST_JSON: Final = 1 << 26  # bytes
 _SMALL: Final = 1 << 30  # bytes
@@ -33,15 +34,11 @@ def read_json(path: Path) -> dict[str, Any]:
         FileNotFoundError: no such file.
         ValueError: a large file, no JSON, or no object.
     """
-    if path.stat().st_size > _MOST_JSON:
-        raise ValueError(f"{path} must have at most {_MOST_JSON} bytes, got {path.stat().st_size}: {_ADVICE}")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} must hold JSON, but {brief(error)}: {_ADVICE}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {str(found)[:40]!r}: {_ADVICE}")
-    return found
+        # Configurations hold Infinity, and whole numbers that stand for it.
+        return decode_object(read_octets(path, _MOST_JSON), strict=False, finite=False)
+    except UntrustedError as error:
+        raise ValueError(f"{path} must be sound JSON, but {brief(error)}: {_ADVICE}") from error
 
 
 def check_folder(folder: Path) -> None:

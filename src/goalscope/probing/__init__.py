@@ -19,7 +19,7 @@ from goalscope.probing.probe_store import stored_probes
 from goalscope.probing.problem import FitSettings, PlanSettings
 from goalscope.probing.scores import difference_rows, score_cells, summarise
 from goalscope.probing.suite import CORE, FULL, probe_suite, probe_suite_by_size
-from goalscope.runs.inside import Inside
+from goalscope.runs.probing_config import Inside
 
 __all__ = [
     "CLASSES",

@@ -26,7 +26,7 @@ from goalscope.probing.suite import CORE, FULL, Entry, FittedProbes, probe_suite
 from goalscope.probing.training import Progress
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
-from goalscope.runs.inside import Inside
+from goalscope.runs.probing_config import Inside
 
 Stage = Callable[[str], AbstractContextManager[Progress]]
 """Begins a piece of work of that name; what it gives is called with (done, total)."""

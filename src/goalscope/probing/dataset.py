@@ -18,7 +18,7 @@ from goalscope.probing.probe import FRAME
 from goalscope.probing.suite import check_sizes
 from goalscope.rng import stream
 from goalscope.runs import Episode, Store
-from goalscope.runs.inside import Inside
+from goalscope.runs.probing_config import Inside
 from goalscope.stats.estimate import factorize
 
 SiteLayer = tuple[str, int]

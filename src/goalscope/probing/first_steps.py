@@ -23,7 +23,7 @@ from goalscope.probing.pipeline import INFO, declared_in, reader_of
 from goalscope.probing.probe import Probe
 from goalscope.probing.suite import probe_suite
 from goalscope.runs import Store
-from goalscope.runs.inside import READS, Inside
+from goalscope.runs.probing_config import READS, Inside
 from goalscope.runs.taskworld import TaskWorld
 
 HEAD: Final = "mlp"

@@ -28,7 +28,7 @@ from goalscope.probing.shown_maps import ShownMap
 from goalscope.probing.training import Progress
 from goalscope.rows import Rows
 from goalscope.runs import Store
-from goalscope.runs.inside import Inside
+from goalscope.runs.probing_config import Inside
 from goalscope.runs.provenance import note_libraries
 from goalscope.runs.taskworld import TaskWorld
 

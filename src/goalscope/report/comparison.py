@@ -7,10 +7,11 @@ from itertools import combinations
 
 import numpy as np
 
+from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.invariance import bounds_of, check_family, notes_on, verdict
 from goalscope.measures.table import CONDITIONS
 from goalscope.report.blocks import Footnotes, Plain, counted, interval
-from goalscope.report.definitions import COMPARED, title_of
+from goalscope.report.definitions import title_of
 from goalscope.report.figures import short
 from goalscope.rows import Rows, Tag
 from goalscope.stats import (

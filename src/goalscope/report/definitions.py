@@ -38,7 +38,6 @@ UNCERTAINTY = (
     "states under 5 visits",
 )
 UNCERTAINTY_FIGURES = ("policy entropy, excess, 5+ visits", "JSD from optimal, excess, 5+ visits")
-COMPARED = ("success", "action accuracy")
 
 
 @dataclass(frozen=True, slots=True)

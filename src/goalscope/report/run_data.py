@@ -8,7 +8,7 @@ from goalscope.measures.table import CONDITIONS
 from goalscope.report.ledger import Ledger, build_ledger
 from goalscope.rows import Rows, Tag
 from goalscope.runs.analysis import Analysis
-from goalscope.runs.digest import content_hash
+from goalscope.runs.content_hash import content_hash
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
 

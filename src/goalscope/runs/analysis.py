@@ -5,9 +5,9 @@ from typing import Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
-from goalscope.runs.inside import Inside
-from goalscope.runs.part import Part, sequence
-from goalscope.runs.reading import shorten
+from goalscope.runs.config_base import Part, sequence
+from goalscope.runs.probing_config import Inside
+from goalscope.untrusted import shorten
 
 
 class Invariance(Part):

@@ -1,6 +1,5 @@
 """Records to table rows and back. What comes back is checked as if a stranger had written it."""
 
-import json
 import math
 from array import array
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from goalscope.ids import canonical_json
 from goalscope.rows import Tag
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World
 from goalscope.runs.taskworld import TaskWorld
+from goalscope.untrusted import UntrustedError, decode_object
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.grid import ACTIONS, Action, Grid
 from goalscope.worlds.tasks.taskmap import TaskMap
@@ -50,12 +50,9 @@ def decode_json(cell: Cell, what: str) -> dict[str, Any]:
     if not isinstance(cell, str):
         raise ValueError(f"{what} must be stored as JSON text, got {type(cell).__name__}")
     try:
-        value = json.loads(cell, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+        return decode_object(cell, strict=False)
+    except UntrustedError as error:
         raise ValueError(f"{what} must be stored as JSON, got {cell[:80]!r}: {error}") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{what} must be a JSON object, got {cell[:80]!r}")
-    return value
 
 
 def encode_tags(tags: Mapping[str, Tag]) -> str:
@@ -380,7 +377,3 @@ def decode_episode(cells: Sequence[Cell], world: World, steps: tuple[Step, ...])
         outcome=head.outcome,
         tags=head.tags,
     )
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"numbers must be finite, got {name}")

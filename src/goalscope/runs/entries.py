@@ -18,7 +18,7 @@ from goalscope.agents.agent import Agent
 from goalscope.agents.build import build_agent, decisive_parameters
 from goalscope.ids import canonical_json
 from goalscope.planning.shortest import shortest_length
-from goalscope.runs.part import MOST_COUNT, Part, distinct, filled, sequence
+from goalscope.runs.config_base import MOST_COUNT, Part, distinct, filled, sequence
 from goalscope.runs.record import World
 from goalscope.runs.taskentries import CookingWorlds, TaskMapWorlds
 from goalscope.runs.taskworld import TaskWorld

@@ -12,8 +12,8 @@ from goalscope.agents.agent import Agent, Turn, agent_id
 from goalscope.agents.task_agent import AnyObservation, Knowing
 from goalscope.checks import check_text
 from goalscope.models.base import NotSentError
-from goalscope.runs.caller import Caller
 from goalscope.runs.codec import encode_tags
+from goalscope.runs.dispatch import Caller
 from goalscope.runs.episode import Live, LiveEpisode, Places
 from goalscope.runs.episodetable import Usage
 from goalscope.runs.interrupt import interruptible

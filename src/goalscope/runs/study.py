@@ -14,6 +14,7 @@ from goalscope.agents.task_agent import TaskAgent
 from goalscope.checks import check_text
 from goalscope.ids import canonical_json, content_id
 from goalscope.runs.analysis import Analysis, Invariance
+from goalscope.runs.config_base import MOST_COUNT, Part, distinct, filled, sequence
 from goalscope.runs.entries import (
     STORED,
     AgentEntry,
@@ -25,11 +26,10 @@ from goalscope.runs.entries import (
     WorldEntry,
 )
 from goalscope.runs.expand import expand
-from goalscope.runs.inside import Decoders, Full, Inside, Probes
-from goalscope.runs.part import MOST_COUNT, Part, distinct, filled, sequence
-from goalscope.runs.reading import explain, read_yaml, shorten
+from goalscope.runs.probing_config import Decoders, Full, Inside, Probes
 from goalscope.runs.record import EpisodeSpec, World
 from goalscope.runs.taskentries import CookingWorlds, TaskMapWorlds
+from goalscope.untrusted import explain, read_yaml, shorten
 
 _NO_RESULT = ("name", "durability", "further_agents", "analysis")  # keys that change no result
 _MOST_SEED = 2**63 - 1

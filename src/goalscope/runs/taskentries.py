@@ -10,7 +10,7 @@ from goalscope.checks import near_miss
 from goalscope.ids import content_id
 from goalscope.rng import stream, words
 from goalscope.rows import Tag
-from goalscope.runs.part import MOST_COUNT, Part, distinct, filled, sequence
+from goalscope.runs.config_base import MOST_COUNT, Part, distinct, filled, sequence
 from goalscope.runs.taskworld import TaskWorld
 from goalscope.worlds.tasks.cooking import COOKING, cooking_map
 from goalscope.worlds.tasks.generate import generate_task_map, symbolic_twin

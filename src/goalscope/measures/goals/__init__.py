@@ -1,11 +1,10 @@
 """What agents are after: MEG from runs, towards several goals at once."""
 
-from goalscope.measures.goals.asked import GoalSettings, Meant
 from goalscope.measures.goals.beliefs import DRAWS, Belief, joined, measure_beliefs
+from goalscope.measures.goals.estimate import measure_goals
 from goalscope.measures.goals.heldout import held_out_goals
-from goalscope.measures.goals.hypotheses import HYPOTHESES
-from goalscope.measures.goals.records import GoalContrast, GoalEstimate, GoalFindings, HeldOut
-from goalscope.measures.goals.study import measure_goals
+from goalscope.measures.goals.results import GoalContrast, GoalEstimate, GoalFindings, HeldOut
+from goalscope.measures.goals.settings import HYPOTHESES, GoalSettings, HypothesisDraw
 
 __all__ = [
     "DRAWS",
@@ -16,7 +15,7 @@ __all__ = [
     "GoalFindings",
     "GoalSettings",
     "HeldOut",
-    "Meant",
+    "HypothesisDraw",
     "held_out_goals",
     "joined",
     "measure_beliefs",

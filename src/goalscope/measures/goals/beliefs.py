@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from goalscope.measures.goals.asked import GoalSettings, Meant
-from goalscope.measures.goals.records import GoalEstimate, GoalFindings
-from goalscope.measures.goals.study import corrected, measure_goals
+from goalscope.measures.goals.estimate import corrected, measure_goals
+from goalscope.measures.goals.results import GoalEstimate, GoalFindings
+from goalscope.measures.goals.settings import GoalSettings, HypothesisDraw
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.runs.record import Episode
@@ -28,7 +28,7 @@ DRAWS: Final = 20
 
 Worlds = Mapping[str, tuple[Grid, str]]
 """World id -> its grid and the id of its cluster."""
-Lines = dict[str, tuple[Meant, ...]]
+Lines = dict[str, tuple[HypothesisDraw, ...]]
 """Hypothesis -> its draws."""
 
 
@@ -74,7 +74,7 @@ def measure_beliefs(
     Raises:
         ValueError: no episode in a world with a belief, a world of them without one of the untrained model, no draws.
     """
-    asked = settings or GoalSettings()
+    settings = settings or GoalSettings()
     if isinstance(draws, bool) or not isinstance(draws, int) or not 1 <= draws <= 1000:
         raise ValueError(f"draws of the shuffled control must be a whole number from 1 to 1000, got {draws!r}")
     used = [episode for episode in episodes if episode.world.id in beliefs]
@@ -92,7 +92,7 @@ def measure_beliefs(
     goals: Lines = {_named(BELIEVED, name): (_goals(side),) for name, side in sides.items()}
     maps: Lines = {_named(ON_MAP, name): (_maps(side, worlds),) for name, side in sides.items()}
     for lines, first, fits in ((goals, BELIEVED, _anywhere), (maps, ON_MAP, _has_map)):
-        others = [_elsewhere(own, worlds, asked.seed, draw, fits) for draw in range(draws)]
+        others = [_elsewhere(own, worlds, settings.seed, draw, fits) for draw in range(draws)]
         lines[_named(first, SHUFFLED)] = tuple(_goals(one) if lines is goals else _maps(one, worlds) for one in others)
     parts = []
     for first, also, lines in ((BELIEVED, ("goal",), goals), (ON_MAP, (), maps)):
@@ -107,7 +107,7 @@ def measure_beliefs(
             "drawn": there,
             "less": {name: name.removeprefix(f"{first}, ") for name in controls},
         }
-        parts.append(measure_goals(used, replace(asked, **changes), progress=progress))
+        parts.append(measure_goals(used, replace(settings, **changes), progress=progress))
     found = joined(parts)
     kept = [str(name) != "MEG towards the goal" for name in found.rows.measure]  # of some worlds; those of all are kept
     estimates = [replace(one, cell={**one.cell, "beliefs": label}) for one in found.estimates]
@@ -140,16 +140,16 @@ def _named(line: str, control: str) -> str:
     return f"{line}, {control}" if control else line
 
 
-def _goals(beliefs: Mapping[str, Belief]) -> Meant:
+def _goals(beliefs: Mapping[str, Belief]) -> HypothesisDraw:
     """Return what is meant where the goals alone are believed and the worlds are what they are."""
-    return Meant(cells={world: belief.goal for world, belief in beliefs.items()})
+    return HypothesisDraw(cells={world: belief.goal for world, belief in beliefs.items()})
 
 
-def _maps(beliefs: Mapping[str, Belief], worlds: Worlds) -> Meant:
+def _maps(beliefs: Mapping[str, Belief], worlds: Worlds) -> HypothesisDraw:
     """Return what is meant where the maps are believed, too; worlds without a believed map are left out."""
     found = {world: _map(worlds[world][0], belief) for world, belief in beliefs.items()}
     grids = {world: grid for world, grid in found.items() if grid is not None}
-    return Meant(cells={world: beliefs[world].goal for world in grids}, grids=grids)
+    return HypothesisDraw(cells={world: beliefs[world].goal for world in grids}, grids=grids)
 
 
 def _anywhere(true: Grid, belief: Belief) -> bool:

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.goals.asked import GoalSettings, cells_of
-from goalscope.measures.goals.hypotheses import process
-from goalscope.measures.goals.records import NO_ACTION_NOTE, HeldOut
+from goalscope.measures.goals.results import NO_ACTION_NOTE, HeldOut
 from goalscope.measures.goals.returns import Unit, acted, episode_returns, random_walks, state_index
+from goalscope.measures.goals.settings import GoalSettings, cells_of, process
 from goalscope.measures.table import StepTable
 from goalscope.meg.dual import OccupancyDual
 from goalscope.planning import TabularMDP
@@ -55,7 +54,7 @@ def held_out_goals(
     """
     if not (np.isfinite(ridge) and ridge > 0):
         raise ValueError(f"ridge must be a finite number above 0, got {ridge!r}: without it the fit diverges")
-    asked = settings or GoalSettings()
+    settings = settings or GoalSettings()
     table = episodes if isinstance(episodes, StepTable) else StepTable.from_episodes(episodes)
     returns = episode_returns(table, ("goal",), utility="steps", believed=believed)
     moved = acted(table)
@@ -75,18 +74,18 @@ def held_out_goals(
             cells.append(cell)
         unit = returns.units[number]
         mdp = process(
-            unit.grid, np.zeros_like(unit.masks["goal"]), unit.horizon, utility="steps", invalid=asked.invalid
+            unit.grid, np.zeros_like(unit.masks["goal"]), unit.horizon, utility="steps", invalid=settings.invalid
         )
         ordered = here[np.argsort(table.episode_id[here].astype(str), kind="stable")]
-        own = _score(mdp, _visits(table, unit, ordered), ridge, asked.seed) if moves else np.nan
+        own = _score(mdp, _visits(table, unit, ordered), ridge, settings.seed) if moves else np.nan
         if (number, len(here)) not in known:
-            known[number, len(here)] = _score(mdp, _random_visits(unit, len(here), asked), ridge, asked.seed)
+            known[number, len(here)] = _score(mdp, _random_visits(unit, len(here), settings), ridge, settings.seed)
         entry = (unit.grid_id, own, known[number, len(here)], len(here))
         scores.setdefault((agent, cells.index(cell)), []).append(entry)
         if progress is not None:
             progress(done + 1, len(work))
     return tuple(
-        _record(agent, cells[index], entries, ridge, asked.confidence) for (agent, index), entries in scores.items()
+        _record(agent, cells[index], entries, ridge, settings.confidence) for (agent, index), entries in scores.items()
     )
 
 
@@ -158,10 +157,10 @@ def _visits(table: StepTable, unit: Unit, members: npt.NDArray[np.int64]) -> Arr
     return visits
 
 
-def _random_visits(unit: Unit, walks: int, asked: GoalSettings) -> Array:
+def _random_visits(unit: Unit, walks: int, settings: GoalSettings) -> Array:
     visits = np.zeros((walks, len(unit.masks["goal"])))
     rows = np.arange(walks)
-    for step, state in enumerate(random_walks(unit, walks, seed=asked.seed, invalid=asked.invalid)):
+    for step, state in enumerate(random_walks(unit, walks, seed=settings.seed, invalid=settings.invalid)):
         if step < unit.horizon:
             visits[rows, state] += 1
     return visits

@@ -46,18 +46,20 @@ def weigh(grid_ids: Sequence[str], *, seed: int) -> Weights:
     count = len(size)
     within = 1 / size[code]
 
-    def spread(counts: npt.NDArray[np.integer]) -> Array:
+    def normalized(counts: npt.NDArray[np.integer]) -> Array:
         chosen = counts[:, code] * within
         return np.asarray(chosen / counts.sum(axis=1, keepdims=True))
 
     none = np.zeros((0, len(code)))
-    whole = spread(np.ones((1, count), dtype=np.int64))
+    whole = normalized(np.ones((1, count), dtype=np.int64))
     if count < 2:
         return Weights(whole=whole, resampled=none, first=none, second=none, grids=count)
     drawn = stream(seed, "resampled grids", count).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
     order = stream(seed, "halves of grids", count).permuted(np.tile(np.arange(count), (HALVES, 1)), axis=1)
     half = (order < count // 2).astype(np.int64)
-    return Weights(whole=whole, resampled=spread(drawn), first=spread(half), second=spread(1 - half), grids=count)
+    return Weights(
+        whole=whole, resampled=normalized(drawn), first=normalized(half), second=normalized(1 - half), grids=count
+    )
 
 
 def interval(resampled: Array, grids: int, confidence: float) -> tuple[float, float]:
@@ -113,15 +115,15 @@ def p_value(resampled: Array, value: float, grids: int) -> float:
     from scipy.special import ndtri, stdtr
 
     beyond = min(int((resampled <= 0).sum()), int((resampled >= 0).sum()))
-    share = (beyond + 1) / (len(resampled) + 1)
-    if share >= 0.5:
+    tail = (beyond + 1) / (len(resampled) + 1)
+    if tail >= 0.5:
         return 1.0
     stretched = math.sqrt(grids / (grids - 1))
-    counted = float(2 * stdtr(grids - 1, float(ndtri(share)) / stretched))
-    spread = float(resampled.std()) * stretched
-    if beyond >= _COUNTED or spread == 0:
+    counted = float(2 * stdtr(grids - 1, float(ndtri(tail)) / stretched))
+    std = float(resampled.std()) * stretched
+    if beyond >= _COUNTED or std == 0:
         return counted
-    return min(counted, float(2 * stdtr(grids - 1, -abs(value) / spread)))
+    return min(counted, float(2 * stdtr(grids - 1, -abs(value) / std)))
 
 
 def not_below_random(p: float, value: float, null: Array) -> float:

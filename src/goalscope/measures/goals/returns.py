@@ -1,4 +1,4 @@
-"""What episodes, and random agents in their place, got out of their worlds under each hypothesis."""
+"""Utilities of episodes under each hypothesis, of random agents in their place, and the work items of an estimate."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.goals.hypotheses import Invalid, Mask, Utility, place, place_of_cell
+from goalscope.measures.goals.settings import GoalSettings, Invalid, Mask, Utility, place, place_of_cell
 from goalscope.measures.key import key_cells
 from goalscope.measures.table import StepTable
 from goalscope.planning.mdp import at_cell
@@ -207,3 +207,71 @@ def state_index(grid: Grid, states: npt.NDArray[np.int64]) -> npt.NDArray[np.int
     row, col, phase = states.T
     found: npt.NDArray[np.int64] = np.minimum(phase, phases(grid) - 1) * grid.walls.size + row * grid.width + col
     return found
+
+
+Place = tuple[int, Grid, bytes]
+"""Number of a world, the grid that stands there, and the cells that are meant: what a rationality curve belongs to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WorkItem:
+    """A work item: one hypothesis, or one Monte Carlo draw of it, with the utility of each episode under it.
+
+    Attributes:
+        name: its name among the masks of the worlds.
+        returns: the worlds that it is looked up in; all work items number the worlds alike.
+    """
+
+    name: str
+    returns: Returns
+
+    def unit(self, number: int) -> Unit:
+        """Return a world."""
+        return self.returns.units[number]
+
+    def place(self, number: int) -> Place:
+        """Return what decides the rationality curve of this work item in a world."""
+        unit = self.unit(number)
+        return number, unit.grid, unit.masks[self.name].tobytes()
+
+    def places(self) -> set[Place]:
+        """Return those of all worlds in which the hypothesis has a meaning."""
+        units = enumerate(self.returns.units)
+        return {self.place(number) for number, unit in units if self.name in unit.masks}
+
+
+def work_items(
+    table: StepTable, settings: GoalSettings, believed: Mapping[str, Grid] | None
+) -> tuple[dict[str, tuple[WorkItem, ...]], Returns]:
+    """Return the work items of each hypothesis, and the returns that say what became of the episodes.
+
+    Args:
+        table: the episodes.
+        settings: the hypotheses.
+        believed: world id -> grid in its place, for hypotheses that bring no grids of their own.
+
+    Raises:
+        ValueError: no hypothesis has a meaning in any world.
+    """
+    counts = {name: len(settings.drawn[name]) if name in settings.drawn else 1 for name in settings.hypotheses}
+    names = {
+        name: [f"{name}\n{number}" for number in range(count)] if count > 1 else [name]
+        for name, count in counts.items()
+    }
+    meant = {
+        one: draw
+        for name in settings.drawn
+        if name in names
+        for one, draw in zip(names[name], settings.drawn[name], strict=True)
+    }
+    shared = [one for listed in names.values() for one in listed if one not in meant or meant[one].grids is None]
+    cells = {**settings.cells, **{one: draw.cells for one, draw in meant.items()}}
+    main = episode_returns(table, shared, utility=settings.utility, believed=believed, cells=cells)
+    found = dict.fromkeys(shared, main)
+    for one, draw in meant.items():
+        if draw.grids is not None:
+            found[one] = episode_returns(table, (one,), utility=settings.utility, believed=draw.grids, cells=cells)
+    items = {name: tuple(WorkItem(name=one, returns=found[one]) for one in listed) for name, listed in names.items()}
+    if not any(unit.masks for returns in found.values() for unit in returns.units):
+        raise ValueError(f"some hypothesis must have a meaning in some world, got {', '.join(settings.hypotheses)}")
+    return items, main

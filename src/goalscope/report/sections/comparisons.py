@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from goalscope.measures.behaviour import COMPARED
 from goalscope.report.blocks import counted
 from goalscope.report.comparison import Side, compare_pairs, compare_sides, comparison_table
-from goalscope.report.definitions import COMPARED
 from goalscope.report.estimates import Key, describe_key
 from goalscope.report.run_data import RunData
 from goalscope.report.sections.instrumental_goals import has_goal_tables

@@ -8,7 +8,7 @@ from typer.core import TyperCommand
 SUMMARY: Final[Mapping[str, str]] = {
     "demo": "Run the bundled model beside agents with known goals, write a report.",
     "run": "Run a study, a file or a shipped one, or go on with it.",
-    "plan": "Say beforehand what a study costs, with --power what it can show.",
+    "estimate": "Say beforehand what a study costs, with --power what it can show.",
     "import": "Check recorded trajectories and store them as a run.",
     "measure": "Measure a run, print estimates with intervals.",
     "compare": "Compare agents and runs on common worlds, with tests.",
@@ -26,7 +26,7 @@ STUDIES: Final = (
     "A study file (YAML), or a shipped study: demo, scripted, baseline, iso-difficulty, key-door, two-path, fog; of "
     "activations cognitive-map, beliefs, plans, distance; in task worlds explore-exploit, harness, semantic, demand."
 )
-"""What a study may be, as the help of `run` and `plan` says it."""
+"""What a study may be, as the help of `run` and `estimate` says it."""
 
 HYPOTHESES: Final = (
     "Runs: some of goal, key, key held, top-left, top-right, bottom-left, bottom-right, 'cell ROW COL', with commas "
@@ -41,9 +41,9 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope run baseline --count 3 --agents Theseus,optimal --out runs/small",
         "goalscope run cognitive-map --out runs/inside",
     ),
-    "plan": (
-        "goalscope plan study.yaml --output-tokens 400",
-        "goalscope plan iso-difficulty --power --pilot runs/pilot",
+    "estimate": (
+        "goalscope estimate study.yaml --output-tokens 400",
+        "goalscope estimate iso-difficulty --power --pilot runs/pilot",
     ),
     "import": ("goalscope import logs.jsonl --out runs/logs", "goalscope import logs --check"),
     "measure": ("goalscope measure runs/demo --by size,density --measures 'success;action accuracy'",),

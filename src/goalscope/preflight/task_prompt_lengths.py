@@ -7,7 +7,7 @@ import numpy as np
 from goalscope.agents.task_agent import TaskObservation
 from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.agents.task_scripted import RandomWalk
-from goalscope.cli.prompts import Counter, Prompts
+from goalscope.preflight.prompt_lengths import Counter, Prompts
 from goalscope.runs import Study
 from goalscope.runs.record import EpisodeSpec
 from goalscope.runs.taskworld import TaskWorld

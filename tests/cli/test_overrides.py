@@ -1,4 +1,4 @@
-"""Changes to a study on the command line: what they do, what they are called, and what is refused with its key."""
+"""Overrides to a study on the command line: what they do, what they are called, and what is refused with its key."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ import pytest
 
 from command_line import call
 from goalscope import studies
-from goalscope.cli.changes import Changes, split_names
-from goalscope.cli.work import load_study
+from goalscope.cli.commands import load_study
+from goalscope.cli.overrides import Overrides, split_names
 from goalscope.runs import Store
 
 SHIPPED = ("baseline", "key-door", "two-path", "fog")
@@ -15,52 +15,68 @@ SHIPPED = ("baseline", "key-door", "two-path", "fog")
 
 def test_a_changed_study_is_another_one_and_says_what_is_changed() -> None:
     study = load_study("baseline")
-    changed = load_study("baseline", Changes(sizes="7,9", count="3", trajectories="2", agents="random,optimal"))
+    changed = load_study("baseline", Overrides(sizes=(7, 9), count=3, trajectories=2, agents="random,optimal"))
     assert (changed.worlds_[0].sizes, changed.worlds_[0].count, changed.trajectories) == ((7, 9), 3, 2)  # type: ignore[union-attr]
     assert [agent.name for agent in changed.agents()] == ["random", "optimal"]
     assert changed.id != study.id and changed.horizon == study.horizon and not changed.further_agents_
     assert changed.name == "Baseline (sizes 7,9; count 3; trajectories 2; agents random,optimal)"
-    assert load_study("baseline", Changes()) == study
-    single = load_study("fog", Changes(settings=("worlds.0.fog_radius=2", "worlds[0].densities=[0.5]", "name=mine")))
+    assert load_study("baseline", Overrides()) == study
+    single = load_study("fog", Overrides(settings=("worlds.0.fog_radius=2", "worlds[0].densities=[0.5]", "name=mine")))
     assert (single.worlds_[0].fog_radius, single.worlds_[0].densities, single.name) == (2, (0.5,), "mine")  # type: ignore[union-attr]
-    assert load_study("fog", Changes(settings=("horizon={steps: 9}",))).horizon.steps == 9
+    assert load_study("fog", Overrides(settings=("horizon={steps: 9}",))).horizon.steps == 9
 
 
 def test_what_the_same_change_gives_is_the_same_study() -> None:
-    one = load_study("key-door", Changes(count="4"))
-    other = load_study("key-door", Changes(settings=("worlds.0.count=4", "worlds.1.count=4")))
+    one = load_study("key-door", Overrides(count=4))
+    other = load_study("key-door", Overrides(settings=("worlds.0.count=4", "worlds.1.count=4")))
     assert one.id == other.id and one.name != other.name
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (Changes(sizes="8"), "worlds[0].sizes: size must be an odd whole number"),
-        (Changes(count="many"), "worlds[0].count: must be a valid integer"),
-        (Changes(agents="Thesus"), "--agents must name agents of the study, got 'Thesus'; did you mean Theseus?"),
-        (Changes(agents=","), "at least one agent"),
-        (Changes(agents=""), "--agents must be given a value, got an empty one"),
-        (Changes(sizes="", count="3"), "--sizes must be given a value"),
-        (Changes(sizes="1000001"), "worlds[0].sizes: size must be at most 501, got 1000001"),
-        (Changes(settings=("worlds.0.cuont=3",)), "worlds[0].cuont: unknown key; did you mean count?"),
-        (Changes(settings=("worlds.4.count=3",)), "worlds is a list of 1, numbered from 0, got '4'"),
-        (Changes(settings=("horizn.factor=3",)), "the study has no key horizn; did you mean horizon?"),
-        (Changes(settings=("seed.first=3",)), "seed holds no further keys"),
-        (Changes(settings=("seed",)), "KEY=VALUE"),
-        (Changes(settings=("=3",)), "KEY=VALUE"),
-        (Changes(settings=("seed=[",)), "--set seed must be YAML"),
-        (Changes(settings=("trajectories=0",)), "trajectories: must be greater than or equal to 1"),
+        (Overrides(sizes=(8,)), "worlds[0].sizes: size must be an odd whole number"),
+        (Overrides(count=0), "worlds[0].count: must be greater than or equal to 1"),
+        (Overrides(agents="Thesus"), "--agents must name agents of the study, got 'Thesus'; did you mean Theseus?"),
+        (Overrides(agents=","), "at least one agent"),
+        (Overrides(agents=""), "--agents must name at least one agent, got none"),
+        (Overrides(sizes=(1000001,)), "worlds[0].sizes: size must be at most 501, got 1000001"),
+        (Overrides(settings=("worlds.0.cuont=3",)), "worlds[0].cuont: unknown key; did you mean count?"),
+        (Overrides(settings=("worlds.4.count=3",)), "worlds is a list of 1, numbered from 0, got '4'"),
+        (Overrides(settings=("horizn.factor=3",)), "the study has no key horizn; did you mean horizon?"),
+        (Overrides(settings=("seed.first=3",)), "seed holds no further keys"),
+        (Overrides(settings=("seed",)), "KEY=VALUE"),
+        (Overrides(settings=("=3",)), "KEY=VALUE"),
+        (Overrides(settings=("seed=[",)), "--set seed must be YAML"),
+        (Overrides(settings=("trajectories=0",)), "trajectories: must be greater than or equal to 1"),
     ],
 )
-def test_a_wrong_change_is_refused_with_its_key(changes: Changes, words: str) -> None:
+def test_a_wrong_change_is_refused_with_its_key(changes: Overrides, words: str) -> None:
     with pytest.raises(ValueError) as caught:
         load_study("baseline", changes)
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--sizes", ""), "--sizes must be given a value"),
+        (("--sizes", "7,x"), "--sizes must be whole numbers separated by commas, got '7,x'"),
+        (("--sizes", "7.5"), "--sizes must be whole numbers"),
+        (("--densities", "0,much"), "--densities must be numbers"),
+        (("--densities", "nan"), "densities"),
+        (("--count", "many"), "--count"),
+        (("--trajectories", ""), "--trajectories"),
+        (("--agents", ""), "--agents must name at least one agent"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_its_option(options: tuple[str, str], words: str) -> None:
+    assert words in call("estimate", "scripted", *options, status=2)
+
+
 def test_sizes_of_worlds_that_have_none_are_refused() -> None:
     with pytest.raises(ValueError, match="worlds of kind two-path have no sizes"):
-        load_study("two-path", Changes(sizes="7"))
+        load_study("two-path", Overrides(sizes=(7,)))
 
 
 def test_names_may_hold_commas_in_brackets() -> None:
@@ -73,7 +89,7 @@ def test_shipped_studies_have_the_papers_settings_and_their_further_agents_can_b
     study = load_study(name)
     assert name in studies.names() and study.agents()[0].name == "Theseus"
     for entry in study.further_agents_:
-        chosen = load_study(name, Changes(agents=str(entry.name)))
+        chosen = load_study(name, Overrides(agents=str(entry.name)))
         assert [agent.name for agent in chosen.agents()] == [entry.name]
     size = study.size()
     wanted = {"baseline": (300, 10), "key-door": (300, 1), "two-path": (200, 1), "fog": (90, 3)}

@@ -9,12 +9,12 @@ from typing import Any
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.model_agent import ModelAgent
 from goalscope.agents.task_chat import TaskChatAgent
-from goalscope.cli.prompts import Counter, Prompts, episode_prompts
-from goalscope.cli.task_prompts import task_prompts
 from goalscope.models.base import Message
 from goalscope.models.devices import PACKAGED
 from goalscope.models.http import HttpModel
 from goalscope.models.http_tokens import Dialect
+from goalscope.preflight.prompt_lengths import Counter, Prompts, episode_prompts
+from goalscope.preflight.task_prompt_lengths import task_prompts
 from goalscope.runs import Study
 from goalscope.runs.record import World
 from goalscope.runs.taskworld import TaskWorld

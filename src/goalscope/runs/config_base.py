@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from goalscope.runs.reading import shorten
+from goalscope.untrusted import shorten
 
 MOST_COUNT = 1_000_000
 

@@ -13,13 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.measures.definition import group_rows
-from goalscope.measures.goals.asked import GoalSettings, cells_of
-from goalscope.measures.goals.curves import CurveTable, WorldCurve
-from goalscope.measures.goals.draws import NOTHING, Measured, few_grids, mean_of, widened, without_action
-from goalscope.measures.goals.hypotheses import process
-from goalscope.measures.goals.lines import Line, Place, lines_of
-from goalscope.measures.goals.mixed import Mixed, Sample, cross_fitted
-from goalscope.measures.goals.records import GoalContrast, GoalEstimate, GoalFindings, joined_notes
+from goalscope.measures.goals.curves import AgentSample, CurveEnsemble, CurveTable, WorldCurve, cross_fitted
 from goalscope.measures.goals.resample import (
     METHOD,
     interval,
@@ -29,7 +23,20 @@ from goalscope.measures.goals.resample import (
     weigh,
     with_random,
 )
-from goalscope.measures.goals.returns import acted, random_returns
+from goalscope.measures.goals.results import (
+    NOTHING,
+    GoalContrast,
+    GoalEstimate,
+    GoalFindings,
+    HypothesisResult,
+    few_grids,
+    joined_notes,
+    mean_of,
+    widened,
+    without_action,
+)
+from goalscope.measures.goals.returns import Place, WorkItem, acted, random_returns, work_items
+from goalscope.measures.goals.settings import GoalSettings, cells_of, process
 from goalscope.measures.table import CONDITIONS, StepTable
 from goalscope.meg import RationalityCurve, meg_known
 from goalscope.rows import Rows, Tag
@@ -62,30 +69,30 @@ def measure_goals(
     Raises:
         ValueError: no episode, a tag that no episode has, no hypothesis with a meaning in any world.
     """
-    asked = settings or GoalSettings()
+    settings = settings or GoalSettings()
     table = episodes if isinstance(episodes, StepTable) else StepTable.from_episodes(episodes)
     if not len(table.length):
         raise ValueError("the goals of agents must be measured on episodes, got none")
-    absent = [name for name in asked.by if name not in table.tags]
+    absent = [name for name in settings.by if name not in table.tags]
     if absent:
         there = ", ".join(name for name in table.tags if name != "agent") or "none"
         raise ValueError(f"`by` must name tags of the episodes ({there}), got {', '.join(absent)}")
-    lines, returns = lines_of(table, asked, believed)
-    cells = cells_of(table, asked.by)
-    study = _Study(table, lines, asked, progress)
-    found = [study.cell(cell, members) for cell, members in cells]
+    items, returns = work_items(table, settings, believed)
+    cells = cells_of(table, settings.by)
+    estimator = _Estimator(table, items, settings, progress)
+    found = [estimator.cell(cell, members) for cell, members in cells]
     contrasts = [entry for _, part, _ in found for entry in part]
     return GoalFindings(
         estimates=tuple(entry for part, _, _ in found for entry in part),
         contrasts=tuple(corrected(contrasts)),
         rows=Rows.concatenate(rows for _, _, parts in found for rows in parts),
         settings={
-            "hypotheses": list(asked.hypotheses),
-            "by": list(asked.by),
-            "utility": asked.utility,
-            "invalid": asked.invalid,
-            "confidence": asked.confidence,
-            "seed": asked.seed,
+            "hypotheses": list(settings.hypotheses),
+            "by": list(settings.by),
+            "utility": settings.utility,
+            "invalid": settings.invalid,
+            "confidence": settings.confidence,
+            "seed": settings.seed,
             "believed": believed is not None,
         },
         episodes=len(table.length),
@@ -94,29 +101,29 @@ def measure_goals(
     )
 
 
-class _Study:
+class _Estimator:
     def __init__(
         self,
         table: StepTable,
-        lines: Mapping[str, tuple[Line, ...]],
-        asked: GoalSettings,
+        items: Mapping[str, tuple[WorkItem, ...]],
+        settings: GoalSettings,
         progress: Callable[[int, int], None] | None,
     ) -> None:
-        self.table, self.lines, self.asked = table, lines, asked
+        self.table, self.items, self.settings = table, items, settings
         self._acted = acted(table)
         self._show = progress or (lambda done, total: None)
-        places = set[Place]().union(*(line.places() for listed in lines.values() for line in listed))
+        places = set[Place]().union(*(item.places() for listed in items.values() for item in listed))
         self._total = len(places) + len({place[:2] for place in places})  # curves, and random agents on each grid
         self._done = 0
         self._curves: dict[Place, WorldCurve] = {}
         self._random: dict[tuple[Place, int], Array] = {}
-        self._mixtures: dict[tuple[str, tuple[int, ...]], Mixed] = {}
+        self._mixtures: dict[tuple[str, tuple[int, ...]], CurveEnsemble] = {}
 
     def cell(
         self, cell: dict[str, Tag], members: npt.NDArray[np.int64]
     ) -> tuple[list[GoalEstimate], list[GoalContrast], list[Rows]]:
         """Return estimates, contrasts and rows of one cell; the latter two only for cells of conditions alone."""
-        whole = not any(name in self.asked.by and name not in CONDITIONS for name in cell)
+        whole = not any(name in self.settings.by and name not in CONDITIONS for name in cell)
         agents = sorted(set(self.table.agent[members].tolist()))
         self._mixtures.clear()
         estimates: list[GoalEstimate] = []
@@ -124,7 +131,7 @@ class _Study:
         rows: list[Rows] = []
         for agent in agents:
             mine = members[self.table.agent[members] == agent]
-            samples = {name: self._samples(name, mine) for name in self.asked.hypotheses}
+            samples = {name: self._samples(name, mine) for name in self.settings.hypotheses}
             found = {name: self._fit(agent, cell, name, part) for name, part in samples.items() if part}
             estimates += [one.estimate for one in found.values()]
             if whole:
@@ -134,28 +141,28 @@ class _Study:
                     rows += extra
         return estimates, contrasts, rows
 
-    def _samples(self, name: str, members: npt.NDArray[np.int64]) -> tuple[Sample, ...]:
+    def _samples(self, name: str, members: npt.NDArray[np.int64]) -> tuple[AgentSample, ...]:
         """Return one sample for each draw, all of the same worlds; none where the hypothesis has no meaning."""
-        found = [self._sample(line, members) for line in self.lines[name]]
+        found = [self._sample(item, members) for item in self.items[name]]
         if any(sample is None for sample in found):
             return ()
         return _on_common([sample for sample in found if sample is not None])
 
-    def _sample(self, line: Line, members: npt.NDArray[np.int64]) -> Sample | None:
-        values = line.returns.values[line.name]
+    def _sample(self, item: WorkItem, members: npt.NDArray[np.int64]) -> AgentSample | None:
+        values = item.returns.values[item.name]
         used = members[~np.isnan(values[members])]
         if not len(used):
             return None
-        units = line.returns.units
+        units = item.returns.units
         numbers = sorted(
-            set(line.returns.unit[used].tolist()),
+            set(item.returns.unit[used].tolist()),
             key=lambda u: (units[u].grid_id, units[u].world_id, units[u].horizon),
         )
         place = {number: index for index, number in enumerate(numbers)}
-        code = np.array([place[number] for number in line.returns.unit[used].tolist()])
+        code = np.array([place[number] for number in item.returns.unit[used].tolist()])
         order = np.argsort(code, kind="stable")
         counts = np.bincount(code)
-        return Sample(
+        return AgentSample(
             units=tuple(numbers),
             counts=counts,
             means=np.bincount(code, weights=values[used]) / counts,
@@ -163,70 +170,74 @@ class _Study:
             first=used[order][np.cumsum(counts) - counts],
         )
 
-    def _curve(self, line: Line, number: int) -> WorldCurve:
-        place = line.place(number)
+    def _curve(self, item: WorkItem, number: int) -> WorldCurve:
+        place = item.place(number)
         if place not in self._curves:
-            unit, asked = line.unit(number), self.asked
-            mdp = process(unit.grid, unit.masks[line.name], unit.horizon, utility=asked.utility, invalid=asked.invalid)
+            unit, settings = item.unit(number), self.settings
+            mdp = process(
+                unit.grid, unit.masks[item.name], unit.horizon, utility=settings.utility, invalid=settings.invalid
+            )
             self._curves[place] = WorldCurve.of(RationalityCurve(mdp))
             self._advance()
         return self._curves[place]
 
-    def _null(self, line: Line, number: int, episodes: int) -> Array:
-        if (line.place(number), episodes) not in self._random:
+    def _null(self, item: WorkItem, number: int, episodes: int) -> Array:
+        if (item.place(number), episodes) not in self._random:
             drawn = random_returns(
-                line.unit(number),
+                item.unit(number),
                 episodes,
                 NULL_AGENTS,
-                seed=self.asked.seed,
-                utility=self.asked.utility,
-                invalid=self.asked.invalid,
+                seed=self.settings.seed,
+                utility=self.settings.utility,
+                invalid=self.settings.invalid,
             )
             for name, values in drawn.items():
-                self._random[Line(name=name, returns=line.returns).place(number), episodes] = values
+                self._random[WorkItem(name=name, returns=item.returns).place(number), episodes] = values
             self._advance()
-        return self._random[line.place(number), episodes]
+        return self._random[item.place(number), episodes]
 
     def _advance(self) -> None:
         self._done += 1
         self._total = max(self._total, self._done)  # agents with other counts of episodes have nulls of their own
         self._show(self._done, self._total)
 
-    def _mixed(self, line: Line, units: tuple[int, ...]) -> Mixed:
-        known = self._mixtures.get((line.name, units))
+    def _ensemble(self, item: WorkItem, units: tuple[int, ...]) -> CurveEnsemble:
+        known = self._mixtures.get((item.name, units))
         if known is not None:
             return known
-        curves = CurveTable([self._curve(line, number) for number in units])
-        weights = weigh([line.unit(number).grid_id for number in units], seed=self.asked.seed)
-        mixed = Mixed.of(curves, weights)
-        if line.name in self.lines:  # those of draws are megabytes each, and many
-            self._mixtures[line.name, units] = mixed
-        return mixed
+        curves = CurveTable([self._curve(item, number) for number in units])
+        weights = weigh([item.unit(number).grid_id for number in units], seed=self.settings.seed)
+        ensemble = CurveEnsemble.of(curves, weights)
+        if item.name in self.items:  # those of draws are megabytes each, and many
+            self._mixtures[item.name, units] = ensemble
+        return ensemble
 
-    def _fit(self, agent: str, cell: Mapping[str, Tag], name: str, samples: Sequence[Sample]) -> Measured:
+    def _fit(self, agent: str, cell: Mapping[str, Tag], name: str, samples: Sequence[AgentSample]) -> HypothesisResult:
         draws = [
-            self._fit_one(agent, cell, name, line, sample)
-            for line, sample in zip(self.lines[name], samples, strict=True)
+            self._fit_one(agent, cell, name, item, sample)
+            for item, sample in zip(self.items[name], samples, strict=True)
         ]
         found = mean_of(draws) if len(draws) > 1 else draws[0]
         return found if self._acted[samples[0].episodes].any() else without_action(found)
 
-    def _fit_one(self, agent: str, cell: Mapping[str, Tag], name: str, line: Line, sample: Sample) -> Measured:
-        asked, mixed = self.asked, self._mixed(line, sample.units)
-        curves, weights = mixed.curves, mixed.weights
+    def _fit_one(
+        self, agent: str, cell: Mapping[str, Tag], name: str, item: WorkItem, sample: AgentSample
+    ) -> HypothesisResult:
+        settings, ensemble = self.settings, self._ensemble(item, sample.units)
+        curves, weights = ensemble.curves, ensemble.weights
         relative = sample.means - curves.uniform
-        share = weights.whole[0]
-        signed, beta = (float(part[0]) for part in mixed.whole.fit(weights.whole @ relative))
-        resampled = mixed.resampled.fit(weights.resampled @ relative)[0]
-        low, high = interval(resampled, weights.grids, asked.confidence)
-        upper, lower = (float(part[0]) for part in mixed.whole.bounds())
-        null = self._null_values(line, sample, mixed)
+        fraction = weights.whole[0]
+        signed, beta = (float(part[0]) for part in ensemble.whole.fit(weights.whole @ relative))
+        resampled = ensemble.resampled.fit(weights.resampled @ relative)[0]
+        low, high = interval(resampled, weights.grids, settings.confidence)
+        upper, lower = (float(part[0]) for part in ensemble.whole.bounds())
+        null = self._null_values(item, sample, ensemble)
         method, note = (METHOD, few_grids(weights.grids)) if weights.grids > 1 else ("none", "one grid")
         if len(sample.units) == 1:
-            signed, low, high, beta, method, note = self._one_world(line, sample)
+            signed, low, high, beta, method, note = self._one_world(item, sample)
         if upper == lower == 0.0:  # e.g. a goal that is believed where nobody can get
             low, high, method, note = math.nan, math.nan, "none", NOTHING
-        low, high, note = widened((low, high), signed, null, asked.confidence, note)
+        low, high, note = widened((low, high), signed, null, settings.confidence, note)
         if math.isinf(beta):
             note = joined_notes(note, "every episode at the end of what is attainable")
         terms = curves.terms(beta, relative)
@@ -240,56 +251,58 @@ class _Study:
             beta=beta,
             bound=upper,
             bound_lowest=lower,
-            cross_fitted=cross_fitted(relative, sample.counts, mixed),
+            cross_fitted=cross_fitted(relative, sample.counts, ensemble),
             null=float(np.abs(null).mean()),
             null_high=float(np.quantile(np.abs(null), 0.95)),
             null_p=random_p(signed, null),
-            utility=float(share @ sample.means),
-            uniform_utility=float(share @ curves.uniform),
-            highest_utility=float(mixed.whole.ends[0, 1] + share @ curves.uniform),
+            utility=float(fraction @ sample.means),
+            uniform_utility=float(fraction @ curves.uniform),
+            highest_utility=float(ensemble.whole.ends[0, 1] + fraction @ curves.uniform),
             n=int(sample.counts.sum()),
             worlds=len(sample.units),
             grids=weights.grids,
-            confidence=asked.confidence,
+            confidence=settings.confidence,
             method=method,
             note=note,
         )
-        return Measured(
+        return HypothesisResult(
             estimate=estimate, beta=beta, resampled=resampled, null=null, parts=terms if signed >= 0 else -terms
         )
 
-    def _one_world(self, line: Line, sample: Sample) -> tuple[float, float, float, float, str, str]:
+    def _one_world(self, item: WorkItem, sample: AgentSample) -> tuple[float, float, float, float, str, str]:
         """Return the figures of a single world: the interval is that of the mean return, mapped through W*."""
-        unit, asked = line.unit(sample.units[0]), self.asked
-        mdp = process(unit.grid, unit.masks[line.name], unit.horizon, utility=asked.utility, invalid=asked.invalid)
-        curve, returns = RationalityCurve(mdp), line.returns.values[line.name][sample.episodes]
+        unit, settings = item.unit(sample.units[0]), self.settings
+        mdp = process(
+            unit.grid, unit.masks[item.name], unit.horizon, utility=settings.utility, invalid=settings.invalid
+        )
+        curve, returns = RationalityCurve(mdp), item.returns.values[item.name][sample.episodes]
         inside = np.clip(returns, curve.lowest, curve.highest)
         beyond = np.abs(returns - inside) > curve.rounding  # on a believed map, through whose walls the agent walked
-        found = meg_known(curve, returns=np.where(beyond, inside, returns), confidence=asked.confidence)
+        found = meg_known(curve, returns=np.where(beyond, inside, returns), confidence=settings.confidence)
         note = joined_notes("one world: the interval speaks of this world alone", found.note)
         return found.signed, found.signed_low, found.signed_high, found.beta, found.method, note
 
-    def _null_values(self, line: Line, sample: Sample, mixed: Mixed) -> Array:
+    def _null_values(self, item: WorkItem, sample: AgentSample, ensemble: CurveEnsemble) -> Array:
         drawn = np.stack(
             [
-                self._null(line, number, count)
+                self._null(item, number, count)
                 for number, count in zip(sample.units, sample.counts.tolist(), strict=True)
             ]
         )
-        relative = mixed.weights.whole[0] @ (drawn - mixed.curves.uniform[:, None])
-        return mixed.whole.repeated(len(relative)).fit(relative)[0]
+        relative = ensemble.weights.whole[0] @ (drawn - ensemble.curves.uniform[:, None])
+        return ensemble.whole.repeated(len(relative)).fit(relative)[0]
 
-    def _rows(self, name: str, sample: Sample, parts: Array) -> Rows:
+    def _rows(self, name: str, sample: AgentSample, parts: Array) -> Rows:
         return group_rows(self.table, f"MEG towards the {name}", "nats", parts, sample.first)
 
     def _contrasts(
         self,
         agent: str,
         cell: Mapping[str, Tag],
-        samples: Mapping[str, tuple[Sample, ...]],
-        fitted: Mapping[str, Measured],
+        samples: Mapping[str, tuple[AgentSample, ...]],
+        fitted: Mapping[str, HypothesisResult],
     ) -> Iterator[tuple[GoalContrast, list[Rows]]]:
-        first, *others = self.asked.hypotheses
+        first, *others = self.settings.hypotheses
         for second in others:
             if not samples[first] or not samples[second]:
                 continue
@@ -304,13 +317,13 @@ class _Study:
                 continue
             difference = sides[0].resampled - sides[1].resampled
             grids = sides[0].estimate.grids
-            low, high = interval(difference, grids, self.asked.confidence)
+            low, high = interval(difference, grids, self.settings.confidence)
             value = sides[0].estimate.signed - sides[1].estimate.signed
             null = sides[0].null - sides[1].null  # the same walks on both sides
             if all(side.estimate.method == "none" for side in sides):
                 low = high = math.nan
             if not math.isnan(low):
-                low, high = with_random((low, high), value, null, self.asked.confidence)
+                low, high = with_random((low, high), value, null, self.settings.confidence)
             contrast = GoalContrast(
                 agent=agent,
                 cell=cell,
@@ -323,11 +336,11 @@ class _Study:
                 grids=grids,
             )
             parts = sides[0].parts - sides[1].parts
-            short = self.asked.less.get(second)
+            short = self.settings.less.get(second)
             yield contrast, [self._rows(f"{first}{LESS}{short}", kept[0], parts)] if short else []
 
 
-def _on_common(samples: Sequence[Sample]) -> tuple[Sample, ...]:
+def _on_common(samples: Sequence[AgentSample]) -> tuple[AgentSample, ...]:
     """Return samples on the worlds that all of them have; none where there is no such world."""
     common = tuple(number for number in samples[0].units if all(number in other.units for other in samples))
     if not common:

@@ -7,16 +7,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 
-from goalscope.cli.changes import Changes
 from goalscope.cli.console import duration, progress, say
+from goalscope.cli.errors import check_outputs
 from goalscope.cli.estimates import across, estimates_table, headline
-from goalscope.cli.guard import check_outputs
 from goalscope.cli.measuring import measure_missing, measure_run
-from goalscope.cli.reach import beyond_reach
+from goalscope.cli.overrides import Overrides
 from goalscope.extras import how_to_install
 from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.conditions import conditions_of, mixed
 from goalscope.measures.invariance import check_declared
+from goalscope.preflight.limits import beyond_reach
 from goalscope.report.blocks import counted, listed, number
 from goalscope.report.sections.about import unfinished
 from goalscope.runs import Store, Study
@@ -24,6 +24,7 @@ from goalscope.runs import run as run_study
 from goalscope.runs.opening import unmade
 from goalscope.runs.schema import DATABASE
 from goalscope.stats import estimate_rows
+from goalscope.untrusted import read_yaml_text
 
 
 def split(text: str, separator: str = ",") -> list[str]:
@@ -31,7 +32,7 @@ def split(text: str, separator: str = ",") -> list[str]:
     return [part.strip() for part in text.split(separator) if part.strip()]
 
 
-def load_study(name: str, changes: Changes | None = None) -> Study:
+def load_study(name: str, changes: Overrides | None = None) -> Study:
     """Return a study from a file, or the shipped study of that name, changed as asked.
 
     Raises:
@@ -50,9 +51,7 @@ def _load(name: str) -> Study:
 
     path = Path(name)
     if not path.is_file() and name in studies.names():  # a folder of that name is no study
-        import yaml
-
-        return Study.parse(yaml.safe_load(studies.text(name)))
+        return Study.parse(read_yaml_text(studies.text(name), name))
     if not path.exists():
         shipped = ", ".join(studies.names())
         close = "" if path.suffix else did_you_mean(name, studies.names())
@@ -63,7 +62,7 @@ def _load(name: str) -> Study:
 
 
 def run(
-    name: str, out: Path, workers: int = 1, changes: Changes | None = None, *, full: bool = False, guide: bool = True
+    name: str, out: Path, workers: int = 1, changes: Overrides | None = None, *, full: bool = False, guide: bool = True
 ) -> None:
     """Run a study, changed as asked, or go on with it; where it declares so, read activations and write the report.
 

@@ -2,41 +2,48 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from goalscope.checks import near_miss
 from goalscope.runs import Study
-from goalscope.runs.reading import read_yaml_text, shorten
+from goalscope.untrusted import read_yaml_text, shorten
 
 _MOST_NAME = 200
 
+Number = TypeVar("Number", int, float)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """What is changed, as texts of the command line; None or empty for what stays as it is.
+class Overrides:
+    """What is changed in a study; None or empty for what stays as it is.
 
     Attributes:
-        sizes: grid sizes, separated by commas, of all generated grids.
-        densities: wall densities, separated by commas, of all generated grids.
+        sizes: grid sizes of all generated grids.
+        densities: wall densities of all generated grids.
         count: number of worlds of each kind, size and density.
         trajectories: episodes of each agent on each world.
         agents: names of the agents to run, the study's further agents among them; separated by commas or semicolons.
-        settings: KEY=VALUE each, e.g. ``worlds.0.count=3``; the value is YAML.
+        settings: KEY=VALUE each, e.g. ``worlds.0.count=3``; the value is written as in a study file.
     """
 
-    sizes: str | None = None
-    densities: str | None = None
-    count: str | None = None
-    trajectories: str | None = None
+    sizes: Sequence[int] = ()
+    densities: Sequence[float] = ()
+    count: int | None = None
+    trajectories: int | None = None
     agents: str | None = None
-    settings: tuple[str, ...] = ()
+    settings: Sequence[str] = ()
 
     def given(self) -> dict[str, Any]:
-        """Return what is changed, by the names of the options."""
-        found = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        found["set"] = list(found.pop("settings"))
-        return {name: value for name, value in found.items() if value not in (None, [])}
+        """Return what is changed, as texts by the names of the options."""
+        found: dict[str, Any] = {}
+        for name in ("sizes", "densities"):
+            if values := getattr(self, name):
+                found[name] = ",".join(f"{value:.12g}" for value in values)
+        for name in ("count", "trajectories", "agents"):
+            if (value := getattr(self, name)) is not None:
+                found[name] = str(value)
+        return found | ({"set": list(self.settings)} if self.settings else {})
 
     def apply(self, study: Study) -> Study:
         """Return the changed study; its name says what is changed, its id follows from what it holds.
@@ -47,15 +54,13 @@ class Changes:
         given = self.given()
         if not given:
             return study
-        for option, text in given.items():
-            if text == "":  # of a shell variable that is not set, perhaps: everything is not what was asked for
-                raise ValueError(f"--{option} must be given a value, got an empty one: leave it out to change nothing")
         plain = study.dump()
         for option in ("sizes", "densities", "count"):
             if option in given:
-                _set_worlds(plain["worlds"], option, _value(f"--{option}", given[option], listed=option != "count"))
+                value = getattr(self, option)
+                _set_worlds(plain["worlds"], option, value if option == "count" else list(value))
         if self.trajectories is not None:
-            plain["trajectories"] = _value("--trajectories", self.trajectories)
+            plain["trajectories"] = self.trajectories
         if self.agents is not None:
             plain["agents"] = _chosen(study, split_names(self.agents))
             plain.pop("further_agents", None)
@@ -66,6 +71,24 @@ class Changes:
         if "name" not in [_path(setting.partition("=")[0])[0] for setting in self.settings]:
             plain["name"] = name if len(name) <= _MOST_NAME else f"{name[: _MOST_NAME - 1]}…"
         return Study.parse(plain)
+
+
+def numbers(option: str, text: str | None, kind: type[Number]) -> tuple[Number, ...]:
+    """Return the numbers of an option, separated by commas; none where it is not given.
+
+    Raises:
+        ValueError: an empty text, as of a shell variable that is not set, or another one; names the option.
+    """
+    if text is None:
+        return ()
+    try:
+        found = tuple(kind(part) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        wanted = "whole numbers" if kind is int else "numbers"
+        raise ValueError(f"{option} must be {wanted} separated by commas, got {shorten(text)}") from error
+    if not found:
+        raise ValueError(f"{option} must be given a value, got an empty one: leave it out to change nothing")
+    return found
 
 
 def split_names(text: str) -> list[str]:
@@ -90,7 +113,7 @@ def _chosen(study: Study, names: Sequence[str]) -> list[dict[str, Any]]:
         if name not in entries:
             raise ValueError(f"--agents must name agents of the study, got {name!r}{near_miss(name, list(entries))}")
     if not names:
-        raise ValueError("--agents must name at least one agent, got none")
+        raise ValueError("--agents must name at least one agent, got none: leave it out to change nothing")
     return [entries[name].dump() for name in names]
 
 
@@ -118,7 +141,7 @@ def set_key(plain: dict[str, Any], setting: str) -> None:
         else:
             raise ValueError(f"--set {key}: {where} holds no further keys, it is {shorten(holder)}")
         if depth + 1 == len(path):
-            holder[place] = _value(f"--set {key}", text)
+            holder[place] = read_yaml_text(text, f"--set {key}")
         elif isinstance(holder, Mapping) and place not in holder:
             raise ValueError(f"--set {key}: {where} has no key {part}{near_miss(part, list(map(str, holder)))}")
         else:
@@ -127,10 +150,6 @@ def set_key(plain: dict[str, Any], setting: str) -> None:
 
 def _path(key: str) -> list[str]:
     return [part for part in re.split(r"[.\[\]]+", key.strip()) if part]
-
-
-def _value(name: str, text: str, *, listed: bool = False) -> Any:
-    return read_yaml_text(f"[{text}]" if listed else text, name)
 
 
 def _texts(value: Any) -> list[str]:

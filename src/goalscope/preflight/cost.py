@@ -1,4 +1,4 @@
-"""What a study costs at most, before anything is spent: no network, no weights."""
+"""Upper bounds on the cost of a study, before anything is spent: no network, no weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -6,21 +6,15 @@ from typing import Any
 
 from goalscope.agents.agent import Agent
 from goalscope.agents.model_agent import ModelAgent
-from goalscope.cli.changes import Changes
-from goalscope.cli.console import say, table
-from goalscope.cli.counting import counter, dialect_of, prompts_of
-from goalscope.cli.longest import frame, most_prompts
-from goalscope.cli.reach import beyond_reach
-from goalscope.cli.work import load_study
 from goalscope.models.http import HttpModel
 from goalscope.models.http_settings import Prices
 from goalscope.models.prompt_bound import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE
-from goalscope.report.blocks import counted
+from goalscope.preflight.longest_prompts import frame, most_prompts
+from goalscope.preflight.token_counts import counter, dialect_of, prompts_of
 from goalscope.runs import Study
 from goalscope.runs.record import World
 
 _MOST_WORLDS = 200
-_WIDTH = 24  # rows of a table stay on a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,61 +66,6 @@ def costs(study: Study, output_tokens: int | None = None) -> list[Cost]:
         _cost(study, agent, given, worlds, output_tokens)
         for agent, given in zip(study.agents(), parameters, strict=True)
     ]
-
-
-def plan(name: str, output_tokens: int | None = None, changes: Changes | None = None) -> None:
-    """Print what a study, changed as asked, costs at most."""
-    study = load_study(name, changes)
-    size = study.size()
-    found = costs(study, output_tokens)
-    say(
-        f"{study.name}: {counted(size.agents, 'agent')} on {counted(size.worlds, 'world')}, "
-        f"{counted(size.episodes, 'episode')}, at most {counted(size.steps, 'step')}"
-    )
-    expecting = output_tokens is not None
-    columns = [
-        "agent",
-        "episodes",
-        "most calls",
-        "prompt a call",
-        "most prompt",
-        "most output",
-        "most tokens",
-        "most USD",
-    ]
-    columns += [f"USD at {output_tokens} output"] * expecting
-    rows = [
-        [
-            cost.name if len(cost.name) <= _WIDTH else f"{cost.name[: _WIDTH - 1]}…",
-            f"{cost.episodes:,}",
-            f"{cost.calls:,}",
-            _number(cost.prompt, "about {:,.0f}"),
-            _number(cost.most_prompt, "{:,.0f}"),
-            _number(cost.output, "{:,}"),
-            _number(cost.tokens, "{:,}"),
-            _number(cost.usd, "{:,.2f}"),
-            *([_number(cost.expected_usd, "{:,.2f}")] * expecting),
-        ]
-        for cost in found
-    ]
-    table(columns, rows, title="Before anything is spent", numbers=range(1, len(columns)))
-    if any(cost.how for cost in found):
-        say(
-            "prompt a call: tokens, as expected. most prompt: the mean of counts that no prompt exceeds, one token for "
-            "each byte of its text. Caps reserve by the same count, or by the tokens themselves where they are known"
-        )
-    for cost in found:
-        if cost.how:
-            say(f"{cost.name}: prompts counted {cost.how}")
-        if cost.prices is not None:
-            say(
-                f"{cost.name}: {cost.prices.input:g} USD a million prompt tokens, {cost.prices.output:g} output, "
-                f"prices of {cost.prices.date}"
-            )
-        elif cost.tokens is not None:
-            say(f"{cost.name}: no prices in the study, so no USD")
-    for line in beyond_reach(study):
-        say(line, error=True)
 
 
 def _cost(
@@ -188,7 +127,3 @@ def _cost(
         else prices.usd(expected_prompts, expected * calls),
         prices=prices,
     )
-
-
-def _number(value: float | None, form: str) -> str:
-    return "–" if value is None else form.format(value)

@@ -4,17 +4,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 
-from goalscope.cli.console import say, table
-from goalscope.cli.measuring import measured_rows
+from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.invariance import ORIGINAL, bounds_of
 from goalscope.planning.shortest import shortest_length
-from goalscope.report.blocks import counted
-from goalscope.report.definitions import COMPARED
-from goalscope.report.figures import short
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.runs import Study
@@ -35,6 +30,9 @@ CHANCE = 0.8
 
 DIFFICULTY = 0.2
 """Assumed share of the greatest possible variance that lies between grids, without a pilot."""
+
+
+_Designs = list[tuple[str, str, str, Paired]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,55 +130,43 @@ def layout(study: Study) -> Layout:
     )
 
 
-def plan_power(study: Study, pilot: Path | None, assumed: Assumed) -> None:
-    """Print what a study can show.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerPlan:
+    """What a study can show.
+
+    Attributes:
+        layout: its paired comparisons.
+        level: level of the hardest test of the family.
+        lines: one for each measure, and for each agent of a pilot.
+        left_out: agent and measure of a pilot with too few values.
+    """
+
+    layout: Layout
+    level: float
+    lines: tuple[Planned, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+
+
+def study_power(study: Study, pilot: Rows | None = None, assumed: Assumed | None = None) -> PowerPlan:
+    """Return the effects and the equivalence margins that a study can show.
+
+    Args:
+        study: the study.
+        pilot: rows of a run whose variances count; None for assumed ones.
+        assumed: what is assumed where no pilot says it, the defaults where None.
 
     Raises:
-        ValueError: nothing to compare, a pilot without the measures, or a measure that needs a pilot.
+        ValueError: task worlds, nothing to compare, a pilot without the measures or with too few values, or a measure
+            that needs a pilot.
     """
     if study.of_tasks:
         raise ValueError("--power must be given a study of grids, got one of task worlds: its errors have no model yet")
-    shape = layout(study)
-    designs = _assumed(study, shape, assumed) if pilot is None else _piloted(study, pilot, shape, assumed)
+    shape, given = layout(study), assumed or Assumed()
+    designs, left_out = (_assumed(study, shape, given), []) if pilot is None else _piloted(study, pilot, shape, given)
     # Holm judges the smallest p of a family at level / size: who passes there passes anywhere.
     hardest = shape.level / shape.family
-    lines = [_planned(agent, name, unit, design, shape, hardest) for agent, name, unit, design in designs]
-    columns = ["agent"] * (pilot is not None) + [
-        "measure",
-        "grids",
-        "trajectories",
-        "mean",
-        "SD between grids of the difference",
-        "SD within",
-        "effect seen",
-        "closed form",
-        "margin shown",
-        "closed form",
-        "declared margin",
-        "its power",
-    ]
-    rows = [([line.agent] if pilot else []) + _cells(line) for line in lines]
-    first = 1 + (pilot is not None)
-    table(
-        columns,
-        rows,
-        title=f"What {CHANCE:.0%} power shows, at level {hardest:.2g}: {shape.level:g} by Holm's hardest step",
-        numbers=range(first, len(columns)),
-    )
-    say(f"Compared: {shape.conditions}; {counted(shape.family, 'test')} in the family of an agent.")
-    say(
-        f"Effect seen: the smallest mean difference that the signed-rank test sees; margin shown: the smallest within "
-        f"which equivalence (TOST) is shown where the mean difference is 0. Counted over {lines[0].found.repeats} "
-        f"simulated studies each (a chance of {CHANCE:g} to ± 0.025), beside the closed form for normal differences."
-    )
-    if pilot is None:
-        say(
-            f"Assumed, without a pilot (--pilot RUN): mean {assumed.mean:g}; {DIFFICULTY:.0%} of the greatest possible "
-            f"variance between grids; true differences with a standard deviation of {assumed.between:g} over grids; "
-            "steps of an episode err independently of each other."
-        )
-    for note in dict.fromkeys(f"{line.measure}: {line.found.note}" for line in lines if line.found.note):
-        say(note)
+    lines = tuple(_planned(agent, name, unit, design, shape, hardest) for agent, name, unit, design in designs)
+    return PowerPlan(layout=shape, level=hardest, lines=lines, left_out=tuple(left_out))
 
 
 def _planned(agent: str, measure: str, unit: str, design: Paired, shape: Layout, level: float) -> Planned:
@@ -205,22 +191,7 @@ def _possible(design: Paired, closed_form: Callable[..., float], normal: PairedD
     return math.nan if design.share and found >= 1 else found
 
 
-def _cells(line: Planned) -> list[str]:
-    def text(value: float) -> str:
-        return "–" if math.isnan(value) else short(value, line.unit)
-
-    design = line.design
-    return [
-        line.measure,
-        str(design.grids),
-        str(design.trajectories),
-        *(text(value) for value in (design.mean, design.between, design.within)),
-        *(text(value) for value in (line.found.effect, line.effect, line.found.margin, line.smallest, line.margin)),
-        "–" if math.isnan(line.found.at_margin) else f"{line.found.at_margin:.2f}",
-    ]
-
-
-def _assumed(study: Study, shape: Layout, assumed: Assumed) -> list[tuple[str, str, str, Paired]]:
+def _assumed(study: Study, shape: Layout, assumed: Assumed) -> _Designs:
     """Return the assumed design of each measure: binomial noise, of one success or of the steps of an episode."""
     foreign = [name for name in shape.measures if name not in COMPARED]
     if foreign:
@@ -249,14 +220,14 @@ def _assumed(study: Study, shape: Layout, assumed: Assumed) -> list[tuple[str, s
     ]
 
 
-def _piloted(study: Study, path: Path, shape: Layout, assumed: Assumed) -> list[tuple[str, str, str, Paired]]:
+def _piloted(study: Study, rows: Rows, shape: Layout, assumed: Assumed) -> tuple[_Designs, list[tuple[str, str]]]:
     """Return the design of each agent and measure with the variances of a run: the study's agents, or else all."""
-    rows = measured_rows(path)
     known = list(dict.fromkeys(rows.measure.tolist()))
     missing = [name for name in shape.measures if name not in known]
     if missing:
-        raise ValueError(f"the pilot {path} must hold the measures {'; '.join(missing)}, it has {'; '.join(known)}")
-    found = []
+        raise ValueError(f"the pilot must hold the measures {'; '.join(missing)}, it has {'; '.join(known)}")
+    found: _Designs = []
+    left_out: list[tuple[str, str]] = []
     there = list(dict.fromkeys(map(str, rows["agent"].tolist())))
     planned = {agent.name for agent in study.agents()}
     for agent in [name for name in there if name in planned] or there:
@@ -264,12 +235,12 @@ def _piloted(study: Study, path: Path, shape: Layout, assumed: Assumed) -> list[
             mine = rows.select(measure=name, agent=agent)
             design = _from_rows(mine, shape, assumed)
             if design is None:
-                say(f"pilot: {agent} has fewer than two grids with two values of {name}: left out", error=True)
+                left_out.append((agent, name))
             else:
                 found.append((agent, name, str(mine.unit[0]), design))
     if not found:
-        raise ValueError(f"the pilot {path} must hold two grids with two trajectories each, it has too few")
-    return found
+        raise ValueError("the pilot must hold two grids with two trajectories each, it has too few")
+    return found, left_out
 
 
 def _from_rows(rows: Rows, shape: Layout, assumed: Assumed) -> Paired | None:

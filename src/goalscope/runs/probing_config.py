@@ -1,22 +1,49 @@
-"""What a study declares about reading an agent's activations; it decides no episode and enters no id."""
+"""Configuration of probing: sites, layers, controls, training. It decides no episode and enters no id."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from goalscope.checks import near_miss
-from goalscope.runs.part import Part, distinct, filled, sequence
-from goalscope.runs.reading import explain, shorten
+from goalscope.runs.config_base import Part, distinct, filled
+from goalscope.untrusted import explain, shorten
 
 Read = Literal["cognitive-map", "beliefs", "plans", "distance"]
 """What is read out of activations; also the source of its rows in the store."""
 READS: Final[tuple[Read, ...]] = get_args(Read)
 ProbeSite = Literal["pre", "post", "action"]
 """Sites whose vectors are as many at every step, so that one probe reads them all."""
-Layers = Literal["thirds", "all"] | tuple[int, ...]
 TableSize = Literal["middle", "complete"]
 """Where all heads and controls are fitted: at the middle layer of each site, or everywhere."""
+
+
+def _layers(given: Any) -> Any:
+    """Return "thirds", "all", or the numbers of decoder blocks."""
+    if isinstance(given, str):
+        if given not in ("thirds", "all"):
+            raise ValueError(
+                f"must be thirds (the last block of each third), all, or numbers of blocks such as [7, 15, 23], got "
+                f"{shorten(given)}{near_miss(given, ('thirds', 'all'))}"
+            )
+        return given
+    numbers = isinstance(given, list | tuple) and all(type(one) is int and one >= 0 for one in given)
+    if not numbers or not given or len(set(given)) != len(given):
+        raise ValueError(
+            f"must be thirds, all, or different numbers of blocks >= 0 such as [7, 15, 23], got {shorten(given)}"
+        )
+    return tuple(given)
+
+
+def _listed(values: Any) -> Any:
+    return filled(distinct(values))
+
+
+# A YAML list is as good as a tuple; its items stay strict.
+Layers = Annotated[Literal["thirds", "all"] | tuple[int, ...], BeforeValidator(_layers)]
+Reads = Annotated[tuple[Read, ...], Field(strict=False), AfterValidator(_listed)]
+Sites = Annotated[tuple[ProbeSite, ...], Field(strict=False), AfterValidator(_listed)]
+DecoderLayers = Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(strict=False), AfterValidator(_listed)]
 
 
 class Probes(Part):
@@ -31,41 +58,23 @@ class Probes(Part):
 class Decoders(Part):
     """How decoders of plans are trained; the paper: 1, 2 and 4 layers of width 1024 with 8 heads, rate 1e-4."""
 
-    layers: tuple[int, ...] = sequence(default=(1, 2, 4))
+    layers: DecoderLayers = (1, 2, 4)
     width: int = Field(default=64, ge=8, le=65_536, multiple_of=8)
     feedforward: int = Field(default=128, ge=1, le=65_536)
     epochs: int = Field(default=20, ge=1, le=100_000)
     rate: float = Field(default=3e-3, gt=0)
     batch: int = Field(default=32, ge=1, le=65_536)
 
-    @field_validator("layers")
-    @classmethod
-    def _layers(cls, layers: tuple[int, ...]) -> tuple[int, ...]:
-        for count in filled(distinct(layers)):
-            if not 1 <= count <= 64:
-                raise ValueError(f"a decoder must have 1 to 64 layers, got {count}")
-        return layers
-
 
 class Full(Part):
     """What the complete table changes; a key that is left out stays as it is by default."""
 
-    sites: tuple[ProbeSite, ...] | None = sequence(default=None)
+    sites: Sites | None = None
     layers: Layers | None = None
     table: TableSize | None = "complete"
     by_size: bool | None = None
     probes: Probes | None = None
     decoders: Decoders | None = None
-
-    @field_validator("layers", mode="before")
-    @classmethod
-    def _layers(cls, given: Any) -> Any:
-        return given if given is None else check_layers(given)
-
-    @field_validator("sites")
-    @classmethod
-    def _sites(cls, sites: Any) -> Any:
-        return sites if sites is None else filled(distinct(sites))
 
 
 class Inside(Part):
@@ -81,8 +90,8 @@ class Inside(Part):
     """
 
     agent: str | None = Field(default=None, min_length=1, max_length=200)
-    reads: tuple[Read, ...] = sequence(default=READS)
-    sites: tuple[ProbeSite, ...] | None = sequence(default=None)
+    reads: Reads = READS
+    sites: Sites | None = None
     layers: Layers = "thirds"
     untrained: int | None = Field(default=0, ge=0, le=2**63 - 1)
     test: float = Field(default=0.25, gt=0, lt=1)
@@ -94,20 +103,10 @@ class Inside(Part):
     decoders: Decoders = Decoders()
     full: Full = Full()
 
-    @field_validator("reads", "sites")
-    @classmethod
-    def _some(cls, given: Any) -> Any:
-        return given if given is None else filled(distinct(given))
-
     @property
     def wanted_sites(self) -> tuple[ProbeSite, ...]:
         """The sites that are named, else those that are looked for."""
         return ("pre", "post") if self.sites is None else self.sites
-
-    @field_validator("layers", mode="before")
-    @classmethod
-    def _layers(cls, given: Any) -> Any:
-        return check_layers(given)
 
     @classmethod
     def parse(cls, given: Mapping[str, Any], name: str = "analysis.inside") -> Self:
@@ -132,24 +131,3 @@ class Inside(Part):
 
 
 _PARTS: Final[Mapping[str, type[Part]]] = {"probes": Probes, "decoders": Decoders, "full": Full}
-
-
-def check_layers(given: Any) -> Layers:
-    """Return which layers are meant: "thirds", "all", or numbers of decoder blocks.
-
-    Raises:
-        ValueError: something else.
-    """
-    if isinstance(given, str):
-        if given not in ("thirds", "all"):
-            raise ValueError(
-                f"must be thirds (the last block of each third), all, or numbers of blocks such as [7, 15, 23], got "
-                f"{shorten(given)}{near_miss(given, ('thirds', 'all'))}"
-            )
-        return given  # type: ignore[return-value]
-    numbers = isinstance(given, list | tuple) and all(type(one) is int and one >= 0 for one in given)
-    if not numbers or not given or len(set(given)) != len(given):
-        raise ValueError(
-            f"must be thirds, all, or different numbers of blocks >= 0 such as [7, 15, 23], got {shorten(given)}"
-        )
-    return tuple(given)

@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from goalscope.agents.parse import parse_action
-from goalscope.cli.guard import TRACEBACK, guarded
+from goalscope.cli.errors import TRACEBACK, guarded
 from goalscope.runs import Study
 
 

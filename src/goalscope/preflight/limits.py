@@ -1,15 +1,15 @@
 """What a local model has no room for, or never saw in its training: said before anything is run."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from goalscope.agents.model_agent import ModelAgent
-from goalscope.cli.counting import counter, prompts_of
 from goalscope.models.devices import model_folder
 from goalscope.models.loading import read_json
+from goalscope.preflight.token_counts import counter, prompts_of
 from goalscope.runs import Study
 from goalscope.runs.record import World
+from goalscope.untrusted import decode_object
 
 
 def beyond_reach(study: Study) -> list[str]:
@@ -68,7 +68,7 @@ def _configuration(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _trained(configuration: Mapping[str, Any]) -> list[int]:
     """Return the sizes of the grids in the training of a model of this package; empty where they are not told."""
     try:
-        told = json.loads(configuration["goalscope"]["training_data"])["sizes"]
+        told = decode_object(configuration["goalscope"]["training_data"])["sizes"]
     except (KeyError, TypeError, ValueError):
         return []
     return [size for size in told if isinstance(size, int)] if isinstance(told, list) else []

@@ -1,0 +1,7 @@
+"""What can be said of a study before anything is spent: cost, power, and what its models have no room for."""
+
+from goalscope.preflight.cost import Cost, costs
+from goalscope.preflight.limits import beyond_reach
+from goalscope.preflight.power import Assumed, PowerPlan, study_power
+
+__all__ = ["Assumed", "Cost", "PowerPlan", "beyond_reach", "costs", "study_power"]

@@ -1,0 +1,387 @@
+"""The border of distrust: every file, line and answer that a stranger wrote is read through this module.
+
+Sizes, depth and numbers are bounded before anything is kept; text is UTF-8; a key that stands twice, a number that is
+not finite and a reference are refused. Whatever is wrong is one `UntrustedError`, which names its place. The shape of
+what was read is checked by pydantic models; `faults` turns their errors into our sentences.
+"""
+
+import json
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from sys import get_int_max_str_digits
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from goalscope.checks import near_miss
+
+MOST_FILE_BYTES: Final = 256 * 2**20
+MOST_LINE_BYTES: Final = 16 * 2**20
+MOST_YAML_BYTES: Final = 4_000_000
+MOST_DEPTH: Final = 64
+
+_LONGEST_TEXT: Final = 300
+_LONGEST_VALUE: Final = 200
+_MOST_ENTRIES: Final = 20
+_LONG_NUMBER = re.compile(r"\d{19}|[eE]\+?\d{3}")
+_SCALARS: Final = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false"}
+_MARKS_16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+class UntrustedError(ValueError):
+    """Something that cannot be read, in parts.
+
+    Attributes:
+        must: what must hold.
+        given: what was found, "" where ``must`` says it all.
+        where: place inside what was read, "" where it is the whole.
+    """
+
+    def __init__(self, must: str, given: str = "", where: str = "") -> None:
+        super().__init__(f"{must}, got {given}" if given else must)
+        self.must, self.given, self.where = must, given, where
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.args[0]}" if self.where else str(self.args[0])
+
+
+def read_octets(path: Path, most: int = MOST_FILE_BYTES) -> bytes:
+    """Return the bytes of a file.
+
+    Args:
+        path: the file.
+        most: most bytes that it may have; a larger file is not read to its end.
+
+    Raises:
+        UntrustedError: it is larger.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as stream:
+        octets = stream.read(most + 1)
+    if len(octets) > most:
+        raise UntrustedError(f"a file must have at most {most} bytes", "a larger one")
+    return octets
+
+
+def decode_text(octets: bytes) -> str:
+    """Return UTF-8 bytes as text, without a byte order mark.
+
+    Raises:
+        UntrustedError: not UTF-8, or a zero byte.
+    """
+    if octets.startswith(_MARKS_16):
+        raise UntrustedError("text must be UTF-8", "a UTF-16 byte order mark")
+    try:
+        text = octets.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UntrustedError(
+            "text must be UTF-8", f"byte 0x{octets[error.start]:02x} at offset {error.start}"
+        ) from error
+    if "\x00" in text:
+        raise UntrustedError("a file must hold text", f"binary data: a zero byte at offset {octets.index(0)}")
+    return text
+
+
+def decode_json(data: bytes | str, *, strict: bool = True, finite: bool = True) -> Any:
+    """Return the value of JSON.
+
+    Args:
+        data: text, or UTF-8 bytes (a byte order mark is allowed).
+        strict: refuse what no episode of ours can hold: nesting deeper than `MOST_DEPTH`, whole numbers beyond 64
+            bits, numbers that overflow, and text with half a surrogate pair.
+        finite: refuse NaN and Infinity, which Python's own writer makes of numbers.
+
+    Raises:
+        UntrustedError: not UTF-8, a zero byte, not JSON, a key twice in one object, or what the arguments refuse.
+    """
+    if not isinstance(data, str | bytes):
+        raise UntrustedError("JSON must come as text", type(data).__name__)
+    text = data if isinstance(data, str) else decode_text(data)
+    if not text.strip():
+        raise UntrustedError("a file must hold a JSON value", "an empty file")
+    # Numbers are looked at one by one only where one may be too large: hooks slow lists of tokens down severalfold.
+    long = strict and _LONG_NUMBER.search(text) is not None
+    try:
+        value = _decoder(long, finite).decode(text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise UntrustedError("text must be valid JSON", error.msg[:1].lower() + error.msg[1:], where) from error
+    except RecursionError as error:
+        raise UntrustedError(f"JSON must be nested at most {MOST_DEPTH} deep", "deeper nesting") from error
+    except UntrustedError:
+        raise
+    except ValueError as error:
+        raise UntrustedError(f"a number must have at most {get_int_max_str_digits()} digits", "more") from error
+    if strict and (text.count("[") + text.count("{") > MOST_DEPTH or "\\u" in text):
+        _check_plain(value)
+    return value
+
+
+def decode_object(data: bytes | str, *, strict: bool = True, finite: bool = True) -> dict[str, Any]:
+    """Return the object that JSON holds; see `decode_json`.
+
+    Raises:
+        UntrustedError: as `decode_json`, and another value than an object.
+    """
+    value = decode_json(data, strict=strict, finite=finite)
+    if not isinstance(value, dict):
+        raise UntrustedError("it must be an object", shorten(value))
+    return value
+
+
+def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+    """Yield (line number, bytes) of each line that is not blank, None in place of one above `MOST_LINE_BYTES`.
+
+    Raises:
+        UntrustedError: UTF-16, or binary data.
+    """
+    number = 0
+    while line := stream.readline(MOST_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MOST_LINE_BYTES:
+            while line and not line.endswith(b"\n"):
+                line = stream.readline(2**20)
+            yield number, None
+        elif number == 1 and line.startswith(_MARKS_16):
+            raise UntrustedError("text must be UTF-8", "a UTF-16 byte order mark")
+        elif number == 1 and b"\x00" in line:
+            raise UntrustedError("a file must hold text", "binary data: a zero byte", f"line {number}")
+        elif line.strip():
+            yield number, line
+
+
+def decode_line(octets: bytes | None) -> Any:
+    """Return the JSON value of one of `lines`.
+
+    Raises:
+        UntrustedError: a line that is too long, or see `decode_json`; its place is the column.
+    """
+    if octets is None:
+        raise UntrustedError("a line must be shorter", f"one of more than {MOST_LINE_BYTES} bytes")
+    try:
+        return decode_json(octets.strip(b" \t\r\n"))
+    except UntrustedError as error:
+        error.where = error.where.removeprefix("line 1, ")
+        raise
+
+
+def read_yaml(path: Path) -> Any:
+    """Return the plain values of a YAML file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        OSError: the file cannot be read.
+        ValueError: not UTF-8 text, too large, not YAML, a repeated key, or references.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"a study must be a YAML file, found none at {path}")
+    if path.is_dir():
+        raise IsADirectoryError(f"a study must be a YAML file, got the directory {path}")
+    try:
+        text = decode_text(read_octets(path, MOST_YAML_BYTES))
+    except UntrustedError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return read_yaml_text(text, str(path))
+
+
+def read_yaml_text(text: str, name: str) -> Any:
+    """Return the plain values of a YAML text; ``name`` stands for it in messages.
+
+    Raises:
+        ValueError: not YAML, a repeated key, or references; says where.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise ValueError(f"{name} must be YAML: {error.problem or error.context}{_place(mark)}") from error
+    except yaml.YAMLError as error:
+        raise ValueError(f"{name} must be YAML text: {error}") from error
+    except RecursionError as error:
+        raise ValueError(f"{name} must be a study, got lists or mappings nested too deep to read") from error
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong in a value: its path, what must hold, and what was given ("" where ``must`` says it)."""
+
+    where: str
+    must: str
+    given: str
+
+
+def faults(error: ValidationError, keys: Mapping[str, Sequence[str]]) -> list[Fault]:
+    """Return what pydantic found, each thing once.
+
+    Args:
+        error: what pydantic found.
+        keys: valid keys by the kind of the mapping that holds them: "" for the outermost, "worlds grid", "horizon", ...
+    """
+    found: dict[Fault, None] = {}
+    scalars: dict[tuple[int | str, ...], list[str]] = {}
+    for detail in error.errors(include_url=False):
+        fault = _fault(detail, keys)
+        path = detail["loc"][:-1]
+        if path and detail["loc"][-1] in _SCALARS:  # one of several types that would do, each with an error of its own
+            scalars.setdefault(path, []).append(str(detail["loc"][-1]))
+            found.pop(Fault(fault.where.rpartition(".")[0], _one_of(scalars[path][:-1]), fault.given), None)
+            fault = Fault(fault.where.rpartition(".")[0], _one_of(scalars[path]), fault.given)
+        found[fault] = None
+    return list(found)
+
+
+def explain(error: ValidationError, keys: Mapping[str, Sequence[str]], name: str, kind: str = "study") -> str:
+    """Return one line for each thing that is wrong: the key's path, what must hold, what was given, a near miss.
+
+    Args:
+        error, keys: see `faults`.
+        name: name of the file, or "the study".
+        kind: what it should be.
+    """
+    found = [
+        f"  {where or f'a {kind}'}: {must}{f', got {given}' if given else ''}"
+        for where, must, given in faults(error, keys)
+    ]
+    return "\n".join([f"{name} is not a valid {kind}:", *found])
+
+
+def printable(text: str) -> str:
+    """Return one line that no terminal acts upon: control characters escaped, long text cut in its middle."""
+    if len(text) > _LONGEST_TEXT:
+        text = f"{text[: _LONGEST_TEXT - 60]} ... {text[-50:]}"
+    if text.isprintable():
+        return text
+    return "".join(
+        symbol if symbol.isprintable() else symbol.encode("unicode_escape", "backslashreplace").decode("ascii")
+        for symbol in text
+    )
+
+
+def shorten(value: object) -> str:
+    """Return a value as it may stand in a message: one printable line, not at any length."""
+    if isinstance(value, dict | list | tuple) and len(value) > _MOST_ENTRIES:
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)} entries"
+    if isinstance(value, str) and len(value) > _LONGEST_VALUE:
+        return f"{printable(repr(value[:_LONGEST_VALUE]))} and {len(value) - _LONGEST_VALUE} more characters"
+    return printable(repr(value))
+
+
+def _one_of(types: list[str]) -> str:
+    return f"must be {' or '.join(_SCALARS[name] for name in types)}"
+
+
+class _Loader(yaml.SafeLoader):
+    """`yaml.safe_load` without its two traps: repeated keys, and references that grow without bound."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise ValueError(
+                f"a study must be written out, without references, got *{event.anchor}{_place(event.start_mark)}"
+            )
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: dict[Any, yaml.Mark] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise ValueError(f"a key must be a plain word, got a list or mapping{_place(key.start_mark)}")
+            if key.value in seen:
+                raise ValueError(
+                    f"a key must be given once: {key.value!r} stands{_place(seen[key.value])} and again"
+                    f"{_place(key.start_mark)}"
+                )
+            seen[key.value] = key.start_mark
+        return super().construct_mapping(node, deep)
+
+
+def _place(mark: yaml.Mark | None) -> str:
+    return f" in line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+
+
+def _fault(detail: ErrorDetails, keys: Mapping[str, Sequence[str]]) -> Fault:
+    parts, holder = list(detail["loc"]), ""
+    if parts and parts[0] == "worlds" and len(parts) > 2:
+        # The kind of an entry, by which its model was chosen, stands in the path before the key.
+        holder = f"worlds {parts.pop(2)}"
+    elif len(parts) > 1:
+        holder = str(parts[0])
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
+    kind, context, given = detail["type"], detail.get("ctx", {}), shorten(detail["input"])
+    if kind == "extra_forbidden":
+        return Fault(path, f"unknown key{near_miss(parts[-1], keys.get(holder, ()))}", "")
+    if kind == "missing":
+        return Fault(path, "must be given", "")
+    if kind == "union_tag_invalid":
+        tag, valid = str(context["tag"]), [word.strip(" '") for word in str(context["expected_tags"]).split(",")]
+        return Fault(f"{path}.kind", f"must be one of {', '.join(valid)}", f"{tag!r}{near_miss(tag, valid)}")
+    if kind == "union_tag_not_found":
+        return Fault(f"{path}.kind", "must be given", given)
+    message = detail["msg"].removeprefix("Value error, ")
+    if kind == "value_error":
+        return Fault(path, message, "")
+    message = message.replace("Input should be", "must be").replace("a valid tuple", "a list")
+    message = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping of keys to values", message)
+    valid = [word.strip(" '") for word in str(context.get("expected", "")).replace(" or ", ",").split(",") if word]
+    hint = near_miss(detail["input"], valid) if kind == "literal_error" else ""
+    return Fault(path, message, given + (hint if "did you mean" in hint else ""))
+
+
+@cache
+def _decoder(long: bool, finite: bool) -> json.JSONDecoder:
+    return json.JSONDecoder(
+        parse_constant=_refuse_constant if finite else None,
+        parse_float=_float if long else None,
+        parse_int=_integer if long else None,
+        object_pairs_hook=_object,
+    )
+
+
+def _refuse_constant(name: str) -> float:
+    raise UntrustedError("numbers must be finite", name)
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise UntrustedError("numbers must be finite", text[:60])
+    return number
+
+
+def _integer(text: str) -> int:
+    number = int(text) if len(text) <= 20 else 2**64
+    if not -(2**63) <= number < 2**63:
+        raise UntrustedError("whole numbers must fit into 64 bits", text[:60])
+    return number
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise UntrustedError("a key must occur once in an object", f"{shorten(twice)} twice")
+    return value
+
+
+def _check_plain(value: Any) -> None:
+    """Refuse deep nesting and text that is not Unicode, without recursion."""
+    waiting = [(value, 1)]
+    while waiting:
+        item, depth = waiting.pop()
+        if isinstance(item, str):
+            if not item.isascii():
+                try:
+                    item.encode()
+                except UnicodeEncodeError as error:
+                    raise UntrustedError("text must be Unicode", "half a surrogate pair") from error
+        elif isinstance(item, dict | list):
+            if depth > MOST_DEPTH:
+                raise UntrustedError(f"JSON must be nested at most {MOST_DEPTH} deep", "deeper nesting")
+            inside = [*item, *item.values()] if isinstance(item, dict) else item
+            waiting.extend((entry, depth + 1) for entry in inside if isinstance(entry, str | dict | list))
