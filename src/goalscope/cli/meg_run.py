@@ -14,9 +14,9 @@ from goalscope.measures.table import StepTable
 from goalscope.report.blocks import counted
 from goalscope.report.sections.meg import (
     belief_words,
-    contrast_lines,
-    estimate_lines,
-    held_out_lines,
+    contrasts_table,
+    estimates_table,
+    held_out_table,
     note_lines,
     where,
 )
@@ -89,17 +89,18 @@ def show_findings(found: GoalFindings) -> None:
         if estimate.cell not in cells:
             cells.append(estimate.cell)
     for cell in cells:
-        heading, lines, numbers = estimate_lines([entry for entry in found.estimates if entry.cell == cell])
-        table(heading, lines, title=f"MEG in nats (signed), one beta per line – {where(cell)}", numbers=numbers)
+        shown = estimates_table([entry for entry in found.estimates if entry.cell == cell])
+        title = f"MEG in nats (signed), one beta per line – {where(cell)}"
+        table(shown.headings, shown.rows, title=title, numbers=shown.numbers)
     for note in note_lines(found.estimates):
         say(f"note: {note}")
     if found.contrasts:
-        heading, lines, numbers = contrast_lines(found.contrasts)
-        title = f"Hypotheses compared, paired by world; p (Holm) corrected for all {len(found.contrasts)} tests"
-        table(heading, lines, title=title, numbers=numbers)
+        shown = contrasts_table(found.contrasts)
+        table(shown.headings, shown.rows, title=shown.caption, numbers=shown.numbers)
     if found.held_out:
-        heading, lines, numbers = held_out_lines(found.held_out)
-        table(heading, lines, title="Unknown utility: log-probability of held-out halves, nats", numbers=numbers)
+        shown = held_out_table(found.held_out)
+        title = "Unknown utility: log-probability of held-out halves, nats"
+        table(shown.headings, shown.rows, title=title, numbers=shown.numbers)
     for words in belief_words(found.beliefs) if found.beliefs else ():
         say(words)
     if found.left_out:

@@ -1,8 +1,9 @@
 """The blocks of a page: sections, tables and figures as plain text, ready for the template."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from goalscope.report.figures import short
 from goalscope.rows import Tag
@@ -15,6 +16,7 @@ SPARSE = (
 """What every table says that holds a value which is `Estimate.sparse`."""
 
 _MOST_UNDEFINED = 40
+Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,24 @@ class Plain:
     rows: tuple[tuple[str, ...], ...]
     numbers: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+def plain_table(
+    entries: Iterable[Entry],
+    columns: Sequence[tuple[str, Callable[[Entry], str]]],
+    numbers: Iterable[int],
+    *,
+    caption: str = "",
+    notes: Sequence[str] = (),
+) -> Plain:
+    """Return a table of texts with a line for each entry: each column has a heading, and the text of an entry."""
+    return Plain(
+        caption=caption,
+        headings=tuple(heading for heading, _ in columns),
+        rows=tuple(tuple(text(entry) for _, text in columns) for entry in entries),
+        numbers=tuple(numbers),
+        notes=tuple(notes),
+    )
 
 
 class Footnotes:

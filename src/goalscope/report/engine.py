@@ -103,12 +103,11 @@ def _tables(specs: Sequence[AnyTable]) -> tuple[tuple[Table, ...], tuple[Plain, 
 
 
 def _table(spec: TableSpec) -> list[Table | Plain]:
-    lines_of = [
-        (line.title, cells)
-        for line in spec.lines
-        if any(cells := [spec.estimates.get(line.key, column.key) for column in spec.columns])
-    ]
-    used = [at for at in range(len(spec.columns)) if any(cells[at] for _, cells in lines_of)]
+    found = [(line.title, [spec.estimates.get(line.key, column.key) for column in spec.columns]) for line in spec.lines]
+    if not any(any(cells) for _, cells in found):
+        return []
+    lines_of = [(title, cells) for title, cells in found if spec.whole or any(cells)]
+    used = [at for at in range(len(spec.columns)) if spec.whole or any(cells[at] for _, cells in lines_of)]
     rows = [
         counted_row(title, [cells[at] for at in used], spec.noun)
         if spec.noun
@@ -120,7 +119,7 @@ def _table(spec: TableSpec) -> list[Table | Plain]:
         *(Heading(text=spec.columns[at].title, unit=spec.columns[at].unit) for at in used),
         *([Heading(text=f"{spec.noun}s")] if spec.noun else []),
     )
-    return [Table(caption=spec.caption, headings=headings, rows=tuple(rows))] if rows else []
+    return [Table(caption=spec.caption, headings=headings, rows=tuple(rows))]
 
 
 def _drawn(spec: AnyFigure, prefix: str) -> list[Figure]:
@@ -174,7 +173,8 @@ def _series(curve: Curve, spec: CurveSpec, at: int) -> Series | None:
 
 
 def _map(spec: MapSpec) -> Picture | None:
-    rows, columns = (spec.estimates.values(tag, **spec.key) for tag in (spec.rows, spec.columns))
+    among = spec.key if spec.among is None else spec.among
+    rows, columns = (spec.estimates.values(tag, **among) for tag in (spec.rows, spec.columns))
     cells = [[spec.estimates.get(spec.key, {spec.rows: row, spec.columns: at}) for at in columns] for row in rows]
     known = [one.value for row in cells for one in row if one is not None and not math.isnan(one.value)]
     if not any(one for row in cells for one in row):

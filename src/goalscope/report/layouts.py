@@ -99,7 +99,12 @@ def over_tag(
 
 
 def of_two_tags(
-    estimates: Estimates, key: Key, rows: tuple[str, str], columns: tuple[str, str], caption: str
+    estimates: Estimates,
+    key: Key,
+    rows: tuple[str, str],
+    columns: tuple[str, str],
+    caption: str,
+    among: Key | None = None,
 ) -> TableSpec:
     """Return estimates by two tags as a table.
 
@@ -108,16 +113,19 @@ def of_two_tags(
         key: what they have in common.
         rows, columns: each tag, and what its values are called: a heading, and what stands before each value.
         caption: what it shows.
+        among: what the estimates have in common whose values of the tags are shown, ``key`` where None.
     """
+    shown = key if among is None else among
     return TableSpec(
         caption=caption,
         first=rows[1],
+        whole=True,
         estimates=estimates,
         columns=[
             Column(f"{columns[1]} {number(at)}".strip(), "", {columns[0]: at})
-            for at in estimates.values(columns[0], **key)
+            for at in estimates.values(columns[0], **shown)
         ],
-        lines=[Line(number(at), {**key, rows[0]: at}) for at in estimates.values(rows[0], **key)],
+        lines=[Line(number(at), {**key, rows[0]: at}) for at in estimates.values(rows[0], **shown)],
         noun="",
     )
 

@@ -48,6 +48,7 @@ class TableSpec:
         estimates: where the estimates are found.
         columns, lines: columns and lines; those without any estimate are left out.
         noun: what intervals run over; the last column counts it, "" for no such column.
+        whole: keep columns and lines without any estimate where there is one at all.
     """
 
     caption: str
@@ -56,6 +57,7 @@ class TableSpec:
     columns: Sequence[Column]
     lines: Sequence[Line]
     noun: str = "grid"
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,7 @@ class MapSpec:
         label: what the figure shows in a sentence, the title where "".
         estimates: where the estimates are found.
         key: what they have in common.
+        among: what the estimates have in common whose values of the tags are shown, `key` where None.
         rows, columns: the tags.
         row_label, column_label: what the tags are called.
         bounds: ends of the colours; from 0 to the greatest value where None.
@@ -141,6 +144,7 @@ class MapSpec:
     label: str = ""
     estimates: Estimates
     key: Key
+    among: Key | None = None
     rows: str
     columns: str
     row_label: str

@@ -91,7 +91,9 @@ def maps(run: RunData) -> Iterator[Declared]:
     for (group, where), agent in product(conditions_of(ledger, _CELLS), ledger.agents):
         what = f"{agent}, {where}" if where else agent
         keys = {name: {**group, "agent": agent, "measure": name} for name in MAPS}
-        figures.append(_map(cells, keys[MAPS[0]], what, f"{title_of(MAPS[0])} of {what} by size and density"))
+        figures.append(
+            _map(cells, keys[MAPS[0]], what, f"{title_of(MAPS[0])} of {what} by size and density", among=group)
+        )
         units = {name: ledger.measures.get(name, "") for name in MAPS}
         tables = [
             of_two_tags(
@@ -100,6 +102,7 @@ def maps(run: RunData) -> Iterator[Declared]:
                 ("size", "size"),
                 ("density", "d ="),
                 f"{title_of(name)} ({units[name]}) of {what}",
+                group,
             )
             for name, key in keys.items()
         ]
@@ -312,12 +315,14 @@ def _map(
     rows: tuple[str, str] = _SIZE,
     columns: tuple[str, str] = _DENSITY,
     bounds: tuple[float, float] | None = SHARE,
+    among: Key | None = None,
 ) -> MapSpec:
     return MapSpec(
         title=title,
         label=label,
         estimates=cells,
         key={"measure": STEPWISE, **key},
+        among=among,
         rows=rows[0],
         columns=columns[0],
         row_label=rows[1],

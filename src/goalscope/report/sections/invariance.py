@@ -1,11 +1,13 @@
 """The section on iso-difficulty transforms: the table of the paper with intervals, equivalence, and single grids."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
 
 from goalscope.measures.definition import PAPER
 from goalscope.measures.invariance import Contrast, check_transformed, compare_transforms
-from goalscope.report.blocks import Footnotes, Plain, counted
+from goalscope.report.blocks import Footnotes, Plain, counted, interval, plain_table
 from goalscope.report.charts import Difference, forest
 from goalscope.report.comparison import effect_text, equivalence_p_text, method_of, p_text
 from goalscope.report.definitions import in_sentence, title_of
@@ -13,7 +15,6 @@ from goalscope.report.estimates import describe_key
 from goalscope.report.figures import short
 from goalscope.report.run_data import RunData
 from goalscope.report.specs import Declared, Picture, section
-from goalscope.stats import Estimate
 
 TRANSFORM_TITLES = {
     "reflect": "Reflection",
@@ -85,103 +86,61 @@ def in_order(found: Sequence[Contrast], agents: Sequence[str]) -> list[Contrast]
     )
 
 
-def means_table(found: Sequence[Contrast], *, caption: str = "", agents: bool = False) -> Plain:
-    """Return the mean differences with both tests, one transform a line: Table 3 of the paper and more.
-
-    Args:
-        found: the contrasts.
-        caption: caption of the table.
-        agents: whether a first column names the agent.
-    """
-    headings = (
-        *(("agent",) if agents else ()),
-        "metric",
-        "transformation",
-        "reading",
-        "difference",
-        "95 % interval",
-        "n",
-        "grids",
-        "effect size",
-        "p / Holm",
-        "margin",
-        "TOST p (Holm)",
-        "notes",
-    )
+def means_table(found: Sequence[Contrast], *, caption: str = "") -> Plain:
+    """Return the mean differences with both tests, one transform a line: Table 3 of the paper and more."""
     footnotes = Footnotes()
-    rows = tuple((*((one.agent,) if agents else ()), *_means(one, footnotes)) for one in found)
-    numbers = tuple(range(3 + agents, len(headings)))
-    return Plain(caption=caption, headings=headings, rows=rows, numbers=numbers, notes=footnotes.lines)
+    columns = [
+        *_NAMED,
+        ("reading", lambda one: one.verdict),
+        ("difference", lambda one: short(one.paired.difference.value, one.paired.difference.unit)),
+        ("95 % interval", lambda one: interval(one.paired.difference) or "undefined"),
+        ("n", lambda one: str(sum(one.paired.counts))),
+        ("grids", lambda one: str(one.paired.difference.clusters)),
+        ("effect size", lambda one: effect_text(one.paired.test.effect)),
+        ("p / Holm", lambda one: f"{p_text(one.test.p_value)} / {p_text(one.test.adjusted)}"),
+        ("margin", lambda one: "–" if one.equivalence is None else f"{one.equivalence.margin:g}"),
+        ("TOST p (Holm)", lambda one: "–" if one.shown is None else equivalence_p_text(one.shown)),
+        ("notes", lambda one: footnotes.mark(method_of(one.paired), *one.notes)),
+    ]
+    table = plain_table(found, columns, range(3, len(columns)), caption=caption)
+    return replace(table, notes=footnotes.lines)
 
 
-def grids_table(found: Sequence[Contrast], *, caption: str = "", agents: bool = False) -> Plain:
-    """Return how far single grids differ, one transform a line; arguments as in `means_table`."""
-    headings = (
-        *(("agent",) if agents else ()),
-        "metric",
-        "transformation",
-        "root mean square difference",
-        "95 % interval",
-        "n",
-        "grids",
-        "p / Holm",
-        "notes",
-    )
+def grids_table(found: Sequence[Contrast], *, caption: str = "") -> Plain:
+    """Return how far single grids differ, one transform a line."""
     footnotes = Footnotes()
-    rows = tuple((*((one.agent,) if agents else ()), *_grids(one, footnotes)) for one in found)
-    numbers = tuple(range(2 + agents, len(headings)))
-    return Plain(caption=caption, headings=headings, rows=rows, numbers=numbers, notes=footnotes.lines)
+
+    def ends(one: Contrast) -> str:
+        low, high = (short(end, one.paired.difference.unit) for end in (one.sensitivity.low, one.sensitivity.high))
+        return "undefined" if math.isnan(one.sensitivity.low) else f"[{low}, {high}]"
+
+    def method(one: Contrast) -> str:
+        square, how = one.sensitivity.square, one.sensitivity.method
+        text = f"root of a mean over grids ({square.method}); {how}" if square.clusters else "no interval, no test"
+        return footnotes.mark(f"method: {text}", one.sensitivity.note, one.exchange.note)
+
+    columns = [
+        *_NAMED,
+        ("root mean square difference", lambda one: short(one.sensitivity.value, one.paired.difference.unit)),
+        ("95 % interval", ends),
+        ("n", lambda one: str(sum(one.sensitivity.counts))),
+        ("grids", lambda one: str(one.sensitivity.square.clusters)),
+        ("p / Holm", lambda one: f"{p_text(one.sensitivity.p_value)} / {p_text(one.exchange.adjusted)}"),
+        ("notes", method),
+    ]
+    table = plain_table(found, columns, range(2, len(columns)), caption=caption)
+    return replace(table, notes=footnotes.lines)
 
 
-def _names(one: Contrast) -> tuple[str, str]:
-    where = describe_key(one.condition)
-    title = TRANSFORM_TITLES.get(one.transform, one.transform)
-    return title_of(one.measure), f"{title}, {where}" if where else title
+def _transform(one: Contrast) -> str:
+    where, title = describe_key(one.condition), TRANSFORM_TITLES.get(one.transform, one.transform)
+    return f"{title}, {where}" if where else title
 
 
-def _means(one: Contrast, footnotes: Footnotes) -> tuple[str, ...]:
-    difference, test = one.paired.difference, one.paired.test
-    equal, shown = one.equivalence, one.shown
-    return (
-        *_names(one),
-        one.verdict,
-        short(difference.value, difference.unit),
-        ends(difference),
-        str(sum(one.paired.counts)),
-        str(difference.clusters),
-        effect_text(test.effect),
-        f"{p_text(one.test.p_value)} / {p_text(one.test.adjusted)}",
-        "–" if equal is None else f"{equal.margin:g}",
-        "–" if shown is None else equivalence_p_text(shown),
-        footnotes.mark(method_of(one.paired), *one.notes),
-    )
-
-
-def _grids(one: Contrast, footnotes: Footnotes) -> tuple[str, ...]:
-    spread, unit = one.sensitivity, one.paired.difference.unit
-    undefined = math.isnan(spread.low)
-    return (
-        *_names(one),
-        short(spread.value, unit),
-        "undefined" if undefined else f"[{short(spread.low, unit)}, {short(spread.high, unit)}]",
-        str(sum(spread.counts)),
-        str(spread.square.clusters),
-        f"{p_text(spread.p_value)} / {p_text(one.exchange.adjusted)}",
-        footnotes.mark(
-            f"method: root of a mean over grids ({spread.square.method}); {spread.method}"
-            if spread.square.clusters
-            else "method: no interval, no test",
-            spread.note,
-            one.exchange.note,
-        ),
-    )
-
-
-def ends(estimate: Estimate) -> str:
-    """Write an interval, "undefined" where it is."""
-    if not estimate.has_interval:
-        return "undefined"
-    return f"[{short(estimate.low, estimate.unit)}, {short(estimate.high, estimate.unit)}]"
+_NAMED: Final[Sequence[tuple[str, Callable[[Contrast], str]]]] = (
+    ("metric", lambda one: title_of(one.measure)),
+    ("transformation", _transform),
+)
 
 
 def _figures(found: Sequence[Contrast], agents: Sequence[str]) -> list[Picture]:
@@ -192,7 +151,7 @@ def _figures(found: Sequence[Contrast], agents: Sequence[str]) -> list[Picture]:
             Difference(
                 series=one.agent,
                 style=agents.index(one.agent),
-                line=_names(one)[1],
+                line=_transform(one),
                 estimate=one.paired.difference,
                 filled=one.shown is not None and one.shown.rejected,
             )

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from goalscope.measures.goals import GoalContrast, GoalEstimate, HeldOut
-from goalscope.report.blocks import Plain, counted
+from goalscope.report.blocks import Plain, counted, plain_table
 from goalscope.report.charts import Difference, forest
 from goalscope.report.estimates import Key, describe_key
 from goalscope.report.figures import short
@@ -15,8 +16,6 @@ from goalscope.report.verdicts import ALLOWS, DEFAULT_NETWORK
 from goalscope.rows import Tag
 from goalscope.stats import Estimate
 
-Lines = tuple[tuple[str, ...], tuple[tuple[str, ...], ...], tuple[int, ...]]
-"""Headings, lines, and the columns that are set flush right."""
 _Record = TypeVar("_Record", GoalEstimate, GoalContrast, HeldOut)
 
 _NAMED = 3  # lines that a note names; the others are counted
@@ -58,25 +57,21 @@ def goals(run: RunData) -> Iterator[Declared]:
     figures, plain, parts = [], [], []
     for cell in cells:
         mine = [entry for entry in estimates if entry.cell == cell]
-        headings, lines, numbers = estimate_lines(mine)
-        caption, methods = f"MEG in nats, {where(cell)}", {line[-1] for line in lines}
-        if len(methods) == 1:  # said once, not beside each number
-            caption += f"; intervals: {methods.pop()}"
-            headings, lines = headings[:-1], tuple(line[:-1] for line in lines)
-        table = Plain(caption=caption, headings=headings, rows=lines, numbers=numbers, notes=tuple(note_lines(mine)))
+        table = replace(estimates_table(mine), notes=tuple(note_lines(mine)))
+        if len({line[-1] for line in table.rows}) == 1:  # a method that all share is said once
+            table = replace(
+                table,
+                caption=f"{table.caption}; intervals: {table.rows[0][-1]}",
+                headings=table.headings[:-1],
+                rows=tuple(line[:-1] for line in table.rows),
+            )
         if mine[0] not in whole:
             parts.append(table)
             continue
         plain.append(table)
         figures.append(_figure(mine, cell, run.ledger.agents))
-    if contrasts:
-        headings, lines, numbers = contrast_lines(contrasts)
-        caption = f"Hypotheses compared, paired by world; p (Holm) corrected for all {len(contrasts)} tests"
-        plain.append(Plain(caption=caption, headings=headings, rows=lines, numbers=numbers))
-    if held_out:
-        headings, lines, numbers = held_out_lines(held_out)
-        caption = "Unknown utility of states: log-probability of held-out halves of the episodes, nats"
-        plain.append(Plain(caption=caption, headings=headings, rows=lines, numbers=numbers))
+    plain += [contrasts_table(contrasts)] if contrasts else []
+    plain += [held_out_table(held_out)] if held_out else []
     now = len(store.episode_ids())
     stale = f"These figures are of {count} episodes, the run holds {now}: goalscope meg RUN." if count != now else ""
     yield Declared(
@@ -90,44 +85,25 @@ def goals(run: RunData) -> Iterator[Declared]:
     )
 
 
-def estimate_lines(estimates: Sequence[GoalEstimate]) -> Lines:
-    """Return a line for each estimate."""
-    headings = (
-        "agent",
-        "hypothesis",
-        "MEG",
-        "interval",
-        "bound",
-        "share",
-        "beta",
-        "cross-fitted",
-        "null",
-        "null 95 %",
-        "n",
-        "worlds",
-        "grids",
-        "method",
-    )
-    lines = tuple(
-        (
-            entry.agent,
-            entry.hypothesis,
-            _nats(entry.signed),
-            _between(entry.low, entry.high),
-            _nats(entry.bound_lowest if entry.signed < 0 else entry.bound),
-            "–" if math.isnan(entry.share) else short(entry.share, "share"),
-            "–" if math.isnan(entry.beta) else short(entry.beta, "nats"),
-            _nats(entry.cross_fitted),
-            _nats(entry.null),
-            _nats(entry.null_high),
-            str(entry.n),
-            str(entry.worlds),
-            str(entry.grids),
-            entry.method,
-        )
-        for entry in estimates
-    )
-    return headings, lines, tuple(range(2, 13))
+def estimates_table(estimates: Sequence[GoalEstimate]) -> Plain:
+    """Return the table of the hypotheses of a cell."""
+    columns = [
+        ("agent", lambda one: one.agent),
+        ("hypothesis", lambda one: one.hypothesis),
+        ("MEG", lambda one: _nats(one.signed)),
+        ("interval", lambda one: _between(one.low, one.high)),
+        ("bound", lambda one: _nats(one.bound_lowest if one.signed < 0 else one.bound)),
+        ("share", lambda one: "–" if math.isnan(one.share) else short(one.share, "share")),
+        ("beta", lambda one: "–" if math.isnan(one.beta) else short(one.beta, "nats")),
+        ("cross-fitted", lambda one: _nats(one.cross_fitted)),
+        ("null", lambda one: _nats(one.null)),
+        ("null 95 %", lambda one: _nats(one.null_high)),
+        ("n", lambda one: str(one.n)),
+        ("worlds", lambda one: str(one.worlds)),
+        ("grids", lambda one: str(one.grids)),
+        ("method", lambda one: one.method),
+    ]
+    return plain_table(estimates, columns, range(2, 13), caption=f"MEG in nats, {where(estimates[0].cell)}")
 
 
 def note_lines(estimates: Sequence[GoalEstimate]) -> list[str]:
@@ -144,44 +120,38 @@ def note_lines(estimates: Sequence[GoalEstimate]) -> list[str]:
     ]
 
 
-def contrast_lines(contrasts: Sequence[GoalContrast]) -> Lines:
-    """Return a line for each comparison of hypotheses."""
-    headings = ("agent", "worlds", "hypotheses", "difference (nats)", "interval", "p", "p (Holm)", "grids")
-    lines = tuple(
-        (
-            entry.agent,
-            where(entry.cell),
-            f"{entry.first} − {entry.second}",
-            _nats(entry.difference),
-            _between(entry.low, entry.high),
-            _p(entry.p_value),
-            _p(entry.adjusted),
-            str(entry.grids),
-        )
-        for entry in contrasts
-    )
-    return headings, lines, (3, 4, 5, 6, 7)
+def contrasts_table(contrasts: Sequence[GoalContrast]) -> Plain:
+    """Return the table of comparisons of hypotheses."""
+    caption = f"Hypotheses compared, paired by world; p (Holm) corrected for all {len(contrasts)} tests"
+    columns = [
+        ("agent", lambda one: one.agent),
+        ("worlds", lambda one: where(one.cell)),
+        ("hypotheses", lambda one: f"{one.first} − {one.second}"),
+        ("difference (nats)", lambda one: _nats(one.difference)),
+        ("interval", lambda one: _between(one.low, one.high)),
+        ("p", lambda one: _p(one.p_value)),
+        ("p (Holm)", lambda one: _p(one.adjusted)),
+        ("grids", lambda one: str(one.grids)),
+    ]
+    return plain_table(contrasts, columns, range(3, 8), caption=caption)
 
 
-def held_out_lines(entries: Sequence[HeldOut]) -> Lines:
-    """Return a line for each agent and cell with unknown utilities."""
-    headings = ("agent", "worlds", "held-out", "interval", "random agent", "interval", "ridge", "n", "grids", "method")
-    lines = tuple(
-        (
-            entry.agent,
-            where(entry.cell),
-            _nats(entry.value),
-            _between(entry.low, entry.high),
-            _nats(entry.null),
-            _between(entry.null_low, entry.null_high),
-            f"{entry.ridge:g}",
-            str(entry.n),
-            str(entry.grids),
-            entry.method,
-        )
-        for entry in entries
-    )
-    return headings, lines, tuple(range(2, 9))
+def held_out_table(entries: Sequence[HeldOut]) -> Plain:
+    """Return the table of agents and cells with unknown utilities."""
+    columns = [
+        ("agent", lambda one: one.agent),
+        ("worlds", lambda one: where(one.cell)),
+        ("held-out", lambda one: _nats(one.value)),
+        ("interval", lambda one: _between(one.low, one.high)),
+        ("random agent", lambda one: _nats(one.null)),
+        ("interval", lambda one: _between(one.null_low, one.null_high)),
+        ("ridge", lambda one: f"{one.ridge:g}"),
+        ("n", lambda one: str(one.n)),
+        ("grids", lambda one: str(one.grids)),
+        ("method", lambda one: one.method),
+    ]
+    caption = "Unknown utility of states: log-probability of held-out halves of the episodes, nats"
+    return plain_table(entries, columns, range(2, 9), caption=caption)
 
 
 def belief_words(told: Mapping[str, Any]) -> tuple[str, ...]:
