@@ -71,6 +71,28 @@ def test_a_study_names_its_agent_and_the_report_shows_its_measure(site: Path, tm
     assert "'compass'" in goalscope(nowhere, "run", HERE / "study.yaml", "--out", tmp_path / "again", status=2)
 
 
+def test_a_study_names_its_probe_head_and_probes_and_report_show_it(site: Path, tmp_path: Path) -> None:
+    run, nowhere = tmp_path / "run", tmp_path / "nowhere"
+    shown = goalscope(site, "run", HERE / "probes.yaml", "--out", run)
+    assert re.search(r"\d+ probes fitted", shown)
+    page = (run / "report.html").read_text(encoding="utf-8")
+    for title in ("Cognitive map", "Decoded distance to the goal"):
+        section = page[page.index(f">{title}") :]
+        assert "narrow" in section and "narrow, shuffled labels" in section
+    # Its probes are kept: nothing is fitted again, and their files are read with the head.
+    assert "0 probes fitted" in goalscope(site, "probe", run)
+    code = (
+        "from goalscope.probing import stored_probes\n"
+        "found = [probe for _, probe in stored_probes(sys.argv[1], head='narrow', control='none')]\n"
+        "print(sorted((probe.task, probe.settings['directions']) for probe in found))"
+    )
+    assert "[('cells', 4), ('cells', 4), ('number', 4), ('number', 4)]" in python(site, code, run).stdout
+    # Where the package is not installed the report is written, and fitting is refused.
+    goalscope(nowhere, "report", run)
+    assert "narrow" in (run / "report.html").read_text(encoding="utf-8")
+    assert "'narrow'" in goalscope(nowhere, "probe", run, status=2)
+
+
 def test_its_measure_obeys_the_laws(site: Path) -> None:
     code = "from goalscope.measures import check_measure\nfrom goalscope_compass.measure import moves_taken_back\n"
     python(site, f"{code}check_measure(moves_taken_back)")
@@ -79,10 +101,13 @@ def test_its_measure_obeys_the_laws(site: Path) -> None:
 def test_the_page_is_this_package_explained() -> None:
     page = (HERE.parents[1] / "docs" / "plugins.md").read_text(encoding="utf-8")
     files = {path.suffix: path.read_text(encoding="utf-8") for path in (HERE / "study.yaml", HERE / "pyproject.toml")}
-    code = [(HERE / "goalscope_compass" / f"{name}.py").read_text(encoding="utf-8") for name in ("agent", "measure")]
+    code = [
+        (HERE / "goalscope_compass" / f"{name}.py").read_text(encoding="utf-8") for name in ("agent", "measure", "head")
+    ]
     shown = re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL)
     assert [text for language, text in shown if language == "python"] == code
-    assert [text for language, text in shown if language == "yaml"] == [files[".yaml"]]
+    whole = files[".yaml"] + (HERE / "probes.yaml").read_text(encoding="utf-8")
+    assert all(text in whole for language, text in shown if language == "yaml")
     assert all(text in files[".toml"] for language, text in shown if language == "toml")
 
 
