@@ -154,8 +154,12 @@ def _check_kind(kind: str) -> None:
 def _load_built_in(kind: str) -> None:
     if kind not in _loaded:
         _loaded.add(kind)  # first, since these modules may ask for names while they are imported
-        for module in _BUILT_IN.get(kind, ()):
-            import_module(module)
+        try:
+            for module in _BUILT_IN.get(kind, ()):
+                import_module(module)
+        except BaseException:
+            _loaded.discard(kind)  # a library may be missing now and there later
+            raise
 
 
 def _load_packages() -> None:

@@ -83,6 +83,28 @@ def test_a_chat_agent_names_its_model_backend(site: Path, tmp_path: Path) -> Non
     assert "'die'" in goalscope(nowhere, "run", HERE / "models.yaml", "--out", tmp_path / "again", status=2)
 
 
+def test_a_study_names_its_probe_head_and_probes_and_report_show_it(site: Path, tmp_path: Path) -> None:
+    run, nowhere = tmp_path / "run", tmp_path / "nowhere"
+    shown = goalscope(site, "run", HERE / "probes.yaml", "--out", run)
+    assert re.search(r"\d+ probes fitted", shown)
+    page = (run / "report.html").read_text(encoding="utf-8")
+    for title in ("Cognitive map", "Decoded distance to the goal"):
+        section = page[page.index(f">{title}") :]
+        assert "narrow" in section and "narrow, shuffled labels" in section
+    # Its probes are kept: nothing is fitted again, and their files are read with the head.
+    assert "0 probes fitted" in goalscope(site, "probe", run)
+    code = (
+        "from goalscope.probing import stored_probes\n"
+        "found = [probe for _, probe in stored_probes(sys.argv[1], head='narrow', control='none')]\n"
+        "print(sorted((probe.task, probe.settings['directions']) for probe in found))"
+    )
+    assert "[('cells', 4), ('cells', 4), ('number', 4), ('number', 4)]" in python(site, code, run).stdout
+    # Where the package is not installed the report is written, and fitting is refused.
+    goalscope(nowhere, "report", run)
+    assert "narrow" in (run / "report.html").read_text(encoding="utf-8")
+    assert "'narrow'" in goalscope(nowhere, "probe", run, status=2)
+
+
 def test_its_measure_obeys_the_laws(site: Path) -> None:
     code = "from goalscope.measures import check_measure\nfrom goalscope_compass.measure import moves_taken_back\n"
     python(site, f"{code}check_measure(moves_taken_back)")
@@ -91,12 +113,10 @@ def test_its_measure_obeys_the_laws(site: Path) -> None:
 def test_the_page_is_this_package_explained() -> None:
     page = (HERE.parents[1] / "docs" / "plugins.md").read_text(encoding="utf-8")
     shown = re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL)
-    for language, files in (
-        ("python", (HERE / "goalscope_compass").glob("[a-z]*.py")),
-        ("yaml", HERE.glob("*.yaml")),
-    ):
-        texts = [text for one, text in shown if one == language]
-        assert sorted(texts) == sorted(path.read_text(encoding="utf-8") for path in files)
+    code = [path.read_text(encoding="utf-8") for path in (HERE / "goalscope_compass").glob("[a-z]*.py")]
+    assert sorted(text for language, text in shown if language == "python") == sorted(code)
+    studies = [path.read_text(encoding="utf-8") for path in HERE.glob("*.yaml")]
+    assert all(any(text in study for study in studies) for language, text in shown if language == "yaml")
     project = (HERE / "pyproject.toml").read_text(encoding="utf-8")
     assert all(text in project for language, text in shown if language == "toml")
 

@@ -261,3 +261,81 @@ def test_settings_out_of_their_range_are_refused() -> None:
     assert FitSettings(weight_decay=0.0, epochs=1, batch=1, d_hidden=1).weight_decay == 0
     laptop = FitSettings(seed=3).for_laptop()
     assert (laptop.d_hidden, laptop.epochs, laptop.lr, laptop.seed) == (128, 20, 5e-3, 3)
+
+
+@pytest.mark.parametrize("count", [40, 200])  # fewer and more steps than inputs
+def test_ridge_is_least_squares_with_rows_for_its_penalty(count: int) -> None:
+    given = some(count)[0]
+    target = 10 + 4 * stream(2, "ridge").standard_normal(count) + given.vectors[:, 0]
+    (probe,) = fit([Problem(key=key("r", "ridge", "distance"), features=given, target=target)], SETTINGS)
+    scaled = (given.vectors - given.vectors.mean(axis=0)) / given.vectors.std(axis=0)
+    wanted = (target - target.mean()) / target.std()
+    # The same minimum as plain least squares with one more row for each weight.
+    rows = np.sqrt(SETTINGS.weight_decay * count) * np.eye(scaled.shape[1])
+    act = np.linalg.lstsq(np.concatenate([scaled, rows]), np.concatenate([wanted, np.zeros(len(rows))]))[0]
+    np.testing.assert_allclose(probe.weights["act"][:, 0], act, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(probe.weights["bias"], 0, atol=1e-5)
+    assert dict(probe.tags) == {"steps": count, "grids": count // 2, "decay": SETTINGS.weight_decay}
+
+
+@pytest.mark.parametrize(("head", "target"), [("ridge", "distance"), ("linear", "distance"), ("percell", "cells")])
+def test_each_probe_gets_the_penalty_that_is_best_on_inner_grids(head: str, target: Any) -> None:
+    """Noise asks for as much penalty as there is, a clear signal for little; both at once, each for itself."""
+    cells = rooms(grids=300, steps=2)
+    signal, empty = Features.of(noise(cells, seed=1)), Features.of(noise(cells, seed=2))
+    labels: Any = cells.labels
+    if target == "distance":
+        labels = signal.vectors[:, :3].sum(axis=1).astype(np.float64)
+    else:
+        filled = np.zeros_like(signal.vectors)
+        filled[:, : 4 * cells.labels.shape[1]] = np.eye(5)[cells.labels][:, :, :4].reshape(len(cells), -1)
+        signal = Features(
+            source=signal.source,
+            vectors=filled,
+            episode_id=cells.episode_id,
+            step=cells.step,
+            grid_id=cells.grid_id,
+        )
+    penalties = (1e-4, 30.0)
+    settings = FitSettings(epochs=12, batch=32, lr=0.03, penalties=penalties)
+    problems = [
+        Problem(key=key(name, head, target), features=given, target=labels)
+        for name, given in (("signal", signal), ("empty", empty))
+    ]
+    clear, blind = fit(problems, settings)
+    assert (clear.tags["decay"], blind.tags["decay"]) == penalties
+    for problem, probe in zip(problems, (clear, blind), strict=True):
+        # What is kept is fitted to all training grids with that penalty.
+        (alone,) = fit([problem], FitSettings(epochs=12, batch=32, lr=0.03, weight_decay=probe.tags["decay"]))
+        for name, array in probe.weights.items():
+            np.testing.assert_allclose(array, alone.weights[name], rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+def test_a_probe_of_cells_can_stop_on_inner_grids_too() -> None:
+    cells = rooms(grids=60, steps=2)
+    given = Features.of(noise(cells, seed=1))
+    problem = Problem(key=key("early", "mlp"), features=given, target=cells.labels)
+    many = FitSettings(epochs=25, batch=16, d_hidden=16, lr=0.02, validation=0.3)
+    (stopped,), (last,) = fit([problem], many), fit([problem], FitSettings(epochs=25, batch=16, d_hidden=16, lr=0.02))
+    fresh = Features.of(noise(cells, seed=5))
+    true = cells.labels[..., None]
+
+    def loss(probe: Probe) -> float:
+        return float(-np.log(np.take_along_axis(probe.predict(fresh).natural, true, axis=2)).mean())
+
+    assert loss(stopped) < 0.9 * loss(last)
+
+
+def test_penalties_out_of_their_range_are_refused() -> None:
+    for penalties in ((-1.0,), (float("nan"),), (1e-3, float("inf"))):
+        with pytest.raises(ValueError, match="penalties must be finite numbers >= 0"):
+            FitSettings(penalties=penalties)
+
+
+def test_the_settings_of_a_head_are_its_own() -> None:
+    given, labels = some(16)
+    wrong = Problem(key=key("a", "mlp"), features=given, target=labels, settings={"d_hiden": 4})
+    with pytest.raises(ValueError, match=r"settings of head mlp must be d_hidden, got \['d_hiden'\]"):
+        fit([wrong], SETTINGS)
+    (small,) = fit([Problem(key=key("b", "mlp"), features=given, target=labels, settings={"d_hidden": 3})], SETTINGS)
+    assert small.weights["bias"].shape == (3,) and small.settings == {"d_hidden": 3}

@@ -10,19 +10,29 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from goalscope import registry
 from goalscope.activations.record import Activations
 from goalscope.probing.belief_study import BELIEF_SUITE, BeliefInputs, compare_beliefs
 from goalscope.probing.beliefs import read_beliefs
 from goalscope.probing.dataset import ProbeDataset, SiteLayer
 from goalscope.probing.distance import fit_distances
-from goalscope.probing.heads import COUNTED
+from goalscope.probing.heads import COUNTED, NUMBER_HEADS
 from goalscope.probing.maps import Layouts, decode_maps
 from goalscope.probing.plan_suite import PLAN_CONTROLS, fit_plans
 from goalscope.probing.probe import Probe
 from goalscope.probing.probe_store import ProbeStore
 from goalscope.probing.problem import FitSettings, PlanSettings
 from goalscope.probing.shown_maps import ShownMap, choose_maps
-from goalscope.probing.suite import CORE, FULL, Entry, FittedProbes, probe_suite, probe_suite_by_size, without
+from goalscope.probing.suite import (
+    CORE,
+    FULL,
+    Entry,
+    FittedProbes,
+    entries_of,
+    probe_suite,
+    probe_suite_by_size,
+    without,
+)
 from goalscope.probing.training import Progress
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
@@ -88,7 +98,7 @@ class Reader:
         decisions = None if self.dataset.doors else self.dataset.decisions(self.store)
         for place in self.dataset.places:
             own, control = self._vectors(place)
-            suite = self._usable(FULL if self._whole(place) else CORE)
+            suite = self._usable((*FULL, *entries_of(self.declared.heads)) if self._whole(place) else CORE)
             sizes = self._usable(BY_SIZE_COMPLETE if self.declared.table == "complete" else BY_SIZE)
             if parts:  # what reads no activation came with the first place
                 suite, sizes = without(suite, *COUNTED, *_NOWHERE), without(sizes, *COUNTED)
@@ -157,6 +167,7 @@ class Reader:
     def distance(self) -> Rows:
         """Return the errors of all probes of the distance and of their baselines."""
         distances = self.dataset.distances(self.store)
+        more = [one for one in self.declared.heads if "distance" in registry.resolve("head", one).targets]
         parts: list[Rows] = []
         for place in self.dataset.places:
             own, control = self._vectors(place)
@@ -168,6 +179,7 @@ class Reader:
                     self.dataset.cells,
                     self.dataset.split,
                     untrained=control,
+                    heads=(*NUMBER_HEADS, *more) if self._whole(place) else NUMBER_HEADS,
                     controls=self._controls(self._whole(place)),
                     maps={place: maps},
                     settings=self.fit_settings,

@@ -77,7 +77,6 @@ class Head:
         build: makes the module from `HeadSizes` and the settings.
         settings: its settings and their defaults.
         settings_of: returns the settings of weights whose file does not name them.
-        reads: whether it reads activations.
     """
 
     name: str
@@ -85,7 +84,11 @@ class Head:
     build: Callable[..., Module]
     settings: Mapping[str, Any] = field(default_factory=dict)
     settings_of: Callable[[Mapping[str, npt.NDArray[Any]]], dict[str, Any]] | None = None
-    reads: bool = True
+
+    @property
+    def reads(self) -> bool:
+        """Whether it reads activations."""
+        return self.name not in COUNTED
 
     def module(self, sizes: HeadSizes, settings: Mapping[str, Any], *, seed: int | None = None) -> Module:
         """Return a new module.
@@ -114,7 +117,6 @@ def head(
     *,
     targets: tuple[str, ...] = ("cells", "distance"),
     settings_of: Callable[[Mapping[str, npt.NDArray[Any]]], dict[str, Any]] | None = None,
-    reads: bool = True,
 ) -> Callable[[Build], Build]:
     """Return a decorator that registers a class of modules, or a function that builds one, as a head.
 
@@ -125,8 +127,7 @@ def head(
     Args:
         name: what studies, rows and reports call it.
         targets: what it can predict: "cells", "distance", "plan".
-        settings_of: returns the settings of weights whose file does not name them.
-        reads: whether it reads activations.
+        settings_of: returns the settings of weights whose file does not name them; without it they stand in the file.
     """
 
     def add(build: Build) -> Build:
@@ -137,7 +138,6 @@ def head(
             build=build,
             settings={one.name: one.default for one in named},
             settings_of=settings_of,
-            reads=reads,
         )
         registry.register("head", name, made_of=build)(own)
         return build
@@ -260,14 +260,14 @@ def normalised(
         return (vectors - mean) * factor
 
 
-@head("majority", targets=("cells",), reads=False)
+@head("majority", targets=("cells",))
 def _majority(sizes: HeadSizes) -> Module:
     from goalscope.probing.modules import Majority
 
     return Majority(sizes)
 
 
-@head("position", targets=("cells",), reads=False)
+@head("position", targets=("cells",))
 def _position(sizes: HeadSizes) -> Module:
     from goalscope.probing.modules import Position
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from goalscope import registry
 from goalscope.activations.artifacts import artifacts, place
 from goalscope.activations.capture import capture
 from goalscope.activations.capture_schedule import plan_id
@@ -31,6 +32,8 @@ from goalscope.runs import Store
 from goalscope.runs.probing_config import Inside
 from goalscope.runs.provenance import note_libraries
 from goalscope.runs.taskworld import TaskWorld
+
+_ALWAYS: Final = {"hidden", "epochs", "rate", "batch"}  # settings that enter the id of every fit
 
 INFO: Final = "inside"
 """Name under which a run keeps what was read last, how and on how many steps."""
@@ -98,6 +101,8 @@ def study_inside(
     with Store(run) as store:
         wanted = declared or declared_in(store) or Inside()
         wanted = wanted.complete() if full else wanted
+        for name in wanted.heads:
+            registry.resolve("head", name)  # an unknown one is refused before anything is computed
         target = find_target(store, wanted.agent, wanted.wanted_sites)
         _check_worlds(store, target, wanted)
         if wanted.sites is None:
@@ -232,7 +237,7 @@ def reader_of(store: Store, dataset: ProbeDataset, wanted: Inside, stage: Stage,
     models = {"none": dataset.own.model}
     if dataset.control is not None:
         models["untrained"] = dataset.control.model
-    probes = wanted.probes.model_dump()
+    probes = wanted.probes.model_dump(exclude_defaults=True) | wanted.probes.model_dump(include=_ALWAYS)
     probe_store = ProbeStore(
         store=store,
         decisive={"steps": digest.hexdigest(), "frame": dataset.cells.frame, "test": wanted.test},

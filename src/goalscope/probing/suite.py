@@ -7,6 +7,7 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from goalscope import registry
 from goalscope.activations.record import Activations
 from goalscope.probing.cells import Cells, Split
 from goalscope.probing.controls import (
@@ -40,6 +41,16 @@ FULL: Final[tuple[Entry, ...]] = (
 """All heads and controls."""
 CORE: Final[tuple[Entry, ...]] = (("mlp", "none"), ("mlp", "untrained"))
 """What a claim about beliefs rests on: the probe and the same probe on an untrained model."""
+
+
+def entries_of(heads: Sequence[str]) -> tuple[Entry, ...]:
+    """Return those of some heads that predict cells, each with every control.
+
+    Raises:
+        ValueError: a head that is not registered.
+    """
+    cells = [name for name in heads if "cells" in registry.resolve("head", name).targets and name not in COUNTED]
+    return tuple((head, control) for head in cells for control in CONTROLS)
 
 
 def without(suite: Sequence[Entry], *names: str) -> tuple[Entry, ...]:
@@ -311,7 +322,7 @@ def _check(
     if not activations or not suite:
         raise ValueError("a suite must have activations and entries, got none")
     for entry in suite:
-        if entry not in FULL:
+        if entry not in FULL and entry not in entries_of([entry[0]]):
             raise ValueError(f"an entry of a suite must be a head with one of its controls, got {entry!r}")
     for given, name in ((list(suite), "entries"), ([_place(one) for one in activations], "sites and layers")):
         if len(set(given)) != len(given):

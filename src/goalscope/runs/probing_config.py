@@ -47,12 +47,18 @@ DecoderLayers = Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(
 
 
 class Probes(Part):
-    """How probes are trained; the paper: hidden width 1024, 50 epochs, batches of 32 (authors' scripts: rate 3e-4)."""
+    """How probes are trained; the paper: hidden width 1024, 50 epochs, batches of 32 (authors' scripts: rate 3e-4).
+
+    `validation` is the share of the training grids that decides which pass is kept, 0 for the last one; each probe gets
+    the one of `penalties` that is best on such grids.
+    """
 
     hidden: int = Field(default=128, ge=1, le=65_536)
     epochs: int = Field(default=20, ge=1, le=100_000)
     rate: float = Field(default=5e-3, gt=0)
     batch: int = Field(default=32, ge=1, le=65_536)
+    validation: float = Field(default=0.0, ge=0, lt=1)
+    penalties: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = Field(default=(), strict=False)
 
 
 class Decoders(Part):
@@ -81,7 +87,8 @@ class Inside(Part):
     """What is read out of an agent's activations, where, with which controls, and how probes are trained.
 
     `sites` left out means those of pre and post that the agent's steps have; a site that is named must be there.
-    `agent` may be left out where one agent alone has token ids. `untrained` is the seed of the control with random
+    `agent` may be left out where one agent alone has token ids. `heads` are registered ones that are fitted beside the
+    built-in ones. `untrained` is the seed of the control with random
     weights, null for none. `test` is the share of the grids of each size and density that probes are tested on. `steps`
     is the most steps of one grid that are read, drawn at random; null for all.
     `table: middle` fits all heads and controls at the middle layer, elsewhere the MLP and its untrained control;
@@ -91,6 +98,7 @@ class Inside(Part):
 
     agent: str | None = Field(default=None, min_length=1, max_length=200)
     reads: Reads = READS
+    heads: tuple[str, ...] = Field(default=(), strict=False)
     sites: Sites | None = None
     layers: Layers = "thirds"
     untrained: int | None = Field(default=0, ge=0, le=2**63 - 1)
