@@ -29,6 +29,7 @@ from goalscope.stats import (
     smallest_margin,
 )
 from goalscope.stats.estimate import factorize
+from goalscope.worlds.gridworld import GridView
 
 CHANCE = 0.8
 """Power that is planned for."""
@@ -138,8 +139,10 @@ def plan_power(study: Study, pilot: Path | None, assumed: Assumed) -> None:
     Raises:
         ValueError: nothing to compare, a pilot without the measures, or a measure that needs a pilot.
     """
-    if study.of_tasks:
-        raise ValueError("--power must be given a study of grids, got one of task worlds: its errors have no model yet")
+    if not issubclass(study.view, GridView):
+        raise ValueError(
+            f"--power must be given a study of grids, got one of {study.view.shows}: its errors have no model yet"
+        )
     shape = layout(study)
     designs = _assumed(study, shape, assumed) if pilot is None else _piloted(study, pilot, shape, assumed)
     # Holm judges the smallest p of a family at level / size: who passes there passes anywhere.

@@ -24,6 +24,7 @@ from goalscope.importers.reading import (
     show,
 )
 from goalscope.runs.record import Episode, World
+from goalscope.worlds.gridworld import GridWorld
 
 MOST_OPEN = 64
 """Episodes whose lines may be mixed: with one more, the episode that was begun first is closed."""
@@ -217,6 +218,6 @@ def make_world(grid: str, fog_radius: int | None, cluster: str = "", tags: Any =
         parsed = parse_grid(grid)
         if parsed.fog is not None:
             raise ValueError("a world must be given without fog (use fog_radius), got hidden cells (*)")
-        return World(grid=parsed, fog_radius=fog_radius, cluster=cluster, tags=tags or {})
+        return GridWorld(grid=parsed, fog_radius=fog_radius, cluster=cluster, tags=tags or {})
     except ValueError as error:
         raise UnreadableError("a world must be a readable grid", str(error).split("\n", 1)[0], "grid") from error

@@ -25,6 +25,7 @@ from goalscope.rows import Tag
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import State, shown, step
+from goalscope.worlds.gridworld import GridWorld
 
 NO_ACTION = "N/A"
 """What the authors write in place of an action that they could not parse."""
@@ -136,7 +137,7 @@ def _world(record: TrajectoryRecord) -> World:
         raise UnreadableError(must, "fully_observable: false", "grid_params")
     grid = _grid(record.steps[0], 0)
     try:
-        world = World(grid=grid, tags=_tags(parameters, grid))
+        world = GridWorld(grid=grid, tags=_tags(parameters, grid))
     except ValueError as error:
         raise UnreadableError("the first grid must show agent and goal", _last(error), "steps[0].grid_state") from error
     if grid.fog is not None:

@@ -30,7 +30,7 @@ from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.inside import Inside
 from goalscope.runs.provenance import note_libraries
-from goalscope.runs.taskworld import TaskWorld
+from goalscope.worlds.gridworld import GridView
 
 INFO: Final = "inside"
 """Name under which a run keeps what was read last, how and on how many steps."""
@@ -210,7 +210,7 @@ def _check_worlds(store: Store, subject: Subject, wanted: Inside) -> None:
     """Raise a ValueError where a reading does not fit the worlds, before anything is computed."""
     played = {row[0] for row in store.query("SELECT world_id FROM episodes WHERE agent_id = ?", (subject.agent_id,))}
     worlds = [world for world in store.worlds() if world.id in played]
-    if any(isinstance(world, TaskWorld) for world in worlds):
+    if not all(issubclass(world.view, GridView) for world in worlds):
         raise ValueError(
             f"probes read maps of grids, but the worlds of {store.path} are task worlds: only their activations can be "
             "kept (goalscope capture)"
