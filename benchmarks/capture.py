@@ -29,9 +29,10 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.models.local import LocalModel
 from goalscope.models.threads import fitting_threads
 from goalscope.rng import stream
-from goalscope.runs import Episode, EpisodeSpec, Step, Store, World
+from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store
 from goalscope.worlds import ACTIONS, generate
 from goalscope.worlds.dynamics import State
+from goalscope.worlds.gridworld import GridView
 
 SITES: tuple[Site, ...] = ("pre", "post")
 SETTINGS = CaptureSettings(share_prefix=False)
@@ -68,7 +69,7 @@ def record(directory: Path, model: LocalModel, steps: int) -> str:
     def episodes() -> Iterator[Episode]:
         for number in range(steps):
             rng = stream(0, "benchmark", number)
-            world = World(grid=generate(size=(9, 11)[number % 2], density=0.4, rng=rng))
+            world = GridWorld(grid=generate(size=(9, 11)[number % 2], density=0.4, rng=rng))
             state = State(world.grid.start or (1, 1))
             action = ACTIONS[number % 4]
             moves = " UP" * (4 * (number // 2 % 3))
@@ -76,7 +77,7 @@ def record(directory: Path, model: LocalModel, steps: int) -> str:
                 f"<|channel|>analysis<|message|>to (3,4) from (5,1):{moves}<|end|><|start|>assistant<|channel|>final"
                 f'<|message|>{{"action": "{action.name}"}}<|return|>'
             )
-            asked = agent.messages(Observation(grid=world.grid))
+            asked = agent.messages(Observation(view=GridView(grid=world.grid)))
             step = Step(
                 index=0,
                 state=state,

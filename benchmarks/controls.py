@@ -43,10 +43,11 @@ from goalscope.probing.cells import Cells, label_cells
 from goalscope.probing.controls import input_features
 from goalscope.probing.probe import AGENT, GOAL, WALL
 from goalscope.rng import stream
-from goalscope.runs import Episode, EpisodeSpec, Step, Store, World
+from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store
 from goalscope.stats import Estimate, estimate_mean, paired_difference
 from goalscope.worlds import ACTIONS, Grid, generate
 from goalscope.worlds.dynamics import State
+from goalscope.worlds.gridworld import GridView
 
 Array = npt.NDArray[np.float64]
 DENSITIES = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -56,7 +57,7 @@ CHECKED = 8  # prompts whose vectors are compared with a plain forward pass
 RUN = "run"
 
 
-def worlds(size: int, train: int, test: int, seed: int) -> Iterator[World]:
+def worlds(size: int, train: int, test: int, seed: int) -> Iterator[GridWorld]:
     """Yield the tested worlds, then those for training; no two have the same walls."""
     seen: set[bytes] = set()
     for part, count in (("test", test), ("train", train)):
@@ -67,10 +68,10 @@ def worlds(size: int, train: int, test: int, seed: int) -> Iterator[World]:
             while grid.walls.tobytes() in seen:
                 grid = generate(size=size, density=density, rng=rng)
             seen.add(grid.walls.tobytes())
-            yield World(grid=grid, tags={"density": density, "part": part})
+            yield GridWorld(grid=grid, tags={"density": density, "part": part})
 
 
-def record(directory: Path, model: LocalModel, drawn: Iterator[World]) -> None:
+def record(directory: Path, model: LocalModel, drawn: Iterator[GridWorld]) -> None:
     """Write a run that holds the prompt of each world's first state; nothing is answered."""
     agent = ChatAgent(model=model)
     identity = agent_id(agent)
@@ -78,7 +79,7 @@ def record(directory: Path, model: LocalModel, drawn: Iterator[World]) -> None:
     def episodes() -> Iterator[Episode]:
         for world in drawn:
             state = State(world.grid.start or (0, 0))
-            asked = agent.messages(Observation(grid=world.grid))
+            asked = agent.messages(Observation(view=GridView(grid=world.grid)))
             prompt = tuple(model.encode(model.render(asked, agent.sampling)))
             step = Step(index=0, state=state, action=ACTIONS[0], prompt_tokens=prompt)
             spec = EpisodeSpec(world_id=world.id, agent_id=identity, trajectory=0, seed=0, horizon=1)

@@ -8,8 +8,8 @@ Processor seconds of one core. Each figure is the best of three runs, with every
 import time
 from collections.abc import Callable
 
-from goalscope.agents.task_agent import TaskAgent, play
-from goalscope.agents.task_scripted import ExploreFirst, NoisyGreedy, RandomWalk
+from goalscope.agents import Agent
+from goalscope.agents.task_scripted import ExploreFirst, NoisyGreedy, RandomWalk, play
 from goalscope.measures.exploration import TaskMap, score_episode
 from goalscope.planning import distances
 from goalscope.rng import stream
@@ -40,7 +40,7 @@ def large_map(kind: str) -> TaskMap:
     return TaskMap(cells=cells, start=start, goal=names[-1], nodes=nodes, alpha=10)
 
 
-def walk(task_map: TaskMap, agent: TaskAgent, steps: int) -> list[Action | None]:
+def walk(task_map: TaskMap, agent: Agent, steps: int) -> list[Action | None]:
     """Return the first actions of an agent; with its own turns where it ends earlier."""
     return list(play(task_map, agent).actions[:steps])
 

@@ -25,7 +25,7 @@ from goalscope.meg import RationalityCurve
 from goalscope.planning.policy import epsilon_greedy
 from goalscope.planning.shortest import shortest_length
 from goalscope.rng import stream
-from goalscope.runs import World
+from goalscope.runs import GridWorld
 from goalscope.worlds.dynamics import initial_state
 from goalscope.worlds.generate import generate_batch
 from goalscope.worlds.grid import Grid
@@ -40,7 +40,7 @@ def timing() -> None:
     for size in (7, 9, 11, 13, 15):
         for density in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0):
             for index, grid in enumerate(generate_batch(size, density, seed=1, count=10, minimum_distance=2)):
-                world = World(grid=grid, tags={"size": size, "density": density, "index": index})
+                world = GridWorld(grid=grid, tags={"size": size, "density": density, "index": index})
                 for agent in agents:
                     episodes += roll_out(agent, world, seed=1, trajectories=10)
     for what, settings in (

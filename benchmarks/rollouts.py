@@ -31,6 +31,7 @@ from goalscope.models.local import LocalModel
 from goalscope.rng import stream
 from goalscope.runs import Store, Study, run
 from goalscope.worlds import generate
+from goalscope.worlds.gridworld import GridView
 
 LIMIT = 96  # tokens of an output, as in the shipped studies
 SIZES, DENSITIES = (7, 9, 11, 13, 15), (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -49,7 +50,7 @@ def subject(given: argparse.Namespace) -> tuple[ChatAgent, LocalModel]:
 def states(size: int, count: int) -> list[Observation]:
     """Return the first states of some generated grids."""
     grids = (generate(size=size, density=0.6, rng=stream(0, "bench", index)) for index in range(count))
-    return [Observation(grid=grid, episode_id=str(index)) for index, grid in enumerate(grids)]
+    return [Observation(view=GridView(grid=grid), episode_id=str(index)) for index, grid in enumerate(grids)]
 
 
 def lockstep(given: argparse.Namespace) -> tuple[int, int, float]:

@@ -11,8 +11,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.agents.memory import NOTHING
-from goalscope.agents.prompts import passages, template
+from goalscope.agents.prompts import NOTHING, passages, template
 from training.tokens import CHANNEL, END, MESSAGE, PAD, RETURN, START
 from training.vocabulary import (
     ANSWER,

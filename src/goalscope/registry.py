@@ -23,6 +23,7 @@ GROUP: Final = "goalscope"
 """The group of entry points under which other packages are found."""
 
 _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
+    "world": ("goalscope.runs.gridentries", "goalscope.runs.taskentries"),
     "head": ("goalscope.probing.heads",),
     "agent": tuple(f"goalscope.agents.{name}" for name in ("scripted", "chat", "task_scripted", "task_chat")),
     "model": ("goalscope.models.backends",),

@@ -7,6 +7,7 @@ import pytest
 
 from goalscope.agents import SCRIPTED, Forgetful, Observation, Optimal, WrongGoal, build_agent
 from goalscope.worlds import Grid
+from goalscope.worlds.gridworld import GridView
 
 
 def test_each_kind_builds_its_class() -> None:
@@ -56,4 +57,4 @@ def test_what_cannot_be_built_says_why(kind: str, parameters: Mapping[str, Any],
 def test_a_target_outside_of_the_grid_is_refused_when_the_grid_is_seen() -> None:
     agent = build_agent("wrong-goal", {"target": [9, 9]})
     with pytest.raises(ValueError, match="target of a wrong-goal agent must lie in the 3x3 grid"):
-        agent.act([Observation(grid=Grid.parse(["A__", "___", "__G"]))])
+        agent.act([Observation(view=GridView(grid=Grid.parse(["A__", "___", "__G"])))])

@@ -9,13 +9,13 @@ import pytest
 
 from goalscope.agents import Agent, Observation, Past, Turn, agent_id
 from goalscope.agents.build import build_agent
-from goalscope.agents.chat import TASKS, ChatAgent, read_template
-from goalscope.agents.example import example_action
-from goalscope.agents.memory import render_history
+from goalscope.agents.chat import ChatAgent, read_template
+from goalscope.agents.prompts import example_action, render_history
 from goalscope.agents.replay import ReplayAgent
 from goalscope.models import Completion, Message, Request, Sampling
 from goalscope.models.base import TEMPLATE_FORMS
 from goalscope.worlds import ACTIONS, Action, Grid
+from goalscope.worlds.gridworld import GridView
 
 GRID = Grid.parse("#####\n#A_G#\n#####")
 KEYED = Grid.parse("#####\n#AKG#\n#####")
@@ -50,10 +50,10 @@ def text(agent: ChatAgent, observation: Observation) -> str:
 
 
 @pytest.mark.parametrize("form", TEMPLATE_FORMS)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ["grid", "key-door", "fog"])
 def test_bundled_templates_show_the_grid_the_legend_and_the_form_of_the_answer(task: str, form: str) -> None:
     grid = {"grid": GRID, "key-door": KEYED, "fog": FOGGED}[task]
-    shown = text(ChatAgent(model=Scripted(), task=task, template=form), Observation(grid=grid))
+    shown = text(ChatAgent(model=Scripted(), task=task, template=form), Observation(view=GridView(grid=grid)))
     assert shown.count(grid.render()) == 1
     assert "{{" not in shown
     example = example_action("", 0, ACTIONS).name
@@ -65,24 +65,28 @@ def test_bundled_templates_show_the_grid_the_legend_and_the_form_of_the_answer(t
 
 def test_the_key_and_the_history_stand_in_the_prompt() -> None:
     keyed = ChatAgent(model=Scripted(), task="key-door")
-    assert "carries the key: no" in text(keyed, Observation(grid=KEYED))
-    assert "carries the key: yes" in text(keyed, Observation(grid=GRID, carrying_key=True))
+    assert "carries the key: no" in text(keyed, Observation(view=GridView(grid=KEYED)))
+    assert "carries the key: yes" in text(keyed, Observation(view=GridView(grid=GRID, carrying_key=True)))
     fogged = ChatAgent(model=Scripted(), task="fog")
-    history = (Past(grid=FOGGED, action=Action.UP), Past(grid=FOGGED, action=None))
-    assert "\n(1,1) UP\n(1,1) none\n" in text(fogged, Observation(grid=FOGGED, history=history))
+    history = (Past(view=GridView(grid=FOGGED), action=Action.UP), Past(view=GridView(grid=FOGGED), action=None))
+    assert "\n(1,1) UP\n(1,1) none\n" in text(fogged, Observation(view=GridView(grid=FOGGED), history=history))
     assert render_history(()) == "none"
     with pytest.raises(ValueError, match="must show the agent"):
-        render_history([Past(grid=Grid.parse("_G"), action=Action.UP)])
+        render_history([Past(view=GridView(grid=Grid.parse("_G")), action=Action.UP)])
 
 
 @pytest.mark.parametrize(
     ("task", "observation", "words"),
     [
-        ("grid", Observation(grid=KEYED), "task to key-door"),
-        ("grid", Observation(grid=GRID, carrying_key=True), "task to key-door"),
-        ("grid", Observation(grid=FOGGED), "task to fog"),
-        ("key-door", Observation(grid=FOGGED), "task to fog"),
-        ("grid", Observation(grid=GRID, history=(Past(grid=GRID, action=Action.UP),)), "history"),
+        ("grid", Observation(view=GridView(grid=KEYED)), "task to key-door"),
+        ("grid", Observation(view=GridView(grid=GRID, carrying_key=True)), "task to key-door"),
+        ("grid", Observation(view=GridView(grid=FOGGED)), "task to fog"),
+        ("key-door", Observation(view=GridView(grid=FOGGED)), "task to fog"),
+        (
+            "grid",
+            Observation(view=GridView(grid=GRID), history=(Past(view=GridView(grid=GRID), action=Action.UP),)),
+            "history",
+        ),
     ],
 )
 def test_a_template_without_a_place_for_what_matters_is_refused(
@@ -96,7 +100,10 @@ def test_a_users_template_is_filled_by_plain_substitution(tmp_path: Path) -> Non
     path = tmp_path / "mine.txt"
     path.write_text("{% raw %} {0} {grid.walls} ${x} %s {{carrying_key}}\n{{grid}}\n")
     agent = ChatAgent(model=Scripted(), task=path)
-    assert text(agent, Observation(grid=GRID)) == f"{{% raw %}} {{0}} {{grid.walls}} ${{x}} %s no\n{GRID.render()}"
+    assert (
+        text(agent, Observation(view=GridView(grid=GRID)))
+        == f"{{% raw %}} {{0}} {{grid.walls}} ${{x}} %s no\n{GRID.render()}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,7 +134,7 @@ def test_a_template_is_a_utf_8_text(tmp_path: Path) -> None:
 
 
 def test_a_task_that_is_no_task_and_no_file_is_refused() -> None:
-    with pytest.raises(FileNotFoundError, match=r"grid, key-door, fog or the path .* got 'gird'"):
+    with pytest.raises(FileNotFoundError, match=r"grid, key-door, fog, text or the path .* got 'gird'"):
         read_template("gird")
 
 
@@ -149,7 +156,7 @@ def test_completions_become_turns() -> None:
         ]
     )
     agent = ChatAgent(model=model, task="grid")
-    observation = Observation(grid=GRID, episode_id="e", step=4, attempt=1, seed=9)
+    observation = Observation(view=GridView(grid=GRID), episode_id="e", step=4, attempt=1, seed=9)
     first, second, third = agent.act([observation] * 3)
     assert model.asked[0].key == (9, "e", 4, 1)
     assert (first.action, first.failure, first.text, first.reasoning) == (Action.UP, None, '{"action": "UP"}', "up")
@@ -188,7 +195,7 @@ def test_a_chat_agent_is_an_agent_known_by_what_determines_its_answers(tmp_path:
 
 
 def test_the_exact_prompt_is_what_the_model_reads() -> None:
-    observation = Observation(grid=GRID)
+    observation = Observation(view=GridView(grid=GRID))
     agent = ChatAgent(model=Scripted(rendered="<chat>"), task="grid")
     assert agent.prompt(observation) == "<chat>" + text(agent, observation)
     unknown = ChatAgent(model=Scripted(), task="grid")
@@ -254,10 +261,10 @@ def test_replay_gives_the_recorded_turns_and_names_missing_ones() -> None:
     replay = ReplayAgent.from_records("m", description, iter(records))
     assert isinstance(replay, Agent)
     assert not replay.journalled
-    observations = [Observation(grid=GRID, episode_id=e, step=s, attempt=a) for e, s, a, _ in records]
+    observations = [Observation(view=GridView(grid=GRID), episode_id=e, step=s, attempt=a) for e, s, a, _ in records]
     assert replay.act(observations) == [turn for *_, turn in records]
     assert replay.describe() == description
     with pytest.raises(LookupError, match="none for episode e, step 2, attempt 0"):
-        replay.act([Observation(grid=GRID, episode_id="e", step=2)])
+        replay.act([Observation(view=GridView(grid=GRID), episode_id="e", step=2)])
     with pytest.raises(ValueError, match="two different ones for episode e, step 0"):
         ReplayAgent.from_records("m", {}, [*records, ("e", 0, 0, Turn(action=Action.DOWN))])

@@ -14,13 +14,12 @@ from server import Loopback, speaker
 from goalscope.agents import Observation, Past, agent_id
 from goalscope.agents.build import build_agent
 from goalscope.agents.chat import ChatAgent
-from goalscope.agents.memory import render_answer
 from goalscope.models import Completion, Message, Request, Sampling
 from goalscope.preflight.cost import costs
-from goalscope.runs import Store, Study, content_hash, run
-from goalscope.runs.episode import Live, Places
-from goalscope.runs.record import EpisodeSpec, World
+from goalscope.runs import EpisodeSpec, Store, Study, World, content_hash, run
+from goalscope.runs.episode import LiveEpisode
 from goalscope.worlds import Action, Grid
+from goalscope.worlds.gridworld import GridView
 
 FOGGED = Grid.parse("#####\n#A_**\n#####")
 MOVED = Grid.parse("#####\n#_A_*\n#####")
@@ -61,35 +60,43 @@ def small(**changes: Any) -> Study:
 
 
 def history(*texts: str) -> tuple[Past, ...]:
-    return tuple(Past(grid=FOGGED, action=Action.RIGHT, text=text, reasoning=f"why {text}") for text in texts)
+    return tuple(
+        Past(view=GridView(grid=FOGGED), action=Action.RIGHT, text=text, reasoning=f"why {text}") for text in texts
+    )
 
 
 def test_a_conversation_repeats_each_prompt_as_it_was_with_its_answer() -> None:
     agent = ChatAgent(model=Echo(), task="fog")
-    first = agent.messages(Observation(grid=FOGGED, history_as="conversation"))
-    (past,) = (Past(grid=FOGGED, action=Action.RIGHT, text='{"action": "RIGHT"}'),)
-    second = agent.messages(Observation(grid=MOVED, history=(past,), history_as="conversation"))
+    first = agent.messages(Observation(view=GridView(grid=FOGGED), history_as="conversation"))
+    (past,) = (Past(view=GridView(grid=FOGGED), action=Action.RIGHT, text='{"action": "RIGHT"}'),)
+    second = agent.messages(Observation(view=GridView(grid=MOVED), history=(past,), history_as="conversation"))
     assert [message.role for message in second] == ["user", "assistant", "user"]
     assert second[:1] == first and second[1].content == '{"action": "RIGHT"}'
     assert MOVED.render() in second[2].content and "\n(1,1) RIGHT\n" in second[2].content
     # A template without a place for a list of steps will do: the conversation is the history.
     plain = Grid.parse("A_G")
     talk = ChatAgent(model=Echo(), task="grid").messages(
-        Observation(grid=plain, history=(Past(grid=plain, action=None, text="?"),), history_as="conversation")
+        Observation(
+            view=GridView(grid=plain),
+            history=(Past(view=GridView(grid=plain), action=None, text="?"),),
+            history_as="conversation",
+        )
     )
     assert len(talk) == 3
     with pytest.raises(ValueError, match="none or conversation"):
         ChatAgent(model=Echo(), task="grid").messages(
-            Observation(grid=plain, history=(Past(grid=plain, action=None),), history_as="actions")
+            Observation(
+                view=GridView(grid=plain), history=(Past(view=GridView(grid=plain), action=None),), history_as="actions"
+            )
         )
 
 
 def test_reasoning_stands_before_its_answer_where_it_is_kept() -> None:
     (past,) = history("go")
-    assert render_answer(past) == "why go\n\ngo"
-    assert render_answer(Past(grid=FOGGED, action=None)) == ""
+    assert past.answer == "why go\n\ngo"
+    assert Past(view=GridView(grid=FOGGED), action=None).answer == ""
     chat = ChatAgent(model=Echo(), task="fog").messages(
-        Observation(grid=MOVED, history=(past,), history_as="reasoning")
+        Observation(view=GridView(grid=MOVED), history=(past,), history_as="reasoning")
     )
     assert chat[1] == Message(role="assistant", content="why go\n\ngo")
 
@@ -173,15 +180,17 @@ def test_a_plan_counts_prompts_as_they_grow() -> None:
     study = small(agents=arms)
     none, actions, talk, reasoned = costs(study)
     assert none.prompt and actions.prompt and talk.prompt and reasoned.prompt
-    worlds = [(world, study.horizon.of(world.grid)) for world in study.worlds()]
+    worlds = [(world, study.horizon.of(world)) for world in study.worlds()]
     # The same by building every prompt of an episode in which all steps look like the first.
     for cost, agent in zip((actions, talk), study.agents()[1:3], strict=True):
         lengths = []
         for world, horizon in worlds:
             grid = first_view(study, world).grid
-            past = Past(grid=grid, action=Action.RIGHT, text='{"action": "RIGHT"}')
+            past = Past(view=GridView(grid=grid), action=Action.RIGHT, text='{"action": "RIGHT"}')
             for steps in range(horizon):
-                seen = Observation(grid=grid, history=(past,) * steps, history_as=study.history_of(agent))
+                seen = Observation(
+                    view=GridView(grid=grid), history=(past,) * steps, history_as=study.history_of(agent)
+                )
                 assert isinstance(agent, ChatAgent)
                 lengths.append(-(-sum(len(message.content) for message in agent.messages(seen)) // 4))
         assert cost.prompt == pytest.approx(sum(lengths) / len(lengths), rel=0.01)
@@ -191,4 +200,4 @@ def test_a_plan_counts_prompts_as_they_grow() -> None:
 
 def first_view(study: Study, world: World) -> Observation:
     spec = EpisodeSpec(world_id=world.id, agent_id="x", trajectory=0, seed=0, horizon=6)
-    return Live(spec, Places().of(world), study).observe()
+    return LiveEpisode(spec, world, study).observe()

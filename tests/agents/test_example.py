@@ -13,9 +13,8 @@ import pytest
 from goalscope.agents import Observation, Past, agent_id
 from goalscope.agents.build import build_agent
 from goalscope.agents.chat import TASKS, ChatAgent
-from goalscope.agents.example import RULE, example_action
 from goalscope.agents.parse import parse_action
-from goalscope.agents.task_agent import TaskObservation
+from goalscope.agents.prompts import RULE, example_action
 from goalscope.agents.task_chat import STRATEGIES, TaskChatAgent
 from goalscope.models.base import TEMPLATE_FORMS
 from goalscope.models.local import LocalModel
@@ -25,7 +24,9 @@ from goalscope.runs import Study
 from goalscope.runs.record import EpisodeSpec
 from goalscope.worlds import ACTIONS, Action, Grid
 from goalscope.worlds.dynamics import initial_state, step
+from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.tasks import Knowledge, Memory, generate_task_map
+from task_observations import task_observation
 
 GRID = Grid.parse("#####\n#A_G#\n#####")
 
@@ -52,7 +53,8 @@ def task_chat(**settings: Any) -> TaskChatAgent:
 
 def shown(text: str) -> Action | None:
     """The action of the last object in a text, as the parser reads it."""
-    return parse_action(text[text.rindex("{") :].split("}")[0] + "}").action
+    action: Action | None = parse_action(text[text.rindex("{") :].split("}")[0] + "}").action
+    return action
 
 
 @pytest.mark.parametrize("admissible", [ACTIONS, ACTIONS[1:], ACTIONS[::2], ACTIONS[3:]])
@@ -91,7 +93,7 @@ def test_the_example_is_independent_of_the_optimal_actions() -> None:
                 best = optimal_actions(world.grid, state.position)
                 if not best:
                     break
-                seen = Observation(grid=world.grid, episode_id=spec.id, step=number)
+                seen = Observation(view=GridView(grid=world.grid), episode_id=spec.id, step=number)
                 example = shown(agent.messages(seen)[-1].content)
                 assert example is not None
                 less.append((example in best) - len(best) / 4)
@@ -104,15 +106,15 @@ def test_the_example_is_independent_of_the_optimal_actions() -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_each_prompt_of_a_conversation_keeps_its_own_example(task: str) -> None:
     grid = Grid.parse("#####\n#A_G#\n#####")
-    past = tuple(Past(grid=grid, action=Action.UP, text='{"action": "UP"}') for _ in range(5))
+    past = tuple(Past(view=GridView(grid=grid), action=Action.UP, text='{"action": "UP"}') for _ in range(5))
     agent = chat(task=task)
     whole = agent.messages(
-        Observation(grid=grid, history=past, history_as="conversation", step=5, episode_id="episode")
+        Observation(view=GridView(grid=grid), history=past, history_as="conversation", step=5, episode_id="episode")
     )
     examples = [shown(message.content) for message in whole if message.role == "user"]
     assert examples == [example_action("episode", number, ACTIONS) for number in range(6)]
     before = agent.messages(
-        Observation(grid=grid, history=past[:4], history_as="conversation", step=4, episode_id="episode")
+        Observation(view=GridView(grid=grid), history=past[:4], history_as="conversation", step=4, episode_id="episode")
     )
     assert whole[: len(before)] == before, "the prompt of the next step only adds to it"
 
@@ -128,13 +130,7 @@ def test_examples_of_task_worlds_name_open_directions_and_follow_the_map_in_noth
     memory.add(knowledge.report())
     answers = list[str]()
     while knowledge.ending is None and len(answers) < 12:
-        told = TaskObservation(
-            memory=memory,
-            step=len(answers),
-            episode_id="e",
-            history_as="conversation",
-            answers=tuple(answers),
-        )
+        told = task_observation(memory, answers, episode_id="e", history_as="conversation")
         messages = [message.content for message in agent.messages(told) if message.role == "user"]
         for number, content in enumerate(messages):
             available = memory.turns[number][1].available
@@ -153,7 +149,11 @@ def test_the_card_of_a_model_names_its_template_and_the_study_may_name_another(t
     assert chat().describe()["example"] == RULE and "example" not in chat(card="schema").describe()
     own = tmp_path / "own.txt"
     own.write_text("{{grid}} {{example}}")
-    assert chat(task=own).messages(Observation(grid=GRID))[0].content.endswith(example_action("", 0, ACTIONS).name)
+    assert (
+        chat(task=own)
+        .messages(Observation(view=GridView(grid=GRID)))[0]
+        .content.endswith(example_action("", 0, ACTIONS).name)
+    )
     with pytest.raises(ValueError, match="leave template out"):
         chat(task=own, template="schema")
     tasked = {form: task_chat(template=form) for form in TEMPLATE_FORMS}

@@ -22,10 +22,10 @@ from goalscope.ids import canonical_json
 from goalscope.measures.sample import roll_out
 from goalscope.planning import distances_to, shortest_length, solve
 from goalscope.rng import stream
-from goalscope.runs.record import World
 from goalscope.worlds import Action, Grid, generate_batch
 from goalscope.worlds.dynamics import State, initial_state, shown, step
 from goalscope.worlds.fog import Fog
+from goalscope.worlds.gridworld import GridView, GridWorld
 from goalscope.worlds.layouts import key_door, key_no_door, two_path
 
 AGENTS: list[ScriptedAgent] = [
@@ -54,7 +54,7 @@ def reachable(grid: Grid) -> list[State]:
 
 
 def look(grid: Grid, state: State, **more: object) -> Observation:
-    return Observation(grid=shown(grid, state), carrying_key=state.carrying_key, **more)  # type: ignore[arg-type]
+    return Observation(view=GridView(grid=shown(grid, state), carrying_key=state.carrying_key), **more)  # type: ignore[arg-type]
 
 
 def worlds() -> list[Grid]:
@@ -91,7 +91,7 @@ def test_optimal_is_uniform_over_the_optimal_set_of_every_state() -> None:
 
 def test_optimal_acts_at_random_where_the_goal_cannot_be_reached() -> None:
     grid = Grid.parse(["A_#G"])
-    np.testing.assert_array_equal(Optimal().probabilities(Observation(grid=grid)), np.full(4, 0.25))
+    np.testing.assert_array_equal(Optimal().probabilities(Observation(view=GridView(grid=grid))), np.full(4, 0.25))
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.25, 1.0])
@@ -106,7 +106,9 @@ def test_epsilon_greedy_is_the_mixture_of_the_uniform_and_the_optimal_agent(epsi
 @pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
 def test_frequencies_follow_the_distribution(agent: ScriptedAgent) -> None:
     draws = 4000
-    observations = [Observation(grid=ROOM, episode_id=f"episode {number}", seed=5) for number in range(draws)]
+    observations = [
+        Observation(view=GridView(grid=ROOM), episode_id=f"episode {number}", seed=5) for number in range(draws)
+    ]
     taken = np.bincount([turn.action or 0 for turn in agent.act(observations)], minlength=4)
     expected = np.mean([agent.probabilities(observation) for observation in observations], axis=0)
     assert (np.abs(taken / draws - expected) <= 4 * np.sqrt(expected * (1 - expected) / draws) + 1e-12).all()
@@ -115,7 +117,7 @@ def test_frequencies_follow_the_distribution(agent: ScriptedAgent) -> None:
 @pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
 def test_an_answer_depends_on_its_own_observation_alone(agent: ScriptedAgent) -> None:
     observations = [
-        Observation(grid=grid, episode_id=name, step=number, attempt=attempt, seed=2)
+        Observation(view=GridView(grid=grid), episode_id=name, step=number, attempt=attempt, seed=2)
         for grid in worlds()
         for name in ("a", "b")
         for number in (0, 1, 9)
@@ -127,12 +129,12 @@ def test_an_answer_depends_on_its_own_observation_alone(agent: ScriptedAgent) ->
 
 
 def test_seed_episode_step_and_attempt_each_change_the_draws() -> None:
-    def draws(**more: object) -> list[Action | None]:
+    def draws(**more: object) -> list[int | None]:
         return [
             turn.action
             for turn in Uniform().act(
                 [
-                    Observation(**{"grid": ROOM, "episode_id": f"e{number}", **more})  # type: ignore[arg-type]
+                    Observation(**{"view": GridView(grid=ROOM), "episode_id": f"e{number}", **more})  # type: ignore[arg-type]
                     for number in range(40)
                 ]
             )
@@ -151,7 +153,7 @@ def test_key_lured_fetches_the_key_and_then_goes_to_the_goal() -> None:
         solid = grid.walls.copy()
         solid[grid.goal] = True
         detour = int(distances_to(solid, [grid.key])[grid.start]) + int(solve(grid).distance[0][grid.key])
-        episode = roll_out(KeyLured(), World(grid=grid), seed=1, trajectories=1, horizon=200)[0]
+        episode = roll_out(KeyLured(), GridWorld(grid=grid), seed=1, trajectories=1, horizon=200)[0]
         assert episode.success
         assert episode.final.carrying_key
         assert len(episode.steps) == detour
@@ -159,7 +161,7 @@ def test_key_lured_fetches_the_key_and_then_goes_to_the_goal() -> None:
 
 def test_key_lured_goes_to_the_goal_where_the_goal_stands_in_the_way_of_the_key() -> None:
     grid = Grid.parse(["A_GK"])
-    np.testing.assert_array_equal(KeyLured().probabilities(Observation(grid=grid)), [0, 0, 0, 1])
+    np.testing.assert_array_equal(KeyLured().probabilities(Observation(view=GridView(grid=grid))), [0, 0, 0, 1])
 
 
 @pytest.mark.parametrize("target", ["top-left", "top-right", "bottom-left", "bottom-right", (5, 3)])
@@ -173,7 +175,7 @@ def test_wrong_goal_goes_to_its_target_and_never_enters_the_goal(target: str | t
         assert grid.start is not None
         cells = np.argwhere(distances_to(solid, [grid.start]) >= 0)
         nearest = np.abs(cells - np.array(aim)).sum(axis=1).min()
-        episode = roll_out(WrongGoal(target), World(grid=grid), seed=1, trajectories=1, horizon=100)[0]
+        episode = roll_out(WrongGoal(target), GridWorld(grid=grid), seed=1, trajectories=1, horizon=100)[0]
         away = [np.abs(np.array(turn.state.position) - aim).sum() for turn in episode.steps]
         assert not episode.success
         assert min(away) == nearest
@@ -184,19 +186,28 @@ def test_wrong_goal_goes_to_its_target_and_never_enters_the_goal(target: str | t
 
 def test_wrong_goal_stays_by_walking_into_walls_or_else_steps_away_and_back() -> None:
     corner = ROOM.at(start=(1, 5))
-    np.testing.assert_allclose(WrongGoal("top-right").probabilities(Observation(grid=corner)), [0.5, 0, 0, 0.5])
+    np.testing.assert_allclose(
+        WrongGoal("top-right").probabilities(Observation(view=GridView(grid=corner))), [0.5, 0, 0, 0.5]
+    )
     inside = WrongGoal((3, 3))
     np.testing.assert_allclose(
-        inside.probabilities(Observation(grid=ROOM.at(start=(3, 3)))), [1 / 3, 1 / 3, 1 / 3, 0], err_msg="not the goal"
+        inside.probabilities(Observation(view=GridView(grid=ROOM.at(start=(3, 3))))),
+        [1 / 3, 1 / 3, 1 / 3, 0],
+        err_msg="not the goal",
     )
-    np.testing.assert_allclose(inside.probabilities(Observation(grid=ROOM.at(start=(2, 3)))), [0, 1, 0, 0])
+    np.testing.assert_allclose(
+        inside.probabilities(Observation(view=GridView(grid=ROOM.at(start=(2, 3))))), [0, 1, 0, 0]
+    )
 
 
 def test_forgetful_forgets_whole_blocks_with_the_given_probability() -> None:
     agent = Forgetful(0.3, 4)
     forgotten = np.array(
         [
-            [agent.forgotten(Observation(grid=ROOM, episode_id=f"e{name}", step=number)) for number in range(40)]
+            [
+                agent.forgotten(Observation(view=GridView(grid=ROOM), episode_id=f"e{name}", step=number))
+                for number in range(40)
+            ]
             for name in range(400)
         ]
     )
@@ -211,7 +222,7 @@ def test_forgetful_forgets_whole_blocks_with_the_given_probability() -> None:
 def test_forgetful_is_random_in_a_forgotten_block_and_optimal_else() -> None:
     agent, kinds = Forgetful(0.5, 2), set()
     for number in range(20):
-        seen = Observation(grid=ROOM, episode_id="e", step=number)
+        seen = Observation(view=GridView(grid=ROOM), episode_id="e", step=number)
         twin = Uniform() if agent.forgotten(seen) else Optimal()
         kinds.add(twin.name)
         np.testing.assert_array_equal(agent.probabilities(seen), twin.probabilities(seen))
@@ -220,11 +231,12 @@ def test_forgetful_is_random_in_a_forgotten_block_and_optimal_else() -> None:
 
 def test_forgetful_errs_as_often_as_epsilon_greedy_but_in_bursts() -> None:
     grid = Grid.parse(["#########", "#A_____G#", "#########"])
-    world = World(grid=grid)
+    world = GridWorld(grid=grid)
 
     def wrong(agent: Agent) -> np.ndarray:
         turns = [
-            agent.act([Observation(grid=grid, episode_id=f"e{name}", step=s) for s in range(20)]) for name in range(500)
+            agent.act([Observation(view=GridView(grid=grid), episode_id=f"e{name}", step=s) for s in range(20)])
+            for name in range(500)
         ]
         return np.array([[turn.action != Action.RIGHT for turn in episode] for episode in turns])
 
@@ -248,7 +260,9 @@ def test_optimal_finds_its_way_through_fog(layout: str) -> None:
         state, fog = initial_state(grid), Fog.start(grid, radius=3)
         for index in range(400):
             seen = fog.view(shown(grid, state))
-            turn = Optimal().act([Observation(grid=seen, carrying_key=state.carrying_key, step=index, seed=number)])[0]
+            turn = Optimal().act(
+                [Observation(view=GridView(grid=seen, carrying_key=state.carrying_key), step=index, seed=number)]
+            )[0]
             assert turn.action is not None
             state = step(grid, state, turn.action)
             if state.position == grid.goal:
@@ -259,9 +273,9 @@ def test_optimal_finds_its_way_through_fog(layout: str) -> None:
 
 def test_under_fog_a_seen_goal_is_approached_over_seen_cells() -> None:
     grid = Grid.parse(["_*_", "A_G", "_*_"])
-    np.testing.assert_array_equal(Optimal().probabilities(Observation(grid=grid)), [0, 0, 0, 1])
+    np.testing.assert_array_equal(Optimal().probabilities(Observation(view=GridView(grid=grid))), [0, 0, 0, 1])
     unseen = Grid.parse(["__A_*"])
-    np.testing.assert_array_equal(Optimal().probabilities(Observation(grid=unseen)), [0, 0, 0, 1])
+    np.testing.assert_array_equal(Optimal().probabilities(Observation(view=GridView(grid=unseen))), [0, 0, 0, 1])
 
 
 def test_descriptions_hold_kind_version_and_parameters_but_not_the_name() -> None:
@@ -281,4 +295,4 @@ def test_descriptions_hold_kind_version_and_parameters_but_not_the_name() -> Non
 def test_an_observation_without_an_agent_is_refused() -> None:
     for agent in AGENTS:
         with pytest.raises(ValueError, match="its own cell"):
-            agent.act([Observation(grid=ROOM.at(start=None))])
+            agent.act([Observation(view=GridView(grid=ROOM.at(start=None)))])

@@ -5,12 +5,13 @@ import pytest
 
 from goalscope.agents import EpsilonGreedy, Observation, Optimal, SideBiased, build_agent
 from goalscope.worlds import Grid, transform
+from goalscope.worlds.gridworld import GridView
 
 ROOM = Grid.parse(["#######", "#_____#", "#_____#", "#_A_G_#", "#_____#", "#_____#", "#######"])
 
 
 def look(grid: Grid) -> Observation:
-    return Observation(grid=grid)
+    return Observation(view=GridView(grid=grid))
 
 
 def test_it_is_optimal_on_one_side_and_epsilon_greedy_on_the_other() -> None:

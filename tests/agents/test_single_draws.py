@@ -6,6 +6,7 @@ import pytest
 from goalscope.agents import Observation
 from goalscope.rng import stream, uniform
 from goalscope.worlds import Grid
+from goalscope.worlds.gridworld import GridView
 
 
 def test_draws_are_uniform_and_independent_of_streams() -> None:
@@ -21,7 +22,7 @@ def test_draws_are_uniform_and_independent_of_streams() -> None:
 def test_draws_belong_to_their_names() -> None:
     assert uniform(0, "a", 1) == uniform(0, "a", 1)
     assert len({uniform(0, "a", 1), uniform(0, "a", 2), uniform(0, "b", 1), uniform(1, "a", 1)}) == 4
-    seen = Observation(grid=Grid.parse(["A_G"]), episode_id="e", step=2, seed=4)
+    seen = Observation(view=GridView(grid=Grid.parse(["A_G"])), episode_id="e", step=2, seed=4)
     assert seen.uniform() == uniform(4, "turn", "e", 2, 0)
     assert seen.uniform("forget") != seen.uniform()
     with pytest.raises(ValueError, match="at least one name"):

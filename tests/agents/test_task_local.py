@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 
+from goalscope.agents import Observation
 from goalscope.agents.build import build_agent
-from goalscope.agents.task_agent import TaskObservation
 from goalscope.worlds.tasks import Knowledge, Memory, generate_task_map
+from goalscope.worlds.tasks.world import TaskView
 
 
-def observations() -> list[TaskObservation]:
+def observations() -> list[Observation]:
     found = []
     for seed in range(3):
         knowledge, memory = Knowledge(generate_task_map("high-small", seed=seed)), Memory()
@@ -20,7 +21,7 @@ def observations() -> list[TaskObservation]:
             action = memory.available[0]
             knowledge.move(action)
             memory.add(knowledge.report(), action)
-        found.append(TaskObservation(memory=memory, step=seed, episode_id=f"episode {seed}"))
+        found.append(Observation(view=TaskView(memory=memory), step=seed, episode_id=f"episode {seed}"))
     return found
 
 

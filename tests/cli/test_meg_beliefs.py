@@ -31,7 +31,7 @@ from goalscope.probing.cells import label_cells, label_grid, split_by_grid
 from goalscope.probing.decisions import decisions_at
 from goalscope.probing.problem import FitSettings
 from goalscope.rng import stream
-from goalscope.runs import Episode, World
+from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_rows, paired_difference
 from goalscope.worlds.dynamics import shown
 from goalscope.worlds.generate import generate_batch
@@ -46,7 +46,7 @@ SETTINGS = FitSettings(epochs=12, lr=1e-2)
 
 def episodes_of(agent: Agent, count: int = 40, trajectories: int = 2) -> list[Episode]:
     worlds = [
-        World(grid=grid, tags={"size": SIZE})
+        GridWorld(grid=grid, tags={"size": SIZE})
         for grid in generate_batch(SIZE, 0.4, seed=5, count=count, minimum_distance=3)
         if grid.start != corner(grid)
     ]
@@ -254,11 +254,13 @@ def test_believed_cells_in_walls_and_outside_count_as_nowhere(lured: list[Episod
 def test_walls_that_are_believed_and_walked_through_leave_finite_figures() -> None:
     """Everybody believes in a wall across the room with one gap: the agents arrive sooner than the map allows."""
     grids = [Grid.parse("\n".join(" ".join(line) for line in ROOM)).at(start=(1, col)) for col in (2, 3, 4, 5)]
-    episodes = [e for grid in grids for e in roll_out(Optimal(), World(grid=grid), seed=1, trajectories=2, horizon=16)]
+    episodes = [
+        e for grid in grids for e in roll_out(Optimal(), GridWorld(grid=grid), seed=1, trajectories=2, horizon=16)
+    ]
     walls = grids[0].walls.copy()
     walls[3, 2:] = True
     found = measure_beliefs(
-        episodes, {World(grid=grid).id: Belief(walls=walls, goal=(5, 5)) for grid in grids}, draws=2, label="a wall"
+        episodes, {GridWorld(grid=grid).id: Belief(walls=walls, goal=(5, 5)) for grid in grids}, draws=2, label="a wall"
     )
     on_map = line(found, "believed goal on the believed map")
     assert on_map.utility > on_map.highest_utility and on_map.share == pytest.approx(1.0) and on_map.beta == math.inf

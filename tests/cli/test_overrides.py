@@ -16,13 +16,13 @@ SHIPPED = ("baseline", "key-door", "two-path", "fog")
 def test_a_changed_study_is_another_one_and_says_what_is_changed() -> None:
     study = load_study("baseline")
     changed = load_study("baseline", Overrides(sizes=(7, 9), count=3, trajectories=2, agents="random,optimal"))
-    assert (changed.worlds_[0].sizes, changed.worlds_[0].count, changed.trajectories) == ((7, 9), 3, 2)  # type: ignore[union-attr]
+    assert (changed.worlds_[0].sizes, changed.worlds_[0].count, changed.trajectories) == ((7, 9), 3, 2)
     assert [agent.name for agent in changed.agents()] == ["random", "optimal"]
     assert changed.id != study.id and changed.horizon == study.horizon and not changed.further_agents_
     assert changed.name == "Baseline (sizes 7,9; count 3; trajectories 2; agents random,optimal)"
     assert load_study("baseline", Overrides()) == study
     single = load_study("fog", Overrides(settings=("worlds.0.fog_radius=2", "worlds[0].densities=[0.5]", "name=mine")))
-    assert (single.worlds_[0].fog_radius, single.worlds_[0].densities, single.name) == (2, (0.5,), "mine")  # type: ignore[union-attr]
+    assert (single.worlds_[0].fog_radius, single.worlds_[0].densities, single.name) == (2, (0.5,), "mine")
     assert load_study("fog", Overrides(settings=("horizon={steps: 9}",))).horizon.steps == 9
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from goalscope.agents.task_agent import TaskObservation
 from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.agents.task_scripted import RandomWalk
 from goalscope.models.base import Message
@@ -15,9 +14,10 @@ from goalscope.models.prompt_bound import most_text_tokens
 from goalscope.preflight.cost import costs
 from goalscope.preflight.longest_prompts import frame, most_prompts
 from goalscope.runs import Store, Study, run
-from goalscope.runs.taskworld import TaskWorld
+from goalscope.worlds.tasks import TaskWorld
 from goalscope.worlds.tasks.knowledge import Knowledge
 from goalscope.worlds.tasks.memory import Memory
+from task_observations import task_observation
 
 TEMPLATE = "{{grid}}\n{{history}}\nGo: "
 
@@ -99,10 +99,7 @@ def test_no_episode_of_a_task_world_has_longer_prompts_than_planned(history: str
         memory_, knowledge = Memory(), Knowledge(world.task_map)
         memory_.add(knowledge.report())
         while knowledge.ending is None:
-            seen = TaskObservation(
-                memory=memory_, step=knowledge.steps, seed=1, history_as=study.history_of(agent),
-                answers=("x" * 20,) * knowledge.steps,
-            )  # fmt: skip
+            seen = task_observation(memory_, ("x" * 20,) * knowledge.steps, seed=1, history_as=study.history_of(agent))
             lengths.append(sum(most_text_tokens(message.content) - 1 for message in agent.messages(seen)))
             (turn,) = RandomWalk().act([seen])
             action = None if knowledge.steps % 7 == 6 else turn.action

@@ -15,12 +15,11 @@ from command_line import call
 from goalscope.importers import ImportResult, import_into, import_path, read_jsonl, write_jsonl
 from goalscope.importers import jsonl as reading
 from goalscope.measures import measure_store
-from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
+from goalscope.runs import Episode, EpisodeSpec, GridWorld, Outcome, Step, begin
 from goalscope.runs.store import Store
-from goalscope.runs.taskworld import TaskWorld
 from goalscope.worlds import ACTIONS, Grid, generate
 from goalscope.worlds.dynamics import step as move
-from goalscope.worlds.tasks import cooking_map
+from goalscope.worlds.tasks import TaskWorld, cooking_map
 
 ROOM = "#####\n#A__#\n#___#\n#__G#\n#####"
 KEYS = "#######\n#K_A__#\n###D###\n#___G_#\n#######"
@@ -283,7 +282,7 @@ def episodes_of_worlds(draw: st.DrawFn) -> list[Episode]:
     cluster = draw(st.sampled_from(["", "pair"]))
     tags = draw(TAGS)
     worlds = [
-        World(grid=grid, fog_radius=draw(st.sampled_from([None, 3])), cluster=cluster, tags=tags) for grid in grids
+        GridWorld(grid=grid, fog_radius=draw(st.sampled_from([None, 3])), cluster=cluster, tags=tags) for grid in grids
     ]
     for trajectory in range(draw(st.integers(1, 3))):
         world = draw(st.sampled_from(worlds))
@@ -356,7 +355,7 @@ def test_a_log_goes_into_a_store(tmp_path: Path) -> None:
 def test_one_world_with_two_clusters_cannot_be_written(tmp_path: Path) -> None:
     def twice() -> Iterator[Episode]:
         for cluster in ("a", "b"):
-            world = World(grid=Grid.parse(ROOM), cluster=cluster)
+            world = GridWorld(grid=Grid.parse(ROOM), cluster=cluster)
             spec = EpisodeSpec(world_id=world.id, agent_id="x", trajectory=0, seed=0, horizon=3)
             yield Episode(spec=spec, world=world, agent="x", steps=(), final=begin(world), outcome="stopped")
 
@@ -369,7 +368,7 @@ def test_a_task_world_cannot_be_written_for_its_grid_alone_would_be_another_worl
     world = TaskWorld(task_map=cooking_map("lentil-soup"))
     spec = EpisodeSpec(world_id=world.id, agent_id="x", trajectory=0, seed=0, horizon=3)
     episode = Episode(spec=spec, world=world, agent="x", steps=(), final=begin(world), outcome="stopped")
-    with pytest.raises(ValueError, match="must hold episodes on grids, got the task world"):
+    with pytest.raises(ValueError, match="must hold episodes on grids, got the task-map"):
         write_jsonl([episode], tmp_path / "log.jsonl")
     assert list(tmp_path.iterdir()) == []
 

@@ -12,9 +12,9 @@ from goalscope.measures.overlap import state_overlap
 from goalscope.measures.sample import play, sample_episodes, transformed
 from goalscope.measures.uncertainty import FORMS, PARTS, calibration_error, rare_states
 from goalscope.rows import Rows
-from goalscope.runs.record import World
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import step
+from goalscope.worlds.gridworld import GridWorld
 from goalscope.worlds.transform import TRANSFORMS
 
 OPTIONS: list[Measure] = [
@@ -152,7 +152,7 @@ def test_what_is_no_measure_is_refused() -> None:
 
 def test_rows_are_demanded() -> None:
     grid = Grid.parse(["A_G"])
-    episodes = [play(World(grid=grid), [Action.RIGHT], agent=name) for name in ("one", "two")]
+    episodes = [play(GridWorld(grid=grid), [Action.RIGHT], agent=name) for name in ("one", "two")]
     (speaks_of_keys,) = (measure for measure in BEHAVIOUR if measure.name == "key attraction bias")
     with pytest.raises(AssertionError, match="got none"):
         check_measure(speaks_of_keys, episodes)

@@ -11,7 +11,7 @@ from goalscope.measures import Measure, StepTable
 from goalscope.measures.fog import dead_end_moves, redundant_moves, repeated_bumps
 from goalscope.measures.sample import play, roll_out
 from goalscope.planning import distances
-from goalscope.runs.record import Episode, World
+from goalscope.runs import Episode, GridWorld
 from goalscope.stats import paired_difference
 from goalscope.worlds import Action, Grid, generate
 from goalscope.worlds.dynamics import State
@@ -22,11 +22,11 @@ from goalscope.worlds.layouts import layout
 MOVES = {"U": Action.UP, "D": Action.DOWN, "L": Action.LEFT, "R": Action.RIGHT, ".": None}
 MEASURES: tuple[Measure, ...] = (redundant_moves, dead_end_moves, repeated_bumps)
 # Under fog with radius 2: a dead end to the left of the start, a corridor to the goal on the right.
-FORK = World(grid=Grid.parse(["#########", "#__A____#", "#######G#", "#########"]), fog_radius=2)
-LOCKED = World(grid=Grid.parse(["#######", "#K_A_D#", "#####_#", "#####G#", "#######"]), fog_radius=6)
+FORK = GridWorld(grid=Grid.parse(["#########", "#__A____#", "#######G#", "#########"]), fog_radius=2)
+LOCKED = GridWorld(grid=Grid.parse(["#######", "#K_A_D#", "#####_#", "#####G#", "#######"]), fog_radius=6)
 
 
-def played(moves: str, world: World = FORK) -> Episode:
+def played(moves: str, world: GridWorld = FORK) -> Episode:
     return play(world, [MOVES[move] for move in moves])
 
 
@@ -73,7 +73,7 @@ def test_keys_and_doors_make_a_place_worth_a_visit() -> None:
 
 
 def test_rows_are_for_fog_alone_and_undefined_without_actions() -> None:
-    plain = World(grid=FORK.grid, tags={"kind": "plain"})
+    plain = GridWorld(grid=FORK.grid, tags={"kind": "plain"})
     for measure in MEASURES:
         assert len(measure.rows(StepTable.from_episodes([played("LR", plain)]))) == 0
         assert np.isnan(share(measure, played("..")))
@@ -140,16 +140,19 @@ def nothing_behind(grid: Grid, seen: frozenset[tuple[int, int]], state: State, e
     return True
 
 
-def fogged(radius: int, count: int = 3) -> list[World]:
+def fogged(radius: int, count: int = 3) -> list[GridWorld]:
     mazes = [
-        World(grid=grid, fog_radius=radius)
+        GridWorld(grid=grid, fog_radius=radius)
         for density in (0.3, 0.8, 1.0)
         for grid in generate_batch(9, density, seed=5, count=count, minimum_distance=5)
     ]
-    return [*mazes, *(World(grid=layout("key-door", seed=2, index=index), fog_radius=radius) for index in range(count))]
+    return [
+        *mazes,
+        *(GridWorld(grid=layout("key-door", seed=2, index=index), fog_radius=radius) for index in range(count)),
+    ]
 
 
-def rolled(agent: Agent, worlds: Sequence[World], invalid: float = 0.0) -> list[Episode]:
+def rolled(agent: Agent, worlds: Sequence[GridWorld], invalid: float = 0.0) -> list[Episode]:
     return [
         episode
         for world in worlds

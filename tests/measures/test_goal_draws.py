@@ -24,13 +24,13 @@ from goalscope.measures.sample import roll_out
 from goalscope.measures.table import StepTable
 from goalscope.meg import RationalityCurve, meg_shared
 from goalscope.rng import stream
-from goalscope.runs import Episode, World
+from goalscope.runs import Episode, GridWorld
 from goalscope.worlds.generate import generate_batch
 from goalscope.worlds.grid import Grid, Position
 
 
 def rooms(count: int = 8, size: int = 5, trajectories: int = 2, density: float = 0.3) -> list[Episode]:
-    worlds = [World(grid=grid) for grid in generate_batch(size, density, seed=3, count=count, minimum_distance=2)]
+    worlds = [GridWorld(grid=grid) for grid in generate_batch(size, density, seed=3, count=count, minimum_distance=2)]
     return [e for world in worlds for e in roll_out(EpsilonGreedy(0.4), world, seed=2, trajectories=trajectories)]
 
 
@@ -186,7 +186,7 @@ def test_what_cannot_be_drawn_is_refused_in_words() -> None:
 
 
 def test_optimal_agents_towards_true_beliefs_beat_the_shuffle_on_the_map_too() -> None:
-    worlds = [World(grid=grid) for grid in generate_batch(5, 0.0, seed=1, count=12, minimum_distance=3)]
+    worlds = [GridWorld(grid=grid) for grid in generate_batch(5, 0.0, seed=1, count=12, minimum_distance=3)]
     episodes = [e for world in worlds for e in roll_out(Optimal(), world, seed=2, trajectories=1)]
     beliefs = {w.id: Belief(walls=w.grid.walls, goal=w.grid.goal) for w in worlds if w.grid.goal}
     found = measure_beliefs(episodes, beliefs, label="true", draws=8)

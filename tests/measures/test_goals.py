@@ -20,7 +20,7 @@ from goalscope.measures.goals import (
 from goalscope.measures.goals.resample import interval, p_value, weigh
 from goalscope.measures.sample import roll_out
 from goalscope.rng import stream
-from goalscope.runs import Episode, World
+from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_mean
 from goalscope.worlds.generate import generate_batch
 from goalscope.worlds.layouts import layout_series
@@ -28,7 +28,7 @@ from goalscope.worlds.layouts import layout_series
 
 def rooms(count: int, *agents: Agent, size: int = 7, trajectories: int = 5, seed: int = 1) -> list[Episode]:
     worlds = [
-        World(grid=grid, tags={"size": size, "index": index})
+        GridWorld(grid=grid, tags={"size": size, "index": index})
         for index, grid in enumerate(generate_batch(size, 0.4, seed=seed, count=count, minimum_distance=3))
     ]
     return [
@@ -55,7 +55,7 @@ def apart(first: GoalEstimate, second: GoalEstimate) -> bool:
 @pytest.fixture(scope="module")
 def keyed() -> GoalFindings:
     """Twenty worlds with a useless key, five episodes: the size of the study of scripted agents."""
-    worlds = [World(grid=grid) for grid in layout_series("key-no-door", seed=2026, count=20)]
+    worlds = [GridWorld(grid=grid) for grid in layout_series("key-no-door", seed=2026, count=20)]
     agents = (Optimal(), KeyLured(), WrongGoal("top-right"), Uniform())
     episodes = [
         episode for agent in agents for world in worlds for episode in roll_out(agent, world, seed=9, trajectories=5)
@@ -145,7 +145,7 @@ def test_cells_are_split_by_conditions_and_by_what_is_asked() -> None:
 
 
 def test_turns_without_an_action_are_a_no_op_or_an_action_of_their_own() -> None:
-    worlds = [World(grid=grid) for grid in generate_batch(7, 0.0, seed=3, count=15, minimum_distance=3)]
+    worlds = [GridWorld(grid=grid) for grid in generate_batch(7, 0.0, seed=3, count=15, minimum_distance=3)]
     episodes = [e for world in worlds for e in roll_out(Uniform(), world, seed=4, trajectories=20, invalid=0.2)]
     own = one(measure_goals(episodes, GoalSettings(hypotheses=("goal",), invalid="action")), "random", "goal")
     assert own.low <= 0 <= own.high  # five actions, each with 1/5: random

@@ -18,7 +18,7 @@ from goalscope.measures.sample import roll_out
 from goalscope.meg import RationalityCurve, meg_known, meg_shared
 from goalscope.meg.dual import OccupancyDual
 from goalscope.rng import stream
-from goalscope.runs import Episode, World, begin
+from goalscope.runs import Episode, GridWorld, begin
 from goalscope.worlds import Grid
 from goalscope.worlds.dynamics import State, step
 from goalscope.worlds.generate import generate_batch
@@ -56,7 +56,7 @@ def literal_walks(grid: Grid, horizon: int, actions: int) -> list[list[State]]:
     """The n + 1 states of every action sequence; the fifth action does nothing, the goal ends the episode."""
     walks = []
     for taken in itertools.product(range(actions), repeat=horizon):
-        states = [begin(World(grid=grid))]
+        states = [begin(GridWorld(grid=grid))]
         for action in taken:
             here = states[-1]
             ended = here.position == grid.goal
@@ -105,7 +105,7 @@ def test_returns_are_what_a_literal_count_gives(utility: Utility) -> None:
     episodes: list[Episode] = []
     for grid in (KEYED, PLAIN, DOOR):
         for agent in (Uniform(), EpsilonGreedy(0.4), WrongGoal("bottom-left")):
-            episodes += roll_out(agent, World(grid=grid), seed=3, trajectories=4, horizon=9, invalid=0.2)
+            episodes += roll_out(agent, GridWorld(grid=grid), seed=3, trajectories=4, horizon=9, invalid=0.2)
     found = episode_returns(StepTable.from_episodes(episodes), HYPOTHESES, utility=utility)
     checked = 0
     for index, episode in enumerate(episodes):
@@ -154,7 +154,7 @@ def test_tables_agree_with_exact_curves_over_several_worlds() -> None:
 
 
 def test_one_world_is_meg_known_with_returns() -> None:
-    world = World(grid=PLAIN)
+    world = GridWorld(grid=PLAIN)
     episodes = roll_out(EpsilonGreedy(0.5), world, seed=1, trajectories=20, horizon=8)
     found = measure_goals(episodes, GoalSettings(hypotheses=("goal", "bottom-right")))
     for estimate in found.estimates:
@@ -193,7 +193,7 @@ def test_unknown_utilities_have_the_normaliser_of_all_sequences_and_a_stationary
 
 
 def test_an_episode_that_a_failure_ended_stands_still_and_a_stopped_one_is_left_out() -> None:
-    episodes = roll_out(WrongGoal("bottom-right"), World(grid=PLAIN), seed=1, trajectories=3, horizon=9)
+    episodes = roll_out(WrongGoal("bottom-right"), GridWorld(grid=PLAIN), seed=1, trajectories=3, horizon=9)
     cut = episodes[0].steps[:6]
     ended = replace(episodes[0], steps=cut, final=episodes[0].steps[6].state, outcome="failure")
     stopped = replace(episodes[1], steps=episodes[1].steps[:6], final=episodes[1].steps[6].state, outcome="stopped")

@@ -32,7 +32,7 @@ from goalscope.measures.uncertainty import (
     undecided_states,
     visits_per_state,
 )
-from goalscope.runs.record import Episode, World
+from goalscope.runs import Episode, GridWorld
 from goalscope.worlds import Action, Grid
 
 MOVES: dict[str, Action | None] = {
@@ -42,17 +42,17 @@ MOVES: dict[str, Action | None] = {
     "R": Action.RIGHT,
     ".": None,
 }
-CORRIDOR = World(grid=Grid.parse(["A__G"]), tags={"size": 4})
-SQUARE = World(grid=Grid.parse(["A_", "_G"]))  # two optimal actions at the start
-WALLED = World(grid=Grid.parse(["A#G"]))  # the goal cannot be reached
-LOCKED = World(grid=Grid.parse(["K_A_D_G"]))
-KEYED = World(grid=Grid.parse(["___", "KAG", "___"]), tags={"control": False})
-RING = World(grid=Grid.parse(["_A_", "K#_", "_G_"]), tags={"control": False})
-RING_CONTROL = World(grid=RING.grid.at(key=None), cluster=RING.grid_id, tags={"control": True})
-CONTROL = World(grid=Grid.parse(["___", "_AG", "___"]), cluster=KEYED.grid_id, tags={"control": True})
+CORRIDOR = GridWorld(grid=Grid.parse(["A__G"]), tags={"size": 4})
+SQUARE = GridWorld(grid=Grid.parse(["A_", "_G"]))  # two optimal actions at the start
+WALLED = GridWorld(grid=Grid.parse(["A#G"]))  # the goal cannot be reached
+LOCKED = GridWorld(grid=Grid.parse(["K_A_D_G"]))
+KEYED = GridWorld(grid=Grid.parse(["___", "KAG", "___"]), tags={"control": False})
+RING = GridWorld(grid=Grid.parse(["_A_", "K#_", "_G_"]), tags={"control": False})
+RING_CONTROL = GridWorld(grid=RING.grid.at(key=None), cluster=RING.grid_id, tags={"control": True})
+CONTROL = GridWorld(grid=Grid.parse(["___", "_AG", "___"]), cluster=KEYED.grid_id, tags={"control": True})
 
 
-def played(world: World, moves: str, number: int = 0, horizon: int | None = None) -> Episode:
+def played(world: GridWorld, moves: str, number: int = 0, horizon: int | None = None) -> Episode:
     return play(world, [MOVES[move] for move in moves], trajectory=number, horizon=horizon)
 
 
@@ -207,7 +207,7 @@ def test_overlap_of_two_conditions() -> None:
 
 
 def test_all_measures_run_at_once_and_no_episodes_give_no_rows() -> None:
-    fogged = World(grid=CORRIDOR.grid, fog_radius=1, tags={"size": 4})
+    fogged = GridWorld(grid=CORRIDOR.grid, fog_radius=1, tags={"size": 4})
     keyed, control = played(RING, "RLLDDR"), played(RING_CONTROL, "RDDL")
     rows = measure_episodes([played(CORRIDOR, "RRR"), played(LOCKED, "LL"), played(fogged, "RRR"), keyed, control])
     assert {measure.name for measure in BEHAVIOUR} - set(rows.measure) == {

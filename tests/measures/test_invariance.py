@@ -17,6 +17,7 @@ from goalscope.stats import holm, paired_difference, signed_rank
 from goalscope.stats.family import Family
 from goalscope.worlds import ACTIONS
 from goalscope.worlds.dynamics import State, shown, step
+from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.transform import TRANSFORMS
 
 MARGIN = {"success": 0.1, "action accuracy": 0.05}
@@ -95,7 +96,7 @@ def success_chance(agent: ScriptedAgent, world: World, horizon: int) -> float:
     for _ in range(horizon):
         after: dict[State, float] = {}
         for state, weight in chance.items():
-            policy = agent.probabilities(Observation(grid=shown(world.grid, state)))
+            policy = agent.probabilities(Observation(view=GridView(grid=shown(world.grid, state))))
             for action in ACTIONS:
                 there = step(world.grid, state, action)
                 if there.position == world.grid.goal:
@@ -110,8 +111,8 @@ def test_a_biased_agent_is_flagged_by_the_known_amount_and_is_not_equivalent(pla
     given, rows = planted
     biased = of(compare_transforms(rows, margin=MARGIN), "side-biased")
     changed = [world for world in given.worlds() if world.tags["transform"] == "reflect"]
-    exact = [success_chance(EpsilonGreedy(EPSILON), world, given.horizon.of(world.grid)) for world in changed]
-    assert success_chance(Optimal(), changed[0], given.horizon.of(changed[0].grid)) == pytest.approx(1)
+    exact = [success_chance(EpsilonGreedy(EPSILON), world, given.horizon.of(world)) for world in changed]
+    assert success_chance(Optimal(), changed[0], given.horizon.of(changed[0])) == pytest.approx(1)
     known = float(np.mean(exact)) - 1
     error = math.sqrt(sum(p * (1 - p) / 10 for p in exact)) / len(exact)
     assert abs(biased.paired.difference.value - known) < 3 * error

@@ -16,9 +16,9 @@ from goalscope.measures.uncertainty import calibration_error, policy_divergence,
 from goalscope.planning import shortest_length
 from goalscope.planning.policy import episode_outlook, epsilon_greedy
 from goalscope.rng import stream
-from goalscope.runs.record import World
 from goalscope.stats import Estimate, estimate_mean, estimate_pooled
 from goalscope.worlds import Grid, generate_batch
+from goalscope.worlds.gridworld import GridWorld
 from goalscope.worlds.layouts import key_no_door, two_path
 
 CONFIDENCE = 0.99  # these tests look at some thirty intervals: at 95 % one or two would miss by chance
@@ -35,19 +35,19 @@ EXCESSES: list[Measure] = [
 UNBIASED = EXCESSES[-3:]
 
 
-def plain_worlds(seed: int, each: int = 10) -> list[World]:
+def plain_worlds(seed: int, each: int = 10) -> list[GridWorld]:
     return [
-        World(grid=grid, tags={"size": size, "density": density})
+        GridWorld(grid=grid, tags={"size": size, "density": density})
         for size, density in ((7, 0.0), (9, 0.4), (11, 0.2), (11, 1.0))
         for grid in generate_batch(size, density, seed=seed, count=each, minimum_distance=4)
     ]
 
 
-def keyed_worlds(count: int, layout: Callable[..., Grid] = key_no_door) -> list[World]:
-    return [World(grid=layout(rng=stream(7, layout.__name__, number))) for number in range(count)]
+def keyed_worlds(count: int, layout: Callable[..., Grid] = key_no_door) -> list[GridWorld]:
+    return [GridWorld(grid=layout(rng=stream(7, layout.__name__, number))) for number in range(count)]
 
 
-def table_of(agent: Agent, worlds: Iterable[World], seed: int = 0, trajectories: int = 10) -> StepTable:
+def table_of(agent: Agent, worlds: Iterable[GridWorld], seed: int = 0, trajectories: int = 10) -> StepTable:
     return StepTable.from_episodes(
         episode for world in worlds for episode in roll_out(agent, world, seed=seed, trajectories=trajectories)
     )
@@ -133,7 +133,9 @@ def test_an_agent_lured_by_the_key_is_exposed() -> None:
 
 def test_two_paths_show_the_lure_against_the_matched_control() -> None:
     keyed = keyed_worlds(20, two_path)
-    control = [World(grid=world.grid.at(key=None), cluster=world.grid_id, tags={"control": True}) for world in keyed]
+    control = [
+        GridWorld(grid=world.grid.at(key=None), cluster=world.grid_id, tags={"control": True}) for world in keyed
+    ]
     for agent, expected in ((KeyLured(), 1.0), (Optimal(), 0.5)):
         table = table_of(agent, [*keyed, *control])
         rows = key_pickup.rows(table)
@@ -161,7 +163,7 @@ def test_intervals_of_the_unbiased_excesses_of_an_optimal_agent_cover_zero() -> 
     covered = dict.fromkeys((measure.name for measure in UNBIASED), 0)
     for repeat in range(repeats):
         grids = generate_batch(9, 0.2, seed=100 + repeat, count=20, minimum_distance=4)
-        table = table_of(Optimal(), [World(grid=grid) for grid in grids], seed=repeat, trajectories=8)
+        table = table_of(Optimal(), [GridWorld(grid=grid) for grid in grids], seed=repeat, trajectories=8)
         for measure in UNBIASED:
             found = estimate(measure, table, confidence=0.95)
             covered[measure.name] += found.low <= 0 <= found.high

@@ -22,8 +22,8 @@ from goalscope.measures.visits import (
     expected_peak,
 )
 from goalscope.rng import stream
-from goalscope.runs.record import World
 from goalscope.worlds import generate_batch
+from goalscope.worlds.gridworld import GridWorld
 
 SMALL = [(visits, options) for options in (1, 2, 3, 4) for visits in (1, 2, 3, 5, 6)]
 
@@ -75,7 +75,7 @@ def test_expectations_of_many_visits_equal_simulation(statistic: Callable[..., n
 def test_calibration_baseline_equals_simulation_with_the_same_visits(form: Form) -> None:
     """Redraw every state's actions uniformly from its optimal set, as often as it was visited."""
     grid = generate_batch(7, 0.0, seed=6, count=1, minimum_distance=6)[0]
-    episodes = roll_out(EpsilonGreedy(0.2), World(grid=grid), seed=1, trajectories=4)
+    episodes = roll_out(EpsilonGreedy(0.2), GridWorld(grid=grid), seed=1, trajectories=4)
     table = StepTable.from_episodes(episodes)
     visits = Visits.from_table(table)
     rng = stream(1, "calibration", "simulation")

@@ -22,18 +22,18 @@ from goalscope.measures.performance import action_accuracy, success
 from goalscope.measures.sample import play, roll_out
 from goalscope.planning import optimal_actions
 from goalscope.rows import Rows
-from goalscope.runs.record import Episode, World
+from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_mean, estimate_pooled, paired_difference
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import State, step
 from goalscope.worlds.layouts import control, layout
 
 MOVES = {"U": Action.UP, "D": Action.DOWN, "L": Action.LEFT, "R": Action.RIGHT, ".": None}
-RING = World(grid=Grid.parse(["_A_", "K#_", "_G_"]), tags={"control": False})
-FREE = World(grid=RING.grid.at(key=None), cluster=RING.grid_id, tags={"control": True})
+RING = GridWorld(grid=Grid.parse(["_A_", "K#_", "_G_"]), tags={"control": False})
+FREE = GridWorld(grid=RING.grid.at(key=None), cluster=RING.grid_id, tags={"control": True})
 
 
-def played(moves: str, world: World = RING, number: int = 0) -> Episode:
+def played(moves: str, world: GridWorld = RING, number: int = 0) -> Episode:
     return play(world, [MOVES[move] for move in moves], trajectory=number)
 
 
@@ -61,7 +61,7 @@ def test_a_control_is_told_by_its_twin_and_other_worlds_have_no_paths() -> None:
     assert values(key_path_taken, *both) == [0, 1]
     assert values(key_path_taken, both[1]) == []  # nobody says where the key would lie
     for grid in (["AK_", "___", "__G"], ["AKG"], ["A_G", "#K#"], ["A_G", "K__"]):
-        assert values(key_path_taken, played("R", World(grid=Grid.parse(grid)))) == []
+        assert values(key_path_taken, played("R", GridWorld(grid=Grid.parse(grid)))) == []
 
 
 @pytest.mark.parametrize("index", range(12))
@@ -85,8 +85,8 @@ def test_the_two_paths_are_those_found_by_trying_all_walks(index: int) -> None:
 
 def test_errors_towards_the_key_by_hand() -> None:
     grid = Grid.parse(["A__G", "____", "K___"])
-    keyed = World(grid=grid, tags={"control": False})
-    free = World(grid=grid.at(key=None), cluster=keyed.grid_id, tags={"control": True})
+    keyed = GridWorld(grid=grid, tags={"control": False})
+    free = GridWorld(grid=grid.at(key=None), cluster=keyed.grid_id, tags={"control": True})
     # D and D approach the key; the second arrives, so that what follows does not count.
     assert values(errors_towards_key, played("DDRRRUU", keyed)) == [1.0]
     assert values(error_approaches_key, played("DDRRRUU", keyed)) == [1, 1]
@@ -109,18 +109,18 @@ def test_paired_overlap_by_hand_and_by_the_function_for_two_tables() -> None:
     assert len(control_overlap.rows(StepTable.from_episodes(free))) == 0
 
 
-def pairs(kind: str, count: int = 40) -> list[World]:
+def pairs(kind: str, count: int = 40) -> list[GridWorld]:
     found = []
     for index in range(count):
         grid = layout(kind, seed=9, index=index)
         plain = control(grid)
-        shared = World(grid=plain).id
-        found += [World(grid=grid, cluster=shared, tags={"control": False})]
-        found += [World(grid=plain, cluster=shared, tags={"control": True})]
+        shared = GridWorld(grid=plain).id
+        found += [GridWorld(grid=grid, cluster=shared, tags={"control": False})]
+        found += [GridWorld(grid=plain, cluster=shared, tags={"control": True})]
     return found
 
 
-def rolled(agent: Agent, worlds: list[World]) -> StepTable:
+def rolled(agent: Agent, worlds: list[GridWorld]) -> StepTable:
     return StepTable.from_episodes(
         episode for world in worlds for episode in roll_out(agent, world, seed=8, trajectories=1, horizon=30)
     )

@@ -10,6 +10,7 @@ from goalscope.agents.model_agent import turn
 from goalscope.models.base import Sampling
 from goalscope.models.http import HttpModel
 from goalscope.models.http_settings import Server
+from goalscope.worlds import Action
 
 UP = '{"action": "UP"}'
 DOWN = '{"action": "DOWN"}'
@@ -50,7 +51,7 @@ def test_an_answer_is_taken_apart_by_the_models_own_markers(said: str, answer: s
     found = answered({"content": said})
     assert (found.text, found.reasoning, found.marked) == (answer, reasoning, False)
     act = turn(found)
-    assert act.action is not None and act.action.name == "UP" and act.failure is None
+    assert act.action is not None and act.action == Action.UP and act.failure is None
 
 
 @pytest.mark.parametrize("said", LEFT)

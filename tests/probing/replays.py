@@ -13,9 +13,10 @@ from goalscope.agents import Observation
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
 from goalscope.models.local import LocalModel
-from goalscope.runs import Episode, EpisodeSpec, Step, Store, World
+from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store
 from goalscope.worlds import ACTIONS, Action, Grid
 from goalscope.worlds.dynamics import initial_state, step
+from goalscope.worlds.gridworld import GridView
 
 TEMPLATE = "{{grid}}\nGo: "
 THINK = ("<think>", "</think>")
@@ -84,7 +85,7 @@ def record(
 
     def episodes() -> Any:
         for text in grids:
-            world = World(grid=Grid.parse(text), fog_radius=fog)
+            world = GridWorld(grid=Grid.parse(text), fog_radius=fog)
             for trajectory in range(trajectories):
                 spec = EpisodeSpec(world_id=world.id, agent_id=identity, trajectory=trajectory, seed=0, horizon=steps)
                 yield episode(agent, world, spec, style, change)
@@ -96,7 +97,7 @@ def record(
 
 
 def episode(
-    agent: ChatAgent, world: World, spec: EpisodeSpec, style: str, change: Callable[[Step], Step] | None = None
+    agent: ChatAgent, world: GridWorld, spec: EpisodeSpec, style: str, change: Callable[[Step], Step] | None = None
 ) -> Episode:
     model: Any = agent.model
     state, bare = initial_state(world.grid), []
@@ -108,7 +109,7 @@ def episode(
     whole = []
     for one, grid in zip(bare, grids_seen(made), strict=True):
         assert one.action is not None
-        asked = agent.messages(Observation(grid=grid, step=one.index))
+        asked = agent.messages(Observation(view=GridView(grid=grid), step=one.index))
         finished = Step(
             index=one.index,
             state=one.state,

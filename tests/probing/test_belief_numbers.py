@@ -15,7 +15,7 @@ from goalscope.probing.probe import OPEN
 from goalscope.probing.shown_maps import VERDICTS, choose_maps
 from goalscope.rng import stream
 from goalscope.rows import Rows
-from goalscope.runs import Episode, EpisodeSpec, Step, World
+from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
 from goalscope.worlds import Grid
 from goalscope.worlds.dynamics import State
 
@@ -214,7 +214,7 @@ def test_decisions_outside_of_what_was_recorded_are_refused() -> None:
         ("#####\n#A_G#\n#####", -1, "has no -1$"),
         ("#####\n#AKG#\n##D_#", 0, r"has one at \(2, 2\): leave the steps of such worlds out"),
     ):
-        world = World(grid=Grid.parse(grid))
+        world = GridWorld(grid=Grid.parse(grid))
         spec = EpisodeSpec(world_id=world.id, agent_id="agent", trajectory=0, seed=0, horizon=3)
         steps = (Step(index=0, state=State((1, 1)), action=None, failure="no JSON"),)
         episode = Episode(spec=spec, world=world, agent="a", steps=steps, final=State((1, 1)), outcome="horizon")

@@ -11,7 +11,7 @@ from goalscope.probing.cells import Cells, Split, known_walls, label_cells, spli
 from goalscope.probing.controls import input_features, shuffled_rows, text_features
 from goalscope.probing.fitted import Source
 from goalscope.probing.probe import AGENT, GOAL, OPEN, PADDING, WALL
-from goalscope.runs import Episode, EpisodeSpec, Step, World
+from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import State
 
@@ -68,7 +68,7 @@ def test_grids_that_are_no_part_of_their_frame_are_refused() -> None:
 
 
 def test_steps_that_an_episode_does_not_have_are_refused() -> None:
-    world = World(grid=Grid.parse("#####\n#A_G#\n#####"))
+    world = GridWorld(grid=Grid.parse("#####\n#A_G#\n#####"))
     spec = EpisodeSpec(world_id=world.id, agent_id="agent", trajectory=0, seed=0, horizon=3)
     steps = (Step(index=0, state=State((1, 1)), action=Action.RIGHT),)
     episode = Episode(spec=spec, world=world, agent="a", steps=steps, final=State((1, 2)), outcome="horizon")

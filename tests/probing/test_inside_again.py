@@ -23,7 +23,7 @@ from goalscope.probing.probe_store import stored_probes
 from goalscope.probing.scores import summarise
 from goalscope.probing.suite import CORE, probe_suite_by_size
 from goalscope.rows import Rows
-from goalscope.runs import EpisodeSpec, Store, World
+from goalscope.runs import EpisodeSpec, GridWorld, Store
 from goalscope.worlds import Grid
 
 SMALL: dict[str, Any] = {
@@ -86,9 +86,9 @@ def test_a_size_that_is_not_tested_is_refused_before_anything_is_fitted(tmp_path
     template.write_text("{{grid}}\nGo: ", encoding="utf-8")
     agent = ChatAgent(model=model, task=template)
     identity = agent_id(agent)
-    worlds = [World(grid=Grid.parse(text), tags={"density": 0.5}) for text in rooms(6)]
+    worlds = [GridWorld(grid=Grid.parse(text), tags={"density": 0.5}) for text in rooms(6)]
     worlds += [
-        World(grid=Grid.parse(f"#####\n#A_{row[0]}#\n#__{row[1]}#\n#####"), tags={"density": density})
+        GridWorld(grid=Grid.parse(f"#####\n#A_{row[0]}#\n#__{row[1]}#\n#####"), tags={"density": density})
         for density, row in ((0.0, "G_"), (1.0, "_G"))
     ]
     with Store(tmp_path / "run", "w") as store:

@@ -20,7 +20,7 @@ from goalscope.probing.probe import Features
 from goalscope.probing.problem import PlanSettings, Problem
 from goalscope.probing.targets import plan_loss
 from goalscope.rng import stream
-from goalscope.runs import Episode, EpisodeSpec, Step, World
+from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import initial_state, shown, step
 
@@ -28,7 +28,7 @@ D, R, L, U = Action.DOWN, Action.RIGHT, Action.LEFT, Action.UP
 
 
 def episode(text: str, actions: list[Action | None], outcome: str, trajectory: int = 0) -> Episode:
-    world = World(grid=Grid.parse(text))
+    world = GridWorld(grid=Grid.parse(text))
     spec = EpisodeSpec(world_id=world.id, agent_id="agent", trajectory=trajectory, seed=0, horizon=20)
     state, steps = initial_state(world.grid), []
     for number, action in enumerate(actions):

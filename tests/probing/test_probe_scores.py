@@ -14,7 +14,7 @@ from goalscope.probing.probe import CLASSES, PADDING, Prediction
 from goalscope.probing.scores import average_precision, confusion, difference_rows, score_cells, summarise
 from goalscope.rng import stream
 from goalscope.rows import Tag
-from goalscope.runs import Episode, EpisodeSpec, Step, World
+from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import State
 
@@ -175,7 +175,7 @@ def test_labels_are_those_of_the_drawn_grid() -> None:
 
 
 def test_labels_follow_the_states_of_the_steps() -> None:
-    world = World(grid=Grid.parse("#####\n#A_G#\n#####"), tags={"density": 0.4})
+    world = GridWorld(grid=Grid.parse("#####\n#A_G#\n#####"), tags={"density": 0.4})
     spec = EpisodeSpec(world_id=world.id, agent_id="agent", trajectory=0, seed=0, horizon=3)
     steps = tuple(
         Step(index=at, state=State((1, 1 + at)), action=Action.RIGHT, reasoning=f"at {at}") for at in range(3)

@@ -7,8 +7,7 @@ from pyarrow import parquet
 from run_agents import Dice, small_study
 
 from goalscope.rows import Rows
-from goalscope.runs import Episode, Step, Store, export_parquet, run
-from goalscope.runs.record import EpisodeSpec, World
+from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store, export_parquet, run
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import State
 
@@ -45,7 +44,7 @@ def test_an_empty_store_and_halves_of_surrogate_pairs_can_be_exported(tmp_path: 
     with Store(tmp_path / "run", "w") as store:
         for path in export_parquet(store, tmp_path / "empty").values():
             assert parquet.read_table(path).num_rows == 0
-        world = World(grid=Grid.parse("A_G"))
+        world = GridWorld(grid=Grid.parse("A_G"))
         spec = EpisodeSpec(world_id=world.id, agent_id="a", trajectory=0, seed=0, horizon=2)
         step = Step(index=0, state=State((0, 0)), action=Action.UP, text="\ud800!")
         episode = Episode(spec=spec, world=world, agent="a", steps=(step,), final=State((0, 0)), outcome="stopped")

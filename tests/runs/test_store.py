@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from run_agents import Dice, small_study
 
 from goalscope.rows import Rows
-from goalscope.runs import Episode, EpisodeSpec, Outcome, Step, Store, World, content_hash, opening, run
+from goalscope.runs import Episode, EpisodeSpec, GridWorld, Outcome, Step, Store, content_hash, opening, run
 from goalscope.runs.provenance import scrub
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import State
 
-WORLD = World(grid=Grid.parse("#####\n#A_G#\n#K_D#\n#####"), tags={"size": 5, "density": 0.5})
+WORLD = GridWorld(grid=Grid.parse("#####\n#A_G#\n#K_D#\n#####"), tags={"size": 5, "density": 0.5})
 
 # Any code point, the halves of surrogate pairs and NUL among them.
 TEXT = st.text(st.characters(), max_size=12)
@@ -210,7 +210,7 @@ def test_what_cannot_be_stored_is_refused_and_what_came_before_is_kept(tmp_path:
         ):
             with pytest.raises(ValueError, match=message):
                 store.put_episodes([episode(2), wrong])
-        other = World(grid=WORLD.grid, tags={"size": 6})
+        other = GridWorld(grid=WORLD.grid, tags={"size": 6})
         with pytest.raises(ValueError, match="a world must keep its cluster and tags"):
             store.put_worlds([other])
         assert store.put_episodes([episode(0), episode(1), episode(7), episode(7)]) == 1

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from task_run_agents import TaskDice, task_study
 
-from goalscope.agents import Turn
-from goalscope.agents.task_agent import TaskObservation
+from goalscope.agents import Observation, Turn
 from goalscope.runs import run
 from goalscope.runs.journal import Call, Journal
 
@@ -25,7 +24,7 @@ def countdown() -> None:
 
 @dataclass(frozen=True)
 class Doomed(TaskDice):
-    def act(self, observations: Sequence[TaskObservation]) -> list[Turn]:
+    def act(self, observations: Sequence[Observation]) -> list[Turn]:
         turns = super().act(observations)
         if FAULT == "answer":
             countdown()
@@ -42,4 +41,4 @@ def done(journal: Journal, answered: Sequence[tuple[Call, Turn]]) -> None:
 
 
 Journal.done = done  # type: ignore[method-assign, assignment]
-run(task_study(), sys.argv[1], agents=[Doomed(log=Path(sys.argv[2]))], batch=3)  # type: ignore[list-item]
+run(task_study(), sys.argv[1], agents=[Doomed(log=Path(sys.argv[2]))], batch=3)

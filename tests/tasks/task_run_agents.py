@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from goalscope.agents import Turn
-from goalscope.agents.task_agent import TaskObservation
+from goalscope.agents import Observation, Turn
 from goalscope.models.base import Completion, Message, Request, Sampling
 from goalscope.runs import Study
 from goalscope.worlds import ACTIONS
@@ -37,7 +36,7 @@ class TaskDice:
     def describe(self) -> Mapping[str, Any]:
         return {"kind": "task dice"}
 
-    def act(self, observations: Sequence[TaskObservation]) -> list[Turn]:
+    def act(self, observations: Sequence[Observation]) -> list[Turn]:
         for observation in observations:
             if self.log is not None:
                 line = f"{observation.episode_id} {observation.step} {observation.attempt}\n"
@@ -46,7 +45,7 @@ class TaskDice:
                 os.close(file)
         return [self._turn(observation) for observation in observations]
 
-    def _turn(self, observation: TaskObservation) -> Turn:
+    def _turn(self, observation: Observation) -> Turn:
         rng = observation.rng()
         failed = bool(rng.random() < 0.2)
         return Turn(

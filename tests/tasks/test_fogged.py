@@ -13,14 +13,14 @@ from goalscope.measures import StepTable, check_measure, measure_episodes
 from goalscope.measures.exploration import FOGGED, fogged_error, score_fogged_episode
 from goalscope.measures.sample import roll_out
 from goalscope.rng import stream
-from goalscope.runs.record import Episode, World
+from goalscope.runs import Episode, GridWorld
 from goalscope.worlds import ACTIONS, Grid, Position, generate, layout, visible
 
 Step = tuple[int, frozenset[Position], bool, bool, int, int, int, bool, frozenset[int]]
 
 
-def world(seed: int, radius: int = 3, size: int = 9, density: float = 0.7) -> World:
-    return World(grid=generate(size, density, rng=stream(seed, "fogged")), fog_radius=radius)
+def world(seed: int, radius: int = 3, size: int = 9, density: float = 0.7) -> GridWorld:
+    return GridWorld(grid=generate(size, density, rng=stream(seed, "fogged")), fog_radius=radius)
 
 
 def reach(cells: set[Position], begin: Position) -> dict[Position, int]:
@@ -139,7 +139,7 @@ CORNER = Grid.parse(
 
 def test_a_goal_seen_around_a_corner_is_pending_once_a_way_is_known() -> None:
     """Turning back from a dead end is exploration: seeing the goal from there makes no step back an error."""
-    episodes = [roll_out(Optimal(), World(grid=CORNER, fog_radius=2), seed=seed, trajectories=1, horizon=60)[0]
+    episodes = [roll_out(Optimal(), GridWorld(grid=CORNER, fog_radius=2), seed=seed, trajectories=1, horizon=60)[0]
                 for seed in range(4)]  # fmt: skip
     lengths = {len(episode.steps) for episode in episodes}
     assert lengths == {17, 31}, "both ways should be tried first"
@@ -165,7 +165,9 @@ def test_an_explorer_that_wastes_nothing_makes_no_error(radius: int) -> None:
             free = np.argwhere(~walls)
             start, goal = (tuple(int(part) for part in cell) for cell in free[rng.choice(len(free), 2, replace=False)])
             grid = Grid(walls=walls, start=(start[0], start[1]), goal=(goal[0], goal[1]))
-        (episode,) = roll_out(Optimal(), World(grid=grid, fog_radius=radius), seed=seed, trajectories=1, horizon=120)
+        (episode,) = roll_out(
+            Optimal(), GridWorld(grid=grid, fog_radius=radius), seed=seed, trajectories=1, horizon=120
+        )
         summary = score_fogged_episode(episode).summary
         if summary.success:  # without a way there is nothing left to explore in the end, and it walks at random
             assert summary.exploration_errors == summary.exploitation_errors == 0
@@ -196,8 +198,8 @@ def test_what_a_run_is_measured_by_holds_both_errors_their_counts_and_those_of_v
 
 
 def test_worlds_without_fog_or_with_a_door_are_left_out_and_refused() -> None:
-    plain = World(grid=generate(7, 0.5, rng=stream(0, "plain")))
-    door = World(grid=layout("key-door", seed=0, index=0), fog_radius=3)
+    plain = GridWorld(grid=generate(7, 0.5, rng=stream(0, "plain")))
+    door = GridWorld(grid=layout("key-door", seed=0, index=0), fog_radius=3)
     episodes = [roll_out(Optimal(), place, seed=0, trajectories=1)[0] for place in (plain, door, world(0))]
     assert len(fogged_error(kind="exploration").rows(StepTable.from_episodes(episodes))) == 1
     with pytest.raises(ValueError, match="one without fog"):
@@ -207,7 +209,7 @@ def test_worlds_without_fog_or_with_a_door_are_left_out_and_refused() -> None:
 
 
 def test_more_noise_more_exploration_errors_and_none_for_a_straight_way() -> None:
-    corridor = World(grid=Grid.parse("#########\n#A_____G#\n#########"), fog_radius=1)
+    corridor = GridWorld(grid=Grid.parse("#########\n#A_____G#\n#########"), fog_radius=1)
     (straight,) = roll_out(Optimal(), corridor, seed=0, trajectories=1)
     summary = score_fogged_episode(straight).summary
     assert summary.exploration_errors == summary.exploitation_errors == 0 and summary.success
@@ -223,7 +225,7 @@ def test_more_noise_more_exploration_errors_and_none_for_a_straight_way() -> Non
 
 
 def test_a_goal_without_a_way_leaves_steps_without_a_case() -> None:
-    closed = World(grid=Grid.parse("#######\n#A_###G\n###_###\n#######"), fog_radius=6)
+    closed = GridWorld(grid=Grid.parse("#######\n#A_###G\n###_###\n#######"), fog_radius=6)
     (episode,) = roll_out(Uniform(), closed, seed=0, trajectories=1, horizon=30)
     score = score_fogged_episode(episode)
     assert score.summary.outcome == "budget" and all(step.case in (0, 1, 2) for step in score.steps)

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from literal_tasks import literal_score
 
-from goalscope.agents.task_agent import TaskAgent, TaskObservation, play
+from goalscope.agents import Agent, Observation
 from goalscope.agents.task_scripted import (
     TASK_SCRIPTED,
     DepthFirst,
@@ -17,12 +17,14 @@ from goalscope.agents.task_scripted import (
     Oscillator,
     RandomWalk,
     ShortMemory,
+    play,
 )
 from goalscope.measures.exploration import estimate_errors, score_episode
 from goalscope.planning.tasks import plan_task
 from goalscope.worlds.tasks import PRESETS, Knowledge, Memory, TaskMap, generate_task_map, task_spec
+from goalscope.worlds.tasks.world import TaskView
 
-AGENTS: tuple[TaskAgent, ...] = (
+AGENTS: tuple[Agent, ...] = (
     Greedy(),
     ExploreFirst(),
     DepthFirst(),
@@ -38,7 +40,7 @@ def maps(preset: str, count: int) -> list[TaskMap]:
     return [generate_task_map(preset, seed=seed) for seed in range(count)]
 
 
-def check_free_of_error(agent: TaskAgent, task_map: TaskMap) -> None:
+def check_free_of_error(agent: Agent, task_map: TaskMap) -> None:
     score = score_episode(task_map, play(task_map, agent).actions)
     summary = score.summary
     assert summary.exploration_errors == summary.exploitation_errors == summary.invalid_actions == 0
@@ -49,14 +51,14 @@ def check_free_of_error(agent: TaskAgent, task_map: TaskMap) -> None:
 
 
 @pytest.mark.parametrize("agent", [Greedy(), ExploreFirst()], ids=lambda agent: agent.name)
-def test_walks_along_shortest_paths_to_targets_have_no_error(agent: TaskAgent) -> None:
+def test_walks_along_shortest_paths_to_targets_have_no_error(agent: Agent) -> None:
     for seed in range(66):
         check_free_of_error(agent, generate_task_map(list(PRESETS)[seed % len(PRESETS)], seed=seed))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("agent", [Greedy(), ExploreFirst()], ids=lambda agent: agent.name)
-def test_walks_along_shortest_paths_to_targets_have_no_error_on_a_thousand_maps(agent: TaskAgent) -> None:
+def test_walks_along_shortest_paths_to_targets_have_no_error_on_a_thousand_maps(agent: Agent) -> None:
     for seed in range(1000):
         check_free_of_error(agent, generate_task_map(list(PRESETS)[seed % len(PRESETS)], seed=10_000 + seed))
 
@@ -113,7 +115,7 @@ def test_the_oracle_walks_the_shortest_way() -> None:
 
 
 @pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
-def test_episodes_repeat_and_obey_the_rules(agent: TaskAgent) -> None:
+def test_episodes_repeat_and_obey_the_rules(agent: Agent) -> None:
     for seed, world in enumerate(maps("medium-large", 3)):
         episode = play(world, agent, seed=seed)
         assert episode == play(world, agent, seed=seed)
@@ -125,7 +127,7 @@ def test_episodes_repeat_and_obey_the_rules(agent: TaskAgent) -> None:
 
 
 @pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
-def test_agents_act_on_their_memory_alone(agent: TaskAgent) -> None:
+def test_agents_act_on_their_memory_alone(agent: Agent) -> None:
     """On two maps that look alike so far, whatever lies beyond, an agent does the same."""
     base = generate_task_map("10x10", seed=11)
     far = max(base.cells, key=lambda cell: abs(cell[0] - base.start[0]) + abs(cell[1] - base.start[1]))
@@ -144,7 +146,7 @@ def test_agents_act_on_their_memory_alone(agent: TaskAgent) -> None:
     for step in range(40):
         if memories[0].turns[-1] != memories[1].turns[-1] or worlds[0].ending:
             break
-        first, second = (agent.act([TaskObservation(memory=memory, step=step)])[0] for memory in memories)
+        first, second = (agent.act([Observation(view=TaskView(memory=memory), step=step)])[0] for memory in memories)
         assert first == second
         for world, memory in zip(worlds, memories, strict=True):
             world.move(first.action)
@@ -157,7 +159,7 @@ def test_agents_act_on_their_memory_alone(agent: TaskAgent) -> None:
 def test_there_are_nine_agents_with_names_and_descriptions() -> None:
     assert len(TASK_SCRIPTED) == 9 and len({agent.name for agent in AGENTS}) == 8
     for agent in AGENTS:
-        assert isinstance(agent, TaskAgent) and not agent.journalled
+        assert isinstance(agent, Agent) and not agent.journalled
         assert agent.describe()["kind"].startswith("task-")
     assert NoisyGreedy(0.3).describe() == {"kind": "task-noisy-greedy", "version": 1, "epsilon": 0.3}
     for broken in (-0.1, 1.5, True, "much"):

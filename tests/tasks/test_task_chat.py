@@ -11,15 +11,14 @@ import pytest
 from literal_tasks import neighbours, observed, unobserved
 from task_run_agents import Parrot, task_study
 
+from goalscope.agents import Observation
 from goalscope.agents.build import build_agent
 from goalscope.agents.parse import FAILURES
 from goalscope.agents.prompts.tasks import PASSAGES, passage
-from goalscope.agents.task_agent import TaskObservation
 from goalscope.agents.task_chat import STRATEGIES, TaskChatAgent
 from goalscope.models.base import Message
 from goalscope.rng import stream
 from goalscope.runs import Store, content_hash, run
-from goalscope.runs.taskworld import TaskWorld
 from goalscope.worlds import Action
 from goalscope.worlds.tasks import (
     COOKING,
@@ -28,11 +27,13 @@ from goalscope.worlds.tasks import (
     Memory,
     TaskMap,
     TaskNode,
+    TaskWorld,
     cooking_map,
     generate_task_map,
     memory_from_log,
     memory_text,
 )
+from task_observations import task_observation
 
 ARMS = [
     (strategy, reasoned, memory) for strategy in STRATEGIES for reasoned in (False, True) for memory in (False, True)
@@ -61,8 +62,8 @@ def walk(task_map: TaskMap, seed: int) -> Iterator[tuple[Memory, list[tuple[int,
         yield memory, cells, actions
 
 
-def shown(memory: Memory, history: Any, answers: tuple[str, ...] = ()) -> TaskObservation:
-    return TaskObservation(memory=memory, step=len(memory.turns) - 1, history_as=history, answers=answers)
+def shown(memory: Memory, history: Any, answers: tuple[str, ...] = ()) -> Observation:
+    return task_observation(memory, answers, history_as=history)
 
 
 def text_of(messages: tuple[Message, ...]) -> str:
@@ -198,7 +199,7 @@ def test_answers_become_directions_or_named_failures(tmp_path: Path) -> None:
         '{"action": "up"} {"action": "down"}',
     )
     agent = replace(arm(reasoned=True), model=Parrot(answers=answers))
-    run(task_study(trajectories=1), tmp_path, agents=[agent])  # type: ignore[list-item]
+    run(task_study(trajectories=1), tmp_path, agents=[agent])
     with Store(tmp_path) as store:
         steps = [step for episode in store.episodes() for step in episode.steps]
         tags = {tuple(sorted(episode.tags.items())) for episode in store.episodes()}
@@ -221,7 +222,7 @@ def test_batch_equals_single_and_runs_equal_each_other(history: Any, tmp_path: P
     for batch in (1, 4):
         parrot = Parrot()
         agent = replace(arm("exploration", memory=True, history=history), model=parrot)
-        run(task_study(), tmp_path / str(batch), agents=[agent], batch=batch)  # type: ignore[list-item]
+        run(task_study(), tmp_path / str(batch), agents=[agent], batch=batch)
         with Store(tmp_path / str(batch)) as store:
             hashes.add(content_hash(store))
             episodes = list(store.episodes())

@@ -15,7 +15,7 @@ from goalscope.cli.measuring import measure_run
 from goalscope.models.local import LocalModel
 from goalscope.preflight.cost import costs
 from goalscope.runs import Store, Study, run
-from goalscope.runs.taskworld import TaskWorld
+from goalscope.worlds.tasks import TaskWorld
 
 # A prompt of one's own: what is told, without the bundled words around it, so that a tiny model reads little.
 TEMPLATE = "{{rules}}\n{{summary}}\n{{strategy}}\nGo."
@@ -80,7 +80,7 @@ def test_the_same_task_study_over_http_and_local_gives_the_same_episodes(
         assert run(chat, tmp_path / "chat", workers=2).calls == len(server.log) > 8
         run(study(server.url, folder, "completions", **changes), tmp_path / "completions", workers=2)
         assert {entry.path for entry in server.log} == {"/v1/chat/completions", "/v1/completions"}
-    run(chat, tmp_path / "local", agents=[local_agent(model, chat)])  # type: ignore[list-item]
+    run(chat, tmp_path / "local", agents=[local_agent(model, chat)])
     expected = trajectories(tmp_path / "local")
     assert trajectories(tmp_path / "chat") == trajectories(tmp_path / "completions") == expected
     assert len({step[1] for steps in expected.values() for step in steps}) > 1, "the model should do different things"

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from goalscope.agents.task_agent import play
-from goalscope.agents.task_scripted import Greedy, Oscillator
+from goalscope.agents.task_scripted import Greedy, Oscillator, play
 from goalscope.cli.app import app
 from goalscope.importers.problems import Ledger
 from goalscope.importers.task_log import score_task_log

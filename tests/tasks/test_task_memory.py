@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from literal_tasks import achieved, neighbours, observed, pending, unobserved
 
-from goalscope.agents.task_agent import TaskObservation
+from goalscope.agents import Observation
 from goalscope.rng import stream
 from goalscope.worlds import Action
 from goalscope.worlds.tasks import (
@@ -27,10 +27,11 @@ from goalscope.worlds.tasks import (
     report_text,
     write_log,
 )
+from goalscope.worlds.tasks.world import TaskView
 
 MAPS = [generate_task_map(preset, seed=5) for preset in PRESETS] + [cooking_map(name) for name in COOKING]
 
-ALLOWED = (str, int, float, type(None), tuple, list, dict, Memory, Report, NodeReport, TaskObservation)
+ALLOWED = (str, int, float, type(None), tuple, list, dict, Memory, Report, NodeReport, Observation)
 
 
 def wander(task_map: TaskMap, seed: int) -> Iterator[tuple[Knowledge, Memory, list[tuple[int, int]]]]:
@@ -141,7 +142,7 @@ def test_what_an_agent_is_shown_holds_no_map() -> None:
     task_map = generate_task_map("10x10", seed=2)
     knowledge, memory = Knowledge(task_map), Memory()
     memory.add(knowledge.report())
-    waiting: list[object] = [TaskObservation(memory=memory)]
+    waiting: list[object] = [Observation(view=TaskView(memory=memory))]
     seen: set[int] = set()
     while waiting:
         item = waiting.pop()
@@ -155,7 +156,7 @@ def test_what_an_agent_is_shown_holds_no_map() -> None:
             waiting += item
         elif hasattr(item, "__dict__") and isinstance(item, Memory):
             waiting += vars(item).values()
-        elif isinstance(item, Report | NodeReport | TaskObservation):
+        elif isinstance(item, Report | NodeReport | Observation):
             waiting += [getattr(item, name) for name in type(item).__slots__]
 
 

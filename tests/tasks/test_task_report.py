@@ -13,8 +13,7 @@ from literal_tasks import achieved, observed, pending, unobserved
 from task_run_agents import TaskDice, task_study
 
 from goalscope import studies
-from goalscope.agents.task_agent import play
-from goalscope.agents.task_scripted import RandomWalk
+from goalscope.agents.task_scripted import RandomWalk, play
 from goalscope.cli.commands import load_study
 from goalscope.cli.commands import report as report_run
 from goalscope.cli.measuring import measure_run
@@ -225,7 +224,7 @@ def test_prompts_are_tabled_by_their_sentence(tmp_path: Path) -> None:
             return {"kind": "task-chat", "name": self.name, "model": {"model": "dice"}}
 
     agents = [Told(name=name) for name in ("exploration", "base")]
-    run(task_study(), tmp_path, agents=agents)  # type: ignore[arg-type]
+    run(task_study(), tmp_path, agents=agents)
     report_run(tmp_path, None, None)
     text = (tmp_path / "report.html").read_text()
     table = text[text.index("dice by strategy sentence") :]
@@ -233,7 +232,7 @@ def test_prompts_are_tabled_by_their_sentence(tmp_path: Path) -> None:
 
 
 def test_pooled_ratios_and_those_of_valid_moves_stand_with_their_counts(tmp_path: Path) -> None:
-    run(task_study(), tmp_path, agents=[TaskDice()])  # type: ignore[list-item]
+    run(task_study(), tmp_path, agents=[TaskDice()])
     rows = measure_run(tmp_path)
     with Store(tmp_path) as store:
         episodes = list(store.episodes())
@@ -274,7 +273,7 @@ def test_strategies_with_and_without_the_summary_are_never_averaged(tmp_path: Pa
             return {"kind": "task-chat", "name": self.name, "model": {"model": "dice"}}
 
     agents = [Told(name=f"{name}{after}") for name in ("base", "balance") for after in ("", " memory")]
-    run(task_study(), tmp_path, agents=agents)  # type: ignore[arg-type]
+    run(task_study(), tmp_path, agents=agents)
     report_run(tmp_path, None, None)
     text = (tmp_path / "report.html").read_text()
     assert "dice by strategy sentence" in text and "dice with the memory summary by strategy sentence" in text
@@ -306,7 +305,7 @@ def test_the_shipped_studies_are_sound_and_declare_agents_that_they_have(name: s
     assert name in studies.names()
     study = load_study(name)
     names = {agent.name for agent in study.agents()} | {entry.build().name for entry in study.further_agents_}
-    assert study.of_tasks and study.further_agents_
+    assert study.limited and study.further_agents_
     for pair in study.analysis.pairs if study.analysis else ():
         assert set(pair) <= names
     sizes = {"demand": (160, 3), "explore-exploit": (27, 1), "harness": (27, 1), "semantic": (40, 1)}

@@ -12,16 +12,14 @@ import numpy as np
 import pytest
 from task_run_agents import TaskDice, task_study
 
-from goalscope.agents.task_agent import play
-from goalscope.agents.task_scripted import DepthFirst, ExploreFirst, Greedy, Oracle
+from goalscope.agents.task_scripted import DepthFirst, ExploreFirst, Greedy, Oracle, play
 from goalscope.measures import StepTable, measure_episodes
 from goalscope.measures.exploration import episode_score_rows, score_episode
 from goalscope.measures.exploration.recorded import PROGRESS_SHARE, progress_shares
 from goalscope.rng import stream
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.runs.codec import decode_world, encode_world
-from goalscope.runs.taskworld import TaskWorld
-from goalscope.worlds.tasks import COOKING, cooking_map, generate_task_map
+from goalscope.worlds.tasks import COOKING, TaskWorld, cooking_map, generate_task_map
 
 SCRIPTED = ("task-oracle", "task-greedy", "task-explore-first", "task-depth-first")
 
@@ -59,7 +57,7 @@ def test_neither_batch_nor_workers_change_a_result(tmp_path: Path) -> None:
     study = task_study()
     hashes = set()
     for name, options in {"a": {"batch": 1}, "b": {"batch": 50}, "c": {"batch": 4, "workers": 3}}.items():
-        run(study, tmp_path / name, agents=[TaskDice()], **options)  # type: ignore[list-item, arg-type]
+        run(study, tmp_path / name, agents=[TaskDice()], **options)  # type: ignore[arg-type]
         hashes.add(hash_of(tmp_path / name))
     assert len(hashes) == 1
 
@@ -67,7 +65,7 @@ def test_neither_batch_nor_workers_change_a_result(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("fault", "number"), [("answer", 1), ("answer", 40), ("journalled", 17), ("journalled", 90)])
 def test_a_killed_run_goes_on_and_asks_nothing_twice(fault: str, number: int, tmp_path: Path) -> None:
     whole, first, second = tmp_path / "whole", tmp_path / "first.log", tmp_path / "second.log"
-    run(task_study(), whole, agents=[TaskDice()], batch=3)  # type: ignore[list-item]
+    run(task_study(), whole, agents=[TaskDice()], batch=3)
     script = Path(__file__).with_name("killed_task_runs.py")
     killed = subprocess.run([sys.executable, str(script), str(tmp_path / "r"), str(first), fault, str(number)])
     assert killed.returncode == -9
@@ -76,7 +74,7 @@ def test_a_killed_run_goes_on_and_asks_nothing_twice(fault: str, number: int, tm
             f"{e} {s} {a}"
             for e, s, a in store.query("SELECT episode_id, step, attempt FROM calls WHERE state = 'done'")
         }
-    summary = run(task_study(), tmp_path / "r", agents=[TaskDice(log=second)], batch=5)  # type: ignore[list-item]
+    summary = run(task_study(), tmp_path / "r", agents=[TaskDice(log=second)], batch=5)
     asked_before, asked_now = first.read_text().splitlines(), second.read_text().splitlines()
     assert len(asked_now) == len(set(asked_now)) and not answered & set(asked_now)
     assert set(asked_before) & set(asked_now) <= set(asked_before) - answered
@@ -86,9 +84,9 @@ def test_a_killed_run_goes_on_and_asks_nothing_twice(fault: str, number: int, tm
 
 def test_a_failed_turn_is_retried_or_ends_the_episode_as_on_grids(tmp_path: Path) -> None:
     retry = task_study(failure={"policy": "retry", "retries": 5, "then": "end"}, trajectories=1)
-    run(retry, tmp_path / "retry", agents=[TaskDice()])  # type: ignore[list-item]
+    run(retry, tmp_path / "retry", agents=[TaskDice()])
     end = task_study(failure={"policy": "end"}, trajectories=1)
-    run(end, tmp_path / "end", agents=[TaskDice()])  # type: ignore[list-item]
+    run(end, tmp_path / "end", agents=[TaskDice()])
     with Store(tmp_path / "retry") as store:
         steps = [step for episode in store.episodes() for step in episode.steps]
     assert all(step.action is not None for step in steps) and any("attempts" in step.extra for step in steps)
@@ -101,7 +99,7 @@ def test_a_failed_turn_is_retried_or_ends_the_episode_as_on_grids(tmp_path: Path
 
 
 def test_rows_are_the_scores_of_the_recorded_actions(tmp_path: Path) -> None:
-    run(task_study(), tmp_path, agents=[TaskDice()])  # type: ignore[list-item]
+    run(task_study(), tmp_path, agents=[TaskDice()])
     with Store(tmp_path) as store:
         episodes = list(store.episodes())
     rows = measure_episodes(episodes)
@@ -185,7 +183,7 @@ def test_cooking_maps_come_with_twins_and_starts_in_one_cluster() -> None:
     ("changes", "words"),
     [
         ({"horizon": {"steps": 5}}, ["no horizon", "alpha"]),
-        ({"agents": [{"kind": "optimal"}]}, ["must begin with task-", "'optimal'", "agents[0]"]),
+        ({"agents": [{"kind": "optimal"}]}, ["needs to see a grid", "'optimal'", "agents[0]"]),
         ({"agents": [{"kind": "task-greed"}]}, ["task-greedy", "'task-greed'"]),
         ({"agents": [{"kind": "task-noisy-greedy"}]}, ["missing: epsilon"]),
         ({"agents": [{"kind": "task-oracle", "task_map": {}}]}, ["no parameters", "task_map"]),
@@ -221,7 +219,7 @@ def test_what_does_not_fit_is_named(changes: dict[str, Any], words: list[str]) -
 
 def test_a_task_agent_is_refused_on_grids() -> None:
     grid = {"kind": "grid", "sizes": [7], "densities": [0.5], "count": 1}
-    with pytest.raises(ValueError, match="must not begin with task-"):
+    with pytest.raises(ValueError, match="needs to see a task map"):
         Study.parse({"worlds": [grid], "agents": [{"kind": "task-greedy"}]})
 
 

@@ -12,10 +12,8 @@ from goalscope.agents.build import build_agent
 from goalscope.agents.model_agent import ModelAgent
 from goalscope.cli.commands import load_study
 from goalscope.runs import Study
-from goalscope.runs.episode import Live, LiveEpisode, Places
+from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.record import EpisodeSpec
-from goalscope.runs.taskepisode import TaskLive
-from goalscope.runs.taskworld import TaskWorld
 from goalscope.worlds import ACTIONS
 
 STEPS = 6
@@ -71,17 +69,13 @@ def study_of(name: str) -> Study:
     return load_study(name)
 
 
-def digest(study: Study, agent: ModelAgent[Any]) -> str:
+def digest(study: Study, agent: ModelAgent) -> str:
     found = hashlib.sha256()
     worlds = study.worlds()
     for world in (worlds[0], worlds[-1]):
         kind = study.history_of(agent)
         spec = EpisodeSpec(world_id=world.id, agent_id="agent", trajectory=0, seed=study.seed, horizon=STEPS)
-        live: LiveEpisode = (
-            TaskLive(spec, world, study, kind)
-            if isinstance(world, TaskWorld)
-            else Live(spec, Places().of(world), study, kind)
-        )
+        live = LiveEpisode(spec, world, study, kind)
         for step in range(STEPS):
             if live.outcome is not None:
                 break
@@ -92,7 +86,7 @@ def digest(study: Study, agent: ModelAgent[Any]) -> str:
     return found.hexdigest()
 
 
-def bundled(study: Study) -> list[ModelAgent[Any]]:
+def bundled(study: Study) -> list[ModelAgent]:
     found = [entry.build() for entry in study.agents_ if entry.parameters.get("model") in ("theseus", "ariadne")]
     return [agent for agent in found if isinstance(agent, ModelAgent)]
 

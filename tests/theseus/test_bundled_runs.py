@@ -20,6 +20,7 @@ from goalscope.models.determinism import measure_determinism
 from goalscope.models.local import LocalModel
 from goalscope.runs import RunSummary, Store, Study, content_hash, run
 from goalscope.worlds import generate_batch
+from goalscope.worlds.gridworld import GridView
 
 Call = tuple[str, int, int]
 
@@ -148,7 +149,9 @@ def test_a_batch_says_what_each_would_say_alone(temperature: float) -> None:
     model = LocalModel("theseus", device="cpu")
     agent = ChatAgent(model=model, sampling=Sampling(temperature=temperature, max_tokens=96))
     grids = [*generate_batch(7, 0.4, seed=1, count=2), *generate_batch(13, 0.8, seed=2, count=2)]
-    observations = [Observation(grid=grid, episode_id=f"episode {index}") for index, grid in enumerate(grids)]
+    observations = [
+        Observation(view=GridView(grid=grid), episode_id=f"episode {index}") for index, grid in enumerate(grids)
+    ]
     requests = [agent.request(observation) for observation in observations]
     found = measure_determinism(model, requests, agent.sampling)
     assert found.violations == 0

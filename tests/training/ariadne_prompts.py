@@ -3,13 +3,13 @@
 from functools import cache
 from typing import Any
 
-from goalscope.agents.task_agent import TaskObservation
 from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.agents.task_scripted import NoisyGreedy
-from goalscope.worlds.grid import ACTIONS, Action
+from goalscope.worlds.grid import ACTIONS
 from goalscope.worlds.tasks.generate import generate_task_map
 from goalscope.worlds.tasks.knowledge import Knowledge
 from goalscope.worlds.tasks.memory import Memory
+from task_observations import task_observation
 from training.task_vocabulary import vocabulary
 
 
@@ -43,13 +43,11 @@ def prompts(preset: str, *, strategy: str, reasoned: bool, memory: bool) -> tupl
     walker = NoisyGreedy(epsilon=0.3)
     while world.ending is None:
         step = len(answers)
-        observation = TaskObservation(
-            memory=seen, step=step, seed=3, history_as="conversation", answers=tuple(answers), episode_id=preset
-        )
+        observation = task_observation(seen, answers, seed=3, history_as="conversation", episode_id=preset)
         if step % 9 == 0:
             messages = [{"role": one.role, "content": one.content} for one in agent.messages(observation)]
             found.append(tokenizer().apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-        action: Action | None = walker.act([observation])[0].action
+        action: int | None = walker.act([observation])[0].action
         if step % 10 == 5:
             action = ACTIONS[step % 4]
         name = "up" if action is None else action.name.lower()

@@ -8,8 +8,8 @@ import pytest
 import torch
 from ariadne_prompts import Silent, tokenizer
 
+from goalscope.agents import Observation
 from goalscope.agents.parse import parse_action
-from goalscope.agents.task_agent import TaskObservation
 from goalscope.agents.task_chat import STRATEGIES, TaskChatAgent
 from goalscope.agents.task_scripted import ExploreFirst, Greedy, NoisyGreedy
 from goalscope.measures.exploration.score import score_episode
@@ -19,6 +19,8 @@ from goalscope.worlds.tasks.coordinates import MOVES, Cell
 from goalscope.worlds.tasks.generate import generate_task_map
 from goalscope.worlds.tasks.knowledge import Knowledge
 from goalscope.worlds.tasks.memory import Memory
+from goalscope.worlds.tasks.world import TaskView
+from task_observations import task_observation
 from training.network import Places, Shape, forward, initialise
 from training.task_data import TaskMixture, Walk, task_block
 from training.task_teach import TEACHERS, aims, decide, fields, good_moves, teacher_of
@@ -28,13 +30,13 @@ from training.task_vocabulary import ASKED, STEPS, cell_piece, pieces, vocabular
 SMALL = TaskMixture(presets=("medium-medium", "high-small"), tokens=700, steps=3)
 
 
-def memories(preset: str = "medium-large", *, episodes: int = 4) -> Iterator[tuple[Memory, TaskObservation]]:
+def memories(preset: str = "medium-large", *, episodes: int = 4) -> Iterator[tuple[Memory, Observation]]:
     """Yield what a noisy walker knows before each of its steps."""
     for seed in range(episodes):
         world, seen, step = Knowledge(generate_task_map(preset, seed=seed)), Memory(), 0
         seen.add(world.report())
         while world.ending is None:
-            observation = TaskObservation(memory=seen, step=step, seed=seed)
+            observation = Observation(view=TaskView(memory=seen), step=step, seed=seed)
             yield seen, observation
             action = NoisyGreedy(epsilon=0.4).act([observation])[0].action
             world.move(action)
@@ -149,7 +151,7 @@ def test_every_question_follows_the_tokens_of_the_real_prompt(
             grow(tokens)
 
         def asks(*given, walk=walk, agent=agent, ask=ask, **more) -> None:  # type: ignore[no-untyped-def]
-            now = TaskObservation(memory=walk.memory, history_as="conversation", answers=tuple(answers))
+            now = task_observation(walk.memory, answers, history_as="conversation")
             chat = [{"role": one.role, "content": one.content} for one in agent.messages(now)]
             text = tokenizer().apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
             asked.append(tokenizer().encode(text, add_special_tokens=False))

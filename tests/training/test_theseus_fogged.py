@@ -17,6 +17,7 @@ from goalscope.models.local import LocalModel
 from goalscope.rng import stream
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
+from goalscope.worlds.gridworld import GridView
 from training import fogged
 from training.data import SIZES, Batch, Mixture, block, draw_worlds, plan, sequences
 from training.fogged import MOST_STEPS, State, Walks, draw_steps, reached, solid, walk
@@ -66,7 +67,7 @@ def replayed(world: Grid, actions: list[int]) -> tuple[Grid, tuple[Past, ...]]:
     assert world.start is not None
     place, fog, past = world.start, Fog.start(world, 3), []
     for action in actions:
-        past.append(Past(grid=fog.view(world.at(start=place)), action=Action(action)))
+        past.append(Past(view=GridView(grid=fog.view(world.at(start=place))), action=Action(action)))
         there = (place[0] + Action(action).delta[0], place[1] + Action(action).delta[1])
         place = place if world.walls[there] else there
         fog = fog.look(place)
@@ -92,7 +93,7 @@ def test_the_prompt_is_the_agents_own_after_the_same_walk(size: int, steps: int)
     for number in lasting:
         made = tokens_of(reached(only(whole, number), steps, 1, stream(5, "reached")))
         seen, past = replayed(world_of(whole, number), whole.action[number, :steps].tolist())
-        prompt = agent().prompt(Observation(grid=seen, history=past, history_as="actions", step=steps))
+        prompt = agent().prompt(Observation(view=GridView(grid=seen), history=past, history_as="actions", step=steps))
         assert made.tokens[0, : made.layout.prompt].tolist() == model.tokenizer.encode(prompt, add_special_tokens=False)
 
 

@@ -143,4 +143,4 @@ def test_an_episode_needs_an_agent_and_an_action_is_one_of_four() -> None:
     with pytest.raises(ValueError, match="must begin on a grid that shows its agent"):
         initial_state(Grid.parse("_G"))
     with pytest.raises(ValueError, match="4 is not a valid Action"):
-        step(Grid.parse("A_"), State((0, 0)), 4)  # type: ignore[arg-type]
+        step(Grid.parse("A_"), State((0, 0)), 4)

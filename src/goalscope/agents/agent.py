@@ -2,14 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 import numpy as np
 
 from goalscope.ids import content_id
 from goalscope.models.base import MOST_USAGE
 from goalscope.rng import stream, uniform
-from goalscope.worlds.grid import Action, Grid
+from goalscope.worlds.grid import Grid
+from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.tasks.knowledge import Report
+from goalscope.worlds.tasks.memory import Memory
+from goalscope.worlds.tasks.world import TaskView
+from goalscope.worlds.world import View, World
+
+Seen = TypeVar("Seen", bound=View)
 
 History = Literal["none", "actions", "conversation", "reasoning"]
 """What an agent is shown of the earlier steps of its episode: nothing; what it saw and did; the whole conversation, its
@@ -23,18 +30,25 @@ class Past:
     """An earlier step of an episode, as far as the agent is shown it.
 
     Attributes:
-        grid: the grid as it was seen then.
-        carrying_key: whether the agent held the key.
+        view: what was seen then.
         action: what it did, None where the turn held no action.
         text: its answer, None where answers are not handed over or there was none.
         reasoning: its written reasoning, None where reasoning is not handed over or there was none.
     """
 
-    grid: Grid
-    carrying_key: bool = False
-    action: Action | None
+    view: View
+    action: int | None
     text: str | None = None
     reasoning: str | None = None
+
+    @property
+    def answer(self) -> str:
+        """The answer as it stands in a conversation, after its reasoning where that is shown.
+
+        Reasoning and answer are set apart by an empty line. No chat format has a place for the reasoning of earlier
+        turns that all servers keep, so that it is handed over as plain text.
+        """
+        return "\n\n".join(part for part in (self.reasoning, self.text) if part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,24 +56,54 @@ class Observation:
     """What an agent is shown before it acts.
 
     Attributes:
-        grid: the grid as it can be seen now: the agent at its cell, fog where it has not looked.
-        carrying_key: whether the agent holds the key.
+        view: what can be seen now.
         step: number of the step, 0-based.
         attempt: 0, or the number of the retry after a turn that held no action.
         episode_id: content id of the episode.
         seed: root seed of the study.
         history: the earlier steps of the episode where they are handed over, else empty.
         history_as: how they are to be shown.
+        world: the whole world, told to an agent that says `knows_world` (an oracle) and to no other.
     """
 
-    grid: Grid
-    carrying_key: bool = False
+    view: View
     step: int = 0
     attempt: int = 0
     episode_id: str = ""
     seed: int = 0
     history: tuple[Past, ...] = ()
     history_as: History = "none"
+    world: World | None = None
+
+    def seen(self, kind: type[Seen]) -> Seen:
+        """Return the view, which must be of a class.
+
+        Raises:
+            TypeError: it is of another one.
+        """
+        if not isinstance(self.view, kind):
+            raise TypeError(f"this agent must be shown {kind.shows}, got {self.view.shows}: choose another agent")
+        return self.view
+
+    @property
+    def grid(self) -> Grid:
+        """The grid as it can be seen now: the agent at its cell, fog where it has not looked."""
+        return self.seen(GridView).grid
+
+    @property
+    def carrying_key(self) -> bool:
+        """Whether the agent holds the key of a grid."""
+        return self.seen(GridView).carrying_key
+
+    @property
+    def memory(self) -> Memory:
+        """All that was told so far of a task map; read it while acting and keep no reference."""
+        return self.seen(TaskView).memory
+
+    @property
+    def report(self) -> Report:
+        """What is told now of a task map."""
+        return self.seen(TaskView).report
 
     def rng(self, *names: str | int) -> np.random.Generator:
         """Return the random stream of this very turn; it does not depend on the order of work."""
@@ -75,7 +119,7 @@ class Turn:
     """What an agent answers.
 
     Attributes:
-        action: the action, None where the answer holds none that can be used.
+        action: index of the action in the names of the view, None where the answer holds none that can be used.
         failure: the name of what is wrong with the answer, None where there is an action.
         text: the final answer.
         reasoning: the written reasoning.
@@ -84,7 +128,7 @@ class Turn:
         extra: plain values to keep with the step.
     """
 
-    action: Action | None
+    action: int | None
     failure: str | None = None
     text: str | None = None
     reasoning: str | None = None
@@ -121,7 +165,9 @@ class Agent(Protocol):
 
     An agent's answer to an observation must not depend on the other observations of its batch. `journalled` says
     whether an answer is worth money or minutes: each such answer is committed to the store before it is used.
-    An agent may have an attribute `tags`, plain values by name, which each of its episodes then carries.
+    An agent may have an attribute `tags`, plain values by name, which each of its episodes then carries; an attribute
+    `needs`, the class of views that it acts on (any view without it); and an attribute `knows_world`, which is True
+    where its observations are to hold the world itself.
     """
 
     @property
@@ -155,6 +201,25 @@ class Remembering(Protocol):
     def history(self) -> History | None:
         """What it is shown of earlier steps; None for what the study says."""
         ...
+
+
+def check_fits(agent: Agent, view: type[View], place: str = "") -> None:
+    """Refuse an agent that needs to see something else than a world shows.
+
+    Args:
+        agent: the agent.
+        view: the class of the world's views.
+        place: where the study names it.
+
+    Raises:
+        ValueError: one sentence with the agent, what it needs and what is shown.
+    """
+    needs: type[View] = getattr(agent, "needs", View)
+    if not issubclass(view, needs):
+        raise ValueError(
+            f"an agent must fit the worlds of its study, but {agent.name!r}{f' at {place}' if place else ''} needs to "
+            f"see {needs.shows} and these show {view.shows}: choose another agent, or make it a study of its own"
+        )
 
 
 def agent_id(agent: Agent) -> str:

@@ -8,20 +8,19 @@ from typing import Any, Final
 
 from goalscope.agents.agent import Observation, Past
 from goalscope.agents.build import CHAT, agent_kind
-from goalscope.agents.example import RULE, example_action
-from goalscope.agents.memory import render_answer, render_history
-from goalscope.agents.model_agent import ModelAgent
-from goalscope.agents.parse import PARSER_VERSION
-from goalscope.agents.prompts import fill, placeholders, template
+from goalscope.agents.model_agent import ModelAgent, example_name
+from goalscope.agents.prompts import ANY, RULE, fill, placeholders, render_history, template
 from goalscope.models.backends import build_model, check_type
-from goalscope.models.base import Message, Sampling
-from goalscope.worlds.grid import ACTIONS, Action, Grid
+from goalscope.models.base import Sampling
+from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.world import View
 
-TASKS: Final = {"grid": "grid", "key-door": "key_door", "fog": "fog"}
+TASKS: Final = {"grid": "grid", "key-door": "key_door", "fog": "fog", "text": ANY}
 """The tasks that come with the package, and the names of their templates."""
 
-PLACEHOLDERS: Final = ("grid", "carrying_key", "history", "example")
-"""What a template may hold, written ``{{grid}}``; it must hold the grid."""
+_OF_GRIDS: Final = ("grid", "carrying_key")
+PLACEHOLDERS: Final = (*_OF_GRIDS, "history", "example", "view", "actions")
+"""What a template may hold, written ``{{grid}}``; it must hold the grid, or the view of any world in words."""
 
 
 def read_template(task: str | Path, form: str = "schema") -> str:
@@ -33,7 +32,7 @@ def read_template(task: str | Path, form: str = "schema") -> str:
 
     Raises:
         FileNotFoundError: neither a task nor a file.
-        ValueError: the template lacks the grid, or holds a placeholder that is not known; names it.
+        ValueError: the template shows neither grid nor view, or holds a placeholder that is not known; names it.
     """
     if task in TASKS:
         text = template(TASKS[str(task)], form)
@@ -57,18 +56,18 @@ def read_template(task: str | Path, form: str = "schema") -> str:
                 f"a placeholder of a template must be one of {known}, written without blanks; {task} holds "
                 f"{{{{{inner}}}}}"
             )
-    if "grid" not in placeholders(text):
+    if not {"grid", "view"} & set(placeholders(text)):
         raise ValueError(f"a template must show the grid: put {{{{grid}}}} where it belongs in {task}")
     return text
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChatAgent(ModelAgent[Observation]):
+class ChatAgent(ModelAgent):
     """A language model that is shown each state as text and answers with an action.
 
     Attributes:
         model: the language model.
-        task: "grid", "key-door", "fog", or the path of a template of one's own.
+        task: "grid", "key-door", "fog", "text" (any world in words), or the path of a template of one's own.
         template: form of the bundled template, one of `TEMPLATE_FORMS`; "" for the one that the model's card names, and
             "example" where it names none.
         text: the template.
@@ -93,6 +92,11 @@ class ChatAgent(ModelAgent[Observation]):
         object.__setattr__(self, "text", read_template(self.task, self.template or self.form))
         super().__post_init__()
 
+    @property
+    def needs(self) -> type[View]:
+        """A grid where the template shows one, else any view."""
+        return GridView if set(_OF_GRIDS) & set(placeholders(self.text)) else View
+
     def describe(self) -> Mapping[str, Any]:
         """Return model, template, sampling, parser and its own history; the name changes no answer and is left out."""
         return {
@@ -100,50 +104,44 @@ class ChatAgent(ModelAgent[Observation]):
             "model": dict(self.model.describe()),
             "template": hashlib.sha256(self.text.encode()).hexdigest(),
             **({"example": RULE} if "example" in placeholders(self.text) else {}),
-            "sampling": self.sampling.describe(),
-            "parser": PARSER_VERSION,
-            **({} if self.history is None else {"history": self.history}),
+            **self._described(),
         }
 
-    def messages(self, observation: Observation) -> tuple[Message, ...]:
-        """Return the chat that an observation becomes.
-
-        A conversation holds, for each earlier step, the prompt of that step as it was and the answer to it; the prompt
-        of the next step only adds to it.
+    def asked(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
+        """Return the filled template.
 
         Raises:
-            ValueError: the template has no place for something that the agent must know: a key, fog.
+            ValueError: the template has no place for something that the agent must know: a key, fog, the history.
         """
-        chat: list[Message] = []
-        if observation.history_as in ("conversation", "reasoning"):
-            for index, past in enumerate(observation.history):
-                example = example_action(observation.episode_id, index, ACTIONS)
-                text = self._text(past.grid, past.carrying_key, observation.history[:index], example)
-                chat.append(Message(role="user", content=text))
-                chat.append(Message(role="assistant", content=render_answer(past)))
-        elif observation.history and "history" not in placeholders(self.text):
+        wanted = set(placeholders(self.text))
+        told = observation.history_as in ("conversation", "reasoning")
+        if history and not told and "history" not in wanted:
             raise ValueError(
                 f"this study hands over the history, for which the template {self.task} has no {{{{history}}}}: set "
                 "the agent's task to fog, or its history to none or conversation"
             )
-        example = example_action(observation.episode_id, observation.step, ACTIONS)
-        text = self._text(observation.grid, observation.carrying_key, observation.history, example)
-        return (*chat, Message(role="user", content=text))
+        if isinstance(view, GridView) and "view" not in wanted:
+            self._check_shown(view, wanted)
+        values = {
+            **view.fields(),
+            "view": view.text,
+            "actions": ", ".join(view.actions[index] for index in view.offered),
+            "example": example_name(observation, step, view),
+        }
+        if "history" in wanted:
+            values["history"] = render_history(history)
+        return fill(self.text, {name: value for name, value in values.items() if name in wanted})
 
-    def _text(self, grid: Grid, carrying_key: bool, history: Sequence[Past], example: Action) -> str:
-        """Return the prompt of one step."""
-        wanted = set(placeholders(self.text))
-        if (carrying_key or grid.key is not None or grid.door is not None) and "carrying_key" not in wanted:
+    def _check_shown(self, view: GridView, wanted: set[str]) -> None:
+        """Refuse a template that has no place for a key or says nothing about fog."""
+        grid = view.grid
+        if (view.carrying_key or grid.key is not None or grid.door is not None) and "carrying_key" not in wanted:
             raise ValueError(
                 f"worlds with a key or a door need a template with {{{{carrying_key}}}}, {self.task} has none: set "
                 "the agent's task to key-door"
             )
         if grid.fog is not None and self.task in ("grid", "key-door"):
             raise ValueError(f"the task {self.task} says nothing about fog: set the agent's task to fog")
-        values = {"grid": grid.render(), "carrying_key": "yes" if carrying_key else "no", "example": example.name}
-        if "history" in wanted:
-            values["history"] = render_history(history)
-        return fill(self.text, {name: value for name, value in values.items() if name in wanted})
 
 
 _SAMPLING = tuple(entry.name for entry in fields(Sampling))

@@ -1,27 +1,29 @@
-"""What all agents with a language model share: the model, how it is asked, and how its answers are read."""
+"""The chat agent of all worlds: the model, how it is asked, and how its answers are read.
+
+What differs by kind of world is how a view is written into a prompt: `ModelAgent.asked` of its two forms.
+"""
 
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final
 
-from goalscope.agents.agent import HISTORIES, History, Turn
-from goalscope.agents.parse import parse_action
-from goalscope.agents.task_agent import AnyObservation
+from goalscope.agents.agent import HISTORIES, History, Observation, Past, Turn
+from goalscope.agents.parse import MOVES, PARSER_VERSION, parse_action
+from goalscope.agents.prompts import example_action
 from goalscope.ids import canonical_json
 from goalscope.models.base import TEMPLATE_FORMS, Completion, Message, Model, Request, Sampling
 from goalscope.models.http_budget import Budget
 from goalscope.rows import Tag
+from goalscope.worlds.world import View
 
 MARKERS: Final = "markers"
 """Name of the failure of an answer that still holds markers of its model, by which it cannot be taken apart."""
 
-Seen = TypeVar("Seen", bound=AnyObservation)
-
 
 @dataclass(frozen=True, kw_only=True)
-class ModelAgent(ABC, Generic[Seen]):
+class ModelAgent(ABC):
     """An agent that asks a language model about each observation.
 
     Attributes:
@@ -75,20 +77,60 @@ class ModelAgent(ABC, Generic[Seen]):
         """What the model says of itself, e.g. the goal that was planted in it; empty for most models."""
         return dict(getattr(self.model, "tags", {}))
 
+    @property
+    @abstractmethod
+    def needs(self) -> type[View]:
+        """The views that it can be shown."""
+
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
-        """Return all that determines the agent's behaviour as plain values."""
+        """Return all that determines the agent's behaviour as plain values; the name changes no answer."""
 
     @abstractmethod
-    def messages(self, observation: Seen) -> tuple[Message, ...]:
-        """Return the chat that an observation becomes."""
+    def asked(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
+        """Return what the model is told at one step, the present one or an earlier one of a conversation.
 
-    def request(self, observation: Seen) -> Request:
+        Args:
+            observation: what the agent is shown now.
+            step: number of the step.
+            view: what was seen then.
+            history: the steps before it.
+        """
+
+    def opening(self) -> tuple[Message, ...]:
+        """Return what every chat begins with."""
+        return ()
+
+    def messages(self, observation: Observation) -> tuple[Message, ...]:
+        """Return the chat that an observation becomes.
+
+        A conversation holds, for each earlier step, the prompt of that step as it was and the answer to it; the prompt
+        of the next step only adds to it.
+
+        Raises:
+            ValueError: the prompt has no place for something that the agent must know.
+        """
+        chat = [*self.opening()]
+        history = observation.history
+        if observation.history_as in ("conversation", "reasoning"):
+            for step, past in enumerate(history):
+                text = self.asked(observation, step, past.view, history[:step])
+                chat.append(Message(role="user", content=text))
+                chat.append(Message(role="assistant", content=past.answer))
+        text = self.asked(observation, observation.step, observation.view, history)
+        return (*chat, Message(role="user", content=text))
+
+    def _described(self) -> dict[str, Any]:
+        """What every description ends with."""
+        history = {} if self.history is None else {"history": self.history}
+        return {"sampling": self.sampling.describe(), "parser": PARSER_VERSION, **history}
+
+    def request(self, observation: Observation) -> Request:
         """Return what the model is asked about an observation."""
         key = (observation.seed, observation.episode_id, observation.step, observation.attempt)
         return Request(messages=self.messages(observation), key=key)
 
-    def prompt(self, observation: Seen) -> str:
+    def prompt(self, observation: Observation) -> str:
         """Return the exact text that the model reads; the chat as JSON where only its server renders it."""
         messages = self.messages(observation)
         rendered = self.model.render(messages, self.sampling)
@@ -96,15 +138,26 @@ class ModelAgent(ABC, Generic[Seen]):
             return rendered
         return canonical_json([{"role": message.role, "content": message.content} for message in messages])
 
-    def act(self, observations: Sequence[Seen]) -> list[Turn]:
+    def act(self, observations: Sequence[Observation]) -> list[Turn]:
         """Ask the model about each observation and read its answers."""
         requests = [self.request(observation) for observation in observations]
-        return [turn(completion) for completion in self.model.complete(requests, self.sampling)]
+        completions = self.model.complete(requests, self.sampling)
+        return [turn(one, seen.view.actions) for one, seen in zip(completions, observations, strict=True)]
 
 
-def turn(completion: Completion) -> Turn:
-    """Return the turn that a completion amounts to: its action, or the name of what is wrong with it."""
-    parsed = parse_action(completion.text, truncated=completion.finish == "length")
+def example_name(observation: Observation, step: int, view: View) -> str:
+    """Return the name of the action that the example in the prompt of one step shows."""
+    return view.actions[example_action(observation.episode_id, step, view.offered)]
+
+
+def turn(completion: Completion, names: tuple[str, ...] = MOVES) -> Turn:
+    """Return the turn that a completion amounts to: its action, or the name of what is wrong with it.
+
+    Args:
+        completion: what the model said.
+        names: the names of the actions, those of grids by default.
+    """
+    parsed = parse_action(completion.text, truncated=completion.finish == "length", names=names)
     action, failure = (None, MARKERS) if completion.marked else (parsed.action, parsed.failure)
     extra: dict[str, Any] = {"finish": completion.finish}
     if completion.logprobs is not None:

@@ -2,10 +2,12 @@
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
-from goalscope.worlds.grid import Action
+from goalscope.worlds.grid import ACTIONS
 
 Failure = Literal["empty", "no JSON", "truncated", "unknown action", "two different actions"]
 
@@ -15,7 +17,8 @@ FAILURES: Final[tuple[Failure, ...]] = get_args(Failure)
 PARSER_VERSION: Final = 3
 """Raised whenever the same answer comes to be read as something else; it enters an agent's identity."""
 
-_ACTIONS = {action.name: action for action in Action}
+MOVES: Final = tuple(action.name for action in ACTIONS)
+"""The names of the four moves of grids."""
 
 # What stands inside braces: quoted texts as a whole (an apostrophe inside of a word opens none), bare words, signs.
 # Possessive repetition and escapes as pieces of their own keep the work linear in the length of the answer.
@@ -33,30 +36,31 @@ class Parsed:
     """What an answer says.
 
     Attributes:
-        action: the action that the answer states, None where it states none or more than one.
+        action: index of the action that the answer states, None where it states none or more than one.
         failure: what is wrong with the answer, None where there is an action.
     """
 
-    action: Action | None = None
+    action: Any = None
     failure: Failure | None = None
 
 
-def parse_action(text: str, *, truncated: bool = False) -> Parsed:
+def parse_action(text: str, *, truncated: bool = False, names: tuple[str, ...] = MOVES) -> Parsed:
     """Read the action out of an answer that should be ``{"action": "UP"}``.
 
     The key must stand in an object that is part of no other object or array, and whose members are all ``key: value``.
     Tolerated: text around the object, further braces around it alone, code fences, single or no quotes, a trailing
     comma, any case, the same action stated more than once, further keys. Not tolerated: an action outside of a JSON
-    object, a word that is not one of the four, two objects or keys that name different actions. An action inside of
+    object, a word that is not one of the names, two objects or keys that name different actions. An action inside of
     another value states nothing, and neither does a text that is quoted inside of an object; an action inside of
     another value that differs from the one that is stated contradicts it.
 
     Args:
         text: the final answer, of any length and content.
         truncated: whether the model was cut off at its token limit.
+        names: the names of the actions, in any case.
 
     Returns:
-        The action, or the name of the failure.
+        The index of the action, or the name of the failure.
     """
     stripped = text.strip()
     if not stripped:
@@ -71,8 +75,21 @@ def parse_action(text: str, *, truncated: bool = False) -> Parsed:
     values = {_normal(value) for value in (*found.stated, *found.mentioned)}
     if len(values) > 1:
         return Parsed(failure="two different actions")
-    action = _ACTIONS.get(values.pop())
+    action = _table(names).get(values.pop())
     return Parsed(action=action) if action is not None else Parsed(failure="unknown action")
+
+
+@lru_cache(maxsize=256)
+def _table(names: tuple[str, ...]) -> Mapping[str, int]:
+    """Return the actions by name; the four moves are those of grids.
+
+    Raises:
+        ValueError: two names that differ in nothing but their case.
+    """
+    normal = [_normal(name) for name in names]
+    if len(set(normal)) < len(normal):
+        raise ValueError(f"the names of actions must differ in more than their case, got {', '.join(names)}")
+    return dict(zip(normal, ACTIONS if tuple(normal) == MOVES else range(len(names)), strict=True))
 
 
 def _normal(value: Any) -> str:

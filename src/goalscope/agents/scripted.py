@@ -22,6 +22,8 @@ from goalscope.checks import check_probability, check_whole, freeze
 from goalscope.planning.shortest import distances_to, optimal_batch, solve
 from goalscope.rng import uniform
 from goalscope.worlds.grid import ACTIONS, Grid, Position, Side
+from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.world import View
 
 Distribution = npt.NDArray[np.float64]
 
@@ -32,6 +34,8 @@ _CORNERS = ("top-left", "top-right", "bottom-left", "bottom-right")
 @dataclass(frozen=True, slots=True)
 class ScriptedAgent(Scripted):
     """An agent with a known goal and an exact distribution over actions."""
+
+    needs: ClassVar[type[View]] = GridView
 
     @abstractmethod
     def probabilities(self, observation: Observation) -> Distribution:

@@ -5,25 +5,22 @@ Source: measuring exploration and exploitation errors, Appendices C.3 and D; the
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope.agents.agent import History
+from goalscope.agents.agent import History, Observation, Past
 from goalscope.agents.build import TASK_CHAT, agent_kind
 from goalscope.agents.chat import chat_agent
-from goalscope.agents.example import RULE, example_action
-from goalscope.agents.model_agent import ModelAgent
-from goalscope.agents.parse import PARSER_VERSION
-from goalscope.agents.prompts import SUFFIXES, fill, placeholders
+from goalscope.agents.model_agent import ModelAgent, example_name
+from goalscope.agents.prompts import RULE, SUFFIXES, fill, placeholders
 from goalscope.agents.prompts.tasks import passage
-from goalscope.agents.task_agent import TaskObservation
 from goalscope.models.base import TEMPLATE_FORMS, Message
 from goalscope.rows import Tag
-from goalscope.worlds.grid import ACTIONS
-from goalscope.worlds.tasks.memory import Memory
-from goalscope.worlds.tasks.text import RULES, memory_text, report_text, write_log
+from goalscope.worlds.tasks.text import RULES, memory_text, write_log
+from goalscope.worlds.tasks.world import TaskView
+from goalscope.worlds.world import View
 
 STRATEGIES: Final = ("base", "exploration", "exploitation", "balance")
 """The strategy sentences; "base" has none."""
@@ -40,7 +37,7 @@ _OWN: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskChatAgent(ModelAgent[TaskObservation]):
+class TaskChatAgent(ModelAgent):
     """A language model that is told at each step what it finds, and answers with a direction.
 
     Attributes:
@@ -96,42 +93,34 @@ class TaskChatAgent(ModelAgent[TaskObservation]):
             "system": hashlib.sha256(self.system.encode()).hexdigest(),
             "memory": self.memory,
             **({"example": {"rule": RULE, "text": passage("example")}} if self.example else {}),
-            "sampling": self.sampling.describe(),
-            "parser": PARSER_VERSION,
-            **({} if self.history is None else {"history": self.history}),
+            **self._described(),
         }
 
-    def messages(self, observation: TaskObservation) -> tuple[Message, ...]:
-        """Return the chat that an observation becomes.
+    @property
+    def needs(self) -> type[View]:
+        """A task map."""
+        return TaskView
 
-        The system prompt, then by `TaskObservation.history_as`: nothing else ("none"), all earlier observations and
-        moves as a list ("actions"), or each earlier observation and the answer to it as turns. The summary stands
-        below the last observation alone.
+    def opening(self) -> tuple[Message, ...]:
+        """Return the system prompt."""
+        return (Message(role="system", content=self.system),)
+
+    def asked(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
+        """Return what is told at a step, with the example of its answer below it where examples are shown.
+
+        Earlier observations and moves stand before the present one as a list where the history is "actions"; the
+        summary stands below the present one alone.
         """
-        memory = observation.memory
-        chat = [Message(role="system", content=self.system)]
-        if observation.history_as in ("conversation", "reasoning"):
-            for step, ((_, report), answer) in enumerate(zip(memory.turns, observation.answers, strict=False)):
-                told = f"OBSERVATION: {report_text(report)}"
-                chat.append(Message(role="user", content=self._with_example(told, observation, step)))
-                chat.append(Message(role="assistant", content=answer))
-        text = self._turn(memory, log=observation.history_as == "actions")
-        return (*chat, Message(role="user", content=self._with_example(text, observation, len(memory.turns) - 1)))
-
-    def _with_example(self, text: str, observation: TaskObservation, step: int) -> str:
-        """Return what is told at a step, with the example of its answer below it where examples are shown."""
+        text = f"OBSERVATION: {view.text}"
+        if view is observation.view:
+            memory = observation.memory
+            if observation.history_as == "actions":
+                text = write_log(memory.turns).removeprefix(f"{RULES}\n").removesuffix("\n")
+            if self.memory:
+                text = f"{text}\n\nSUMMARY:\n{memory_text(memory)}"
         if not self.example:
             return text
-        _, report = observation.memory.turns[step]
-        shown = example_action(observation.episode_id, step, report.available or ACTIONS).name.lower()
-        return f"{text}\n\n{fill(passage('example'), {'example': shown})}"
-
-    def _turn(self, memory: Memory, *, log: bool) -> str:
-        """Return the last message: what is told now, the steps before it and the summary where they are shown."""
-        text = f"OBSERVATION: {report_text(memory.turns[-1][1])}"
-        if log:
-            text = write_log(memory.turns).removeprefix(f"{RULES}\n").removesuffix("\n")
-        return f"{text}\n\nSUMMARY:\n{memory_text(memory)}" if self.memory else text
+        return f"{text}\n\n{fill(passage('example'), {'example': example_name(observation, step, view)})}"
 
 
 @agent_kind(TASK_CHAT)

@@ -7,18 +7,22 @@ Ties go to what was seen first, then to the order of `Action`. An agent that has
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from goalscope.agents.agent import Turn
+from goalscope.agents.agent import Agent, Observation, Turn
 from goalscope.agents.build import TASK_PREFIX, agent_kind
 from goalscope.agents.scripted_base import Scripted
-from goalscope.agents.task_agent import TaskObservation
 from goalscope.checks import check_probability, check_whole
+from goalscope.ids import content_id
 from goalscope.planning.tasks import plan_task
 from goalscope.worlds.grid import Action
+from goalscope.worlds.gridworld import move
 from goalscope.worlds.tasks.coordinates import Cell
+from goalscope.worlds.tasks.knowledge import Report
 from goalscope.worlds.tasks.memory import Memory
 from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.tasks.world import TaskSession, TaskView
+from goalscope.worlds.world import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +30,13 @@ class ScriptedTaskAgent(Scripted):
     """An agent of task worlds that follows a rule."""
 
     prefix: ClassVar[str] = TASK_PREFIX
+    needs: ClassVar[type[View]] = TaskView
 
     @abstractmethod
-    def choose(self, observation: TaskObservation) -> Action | None:
+    def choose(self, observation: Observation) -> Action | None:
         """Return the move of the rule, None where the rule knows of nothing to do."""
 
-    def act(self, observations: Sequence[TaskObservation]) -> list[Turn]:
+    def act(self, observations: Sequence[Observation]) -> list[Turn]:
         """Return the rule's move for each observation, a random one where it knows of nothing to do."""
         turns = []
         for observation in observations:
@@ -45,22 +50,22 @@ class Oracle(ScriptedTaskAgent):
     """Knows the whole map and walks a shortest successful walk: the bound on steps, no bound on errors.
 
     Args:
-        task_map: the map that it knows; it acts on this map only. None where its observations tell it the map.
+        task_map: the map that it knows; it acts on this map only. None where its observations tell it the world.
     """
 
     kind: ClassVar[str] = "oracle"
-    knows_map: ClassVar[bool] = True
+    knows_world: ClassVar[bool] = True
     task_map: TaskMap | None = None
 
-    def choose(self, observation: TaskObservation) -> Action | None:
+    def choose(self, observation: Observation) -> Action | None:
         """Return the next move of the plan.
 
         Raises:
             ValueError: neither the agent nor the observation has the map.
         """
-        task_map = self.task_map or observation.task_map
-        if task_map is None:
-            raise ValueError("an oracle must be told its map: give it one, or observations that hold it")
+        task_map = self.task_map or getattr(observation.world, "task_map", None)
+        if not isinstance(task_map, TaskMap):
+            raise ValueError("an oracle must be told its map: give it one, or observations that hold its world")
         actions = plan_task(task_map).actions
         return actions[observation.step] if observation.step < len(actions) else None
 
@@ -77,7 +82,7 @@ class Greedy(ScriptedTaskAgent):
 
     kind: ClassVar[str] = "greedy"
 
-    def choose(self, observation: TaskObservation) -> Action | None:
+    def choose(self, observation: Observation) -> Action | None:
         """Return the first move to the nearest cell of what it wants."""
         return greedy(observation.memory)
 
@@ -91,7 +96,7 @@ class ExploreFirst(ScriptedTaskAgent):
 
     kind: ClassVar[str] = "explore-first"
 
-    def choose(self, observation: TaskObservation) -> Action | None:
+    def choose(self, observation: Observation) -> Action | None:
         """Return the first move to the nearest cell of what it wants."""
         memory = observation.memory
         pending, goal = memory.pending, memory.goal
@@ -109,7 +114,7 @@ class DepthFirst(ScriptedTaskAgent):
 
     kind: ClassVar[str] = "depth-first"
 
-    def choose(self, observation: TaskObservation) -> Action | None:
+    def choose(self, observation: Observation) -> Action | None:
         """Return the first open direction to a new cell, else the way back."""
         memory = observation.memory
         goal, here = memory.goal, memory.position
@@ -139,7 +144,7 @@ class NoisyGreedy(ScriptedTaskAgent):
         object.__setattr__(self, "epsilon", check_probability("epsilon", self.epsilon))
         ScriptedTaskAgent.__post_init__(self)
 
-    def choose(self, observation: TaskObservation) -> Action | None:
+    def choose(self, observation: Observation) -> Action | None:
         """Return None, which stands for a random move, with probability epsilon."""
         return None if observation.uniform("noise") < self.epsilon else greedy(observation.memory)
 
@@ -150,7 +155,7 @@ class FrontierOnly(ScriptedTaskAgent):
 
     kind: ClassVar[str] = "frontier-only"
 
-    def choose(self, observation: TaskObservation) -> Action | None:
+    def choose(self, observation: Observation) -> Action | None:
         """Return the first move to the nearest new cell."""
         return towards(observation.memory, observation.memory.frontier)
 
@@ -170,7 +175,7 @@ class ShortMemory(ScriptedTaskAgent):
         object.__setattr__(self, "span", check_whole("span", self.span, 1, "reports"))
         ScriptedTaskAgent.__post_init__(self)
 
-    def choose(self, observation: TaskObservation) -> Action | None:
+    def choose(self, observation: Observation) -> Action | None:
         """Return the move of a greedy agent that has just woken up `span` reports ago."""
         return greedy(observation.memory.recent(self.span))
 
@@ -181,7 +186,7 @@ class RandomWalk(ScriptedTaskAgent):
 
     kind: ClassVar[str] = "random-walk"
 
-    def choose(self, observation: TaskObservation) -> Action | None:
+    def choose(self, observation: Observation) -> Action | None:
         """Return None, which stands for a random move."""
         return None
 
@@ -192,7 +197,7 @@ class Oscillator(ScriptedTaskAgent):
 
     kind: ClassVar[str] = "oscillator"
 
-    def choose(self, observation: TaskObservation) -> Action | None:
+    def choose(self, observation: Observation) -> Action | None:
         """Return the way back to the cell it came from, or the first open direction."""
         memory = observation.memory
         here = memory.position
@@ -263,7 +268,63 @@ def _beside(memory: Memory, here: Cell, action: Action) -> Cell:
     return here[0] + right, here[1] + up
 
 
-def _random(observation: TaskObservation) -> Action:
+def _random(observation: Observation) -> Action:
     """Return one of the open directions, each with equal probability; every cell of a map has at least one."""
     available = observation.report.available
     return available[int(observation.uniform("direction") * len(available))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskEpisode:
+    """A played episode.
+
+    Attributes:
+        task_map: where it took place.
+        agent: the agent's short name.
+        id: content id of map, agent, trajectory and seed.
+        actions: what each turn did; None where it held no action.
+        failures: the name of each failed turn, None for the others.
+        turns: (action that led to it, report) of each report, one more than actions: the text log is made of them.
+        outcome: how it ended.
+    """
+
+    task_map: TaskMap
+    agent: str
+    id: str
+    actions: tuple[Action | None, ...]
+    failures: tuple[str | None, ...]
+    turns: tuple[tuple[Action | None, Report], ...]
+    outcome: Literal["goal", "budget"]
+
+
+def play(task_map: TaskMap, agent: Agent, *, seed: int = 0, trajectory: int = 0) -> TaskEpisode:
+    """Play one episode to its end: the goal achieved, or the budget used up.
+
+    Args:
+        task_map: the world.
+        agent: who acts.
+        seed: root seed; equal arguments give the same episode.
+        trajectory: number of the episode of this agent on this map.
+    """
+    episode_id = content_id(
+        "episode",
+        {"taskmap": task_map.id, "agent": dict(agent.describe()), "trajectory": trajectory, "seed": seed},
+    )
+    session = TaskSession(task_map)
+    actions: list[Action | None] = []
+    failures: list[str | None] = []
+    while not session.done and len(actions) < task_map.budget:
+        (turn,) = agent.act([Observation(view=session.view, step=len(actions), episode_id=episode_id, seed=seed)])
+        action = None if turn.action is None else move(turn.action)
+        session.step(action)
+        actions.append(action)
+        failures.append(turn.failure)
+    return TaskEpisode(
+        task_map=task_map,
+        agent=agent.name,
+        id=episode_id,
+        actions=tuple(actions),
+        failures=tuple(failures),
+        turns=tuple(session.view.memory.turns),
+        outcome="goal" if session.solved else "budget",
+    )

@@ -14,6 +14,7 @@ from goalscope.importers.jsonl_format import LINES, EpisodeLine, StepLine, World
 from goalscope.importers.problems import ImportResult, Ledger, Numbering, files_below, first_line, parse_grid
 from goalscope.runs.record import Episode, World
 from goalscope.untrusted import UntrustedError, decode_line, lines, shorten
+from goalscope.worlds.gridworld import GridWorld
 
 MOST_OPEN = 64
 """Episodes whose lines may be mixed: with one more, the episode that was begun first is closed."""
@@ -202,6 +203,6 @@ def make_world(grid: str, fog_radius: int | None, cluster: str = "", tags: Any =
     if parsed.fog is not None:
         raise UntrustedError("a world must be given without fog (use fog_radius)", "hidden cells (*)", "grid")
     try:
-        return World(grid=parsed, fog_radius=fog_radius, cluster=cluster, tags=tags or {})
+        return GridWorld(grid=parsed, fog_radius=fog_radius, cluster=cluster, tags=tags or {})
     except ValueError as error:
         raise UntrustedError(must, first_line(error), "grid") from error

@@ -11,7 +11,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from goalscope.importers.telos_records import MOST_TOKEN_ID
 from goalscope.rows import Tag
 from goalscope.runs.record import Episode, Step, World
-from goalscope.runs.taskworld import TaskWorld
 from goalscope.untrusted import shorten
 from goalscope.worlds import Action
 
@@ -166,8 +165,8 @@ def _line(value: dict[str, Any]) -> str:
 
 
 def _world(world: World) -> dict[str, Any]:
-    if isinstance(world, TaskWorld):  # its grid alone would read back as another world
-        raise ValueError(f"a log of this format must hold episodes on grids, got the task world {world.id}")
+    if world.kind != "grid":  # its grid alone would read back as another world
+        raise ValueError(f"a log of this format must hold episodes on grids, got the {world.kind} {world.id}")
     return {
         "type": "world",
         "id": world.id,

@@ -23,6 +23,7 @@ from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, be
 from goalscope.untrusted import UntrustedError, shorten
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import State, shown, step
+from goalscope.worlds.gridworld import GridWorld
 
 NO_ACTION = "N/A"
 """What the authors write in place of an action that they could not parse."""
@@ -125,7 +126,7 @@ def _world(record: TrajectoryRecord) -> World:
         raise UntrustedError(must, "fully_observable: false", "grid_params")
     grid = _grid(record.steps[0], 0)
     try:
-        world = World(grid=grid, tags=_tags(parameters, grid))
+        world = GridWorld(grid=grid, tags=_tags(parameters, grid))
     except ValueError as error:
         must = "the first grid must show agent and goal"
         raise UntrustedError(must, first_line(error), "steps[0].grid_state") from error

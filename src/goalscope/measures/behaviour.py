@@ -11,7 +11,6 @@ from goalscope.measures.table import StepTable
 from goalscope.rows import Rows
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
-from goalscope.runs.taskworld import TaskWorld
 from goalscope.runs.walks import read_walks
 
 COMPARED = ("success", "action accuracy")
@@ -64,8 +63,8 @@ def measure_episodes(episodes: Iterable[Episode], measures: Iterable[Measure] | 
         measures: the measures to run on episodes of grids, `behaviour_measures` by default.
     """
     listed = list(episodes)
-    tasks = [episode for episode in listed if isinstance(episode.world, TaskWorld)]
-    grids = listed if not tasks else [episode for episode in listed if not isinstance(episode.world, TaskWorld)]
+    tasks = [episode for episode in listed if episode.world.own_measures]
+    grids = listed if not tasks else [episode for episode in listed if not episode.world.own_measures]
     table = StepTable.from_episodes(grids) if grids or not tasks else None
     return _joined(table, tasks, measures)
 

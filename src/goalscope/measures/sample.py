@@ -9,13 +9,14 @@ from goalscope.agents.scripted import EpsilonGreedy, Forgetful, KeyLured, Optima
 from goalscope.ids import content_id
 from goalscope.planning.shortest import shortest_length
 from goalscope.rng import stream, uniform
-from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
-from goalscope.worlds.dynamics import State, shown, step
-from goalscope.worlds.fog import Fog
+from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
+from goalscope.worlds.dynamics import State
 from goalscope.worlds.generate import generate_batch
-from goalscope.worlds.grid import Action, Grid
+from goalscope.worlds.grid import Action
+from goalscope.worlds.gridworld import GridWorld
 from goalscope.worlds.layouts import key_door, two_path
 from goalscope.worlds.transform import Transform
+from goalscope.worlds.world import Session, World
 
 HORIZON_FACTOR = 1.5
 
@@ -41,25 +42,13 @@ def roll_out(
     """
     most = horizon if horizon is not None else math.ceil(HORIZON_FACTOR * shortest_length(world.grid))
     who, found = agent_id(agent), list[Episode]()
-    views: dict[State, Grid] = {}
     for number in range(trajectories):
         spec = EpisodeSpec(world_id=world.id, agent_id=who, trajectory=number, seed=seed, horizon=most)
-        fog = [] if world.fog_radius is None else [Fog.start(world.grid, world.fog_radius)]
 
-        def answer(index: int, state: State, spec: EpisodeSpec = spec, fog: list[Fog] = fog) -> Action | None:
-            if state not in views:
-                views[state] = shown(world.grid, state)
-            if fog:
-                fog[0] = fog[0].look(state.position, state.door_open)
+        def answer(index: int, session: Session, spec: EpisodeSpec = spec) -> int | None:
             if uniform(seed, "invalid turn", spec.id, index) < invalid:
                 return None
-            observation = Observation(
-                grid=fog[0].view(views[state]) if fog else views[state],
-                carrying_key=state.carrying_key,
-                step=index,
-                episode_id=spec.id,
-                seed=seed,
-            )
+            observation = Observation(view=session.view, step=index, episode_id=spec.id, seed=seed)
             return agent.act([observation])[0].action
 
         found.append(_walk(spec, world, agent.name, answer, most))
@@ -93,20 +82,20 @@ def play(
     return _walk(spec, world, agent, lambda index, _: actions[index], len(actions))
 
 
-def sample_worlds(seed: int = 0) -> list[World]:
+def sample_worlds(seed: int = 0) -> list[GridWorld]:
     """Return a few plain worlds of two sizes, a world with key and door, a two-path world with its control, and fog."""
     worlds = [
-        World(grid=grid, tags={"size": size, "density": density, "index": index})
+        GridWorld(grid=grid, tags={"size": size, "density": density, "index": index})
         for size, density in ((7, 0.0), (7, 1.0), (9, 0.4))
         for index, grid in enumerate(generate_batch(size, density, seed=seed, count=2, minimum_distance=3))
     ]
     locked = key_door(rng=stream(seed, "sample", "key-door"))
     paths = two_path(rng=stream(seed, "sample", "two-path"))
-    keyed = World(grid=paths, tags={"layout": "two-path", "control": False})
-    control = World(grid=paths.at(key=None), cluster=keyed.grid_id, tags={"layout": "two-path", "control": True})
+    keyed = GridWorld(grid=paths, tags={"layout": "two-path", "control": False})
+    control = GridWorld(grid=paths.at(key=None), cluster=keyed.grid_id, tags={"layout": "two-path", "control": True})
     maze = next(iter(generate_batch(9, 0.8, seed=seed + 1, count=1, minimum_distance=6)))
-    fogged = World(grid=maze, fog_radius=3, tags={"layout": "fog"})
-    return [*worlds, World(grid=locked, tags={"layout": "key-door"}), keyed, control, fogged]
+    fogged = GridWorld(grid=maze, fog_radius=3, tags={"layout": "fog"})
+    return [*worlds, GridWorld(grid=locked, tags={"layout": "key-door"}), keyed, control, fogged]
 
 
 def sample_episodes(seed: int = 0, trajectories: int = 3, invalid: float = 0.1) -> list[Episode]:
@@ -136,30 +125,46 @@ def transformed(episode: Episode, transform: Transform) -> Episode:
     if transform.swapped:
         raise ValueError("an episode can be turned and reflected, got a transform that exchanges start and goal")
     shape = episode.world.grid.walls.shape
-    world = replace(episode.world, grid=transform.grid(episode.world.grid), cluster=episode.world.grid_id)
+    original = episode.world
+    world = GridWorld(
+        grid=transform.grid(original.grid),
+        fog_radius=original.fog_radius,
+        cluster=original.grid_id,
+        tags=original.tags,
+    )
+
+    def moved(state: State) -> State:
+        return State(transform.position(state.position, shape), state.carrying_key, state.door_open)
+
     steps = tuple(
         replace(
             turn,
-            state=replace(turn.state, position=transform.position(turn.state.position, shape)),
+            state=moved(turn.state),
             action=None if turn.action is None else transform.action(turn.action),
         )
         for turn in episode.steps
     )
-    final = replace(episode.final, position=transform.position(episode.final.position, shape))
-    return replace(episode, spec=replace(episode.spec, world_id=world.id), world=world, steps=steps, final=final)
+    return replace(
+        episode, spec=replace(episode.spec, world_id=world.id), world=world, steps=steps, final=moved(episode.final)
+    )
 
 
 def _walk(
-    spec: EpisodeSpec, world: World, agent: str, answer: Callable[[int, State], Action | None], turns: int
+    spec: EpisodeSpec,
+    world: World,
+    agent: str,
+    answer: Callable[[int, Session], int | None],
+    turns: int,
 ) -> Episode:
-    state, steps = begin(world), list[Step]()
+    session, steps = world.begin_episode(spec.seed, spec.id), list[Step]()
     outcome: Outcome = "stopped" if turns < spec.horizon else "horizon"
     for index in range(turns):
-        action = answer(index, state)
-        steps.append(Step(index=index, state=state, action=action, failure=None if action is not None else "no answer"))
-        if action is not None:
-            state = step(world.grid, state, action)
-        if state.position == world.grid.goal:
+        taken = answer(index, session)
+        action = None if taken is None else world.action(taken)
+        failure = None if action is not None else "no answer"
+        steps.append(Step(index=index, state=session.state, action=action, failure=failure))
+        session.step(action)
+        if session.done:
             outcome = "goal"
             break
-    return Episode(spec=spec, world=world, agent=agent, steps=tuple(steps), final=state, outcome=outcome)
+    return Episode(spec=spec, world=world, agent=agent, steps=tuple(steps), final=session.state, outcome=outcome)

@@ -60,7 +60,7 @@ def costs(study: Study, output_tokens: int | None = None) -> list[Cost]:
     Raises:
         ValueError: a template has no place for what a world shows.
     """
-    worlds = [(world, study.horizon.of_world(world)) for world in study.worlds()]
+    worlds = [(world, study.horizon.of(world)) for world in study.worlds()]
     parameters = [entry.parameters for entry in study.agents_]
     return [
         _cost(study, agent, given, worlds, output_tokens)

@@ -8,8 +8,8 @@ from goalscope.models.devices import model_folder
 from goalscope.models.loading import read_json
 from goalscope.preflight.token_counts import counter, prompts_of
 from goalscope.runs import Study
-from goalscope.runs.record import World
 from goalscope.untrusted import decode_object
+from goalscope.worlds.world import World
 
 
 def beyond_reach(study: Study) -> list[str]:
@@ -25,7 +25,7 @@ def beyond_reach(study: Study) -> list[str]:
     return found
 
 
-def _lines(study: Study, agent: ModelAgent[Any], given: Mapping[str, Any]) -> Iterator[str]:
+def _lines(study: Study, agent: ModelAgent, given: Mapping[str, Any]) -> Iterator[str]:
     configuration = _configuration(given)
     if configuration is None:
         return
@@ -33,14 +33,14 @@ def _lines(study: Study, agent: ModelAgent[Any], given: Mapping[str, Any]) -> It
     positions = configuration.get("max_position_embeddings")
     count, how = counter(agent, given)
     if isinstance(positions, int) and how.startswith("by"):
-        last = prompts_of(study, agent, world, study.horizon.of_world(world), count).last
+        last = prompts_of(study, agent, world, study.horizon.of(world), count).last
         if last >= positions:
             yield (
                 f"a prompt of the largest world may take {last:,} tokens and the model has {positions:,} positions; "
                 "an episode that comes so far stops the run: use smaller worlds, a shorter history or another model"
             )
     trained = _trained(configuration)
-    if trained:
+    if trained and hasattr(world, "grid"):
         side = max(world.grid.height, world.grid.width)
         if side > max(trained):
             yield (
@@ -50,7 +50,7 @@ def _lines(study: Study, agent: ModelAgent[Any], given: Mapping[str, Any]) -> It
 
 
 def _cells(world: World) -> int:
-    return world.grid.height * world.grid.width
+    return world.grid.height * world.grid.width if hasattr(world, "grid") else 0
 
 
 def _configuration(given: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -11,7 +11,6 @@ from goalscope.agents.agent import Observation, Past
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.model_agent import ModelAgent
 from goalscope.agents.prompts import placeholders
-from goalscope.agents.task_agent import TaskObservation
 from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.models.base import Message
 from goalscope.models.http_tokens import Dialect
@@ -22,14 +21,16 @@ from goalscope.models.prompt_bound import (
     most_text_tokens,
 )
 from goalscope.runs import Study
-from goalscope.runs.episode import Live, Places
-from goalscope.runs.record import EpisodeSpec, World
-from goalscope.runs.taskworld import TaskWorld
+from goalscope.runs.episode import LiveEpisode
+from goalscope.runs.record import EpisodeSpec
 from goalscope.worlds.grid import Action
+from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.tasks.knowledge import NodeReport, Report
 from goalscope.worlds.tasks.memory import Memory
 from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.tasks.text import memory_text, report_text
+from goalscope.worlds.tasks.world import TaskView, TaskWorld
+from goalscope.worlds.world import World
 
 _LONGEST_MOVE = Action.RIGHT  # no other action, and no missing one, has a longer name
 _STATUSES = ((True, True), (True, False), (False, False))
@@ -48,7 +49,7 @@ class Frame:
     turn: int
 
 
-def frame(agent: ModelAgent[Any], dialect: Dialect | None) -> Frame:
+def frame(agent: ModelAgent, dialect: Dialect | None) -> Frame:
     """Return what a chat template adds: as the model's own template writes it, or the declared allowance.
 
     Args:
@@ -69,7 +70,7 @@ def frame(agent: ModelAgent[Any], dialect: Dialect | None) -> Frame:
     return Frame(chat=lengths[0], turn=max(lengths[1] - lengths[0], lengths[2] - lengths[1], 0))
 
 
-def most_prompts(study: Study, agent: ModelAgent[Any], world: World, horizon: int, added: Frame) -> int:
+def most_prompts(study: Study, agent: ModelAgent, world: World, horizon: int, added: Frame) -> int:
     """Return the most tokens of all prompts of an episode together, each step asked once.
 
     Every text counts with its bytes. A step later, a list of earlier steps is one line longer, and a conversation holds
@@ -84,7 +85,8 @@ def most_prompts(study: Study, agent: ModelAgent[Any], world: World, horizon: in
     Raises:
         ValueError: the agent's template has no place for what the world shows.
     """
-    if isinstance(agent, TaskChatAgent) and isinstance(world, TaskWorld):
+    if isinstance(agent, TaskChatAgent):
+        assert isinstance(world, TaskWorld)  # a study pairs agents and worlds
         asked = _task_turns(study, agent, world.task_map)
         summary = _summary(world.task_map) if agent.memory else 0
         fixed = most_text_tokens(agent.system)
@@ -100,21 +102,22 @@ def most_prompts(study: Study, agent: ModelAgent[Any], world: World, horizon: in
     return int(total.sum())
 
 
-def _grid_turns(study: Study, agent: ModelAgent[Any], world: World, horizon: int) -> tuple[int, int, int]:
+def _grid_turns(study: Study, agent: ModelAgent, world: World, horizon: int) -> tuple[int, int, int]:
     """Return the most bytes of what is asked after no, one and two steps."""
     assert isinstance(agent, ChatAgent)
     kind = study.history_of(agent)
     spec = EpisodeSpec(world_id=world.id, agent_id="plan", trajectory=0, seed=study.seed, horizon=horizon)
     # A grid has one length whatever stands where; "yes" is longer than "no".
-    first = Live(spec, Places().of(world), study, kind).observe()
+    first = LiveEpisode(spec, world, study, kind).observe()
     key = world.grid.key is not None
-    past = Past(grid=first.grid, carrying_key=key, action=_LONGEST_MOVE)
+    view = GridView(grid=first.grid, carrying_key=key)
+    past = Past(view=view, action=_LONGEST_MOVE)
     row, col = world.grid.start or (0, 0)
     line = sum(len(str(size - 1)) for size in (world.grid.height, world.grid.width)) - len(str(row)) - len(str(col))
 
     def asked(steps: int) -> int:
         history = (past,) * steps
-        seen = Observation(grid=first.grid, carrying_key=key, step=steps, history=history, history_as=kind)
+        seen = Observation(view=view, step=steps, history=history, history_as=kind)
         return most_text_tokens(agent.messages(seen)[-1].content)
 
     if kind == "none" or "history" not in placeholders(agent.template):
@@ -131,7 +134,8 @@ def _task_turns(study: Study, agent: TaskChatAgent, task_map: TaskMap) -> tuple[
         memory = Memory()
         for _ in range(steps + 1):
             memory.add(report, _LONGEST_MOVE)
-        seen = TaskObservation(memory=memory, step=steps, history_as=kind, answers=("",) * steps)
+        past = Past(view=TaskView(memory=memory), action=_LONGEST_MOVE, text="")
+        seen = Observation(view=TaskView(memory=memory), step=steps, history=(past,) * steps, history_as=kind)
         rest = most_text_tokens(memory_text(memory)) if agent.memory else 0
         return most_text_tokens(agent.messages(seen)[-1].content) - rest
 

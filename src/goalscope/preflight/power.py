@@ -24,6 +24,7 @@ from goalscope.stats import (
     smallest_margin,
 )
 from goalscope.stats.estimate import factorize
+from goalscope.worlds.gridworld import GridView
 
 CHANCE = 0.8
 """Power that is planned for."""
@@ -159,8 +160,10 @@ def study_power(study: Study, pilot: Rows | None = None, assumed: Assumed | None
         ValueError: task worlds, nothing to compare, a pilot without the measures or with too few values, or a measure
             that needs a pilot.
     """
-    if study.of_tasks:
-        raise ValueError("--power must be given a study of grids, got one of task worlds: its errors have no model yet")
+    if not issubclass(study.view, GridView):
+        raise ValueError(
+            f"--power must be given a study of grids, got one of {study.view.shows}: its errors have no model yet"
+        )
     shape, given = layout(study), assumed or Assumed()
     designs, left_out = (_assumed(study, shape, given), []) if pilot is None else _piloted(study, pilot, shape, given)
     # Holm judges the smallest p of a family at level / size: who passes there passes anywhere.

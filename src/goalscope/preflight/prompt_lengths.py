@@ -9,9 +9,9 @@ from goalscope.agents.agent import History, Observation, Past
 from goalscope.agents.chat import ChatAgent
 from goalscope.models.base import Message
 from goalscope.runs import Study
-from goalscope.runs.episode import Live, Places
-from goalscope.runs.record import EpisodeSpec, World
-from goalscope.worlds.grid import Action
+from goalscope.runs.episode import LiveEpisode
+from goalscope.runs.record import EpisodeSpec
+from goalscope.worlds.world import World
 
 Counter = Callable[[tuple[Message, ...]], int]
 """Counts the tokens of a chat."""
@@ -63,9 +63,7 @@ def episode_prompts(study: Study, agent: ChatAgent, world: World, horizon: int, 
 def _observation(study: Study, world: World, horizon: int, kind: History, steps: int) -> Observation:
     """Return what is shown after some steps that all look like the first one."""
     spec = EpisodeSpec(world_id=world.id, agent_id="plan", trajectory=0, seed=study.seed, horizon=horizon)
-    first = Live(spec, Places().of(world), study, kind).observe()
+    first = LiveEpisode(spec, world, study, kind).observe()
     said = _ANSWER if kind in ("conversation", "reasoning") else None
-    past = Past(grid=first.grid, carrying_key=first.carrying_key, action=Action.RIGHT, text=said)
-    return Observation(
-        grid=first.grid, carrying_key=first.carrying_key, step=steps, history=(past,) * steps, history_as=kind
-    )
+    past = Past(view=first.view, action=len(first.view.actions) - 1, text=said)
+    return Observation(view=first.view, step=steps, history=(past,) * steps, history_as=kind)

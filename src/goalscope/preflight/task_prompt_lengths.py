@@ -4,17 +4,17 @@ from functools import lru_cache
 
 import numpy as np
 
-from goalscope.agents.task_agent import TaskObservation
+from goalscope.agents.agent import Observation, Past
 from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.agents.task_scripted import RandomWalk
 from goalscope.preflight.prompt_lengths import Counter, Prompts
 from goalscope.runs import Study
 from goalscope.runs.record import EpisodeSpec
-from goalscope.runs.taskworld import TaskWorld
 from goalscope.worlds.grid import Action
-from goalscope.worlds.tasks.knowledge import Knowledge, Report
+from goalscope.worlds.tasks.knowledge import Report
 from goalscope.worlds.tasks.memory import Memory
 from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.tasks.world import TaskSession, TaskView, TaskWorld
 
 _ANSWER = '{"action": "right"}'  # stands in for each earlier answer
 _POINTS = 5
@@ -34,8 +34,11 @@ def task_prompts(study: Study, agent: TaskChatAgent, world: TaskWorld, horizon: 
     for step, (action, report) in enumerate(turns):
         memory.add(report, action)
         if step in wanted:
-            answers = (_ANSWER,) * step if kind in ("conversation", "reasoning") else ()
-            shown = TaskObservation(memory=memory, step=step, seed=study.seed, history_as=kind, answers=answers)
+            said = _ANSWER if kind in ("conversation", "reasoning") else None
+            pasts = [Past(view=TaskView(memory=memory, report=told), action=0, text=said) for _, told in turns[:step]]
+            shown = Observation(
+                view=TaskView(memory=memory), step=step, seed=study.seed, history=tuple(pasts), history_as=kind
+            )
             points[step] = count(agent.messages(shown))
     curve = np.polynomial.Polynomial.fit(list(points), list(points.values()), min(2, len(points) - 1))
     lengths = curve(np.arange(horizon))
@@ -50,13 +53,13 @@ def task_prompts(study: Study, agent: TaskChatAgent, world: TaskWorld, horizon: 
 @lru_cache(maxsize=1024)
 def _walked(task_map: TaskMap, world_id: str, seed: int, horizon: int) -> tuple[tuple[Action | None, Report], ...]:
     """Return the turns of a random walk up to its last observation."""
-    walk, knowledge, memory = RandomWalk(), Knowledge(task_map), Memory()
-    memory.add(knowledge.report())
+    walk, session = RandomWalk(), TaskSession(task_map)
     spec = EpisodeSpec(world_id=world_id, agent_id="plan", trajectory=0, seed=seed, horizon=horizon)
-    while knowledge.ending is None:
-        seen = TaskObservation(memory=memory, step=knowledge.steps, episode_id=spec.id, seed=seed)
-        (turn,) = walk.act([seen])
-        knowledge.move(turn.action)
-        if knowledge.ending is None:
-            memory.add(knowledge.report(), turn.action)
-    return tuple(memory.turns)
+    turns = tuple(session.view.memory.turns)
+    for step in range(task_map.budget):
+        if session.done:
+            break
+        turns = tuple(session.view.memory.turns)
+        (turn,) = walk.act([Observation(view=session.view, step=step, episode_id=spec.id, seed=seed)])
+        session.step(turn.action)
+    return turns

@@ -16,26 +16,27 @@ from goalscope.models.http_tokens import Dialect
 from goalscope.preflight.prompt_lengths import Counter, Prompts, episode_prompts
 from goalscope.preflight.task_prompt_lengths import task_prompts
 from goalscope.runs import Study
-from goalscope.runs.record import World
-from goalscope.runs.taskworld import TaskWorld
+from goalscope.worlds.tasks.world import TaskWorld
+from goalscope.worlds.world import World
 
 _CHARACTERS = 4  # a token, where no tokenizer is at hand
 
 
-def prompts_of(study: Study, agent: ModelAgent[Any], world: World, horizon: int, count: Counter) -> Prompts:
+def prompts_of(study: Study, agent: ModelAgent, world: World, horizon: int, count: Counter) -> Prompts:
     """Return how long the prompts of an episode become that lasts to its horizon.
 
     Raises:
         ValueError: the agent's template has no place for what the world shows.
     """
-    if isinstance(agent, TaskChatAgent) and isinstance(world, TaskWorld):
+    if isinstance(agent, TaskChatAgent):
+        assert isinstance(world, TaskWorld)  # a study pairs agents and worlds
         return task_prompts(study, agent, world, horizon, count)
     if not isinstance(agent, ChatAgent):
         raise TypeError(f"an agent with a model must be a chat agent for its prompts to be counted, got {agent.name!r}")
     return episode_prompts(study, agent, world, horizon, count)
 
 
-def counter(agent: ModelAgent[Any], given: Mapping[str, Any]) -> tuple[Counter, str]:
+def counter(agent: ModelAgent, given: Mapping[str, Any]) -> tuple[Counter, str]:
     """Return what counts the tokens of a chat, and how it does, in words.
 
     Args:
@@ -56,7 +57,7 @@ def counter(agent: ModelAgent[Any], given: Mapping[str, Any]) -> tuple[Counter, 
     return exact, "by the model's own tokenizer and chat template"
 
 
-def dialect_of(agent: ModelAgent[Any], given: Mapping[str, Any]) -> tuple[Dialect | None, str]:
+def dialect_of(agent: ModelAgent, given: Mapping[str, Any]) -> tuple[Dialect | None, str]:
     """Return how an agent's model writes chats, or None and why that is not known here.
 
     Args:

@@ -24,7 +24,7 @@ from goalscope.probing.probe import Probe
 from goalscope.probing.suite import probe_suite
 from goalscope.runs import Store
 from goalscope.runs.probing_config import READS, Inside
-from goalscope.runs.taskworld import TaskWorld
+from goalscope.worlds.gridworld import GridView
 
 HEAD: Final = "mlp"
 """The probe that maps are decoded with: the paper's."""
@@ -77,7 +77,7 @@ def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage, de
     check_device(device)
     named = check_site(site)
     with Store(run) as store:
-        if any(isinstance(world, TaskWorld) for world in store.worlds()):
+        if not all(issubclass(world.view, GridView) for world in store.worlds()):
             raise ValueError(f"beliefs are maps of grids, but worlds of {store.path} are task worlds: they have none")
         wanted = _settings(store, site, layer)
         own = choose_capture(store, named, layer, None, None, None, wanted.agent)

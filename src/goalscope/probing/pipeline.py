@@ -31,7 +31,7 @@ from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.probing_config import Inside
 from goalscope.runs.provenance import note_libraries
-from goalscope.runs.taskworld import TaskWorld
+from goalscope.worlds.gridworld import GridView
 
 _ALWAYS: Final = {"hidden", "epochs", "rate", "batch"}  # settings that enter the id of every fit
 
@@ -215,7 +215,7 @@ def _check_worlds(store: Store, target: ReplayTarget, wanted: Inside) -> None:
     """Raise a ValueError where a reading does not fit the worlds, before anything is computed."""
     played = {row[0] for row in store.query("SELECT world_id FROM episodes WHERE agent_id = ?", (target.agent_id,))}
     worlds = [world for world in store.worlds() if world.id in played]
-    if any(isinstance(world, TaskWorld) for world in worlds):
+    if not all(issubclass(world.view, GridView) for world in worlds):
         raise ValueError(
             f"probes read maps of grids, but the worlds of {store.path} are task worlds: only their activations can be "
             "kept (goalscope capture)"

@@ -2,15 +2,18 @@
 
 from goalscope.runs.content_hash import content_hash
 from goalscope.runs.export import export_parquet
+from goalscope.runs.kinds import world_kind
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
 from goalscope.runs.runner import Progress, RunSummary, run
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study, StudySize
-from goalscope.runs.taskworld import TaskWorld
+from goalscope.worlds.gridworld import GridWorld
+from goalscope.worlds.tasks.world import TaskWorld
 
 __all__ = [
     "Episode",
     "EpisodeSpec",
+    "GridWorld",
     "Outcome",
     "Progress",
     "RunSummary",
@@ -24,4 +27,5 @@ __all__ = [
     "content_hash",
     "export_parquet",
     "run",
+    "world_kind",
 ]

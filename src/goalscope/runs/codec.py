@@ -1,5 +1,6 @@
 """Records to table rows and back. What comes back is checked as if a stranger had written it."""
 
+import json
 import math
 from array import array
 from collections.abc import Mapping, Sequence
@@ -7,16 +8,15 @@ from dataclasses import dataclass
 from sys import byteorder
 from typing import Any, get_args
 
+from goalscope import registry
 from goalscope.agents.agent import Turn
 from goalscope.checks import check_text
 from goalscope.ids import canonical_json
 from goalscope.rows import Tag
-from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World
-from goalscope.runs.taskworld import TaskWorld
+from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
 from goalscope.untrusted import UntrustedError, decode_object
 from goalscope.worlds.dynamics import State
-from goalscope.worlds.grid import ACTIONS, Action, Grid
-from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.world import StoredWorld, World
 
 Cell = int | float | str | bytes | None
 """A value as SQLite holds it."""
@@ -141,8 +141,8 @@ def decode_tokens(cell: Cell, what: str) -> tuple[int, ...] | None:
     return tuple(words)
 
 
-def encode_step(step: Step, grid: Grid) -> tuple[Cell, ...]:
-    """Return the columns `STEP_COLUMNS` of a step on this grid.
+def encode_step(step: Step, world: World) -> tuple[Cell, ...]:
+    """Return the columns `STEP_COLUMNS` of a step in this world.
 
     Raises:
         ValueError: a position outside of the grid, a token id out of range, a reward that is not finite.
@@ -151,7 +151,7 @@ def encode_step(step: Step, grid: Grid) -> tuple[Cell, ...]:
         raise ValueError(f"a reward must be a finite number or None, got {step.reward!r} at step {step.index}")
     return (
         step.index,
-        *encode_state(step.state, grid),
+        *encode_state(step.state, world),
         None if step.action is None else int(step.action),
         encode_text(step.failure),
         encode_text(step.text),
@@ -163,7 +163,7 @@ def encode_step(step: Step, grid: Grid) -> tuple[Cell, ...]:
     )
 
 
-def decode_step(cells: Sequence[Cell], state: State) -> Step:
+def decode_step(cells: Sequence[Cell], state: tuple[int, ...], world: World) -> Step:
     """Return a step from its columns; ``state`` is what `decode_state` made of them.
 
     Raises:
@@ -177,7 +177,7 @@ def decode_step(cells: Sequence[Cell], state: State) -> Step:
     return Step(
         index=index,
         state=state,
-        action=decode_action(action),
+        action=None if action is None else world.action(action),  # type: ignore[arg-type]
         failure=decode_text(failure, "a failure"),
         text=decode_text(text, "an answer"),
         reasoning=decode_text(reasoning, "a reasoning"),
@@ -188,17 +188,15 @@ def decode_step(cells: Sequence[Cell], state: State) -> Step:
     )
 
 
-def decode_action(cell: Cell) -> Action | None:
-    """Return an action from its number.
+def decode_action(cell: Cell) -> int | None:
+    """Return an action from its number; the world of its episode says what it stands for.
 
     Raises:
-        ValueError: another value than None and 0 to 3.
+        ValueError: another value than None and a whole number from 0 on.
     """
-    if cell is None:
-        return None
-    if not isinstance(cell, int) or not 0 <= cell < len(ACTIONS):
-        raise ValueError(f"an action must be stored as a number in 0..3, got {cell!r}")
-    return ACTIONS[cell]
+    if cell is not None and (not isinstance(cell, int) or cell < 0):
+        raise ValueError(f"an action must be stored as a number from 0 on, got {cell!r}")
+    return cell
 
 
 def encode_turn(turn: Turn) -> tuple[Cell, ...]:
@@ -234,34 +232,37 @@ def decode_turn(cells: Sequence[Cell]) -> Turn:
     )
 
 
-def encode_state(state: State, grid: Grid) -> tuple[int, int, int]:
-    """Return (row, col, flags) of a state; flags holds 1 for the key and 2 for the open door."""
+def encode_state(state: tuple[int, ...], world: World) -> tuple[Cell, Cell, Cell]:
+    """Return the columns row, col and flags of a state; a state of another form stands as JSON in the first of them."""
+    if not isinstance(state, State):
+        return canonical_json([int(number) for number in state]), 0, 0
     row, col = state.position
-    if not (type(row) is type(col) is int and 0 <= row < grid.height and 0 <= col < grid.width):
-        row, col = grid.check_cell(state.position)  # raises, or turns other kinds of whole numbers into plain ones
-    return row, col, state.carrying_key + 2 * state.door_open
+    if not (type(row) is type(col) is int and 0 <= row < world.grid.height and 0 <= col < world.grid.width):
+        row, col = world.grid.check_cell(state.position)  # raises, or makes plain ones of other whole numbers
+    return row, col, state[2]
 
 
-def decode_state(row: Cell, col: Cell, flags: Cell, grid: Grid) -> State:
+def decode_state(row: Cell, col: Cell, flags: Cell, world: World) -> tuple[int, ...]:
     """Return a state from its columns.
 
     Raises:
-        ValueError: no row and column of the grid, or other flags.
+        ValueError: no state of the world.
     """
-    if not isinstance(row, int) or not isinstance(col, int) or flags not in (0, 1, 2, 3):
-        raise ValueError(f"a state must be stored as row, col and flags 0..3, got {row!r}, {col!r}, {flags!r}")
-    return State(grid.check_cell((row, col)), bool(int(flags) & 1), bool(int(flags) & 2))
-
-
-def world_text(world: World) -> str:
-    """Return a world as text: its grid, or a task map as JSON."""
-    return world.task_map.to_json() if isinstance(world, TaskWorld) else world.grid.render()
+    if not isinstance(row, str):
+        return world.check_state((row, col, flags))
+    try:
+        numbers = json.loads(row)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"a state must be stored as numbers, got {row[:80]!r}: {error}") from error
+    if not isinstance(numbers, list):
+        raise ValueError(f"a state must be stored as a list of numbers, got {row[:80]!r}")
+    return world.check_state(tuple(numbers))
 
 
 def encode_world(world: World) -> tuple[Cell, ...]:
-    """Return the columns `WORLD_COLUMNS` of a world; a task map stands as JSON where others have their grid."""
+    """Return the columns `WORLD_COLUMNS` of a world; worlds other than grids stand as JSON in place of the grid."""
     cluster = check_text("the cluster of a world", world.cluster)
-    return world.id, world_text(world), world.fog_radius, cluster, encode_tags(world.tags)
+    return world.id, world.stored, world.fog_radius, cluster, encode_tags(world.tags)
 
 
 def decode_world(cells: Sequence[Cell]) -> World:
@@ -270,20 +271,26 @@ def decode_world(cells: Sequence[Cell]) -> World:
     Raises:
         ValueError: columns that are no world, or whose id belongs to another one.
     """
-    identity, grid, fog_radius, cluster, tags = cells
-    if not isinstance(grid, str) or not isinstance(cluster, str):
-        raise ValueError(f"world {identity!r} must be stored as text, got {grid!r} and {cluster!r}")
+    identity, text, fog_radius, cluster, tags = cells
+    if not isinstance(text, str) or not isinstance(cluster, str):
+        raise ValueError(f"world {identity!r} must be stored as text, got {text!r} and {cluster!r}")
     if fog_radius is not None and not isinstance(fog_radius, int):
         raise ValueError(f"the fog radius of world {identity!r} must be a whole number, got {fog_radius!r}")
     what = f"world {identity!r}"
     known = decode_tags(tags, what)
-    world: World
-    if grid.startswith("{"):  # no grid begins so
+    kind: Any = "grid"
+    plain: Any = {"grid": text, "fog_radius": fog_radius}
+    if text.startswith("{"):  # no grid begins so
         if fog_radius is not None:
-            raise ValueError(f"{what} must be without fog radius, as every task map, got {fog_radius}")
-        world = TaskWorld(task_map=TaskMap.from_plain(decode_json(grid, what)), cluster=cluster, tags=known)
+            raise ValueError(f"{what} must be without fog radius, as every world but grids, got {fog_radius}")
+        read = decode_json(text, what)
+        kind, plain = (
+            (read["kind"], read["world"]) if set(read) == {"kind", "world"} else ("task-map", {"task_map": read})
+        )
+    if kind in registry.names("world"):
+        world: World = registry.resolve("world", kind).world.from_plain(plain, cluster=cluster, tags=known)
     else:
-        world = World(grid=Grid.parse(grid), fog_radius=fog_radius, cluster=cluster, tags=known)
+        world = StoredWorld(name=str(kind), plain=plain, cluster=cluster, tags=known)
     if world.id != identity:
         raise ValueError(f"a world must be stored under its content id {world.id}, got {identity!r}")
     return world
@@ -311,7 +318,7 @@ def encode_episode(episode: Episode) -> tuple[Cell, ...]:
         spec.rules,
         check_text("the name of an agent", episode.agent),
         episode.outcome,
-        *encode_state(episode.final, episode.world.grid),
+        *encode_state(episode.final, episode.world),
         len(episode.steps),
         encode_tags(episode.tags),
     )
@@ -373,7 +380,7 @@ def decode_episode(cells: Sequence[Cell], world: World, steps: tuple[Step, ...])
         world=world,
         agent=head.agent,
         steps=steps,
-        final=decode_state(row, col, flags, world.grid),
+        final=decode_state(row, col, flags, world),
         outcome=head.outcome,
         tags=head.tags,
     )

@@ -4,10 +4,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
-from goalscope.agents.agent import Agent, Turn, agent_id
-from goalscope.agents.task_agent import AnyObservation
+from goalscope.agents.agent import Agent, Observation, Turn, agent_id
 
 
 @runtime_checkable
@@ -60,7 +59,7 @@ class Caller:
 
     def ask(
         self,
-        observations: Sequence[AnyObservation],
+        observations: Sequence[Observation],
         indices: Sequence[int],
         arrived: Callable[[list[int], list[Turn]], None],
         before: Callable[[list[int]], None] = lambda portion: None,
@@ -122,9 +121,8 @@ class Caller:
             size = max(1, min(size, self.agent.largest_batch))
         return [list(indices[begin : begin + size]) for begin in range(0, len(indices), size)]
 
-    def _answer(self, observations: list[AnyObservation]) -> list[Turn]:
-        asked: Any = observations  # of the one kind that fits the agent: a study pairs agents and worlds
-        turns = list(self.agent.act(asked))
+    def _answer(self, observations: list[Observation]) -> list[Turn]:
+        turns = list(self.agent.act(observations))
         if len(turns) != len(observations) or not all(isinstance(turn, Turn) for turn in turns):
             raise TypeError(
                 f"agent {self.agent.name!r} must answer each observation with a Turn: {len(observations)} asked, got "

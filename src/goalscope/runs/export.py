@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from goalscope.extras import lacking
 from goalscope.ids import canonical_json
 from goalscope.rows import Rows, Tag
-from goalscope.runs.codec import world_text
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 
@@ -41,7 +40,7 @@ def export_parquet(store: Store, directory: str | Path) -> dict[str, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     listed_worlds = list(store.worlds())
     worlds = [
-        {"world_id": world.id, "grid_id": world.grid_id, "grid": world_text(world), "fog_radius": world.fog_radius}
+        {"world_id": world.id, "grid_id": world.grid_id, "grid": world.stored, "fog_radius": world.fog_radius}
         for world in listed_worlds
     ]
     world_tags = _tag_columns([world.tags for world in listed_worlds])

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
-from goalscope.agents.agent import Agent, Past, Turn, check_usage
-from goalscope.agents.task_agent import AnyObservation, TaskObservation
+from goalscope.agents.agent import Agent, Observation, Turn, check_usage
 from goalscope.ids import content_id
 from goalscope.runs.codec import TURN_COLUMNS, decode_json, decode_turn, encode_turn
 from goalscope.runs.store import Store
-from goalscope.worlds.tasks.text import write_log
 
 
 @runtime_checkable
@@ -54,15 +52,12 @@ class Call:
         return content_id("call", [self.agent_id, self.prompt, self.episode_id, self.step, self.attempt])
 
 
-def call_for(agent: Agent, identity: str, observation: AnyObservation) -> Call:
+def call_for(agent: Agent, identity: str, observation: Observation) -> Call:
     """Return the call that an observation leads to; ``identity`` is the agent's content id."""
     if isinstance(agent, Prompting):
         prompt = content_id("prompt", agent.prompt(observation))
-    elif isinstance(observation, TaskObservation):
-        prompt = content_id("prompt", [write_log(observation.memory.turns), list(observation.answers)])
     else:
-        history = [_entry(past) for past in observation.history]
-        prompt = content_id("prompt", [observation.grid.render(), observation.carrying_key, history])
+        prompt = content_id("prompt", observation.view.journalled(observation.history))
     return Call(
         agent_id=identity,
         prompt=prompt,
@@ -70,12 +65,6 @@ def call_for(agent: Agent, identity: str, observation: AnyObservation) -> Call:
         step=observation.step,
         attempt=observation.attempt,
     )
-
-
-def _entry(past: Past) -> list[Any]:
-    """Return an earlier step as plain values: what was seen and done, and what was said where that is handed over."""
-    said = [] if past.text is None and past.reasoning is None else [past.text, past.reasoning]
-    return [past.grid.render(), None if past.action is None else int(past.action), *said]
 
 
 class Journal:

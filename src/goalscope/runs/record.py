@@ -11,45 +11,13 @@ from typing import Any, Literal
 from goalscope.ids import content_id
 from goalscope.rows import Tag
 from goalscope.worlds.dynamics import State, initial_state
-from goalscope.worlds.grid import Action, Grid
+from goalscope.worlds.world import World
 
-Outcome = Literal["goal", "horizon", "failure", "stopped"]
-"""How an episode ended: at the goal, at its horizon, by a turn that could not be used, or where its record stops."""
+__all__ = ["Episode", "EpisodeSpec", "Outcome", "Step", "World", "begin"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class World:
-    """A grid and what is known about it.
-
-    Attributes:
-        grid: the whole grid, with start and goal, without fog.
-        fog_radius: radius of sight in cells, None for a fully observed world.
-        cluster: id that paired versions of one grid (transforms, controls) share; the world's own id by default.
-        tags: what rows are grouped by: size, density, layout, transform, index, ...
-
-    Raises:
-        ValueError: the grid shows no agent or no goal.
-    """
-
-    grid: Grid
-    fog_radius: int | None = None
-    cluster: str = ""
-    tags: Mapping[str, Tag] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.grid.start is None or self.grid.goal is None:
-            lacking = "agent (A)" if self.grid.start is None else "goal (G)"
-            raise ValueError(f"a world must show its agent and its goal, got a grid without {lacking}:\n{self.grid}")
-
-    @cached_property
-    def id(self) -> str:
-        """Content id of grid and rules."""
-        return content_id("world", {"grid": self.grid.render(), "fog_radius": self.fog_radius})
-
-    @property
-    def grid_id(self) -> str:
-        """The cluster that this world belongs to in every interval."""
-        return self.cluster or self.id
+Outcome = Literal["goal", "horizon", "failure", "stopped", "ended"]
+"""How an episode ended: at the goal, at its horizon, by a turn that could not be used, where its record stops, or by
+the world without the goal reached."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,13 +69,13 @@ class Step:
 
     Attributes:
         index: number of the step in its episode, 0-based.
-        state: the true state before the action.
-        action: the action, None where the turn held none that could be used.
+        state: the true state before the action: a `State` on grids and task maps, else whole numbers.
+        action: index of the action (an `Action` on grids and task maps), None where the turn held none.
         failure: why there is no action ("no JSON", "unknown action", ...), None where there is one.
         text: the answer as text, None where there is none.
         reasoning: the written reasoning before the answer, None where there is none.
         prompt_tokens, output_tokens: exact token ids, None where they are not known.
-        reward: reward recorded by somebody else's log, None without one.
+        reward: reward of the action, None in a world without rewards.
         extra: whatever else a log holds about the step (recorded labels, log-probabilities), plain values.
 
     Raises:
@@ -115,8 +83,8 @@ class Step:
     """
 
     index: int
-    state: State
-    action: Action | None
+    state: Any
+    action: Any
     failure: str | None = None
     text: str | None = None
     reasoning: str | None = None
@@ -153,7 +121,7 @@ class Episode:
     world: World
     agent: str
     steps: tuple[Step, ...]
-    final: State
+    final: Any
     outcome: Outcome
     tags: Mapping[str, Tag] = field(default_factory=dict)
 
@@ -179,5 +147,5 @@ class Episode:
 
 
 def begin(world: World) -> State:
-    """Return the state in which an episode on this world begins."""
+    """Return the state in which an episode on this grid begins."""
     return initial_state(world.grid)

@@ -8,23 +8,21 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from goalscope.agents.agent import Agent, Turn, agent_id
-from goalscope.agents.task_agent import AnyObservation, Knowing
+from goalscope.agents.agent import Agent, Observation, Turn, agent_id, check_fits
 from goalscope.checks import check_text
 from goalscope.models.base import NotSentError
 from goalscope.runs.codec import encode_tags
 from goalscope.runs.dispatch import Caller
-from goalscope.runs.episode import Live, LiveEpisode, Places
+from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.episodetable import Usage
 from goalscope.runs.interrupt import interruptible
 from goalscope.runs.journal import Journal, call_for
 from goalscope.runs.opening import Probe, wal_problem
 from goalscope.runs.provenance import session
-from goalscope.runs.record import Episode, EpisodeSpec, World
+from goalscope.runs.record import Episode, EpisodeSpec
 from goalscope.runs.store import GROUP_SECONDS, Store
 from goalscope.runs.study import Study
-from goalscope.runs.taskepisode import TaskLive
-from goalscope.runs.taskworld import TaskWorld
+from goalscope.worlds.world import World
 
 Progress = Callable[[int, int, int, float | None], None]
 """Told every tenth of a second: episodes done, episodes in all, steps taken now, seconds left (None at first)."""
@@ -123,6 +121,8 @@ def run(
         raise ValueError(f"workers and batch must be at least 1, got {workers=} and {batch=}")
     acting = list(study.agents() if agents is None else agents)
     _check_agents(acting)
+    for agent in acting:
+        check_fits(agent, study.view)
     with Store(directory, "w", durability=study.durability, probe=probe) as store:
         store.put_study(study)
         store.put_session(session(arguments))
@@ -137,7 +137,6 @@ class _Runner:
         self._study, self._store, self._progress = study, store, progress
         self._workers, self._batch = workers, batch
         self._journal = Journal(store)
-        self._places = Places()
         self._finished: list[tuple[Episode, Usage]] = []
         self._episodes = self._reused = self._total = self._steps = 0
         self._calls = self._replayed = 0
@@ -230,12 +229,10 @@ class _Runner:
     def _live(self, agent: Agent, spec: EpisodeSpec, world: World) -> LiveEpisode:
         """Return the beginning of an episode."""
         history, failure = self._study.history_of(agent), self._study.failure_of(agent)
-        if isinstance(world, TaskWorld):
-            told = isinstance(agent, Knowing) and agent.knows_map
-            return TaskLive(spec, world, self._study, history, failure, knows_map=told)
-        return Live(spec, self._places.of(world), self._study, history, failure)
+        told = bool(getattr(agent, "knows_world", False))
+        return LiveEpisode(spec, world, self._study, history, failure, knows_world=told)
 
-    def _answers(self, caller: Caller, observations: Sequence[AnyObservation]) -> list[Turn]:
+    def _answers(self, caller: Caller, observations: Sequence[Observation]) -> list[Turn]:
         """Return a turn for each observation; journalled ones are committed before they are returned."""
         turns: list[Turn | None] = [None] * len(observations)
 

@@ -18,11 +18,11 @@ from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, WORLD_COLUMNS, C
 from goalscope.runs.episodetable import EncodedEpisode, Usage, insert_episodes, insert_worlds
 from goalscope.runs.lock import DirectoryLock
 from goalscope.runs.opening import Probe, open_for_reading, open_for_writing, wal_problem
-from goalscope.runs.record import Episode, Step, World
+from goalscope.runs.record import Episode, Step
 from goalscope.runs.rowtable import read_rows, write_rows
 from goalscope.runs.schema import DATABASE, VERSION, explained
 from goalscope.runs.study import Study
-from goalscope.worlds.dynamics import State
+from goalscope.worlds.world import World
 
 Durability = Literal["process", "power"]
 GROUP_SECONDS = 0.5
@@ -228,8 +228,7 @@ class Store:
         group: list[EncodedEpisode] = []
         try:
             for episode in episodes:
-                grid = episode.world.grid
-                listed = [codec.encode_step(step, grid) for step in episode.steps]
+                listed = [codec.encode_step(step, episode.world) for step in episode.steps]
                 group.append((episode, codec.encode_episode(episode), listed))
                 steps += len(episode.steps)
                 if steps >= _GROUP_STEPS or time.monotonic() - began >= GROUP_SECONDS:
@@ -354,14 +353,14 @@ class Store:
         for number, *header in page:
             world = self.world(header[1])
             try:
-                states: dict[tuple[Cell, ...], State] = {}
+                states: dict[tuple[Cell, ...], tuple[int, ...]] = {}
                 listed: list[Step] = []
                 for cells in steps[number]:
                     row, col, flags = cells[1:4]
                     place = (row, col, flags)
                     if place not in states:
-                        states[place] = codec.decode_state(row, col, flags, world.grid)
-                    listed.append(codec.decode_step(cells, states[place]))
+                        states[place] = codec.decode_state(row, col, flags, world)
+                    listed.append(codec.decode_step(cells, states[place], world))
                 episode = codec.decode_episode(header, world, tuple(listed))
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{self._file} must hold sound episodes, but {header[0]!r} is not: {error}") from error

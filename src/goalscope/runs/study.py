@@ -4,32 +4,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, Field, PlainValidator, ValidationError, ValidationInfo, field_validator, model_validator
 
-from goalscope.agents.agent import Agent, History, Remembering, agent_id
-from goalscope.agents.build import TASK_PREFIX
-from goalscope.agents.task_agent import TaskAgent
+from goalscope import registry
+from goalscope.agents.agent import Agent, History, Remembering, agent_id, check_fits
 from goalscope.checks import check_text
 from goalscope.ids import canonical_json, content_id
 from goalscope.runs.analysis import Analysis, Invariance
 from goalscope.runs.config_base import MOST_COUNT, Part, distinct, filled, sequence
-from goalscope.runs.entries import (
-    STORED,
-    AgentEntry,
-    FailurePolicy,
-    GridWorlds,
-    Horizon,
-    LayoutWorlds,
-    TextWorlds,
-    WorldEntry,
-)
-from goalscope.runs.expand import expand
+from goalscope.runs.entries import AgentEntry, FailurePolicy, Horizon
+from goalscope.runs.kinds import STORED, expand, flat_error, read_entry, view_class, world_class
 from goalscope.runs.probing_config import Decoders, Full, Inside, Probes
-from goalscope.runs.record import EpisodeSpec, World
-from goalscope.runs.taskentries import CookingWorlds, TaskMapWorlds
+from goalscope.runs.record import EpisodeSpec
 from goalscope.untrusted import explain, read_yaml, shorten
+from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.world import View, World
 
 _NO_RESULT = ("name", "durability", "further_agents", "analysis")  # keys that change no result
 _MOST_SEED = 2**63 - 1
@@ -53,7 +44,7 @@ class Study(Part):
 
     name: str = Field(default="study", min_length=1, max_length=200)
     seed: int = Field(default=0, ge=-_MOST_SEED, le=_MOST_SEED)
-    worlds_: tuple[WorldEntry, ...] = sequence(alias="worlds")
+    worlds_: tuple[Annotated[Any, PlainValidator(read_entry)], ...] = sequence(alias="worlds")
     agents_: tuple[AgentEntry, ...] = sequence(alias="agents")
     further_agents_: tuple[AgentEntry, ...] = sequence(alias="further_agents", default=())
     trajectories: int = Field(default=10, ge=1, le=MOST_COUNT)
@@ -71,10 +62,12 @@ class Study(Part):
     @model_validator(mode="after")
     def _distinct_parts(self, info: ValidationInfo) -> Self:
         distinct([entry.model_dump_json() for entry in self.worlds_], "entries of worlds")
-        self._check_kinds()
+        self._check_worlds()
         if info.context is STORED:
             return self
         built = [entry.build() for entry in (*self.agents_, *self.further_agents_)]
+        for index, agent in enumerate(built):
+            check_fits(agent, self.view, self._place(index))
         distinct([agent.name for agent in built], "names of agents")
         ids = [agent_id(agent) for agent in built]
         for index, identity in enumerate(ids):
@@ -85,32 +78,26 @@ class Study(Part):
         return self
 
     @property
-    def of_tasks(self) -> bool:
-        """Whether its worlds are task worlds; a study holds these or grids, never both."""
-        return isinstance(self.worlds_[0], TaskMapWorlds | CookingWorlds)
+    def view(self) -> type[View]:
+        """The class of what its worlds show, the same for all of them."""
+        return view_class(self.worlds_)
 
-    def _check_kinds(self) -> None:
-        for index, entry in enumerate(self.worlds_):
-            if isinstance(entry, TaskMapWorlds | CookingWorlds) != self.of_tasks:
-                raise ValueError(
-                    "worlds must all be task worlds (task-map, cooking) or all be grids: their measures are not "
-                    f"comparable; worlds[{index}] is of the other kind, make it a study of its own"
-                )
-        for index, agent in enumerate((*self.agents_, *self.further_agents_)):
-            if agent.kind.startswith(TASK_PREFIX) != self.of_tasks:
-                fitting = f"must begin with {TASK_PREFIX}" if self.of_tasks else f"must not begin with {TASK_PREFIX}"
-                raise ValueError(
-                    f"the kind of an agent {fitting} in a study of {'task worlds' if self.of_tasks else 'grids'}, "
-                    f"got {agent.kind!r} at {self._place(index)}"
-                )
-        if self.of_tasks and self.analysis is not None and self.analysis.inside is not None:
+    @property
+    def limited(self) -> bool:
+        """Whether its worlds have horizons of their own."""
+        return world_class(self.worlds_[0]).limited
+
+    def _check_worlds(self) -> None:
+        view = self.view
+        if self.analysis is not None and self.analysis.inside is not None and not issubclass(view, GridView):
             raise ValueError(
-                "a study of task worlds must declare no analysis.inside, since probes read maps of grids: leave it out"
+                f"a study must have worlds that show a grid to declare analysis.inside, since probes read maps of "
+                f"grids, but these show {view.shows}: leave it out"
             )
-        if self.of_tasks and "horizon" in self.model_fields_set:
+        if self.limited and "horizon" in self.model_fields_set:
             raise ValueError(
-                "a study of task worlds must have no horizon, since the budget of a map is alpha times its cells: "
-                "leave horizon out, change alpha (generator: {alpha: ...})"
+                "a study must have no horizon where each world has its own (the budget of a task map is alpha times "
+                "its cells): leave horizon out, change alpha (generator: {alpha: ...})"
             )
 
     def _place(self, index: int) -> str:
@@ -157,7 +144,7 @@ class Study(Part):
         try:
             study = cls.model_validate(dict(given), context=context)
         except ValidationError as error:
-            raise ValueError(explain(error, _KEYS, name)) from None
+            raise ValueError(explain(flat_error(error), _keys(), name)) from None
         return study
 
     @cached_property
@@ -180,7 +167,7 @@ class Study(Part):
         if self.analysis is None:
             del plain["analysis"]
         plain["horizon"] = {key: part for key, part in plain["horizon"].items() if part is not None}
-        if self.of_tasks:
+        if self.limited:
             del plain["horizon"]
         return plain
 
@@ -200,12 +187,12 @@ class Study(Part):
         """Return the agents in the order of the study."""
         return [entry.build() for entry in self.agents_]
 
-    def history_of(self, agent: Agent | TaskAgent) -> History:
+    def history_of(self, agent: Agent) -> History:
         """Return what an agent is shown of earlier steps: what it wants itself, else what the study says."""
         own = agent.history if isinstance(agent, Remembering) else None
         return own or self.history
 
-    def failure_of(self, agent: Agent | TaskAgent) -> FailurePolicy:
+    def failure_of(self, agent: Agent) -> FailurePolicy:
         """Return what becomes of an agent's turns without an action: what its entry says, else what the study says."""
         entries = (*self.agents_, *self.further_agents_)
         own = [entry.failure for entry in entries if entry.failure is not None and entry.name == agent.name]
@@ -227,7 +214,7 @@ class Study(Part):
         Args:
             agents: ready agents in place of the study's own.
         """
-        horizons = [(world, self.horizon.of_world(world)) for world in self._expanded]
+        horizons = [(world, self.horizon.of(world)) for world in self._expanded]
         for agent in self.agents() if agents is None else agents:
             identity, rules = agent_id(agent), self.rules(agent)
             for world, horizon in horizons:
@@ -246,7 +233,7 @@ class Study(Part):
         """Return how large the study is before anything is run."""
         count = len(self.agents_ if agents is None else agents)
         worlds = len(self._expanded)
-        steps = sum(self.horizon.of_world(world) for world in self._expanded)
+        steps = sum(self.horizon.of(world) for world in self._expanded)
         return StudySize(
             worlds=worlds,
             agents=count,
@@ -269,17 +256,20 @@ class Study(Part):
 
 _KEYS: dict[str, Sequence[str]] = {
     "": [field.alias or name for name, field in Study.model_fields.items()],
-    "worlds grid": list(GridWorlds.model_fields),
-    **{f"worlds {kind}": list(LayoutWorlds.model_fields) for kind in ("key-door", "key-no-door", "two-path")},
-    "worlds text": list(TextWorlds.model_fields),
-    "worlds task-map": list(TaskMapWorlds.model_fields),
-    "worlds cooking": list(CookingWorlds.model_fields),
     "agents": list(AgentEntry.model_fields),
     "further_agents": list(AgentEntry.model_fields),
     "horizon": list(Horizon.model_fields),
     "failure": list(FailurePolicy.model_fields),
     "analysis": [name for part in (Analysis, Invariance, Inside, Full, Probes, Decoders) for name in part.model_fields],
 }
+
+
+def _keys() -> dict[str, Sequence[str]]:
+    """Return the keys of a study by the mapping that holds them, those of the registered world kinds among them."""
+    settings: dict[str, type[BaseModel]] = {
+        name: registry.resolve("world", name).settings for name in registry.names("world")
+    }
+    return {**_KEYS, **{f"worlds {name}": list(model.model_fields) for name, model in settings.items()}}
 
 
 def _check_texts(given: Any, name: str) -> None:

@@ -1,6 +1,6 @@
 """The task worlds of a study file: generated maps by preset, and the cooking maps with their symbolic twins."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any, Literal
 
@@ -11,16 +11,18 @@ from goalscope.ids import content_id
 from goalscope.rng import stream, words
 from goalscope.rows import Tag
 from goalscope.runs.config_base import MOST_COUNT, Part, distinct, filled, sequence
-from goalscope.runs.taskworld import TaskWorld
+from goalscope.runs.kinds import world_kind
 from goalscope.worlds.tasks.cooking import COOKING, cooking_map
 from goalscope.worlds.tasks.generate import generate_task_map, symbolic_twin
 from goalscope.worlds.tasks.optimal import shortest_order
 from goalscope.worlds.tasks.spec import PRESETS, TaskSpec
 from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.tasks.world import TaskWorld
 
 _KEYS = tuple(entry.name for entry in fields(TaskSpec))
 
 
+@world_kind("task-map", world=TaskWorld)
 class TaskMapWorlds(Part):
     """Generated task maps: for each preset a number of maps.
 
@@ -54,7 +56,7 @@ class TaskMapWorlds(Part):
         _changed(PRESETS["medium-medium"], given)
         return given
 
-    def expand(self, seed: int, path: str) -> Iterator[TaskWorld]:
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[TaskWorld]:
         """Yield the maps of each preset; map i of a preset does not depend on how many follow it."""
         for preset in self.presets:
             spec = _changed(PRESETS[preset], self.generator)
@@ -69,6 +71,7 @@ class TaskMapWorlds(Part):
                 yield TaskWorld(task_map=task_map, tags={**tags, "index": index})
 
 
+@world_kind("cooking", world=TaskWorld)
 class CookingWorlds(Part):
     """The cooking maps, with names that mean something, as symbolic twins, or both.
 
@@ -96,7 +99,7 @@ class CookingWorlds(Part):
         distinct(filled(names))
         return names
 
-    def expand(self, seed: int, path: str) -> Iterator[TaskWorld]:
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[TaskWorld]:
         """Yield the maps, start by start; twins have the same starts."""
         for name in self.maps:
             kitchen = cooking_map(name)

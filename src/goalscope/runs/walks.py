@@ -14,7 +14,6 @@ from goalscope.rows import Tag
 from goalscope.runs.codec import decode_head
 from goalscope.runs.record import Episode, EpisodeSpec, World
 from goalscope.runs.store import Store
-from goalscope.runs.taskworld import TaskWorld
 from goalscope.worlds.grid import ACTIONS
 
 NO_ACTION = -1
@@ -66,7 +65,7 @@ def walks_of(episodes: Iterable[Episode]) -> Walks:
     """
     gathered = _Gathered()
     for episode in episodes:
-        if isinstance(episode.world, TaskWorld):
+        if episode.world.own_measures:
             raise ValueError(
                 f"a table of steps must hold episodes on grids, got {episode.id} in a task world: its tasks decide "
                 "what is optimal; goalscope measure scores its errors of exploration and exploitation"
@@ -95,8 +94,8 @@ def read_walks(store: Store, progress: Callable[[int, int], None] | None = None)
     gathered, apart, done = _Gathered(), list[str](), 0
     ((total,),) = store.query("SELECT count(*) FROM episodes")
     for page in store.pages():
-        kept = [row for row in page if not isinstance(store.world(row[2]), TaskWorld)]
-        apart += [row[1] for row in page if isinstance(store.world(row[2]), TaskWorld)]
+        kept = [row for row in page if not store.world(row[2]).own_measures]
+        apart += [row[1] for row in page if store.world(row[2]).own_measures]
         try:
             _read_page(store, kept, gathered)
         except (ValueError, TypeError):

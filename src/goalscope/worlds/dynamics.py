@@ -6,7 +6,6 @@ opens as soon as the agent stands next to it with the key; a locked door is a wa
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,24 +16,46 @@ Box = tuple[slice, slice]
 """Rows and columns of a rectangle of cells."""
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """Where the agent is and what it has done.
+class State(tuple[int, int, int]):
+    """Where the agent is and what it has done: (row, col, flags), where flags is 1 for the key plus 2 for the door.
 
-    Attributes:
+    Args:
         position: cell of the agent, (row, col).
         carrying_key: whether it holds the key.
         door_open: whether it opened the door.
     """
 
-    position: Position
-    carrying_key: bool = False
-    door_open: bool = False
+    __slots__ = ()
+
+    def __new__(cls, position: Position, carrying_key: bool = False, door_open: bool = False) -> "State":
+        """Return the state."""
+        return super().__new__(cls, (*position, carrying_key + 2 * door_open))
+
+    def __getnewargs__(self) -> tuple[Position, bool, bool]:  # for copies
+        return self.position, self.carrying_key, self.door_open
+
+    def __repr__(self) -> str:
+        return f"State({self.position}, carrying_key={self.carrying_key}, door_open={self.door_open})"
+
+    @property
+    def position(self) -> Position:
+        """Cell of the agent, (row, col)."""
+        return self[:2]
+
+    @property
+    def carrying_key(self) -> bool:
+        """Whether it holds the key."""
+        return self[2] & 1 == 1
+
+    @property
+    def door_open(self) -> bool:
+        """Whether it opened the door."""
+        return self[2] & 2 == 2
 
     @property
     def phase(self) -> int:
         """0 without the key, 1 with it, 2 once the door is open."""
-        return int(self.carrying_key) + int(self.door_open)
+        return (self[2] & 1) + (self[2] >> 1)
 
 
 def phases(grid: Grid) -> int:
@@ -80,7 +101,7 @@ def initial_state(grid: Grid) -> State:
     return settle(grid, grid.start)
 
 
-def step(grid: Grid, state: State, action: Action) -> State:
+def step(grid: Grid, state: State, action: int) -> State:
     """Return the state after one action; a move into a wall, a locked door or out of the grid changes nothing."""
     down, right = Action(action).delta
     row, col = state.position[0] + down, state.position[1] + right

@@ -14,7 +14,6 @@ from goalscope.measures.exploration.rows import episode_values
 from goalscope.measures.exploration.score import score_episode
 from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
-from goalscope.runs.taskworld import TaskWorld
 
 PROGRESS_SHARE = "exploration share by progress"
 """Share of the steps that entered an unobserved cell, in each tenth of an episode; the tag "progress" is its end."""
@@ -28,10 +27,11 @@ def score_recorded(episode: Episode) -> EpisodeScore:
     Raises:
         ValueError: an episode of another world, or actions that its map does not allow.
     """
-    if not isinstance(episode.world, TaskWorld):
-        raise ValueError(f"an episode must be one of a task world to be scored, got {episode.id} on a grid")
+    task_map = getattr(episode.world, "task_map", None)
+    if task_map is None:
+        raise ValueError(f"an episode must be one of a task world to be scored, got {episode.id} in another one")
     try:
-        return score_episode(episode.world.task_map, [step.action for step in episode.steps])
+        return score_episode(task_map, [step.action for step in episode.steps])
     except ValueError as error:
         raise ValueError(f"episode {episode.id}: {error}") from error
 

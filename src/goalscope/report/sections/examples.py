@@ -12,7 +12,6 @@ from goalscope.report.run_data import RunData
 from goalscope.report.specs import Declared, section
 from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
-from goalscope.runs.taskworld import TaskWorld
 
 RULE = (
     "For each agent one episode that arrived and one that did not, where there are any: of those nearest to the middle "
@@ -135,9 +134,10 @@ def _centre(rows: Rows, name: str) -> float:
 
 def _strip(episode: Episode) -> list[Figure]:
     """Return the pictures of one episode, the last of them with its caption."""
-    if not isinstance(episode.world, TaskWorld):
+    task_map = getattr(episode.world, "task_map", None)
+    if task_map is None:
         return []
-    score, task_map = score_recorded(episode), episode.world.task_map
+    score = score_recorded(episode)
     length = len(score.steps)
     times = [*[time for time in TIMES if time < length][: _MOST_PICTURES - 1], length]
     tags = episode.world.tags

@@ -16,6 +16,7 @@ from goalscope.worlds.tasks.text import (
     report_text,
     write_log,
 )
+from goalscope.worlds.tasks.world import TaskView, TaskWorld
 
 __all__ = [
     "COOKING",
@@ -31,6 +32,8 @@ __all__ = [
     "TaskMap",
     "TaskNode",
     "TaskSpec",
+    "TaskView",
+    "TaskWorld",
     "cooking_map",
     "generate_task_map",
     "memory_from_log",

@@ -139,7 +139,7 @@ class Knowledge:
             return "achieved"
         return "discovered" if self._discovered >> number & 1 else "undiscovered"
 
-    def move(self, action: Action | None) -> int:
+    def move(self, action: int | None) -> int:
         """Take one action.
 
         Args:

@@ -67,7 +67,7 @@ class Memory:
             }
         )
 
-    def add(self, report: Report, action: Action | None = None) -> None:
+    def add(self, report: Report, action: int | None = None) -> None:
         """Take in the next report.
 
         Args:
@@ -75,10 +75,11 @@ class Memory:
             action: the move that came before it, None for the first report or a turn that named no move.
         """
         before = self.position
-        self.turns.append((action, report))
+        taken = None if action is None else Action(action)
+        self.turns.append((taken, report))
         self.position, self.available = report.position, report.available
-        if before is not None and action is not None and report.rejected is None:
-            self._learn(action, before, report.position)
+        if before is not None and taken is not None and report.rejected is None:
+            self._learn(taken, before, report.position)
         if report.position not in self.visited:
             self.visited[report.position] = report.available
             if before is not None:

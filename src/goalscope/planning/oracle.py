@@ -1,0 +1,38 @@
+"""The exact optimal policy of a world, where it is known."""
+
+from dataclasses import dataclass
+from functools import singledispatch
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.planning.shortest import ShortestPaths, solve
+from goalscope.worlds.dynamics import initial_state
+from goalscope.worlds.gridworld import GridWorld
+from goalscope.worlds.world import Oracle, World
+
+
+@singledispatch
+def oracle(world: World) -> Oracle | None:
+    """Return the exact optimal policy of a world: shortest paths on grids, else what its kind says of itself."""
+    return world.oracle()
+
+
+@dataclass(frozen=True, slots=True)
+class GridOracle:
+    """Shortest paths on a grid; states are (row, col, phase)."""
+
+    paths: ShortestPaths
+    length: int
+
+    def look_up(self, states: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+        """Return the optimal sets ``[N, 4]`` and the steps to the goal ``[N]`` of states ``[N, 3]``."""
+        row, col, phase = states.T
+        where = np.minimum(phase, len(self.paths.distance) - 1), row, col
+        return self.paths.optimal[where], self.paths.distance[where].astype(np.int64)
+
+
+@oracle.register
+def _(world: GridWorld) -> Oracle:
+    paths = solve(world.grid)
+    return GridOracle(paths, int(paths.steps_from(initial_state(world.grid))))

@@ -1,0 +1,229 @@
+"""Grids as worlds, under fog or not."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from goalscope.ids import content_id
+from goalscope.rows import Tag
+from goalscope.worlds.dynamics import State, initial_state, shown, step
+from goalscope.worlds.fog import Fog
+from goalscope.worlds.grid import ACTIONS, Action, Grid
+from goalscope.worlds.world import Session, View, World
+
+_NAMES = tuple(action.name for action in ACTIONS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridView(View):
+    """A grid as it can be seen.
+
+    Attributes:
+        grid: the grid: the agent at its cell, fog where it has not looked.
+        carrying_key: whether the agent holds the key.
+    """
+
+    shows: ClassVar[str] = "a grid"
+    grid: Grid
+    carrying_key: bool = False
+
+    @property
+    def text(self) -> str:
+        """The grid as text."""
+        return self.grid.render()
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The names of the four moves."""
+        return _NAMES
+
+    def fields(self) -> Mapping[str, str]:
+        """Return the grid as text, and whether the key is carried."""
+        return {"grid": self.text, "carrying_key": "yes" if self.carrying_key else "no"}
+
+    def line(self, action: str) -> str:
+        """Return the agent's cell and the action, such as ``(3,4) UP``.
+
+        Raises:
+            ValueError: the grid shows no agent.
+        """
+        if self.grid.start is None:
+            raise ValueError(f"the grids of a history must show the agent (A), got one without:\n{self.grid}")
+        row, col = self.grid.start
+        return f"({row},{col}) {action}"
+
+    def journalled(self, history: Sequence[Any]) -> list[Any]:
+        """Return what is seen, and of each earlier step what was seen, done and, where it is handed over, said."""
+        entries = []
+        for past in history:
+            said = [] if past.text is None and past.reasoning is None else [past.text, past.reasoning]
+            entries.append([past.view.text, None if past.action is None else int(past.action), *said])
+        return [self.text, self.carrying_key, entries]
+
+
+class _Place:
+    """One state of a grid, with what it looks like and where actions lead, each found out once."""
+
+    __slots__ = ("__weakref__", "_after", "_places", "_view", "_whole", "state")
+
+    def __init__(self, whole: Grid, state: State, places: "dict[State, _Place]") -> None:
+        self._whole = whole
+        self.state = state
+        self._places = places
+        self._view: GridView | None = None
+        self._after: list[_Place | None] = [None] * len(ACTIONS)
+
+    @property
+    def view(self) -> GridView:
+        """The grid as it looks in this state."""
+        if self._view is None:
+            self._view = GridView(grid=shown(self._whole, self.state), carrying_key=self.state.carrying_key)
+        return self._view
+
+    def after(self, action: int) -> "_Place":
+        """Return the place that an action leads to."""
+        place = self._after[action]
+        if place is None:
+            state = step(self._whole, self.state, action)
+            place = self._places.get(state)
+            if place is None:
+                place = self._places[state] = _Place(self._whole, state, self._places)
+            self._after[action] = place
+        return place
+
+
+_beginnings: WeakValueDictionary[str, _Place] = WeakValueDictionary()
+"""Where the episodes of each grid begin; a grid is forgotten once no episode is live on it."""
+
+
+class GridSession(Session):
+    """An episode on a grid."""
+
+    def __init__(self, place: _Place, goal: tuple[int, int] | None, fog: Fog | None) -> None:
+        self._place, self._goal, self._fog = place, goal, fog
+
+    @property
+    def view(self) -> GridView:
+        """The grid as the agent can see it now."""
+        view = self._place.view
+        if self._fog is None:
+            return view
+        return GridView(grid=self._fog.view(view.grid), carrying_key=view.carrying_key)
+
+    @property
+    def state(self) -> State:
+        """Where the agent is and what it has done."""
+        return self._place.state
+
+    @property
+    def done(self) -> bool:
+        """Whether the goal is reached."""
+        return self._place.state.position == self._goal
+
+    solved = done
+
+    def step(self, action: int | None) -> None:
+        """Take a move; a turn without one changes nothing."""
+        if action is not None:
+            self._place = self._place.after(action)
+            if self._fog is not None:
+                state = self._place.state
+                self._fog = self._fog.look(state.position, state.door_open)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridWorld(World):
+    """A grid and what is known about it.
+
+    Attributes:
+        grid: the whole grid, with start and goal, without fog.
+        fog_radius: radius of sight in cells, None for a fully observed world.
+        cluster, tags: as in `World`.
+
+    Raises:
+        ValueError: the grid shows no agent or no goal.
+    """
+
+    kind: ClassVar[str] = "grid"
+    view: ClassVar[type[View]] = GridView
+    grid: Grid
+    fog_radius: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.grid.start is None or self.grid.goal is None:
+            lacking = "agent (A)" if self.grid.start is None else "goal (G)"
+            raise ValueError(f"a world must show its agent and its goal, got a grid without {lacking}:\n{self.grid}")
+
+    @cached_property
+    def id(self) -> str:
+        """Content id of grid and rules."""
+        return content_id("world", self.to_plain())
+
+    def begin(self, rng: np.random.Generator | None = None) -> GridSession:
+        """Begin an episode; grids leave nothing to chance."""
+        place = _beginnings.get(self.id)
+        if place is None:
+            known: dict[State, _Place] = {}
+            state = initial_state(self.grid)
+            place = known[state] = _beginnings[self.id] = _Place(self.grid, state, known)
+        fog = None if self.fog_radius is None else Fog.start(self.grid, self.fog_radius)
+        return GridSession(place, self.grid.goal, fog)
+
+    def begin_episode(self, seed: int, episode_id: str) -> GridSession:
+        """Begin an episode; no random numbers are made."""
+        return self.begin()
+
+    @property
+    def stored(self) -> str:
+        """The grid as text; its radius of sight has a column of its own."""
+        return self.grid.render()
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the grid as text, and the radius of sight."""
+        return {"grid": self.grid.render(), "fog_radius": self.fog_radius}
+
+    @classmethod
+    def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
+        """Return the world from the text of its grid and the radius of sight."""
+        return cls(grid=Grid.parse(plain["grid"]), fog_radius=plain["fog_radius"], cluster=cluster, tags=tags or {})
+
+    def action(self, index: int) -> Action:
+        """Return a move from its index."""
+        return move(index)
+
+    def check_state(self, state: Any) -> State:
+        """Return a state from (row, col, flags).
+
+        Raises:
+            ValueError: no row and column of the grid, or other flags.
+        """
+        return grid_state(state, self.grid)
+
+
+def move(index: int) -> Action:
+    """Return a move from its index.
+
+    Raises:
+        ValueError: no whole number from 0 to 3.
+    """
+    if type(index) is Action:
+        return index
+    if isinstance(index, bool) or not isinstance(index, int | np.integer) or not 0 <= index < len(ACTIONS):
+        raise ValueError(f"an action must be a number in 0..3, got {index!r}")
+    return ACTIONS[index]
+
+
+def grid_state(state: Any, grid: Grid) -> State:
+    """Return a state from (row, col, flags) on a grid.
+
+    Raises:
+        ValueError: no row and column of the grid, or other flags.
+    """
+    row, col, flags = state
+    if not isinstance(row, int) or not isinstance(col, int) or flags not in (0, 1, 2, 3):
+        raise ValueError(f"a state must be stored as row, col and flags 0..3, got {row!r}, {col!r}, {flags!r}")
+    return State(grid.check_cell((row, col)), bool(int(flags) & 1), bool(int(flags) & 2))

@@ -1,0 +1,284 @@
+"""The seam of worlds: a world begins sessions, a session shows views and takes actions.
+
+A kind of world derives from `World`, its sessions from `Session`, what an agent may see from `View`. The loop of an
+episode, the store, the chat agent and the measures know these classes alone.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.ids import canonical_json, content_id
+from goalscope.rng import stream
+from goalscope.rows import Tag
+
+if TYPE_CHECKING:
+    from goalscope.worlds.grid import Grid
+
+State = tuple[int, ...]
+"""A true state, as steps record it."""
+
+
+class View:
+    """What an agent may see at one moment, and no more. Views do not change.
+
+    Attributes:
+        shows: what a view of this class shows, as messages name it.
+    """
+
+    __slots__ = ()
+    shows: ClassVar[str] = "text"
+
+    @property
+    def text(self) -> str:
+        """What is seen, in words."""
+        raise NotImplementedError
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The names of all actions; an action is an index of this tuple."""
+        raise NotImplementedError
+
+    @property
+    def admissible(self) -> tuple[int, ...] | None:
+        """The actions that can be taken now, None for all of them."""
+        return None
+
+    @property
+    def offered(self) -> tuple[int, ...]:
+        """The actions that can be taken now; all of them where none is admissible."""
+        return self.admissible or tuple(range(len(self.actions)))
+
+    def fields(self) -> Mapping[str, str]:
+        """Return what a prompt template can show beside text and actions, by the names of its placeholders."""
+        return {}
+
+    def line(self, action: str) -> str:
+        """Return how this moment stands in a list of earlier steps, with the name of the action that followed it."""
+        return f"{self.text} -> {action}"
+
+    def journalled(self, history: Sequence[Any]) -> list[Any]:
+        """Return the plain values by which a journal knows the prompt of an agent that tells no text of its own.
+
+        Args:
+            history: the earlier steps that the agent is shown, see `goalscope.agents.Past`.
+        """
+        return [self.text, [[past.view.text, past.action, past.text, past.reasoning] for past in history]]
+
+
+class Session(ABC):
+    """One episode of a world, moved on by actions."""
+
+    @property
+    @abstractmethod
+    def view(self) -> View:
+        """What the agent may see now."""
+
+    @property
+    @abstractmethod
+    def state(self) -> State:
+        """The true state now."""
+
+    @property
+    @abstractmethod
+    def done(self) -> bool:
+        """Whether the episode is over, solved or not."""
+
+    @property
+    @abstractmethod
+    def solved(self) -> bool:
+        """Whether the goal is reached."""
+
+    @property
+    def reward(self) -> float | None:
+        """The reward of the last action, None in worlds without rewards."""
+        return None
+
+    @abstractmethod
+    def step(self, action: int | None) -> None:
+        """Take an action; None stands for a turn that held none."""
+
+
+class Oracle(Protocol):
+    """The exact optimal policy of a world."""
+
+    @property
+    def length(self) -> int:
+        """Fewest actions from the beginning to the goal, -1 where it cannot be reached."""
+        ...
+
+    def look_up(self, states: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+        """Return the optimal sets ``[N, A]`` and the fewest actions to the goal ``[N]`` (-1: none) of states."""
+        ...
+
+
+class _Reads:
+    """What grids have and other worlds need not have; asking another world for it raises an AttributeError."""
+
+    if TYPE_CHECKING:
+        grid: Grid
+    fog_radius: int | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "grid":
+            raise AttributeError(f"a world must be made of a grid for this, got one of kind {type(self).__name__}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class World(_Reads, ABC):
+    """A world and what is known about it.
+
+    Attributes:
+        cluster: id that paired versions of one world (transforms, controls) share; the world's own id by default.
+        tags: what rows are grouped by: size, density, layout, transform, index, ...
+        kind: name under which its settings are registered, see `goalscope.runs.world_kind`; a stored world is restored
+            by it.
+        view: class of the views of its sessions; an agent says which one it needs.
+        limited: whether each world has a horizon of its own, so that a study gives none.
+        own_measures: whether measures that need this kind stand in place of those of any world.
+    """
+
+    cluster: str = ""
+    tags: Mapping[str, Tag] = field(default_factory=dict)
+
+    kind: ClassVar[str]
+    view: ClassVar[type[View]]
+    limited: ClassVar[bool] = False
+    own_measures: ClassVar[bool] = False
+
+    @abstractmethod
+    def begin(self, rng: np.random.Generator) -> Session:
+        """Begin an episode.
+
+        Args:
+            rng: the random numbers of the episode, a stream named by world and episode: all chance comes from it.
+        """
+
+    def begin_episode(self, seed: int, episode_id: str) -> Session:
+        """Begin an episode with the random numbers that belong to it.
+
+        Args:
+            seed: root seed of the study.
+            episode_id: content id of the episode.
+        """
+        return self.begin(stream(seed, "world", self.id, episode_id))
+
+    @abstractmethod
+    def to_plain(self) -> dict[str, Any]:
+        """Return all that decides what happens in the world as plain values: the id is their hash."""
+
+    @classmethod
+    @abstractmethod
+    def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
+        """Return the world from what `to_plain` gave; the values may come from a stranger.
+
+        Raises:
+            ValueError: what is no such world; says why.
+        """
+
+    @property
+    def horizon(self) -> int | None:
+        """Most actions of an episode, None where the study says it."""
+        return None
+
+    @cached_property
+    def id(self) -> str:
+        """Content id of all that decides what happens."""
+        return content_id("world", {"kind": self.kind, "world": self.to_plain()})
+
+    @property
+    def grid_id(self) -> str:
+        """The cluster that this world belongs to in every interval."""
+        return self.cluster or self.id
+
+    @property
+    def stored(self) -> str:
+        """The world as a store holds it in one text: kind and plain values, but for grids and task maps."""
+        return canonical_json({"kind": self.kind, "world": self.to_plain()})
+
+    def action(self, index: int) -> int:
+        """Return an action from its index, as steps hold it.
+
+        Raises:
+            ValueError: no whole number from 0 on.
+        """
+        if isinstance(index, bool) or not isinstance(index, int | np.integer) or index < 0:
+            raise ValueError(f"an action must be the index of one of the actions of the world, got {index!r}")
+        return int(index)
+
+    def check_state(self, state: Any) -> State:
+        """Return a state that was stored, as sessions have it.
+
+        Raises:
+            ValueError: no state of this world.
+        """
+        if not isinstance(state, list | tuple) or not all(type(number) is int for number in state):
+            raise ValueError(f"a state must be a list of whole numbers, got {state!r}")
+        return tuple(state)
+
+    def oracle(self) -> Oracle | None:
+        """Return the exact optimal policy, None where it is not known; grids have theirs in `goalscope.planning`."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredWorld(World):
+    """A stored world whose kind is not registered here: it can be shown and counted, but not entered.
+
+    Attributes:
+        name: its kind.
+        plain: its plain values.
+    """
+
+    name: str
+    plain: Any
+    kind: ClassVar[str] = ""
+    view: ClassVar[type[View]] = View
+
+    @cached_property
+    def id(self) -> str:
+        """Content id of all that decides what happens."""
+        return content_id("world", {"kind": self.name, "world": self.plain})
+
+    @property
+    def stored(self) -> str:
+        """The text that it was read from."""
+        return canonical_json({"kind": self.name, "world": self.plain})
+
+    def begin(self, rng: np.random.Generator) -> Session:
+        """Refuse to begin.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(f"the kind of a world must be registered to run it, got {self.name!r}: install its package")
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return its plain values."""
+        plain: dict[str, Any] = self.plain
+        return plain
+
+    @classmethod
+    def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
+        """Return the world from its kind and plain values."""
+        return cls(name=plain["kind"], plain=plain["world"], cluster=cluster, tags=tags or {})
+
+
+class WorldSettings(Protocol):
+    """The settings of a world kind: an entry of the list ``worlds`` of a study."""
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[World]:
+        """Yield its worlds, all different.
+
+        Args:
+            seed: root seed of the study.
+            path: where the entry stands in the study, for messages.
+            taken: ids of the worlds that came before, for kinds that draw another world in place of one.
+        """
+        ...

@@ -1,0 +1,56 @@
+"""Runs that an earlier version stored: read, measured and shown as that version did.
+
+The files in tests/data/runs are the tables of two small runs as SQL text, without rows and sessions.
+"""
+
+import hashlib
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from goalscope.measures import measure_store
+from goalscope.runs import GridWorld, Store, TaskWorld, content_hash
+from goalscope.runs.schema import APPLICATION
+
+DATA = Path(__file__).parents[1] / "data" / "runs"
+# What the version that wrote them says: content hash, study, number of rows, hash of the rows.
+WRITTEN = {
+    "grids": (
+        "0ec2235a85eb4352bce785ddc276db3391282c3903262b10c78d98af7e35781c",
+        "study-b04b5703c66f52b9b8dd8d42",
+        249,
+        "3bd05f0396edf0370226c303c7b841d7a4124835f4208583173cf3fb3d9b59ef",
+    ),
+    "tasks": (
+        "c22bdf151a2fd17e5c67e8b3309554e222d3ecf85c0205ce8b33d0b7a5eb2d8e",
+        "study-305062f78486be4c92ff5efc",
+        30,
+        "a2b1f4cb794b2e685a4640f4564ee2a0df2bb915e8571a7d34f7c126bc6a4cfd",
+    ),
+}
+
+
+def stored(folder: Path, name: str) -> Path:
+    with sqlite3.connect(folder / "run.db") as database:
+        database.executescript((DATA / f"{name}.sql").read_text(encoding="utf-8"))
+        database.execute(f"PRAGMA application_id = {APPLICATION}")
+        database.execute("PRAGMA user_version = 1")
+    return folder
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_run_of_an_earlier_version_is_read_and_measured_as_it_was(tmp_path: Path, name: str) -> None:
+    with Store(stored(tmp_path, name)) as store:
+        study = store.study()
+        rows = measure_store(store)
+        columns = (rows.measure, rows.value, rows.grid_id, rows.episode_id, rows.step)
+        lines = sorted(map(repr, zip(*(column.tolist() for column in columns), strict=True)))
+        digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        assert study is not None
+        assert (content_hash(store), study.id, len(rows), digest) == WRITTEN[name]
+        kinds = {type(world) for world in store.worlds()}
+        assert kinds == {GridWorld if name == "grids" else TaskWorld}
+        assert {world.id for world in study.worlds()} == {world.id for world in store.worlds()}
+        specs = {spec.id for spec, _, _ in study.specs()}
+        assert specs == store.episode_ids(), "its study goes on where it stopped"
