@@ -50,7 +50,7 @@ def prompts(preset: str, *, strategy: str, reasoned: bool, memory: bool) -> tupl
         action: int | None = walker.act([observation])[0].action
         if step % 10 == 5:
             action = ACTIONS[step % 4]
-        name = "up" if action is None else action.name.lower()
+        name = "up" if action is None else ACTIONS[action].name.lower()
         answers.append(f'I go to [0, 1]. {{"action": "{name}"}}' if reasoned else f'{{"action": "{name}"}}')
         world.move(None if step % 25 == 20 else action)
         seen.add(world.report(), None if step % 25 == 20 else action)
