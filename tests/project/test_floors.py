@@ -114,6 +114,40 @@ def test_no_file_is_longer_than_400_lines(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
 
 
+def modules_imported(path: Path) -> set[Path]:
+    """Return the files of the package that a file imports anywhere: in functions and for types alone, too."""
+    names = set[str]()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    files = {name: SOURCE.joinpath(*name.split(".")[1:]).with_suffix(".py") for name in names if "goalscope." in name}
+    return {file for file in files.values() if file in FILES and file != path}
+
+
+def circles(graph: dict[Path, set[Path]]) -> list[set[Path]]:
+    """Return the sets of files that import each other in a loop."""
+
+    def reached(start: Path) -> set[Path]:
+        seen, ahead = set[Path](), [start]
+        while ahead:
+            new = graph[ahead.pop()] - seen
+            seen |= new
+            ahead.extend(new)
+        return seen
+
+    beyond = {path: reached(path) for path in graph}
+    return [{other for other in beyond[path] if path in beyond[other]} for path in graph if path in beyond[path]]
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    graph = {path: modules_imported(path) for path in FILES}
+    assert not [sorted(str(path.relative_to(SOURCE)) for path in circle) for circle in circles(graph)]
+    first, second = FILES[:2]
+    assert circles({first: {second}, second: {first}}) == [{first, second}] * 2
+
+
 def test_importing_floors_0_to_5_and_measures_loads_nothing_heavy() -> None:
     modules = [
         ".".join(("goalscope", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")

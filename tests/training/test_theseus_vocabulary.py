@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from goalscope.agents.prompts import TEMPLATES, fill, passages, template
 from goalscope.rng import stream
 from goalscope.worlds.generate import generate
-from goalscope.worlds.grid import Grid
-from goalscope.worlds.text import symbols
+from goalscope.worlds.grid import Grid, symbols
 from training.layout import prompt_layout
 from training.tokens import SPECIAL
 from training.vocabulary import (

@@ -186,8 +186,9 @@ def measure(
 ) -> None:
     """Measure all episodes of a run, store the rows, print the estimates with their intervals."""
     from goalscope.cli import commands
+    from goalscope.cli.overrides import split
 
-    commands.measure(run, commands.split(by), commands.split(measures, separator=";"))
+    commands.measure(run, split(by), split(measures, separator=";"))
 
 
 @app.command(epilog=examples("compare"), short_help=SUMMARY["compare"])
@@ -223,15 +224,15 @@ def compare(
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the numbers as CSV there, too.")] = None,
 ) -> None:
     """Compare agents and runs on the worlds that they share: paired differences, one corrected family of tests."""
-    from goalscope.cli import commands
     from goalscope.cli import compare as comparing
+    from goalscope.cli.overrides import split
 
     check_outputs(json, csv)
     does = comparing.compare_versions if transforms else comparing.compare
     does(
         runs,
         comparing.Asked(
-            measures=None if measures is None else commands.split(measures, separator=";"),
+            measures=None if measures is None else split(measures, separator=";"),
             agents=comparing.agents_of(agents),
             margin=comparing.margins_of(margin),
             horizons=other_horizons,

@@ -62,7 +62,7 @@ def command(
     ] = "",
 ) -> None:
     """Replay a run's token ids and store activations beside it. Run it again to go on after an interruption."""
-    from goalscope.cli.commands import split
+    from goalscope.cli.overrides import split
 
     given = {"device": device, "dtype": dtype, "revision": revision, "reasoning": reasoning}
     capture(

@@ -11,7 +11,7 @@ from goalscope.cli.console import duration, progress, say
 from goalscope.cli.errors import check_outputs
 from goalscope.cli.estimates import across, estimates_table, headline
 from goalscope.cli.measuring import measure_missing, measure_run
-from goalscope.cli.overrides import Overrides
+from goalscope.cli.overrides import Overrides, split
 from goalscope.extras import how_to_install
 from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.conditions import conditions_of, mixed
@@ -25,11 +25,6 @@ from goalscope.runs.opening import unmade
 from goalscope.runs.schema import DATABASE
 from goalscope.stats import estimate_rows
 from goalscope.untrusted import read_yaml_text
-
-
-def split(text: str, separator: str = ",") -> list[str]:
-    """Return the parts of a list that was given as one text, blanks taken off, empty parts left out."""
-    return [part.strip() for part in text.split(separator) if part.strip()]
 
 
 def load_study(name: str, changes: Overrides | None = None) -> Study:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from goalscope.cli.commands import split
 from goalscope.cli.console import duration, progress, say, table
+from goalscope.cli.overrides import split
 from goalscope.measures.goals import DRAWS, GoalFindings, GoalSettings, held_out_goals, joined, measure_goals
 from goalscope.measures.table import StepTable
 from goalscope.report.blocks import counted

@@ -154,3 +154,8 @@ def _path(key: str) -> list[str]:
 
 def _texts(value: Any) -> list[str]:
     return value if isinstance(value, list) else [str(value)]
+
+
+def split(text: str, separator: str = ",") -> list[str]:
+    """Return the parts of a list that was given as one text, blanks taken off, empty parts left out."""
+    return [part.strip() for part in text.split(separator) if part.strip()]

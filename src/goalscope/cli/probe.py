@@ -79,7 +79,7 @@ def command(
     ] = None,
 ) -> None:
     """Capture activations, fit probes beside their controls, store rows and probes. What is there is not done again."""
-    from goalscope.cli.commands import split
+    from goalscope.cli.overrides import split
     from goalscope.probing.pipeline import declared_in
     from goalscope.runs import Store
     from goalscope.runs.probing_config import Inside

@@ -12,8 +12,7 @@ from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, be
 from goalscope.untrusted import UntrustedError, shorten
 from goalscope.worlds import Action
 from goalscope.worlds.dynamics import State, shown, step
-from goalscope.worlds.grid import FOG
-from goalscope.worlds.text import symbols
+from goalscope.worlds.grid import FOG, symbols
 
 UNNAMED_AGENT = "recorded"
 """Agent of logs that name none."""

@@ -1,12 +1,12 @@
 """Task worlds: maps on which tasks with prerequisites have to be found and achieved."""
 
 from goalscope.worlds.tasks.cooking import COOKING, cooking_map
-from goalscope.worlds.tasks.coordinates import MOVES, Cell, Frame, read_action
+from goalscope.worlds.tasks.coordinates import MOVES, Cell, Frame, TaskNode, read_action
 from goalscope.worlds.tasks.generate import generate_task_map, symbolic_twin
 from goalscope.worlds.tasks.knowledge import Knowledge, NodeReport, Report
 from goalscope.worlds.tasks.memory import Memory
 from goalscope.worlds.tasks.spec import PRESETS, TaskSpec, task_spec
-from goalscope.worlds.tasks.taskmap import TaskMap, TaskNode
+from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.tasks.text import (
     RULES,
     memory_from_log,

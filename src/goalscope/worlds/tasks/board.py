@@ -5,13 +5,9 @@ move in all directions with four shifts. Rows are padded by a column, so that no
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from goalscope.worlds.grid import ACTIONS
-from goalscope.worlds.tasks.coordinates import MOVES, Cell, Frame
-
-if TYPE_CHECKING:
-    from goalscope.worlds.tasks.taskmap import TaskNode
+from goalscope.worlds.tasks.coordinates import MOVES, Cell, Frame, TaskNode
 
 
 class Board:
@@ -59,7 +55,7 @@ class Board:
         frame: Frame,
         cells: Iterable[Cell],
         start: Cell,
-        nodes: "Mapping[str, TaskNode] | None" = None,
+        nodes: Mapping[str, TaskNode] | None = None,
         goal: str = "",
     ) -> None:
         self.width = frame.width + 1

@@ -8,9 +8,9 @@ graphs are our own.
 
 from types import MappingProxyType
 
-from goalscope.worlds.tasks.coordinates import Frame
+from goalscope.worlds.tasks.coordinates import Frame, TaskNode
 from goalscope.worlds.tasks.generate import symbolic_twin
-from goalscope.worlds.tasks.taskmap import TaskMap, TaskNode
+from goalscope.worlds.tasks.taskmap import TaskMap
 
 _WALL, _START, _FLOOR = "#", "@", "."
 

@@ -1,4 +1,4 @@
-"""The coordinates of task maps, and the one place that turns them into rows and columns.
+"""Tasks and their coordinates, and the one place that turns coordinates into rows and columns.
 
 Task maps use ``(x, y)`` with y upwards, as their paper does: up is y + 1, right is x + 1. Grids use ``(row, col)`` with
 row 0 at the top. `Frame` converts; the names and meanings of the four moves agree on both sides.
@@ -20,6 +20,20 @@ MOVES = MappingProxyType({action: (action.delta[1], -action.delta[0]) for action
 """Change of (x, y) that each move makes."""
 
 _NAMES = {action.name.lower(): action for action in Action}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskNode:
+    """One task.
+
+    Attributes:
+        cell: where it stands, (x, y).
+        options: alternative prerequisite sets, each a tuple of node names; one achieved set is enough. Empty for a
+            primitive, which needs nothing.
+    """
+
+    cell: Cell
+    options: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,11 @@ import numpy as np
 
 from goalscope.ids import canonical_json
 from goalscope.rng import stream
-from goalscope.worlds.tasks.coordinates import Cell
+from goalscope.worlds.tasks.coordinates import Cell, TaskNode
 from goalscope.worlds.tasks.optimal import shortest_order
 from goalscope.worlds.tasks.sample import sample_graph, tokens
 from goalscope.worlds.tasks.spec import PRESETS, TaskSpec
-from goalscope.worlds.tasks.taskmap import TaskMap, TaskNode
+from goalscope.worlds.tasks.taskmap import TaskMap
 
 _MOST_ATTEMPTS = 200
 

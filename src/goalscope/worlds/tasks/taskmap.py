@@ -18,26 +18,12 @@ import numpy.typing as npt
 from goalscope.ids import canonical_json, content_id
 from goalscope.worlds.grid import Action, Grid
 from goalscope.worlds.tasks.board import Board
-from goalscope.worlds.tasks.coordinates import MOVES, Cell, Frame, check_cell
+from goalscope.worlds.tasks.coordinates import MOVES, Cell, Frame, TaskNode, check_cell
 from goalscope.worlds.tasks.graph import check_graph, options_from
 
 MOST_CELLS = 250_000
 MOST_AREA = 4_000_000
 """Most cells of the rectangle around a map: one bit is kept for each."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskNode:
-    """One task.
-
-    Attributes:
-        cell: where it stands, (x, y).
-        options: alternative prerequisite sets, each a tuple of node names; one achieved set is enough. Empty for a
-            primitive, which needs nothing.
-    """
-
-    cell: Cell
-    options: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
