@@ -14,7 +14,7 @@ from goalscope import studies
 from goalscope.cli import app
 from goalscope.cli.compare import agents_of, margins_of
 from goalscope.preflight.power import layout
-from goalscope.report.records import as_csv
+from goalscope.report.comparison import as_csv
 from goalscope.runs import Store, Study, content_hash
 from measured_runs import measured, small_study
 
@@ -78,7 +78,7 @@ def test_transforms_are_compared_as_the_study_declares(done: Path, tmp_path: Pat
     assert (tmp_path / "a.csv").read_bytes() == before
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/studies.md"])
+@pytest.mark.parametrize("page", ["docs/results.md", "docs/studies.md"])
 def test_the_commands_that_the_pages_print_run_and_compare_measures_what_is_missing(page: str, tmp_path: Path) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     lines = re.compile(r"goalscope (run iso-difficulty --out runs/iso)\b.*goalscope (compare runs/iso --transforms)")

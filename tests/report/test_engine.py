@@ -1,4 +1,4 @@
-"""The engine of declared sections: a declaration of some lines gives a table, a sentence and a curve of the rows."""
+"""The engine of declared sections: a declaration of some lines gives tables, sentences, curves and maps of the rows."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,15 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from goalscope import registry
+from goalscope.report import MapSpec, build_ledger, by_agent, over_tag
 from goalscope.report.blocks import Section
-from goalscope.report.engine import lay_out
+from goalscope.report.engine import lay_out, sections_of
 from goalscope.report.estimates import Contrast, Estimates, contrasted
 from goalscope.report.figures import short
+from goalscope.report.layouts import of_two_tags
 from goalscope.report.sections.probing import ProbeRows, ReadPoint, of_agents
 from goalscope.report.specs import Column, Curve, CurveSpec, Declared, Line, Sentence, TableSpec
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import estimate_mean, estimate_rows, paired_difference
+from measured_runs import run_of
 
 GRIDS = [f"grid-{at}" for at in range(12)]
 KEY = {"measure": "score", "control": "none"}
@@ -110,3 +114,82 @@ def test_the_main_read_point_is_the_middle_layer_of_the_first_site(layers: tuple
     rows = ProbeRows(Rows.concatenate(parts))
     assert rows.main_point() == ReadPoint("pre", main)
     assert rows.near() == [ReadPoint("pre", main), ReadPoint("post", main)]
+
+
+def behaviour(**tags: Any) -> Rows:
+    about: dict[str, Any] = {"agent": "a", "size": "large", "density": 0.5, **tags}
+    parts = [
+        Rows.from_columns(measure=name, unit="share", value=np.linspace(0, 1, 12), grid_id=GRIDS, tags=about)
+        for name in ("success", "action accuracy")
+    ]
+    return Rows.concatenate(parts)
+
+
+def test_the_ledger_and_other_rows_have_one_lookup() -> None:
+    ledger = build_ledger(Rows.concatenate([behaviour(), behaviour(size=7), behaviour(agent="b", size=7)]))
+    table = ledger.tables["agent, size"]
+    assert isinstance(table, Estimates)
+    assert table.get(measure="success", agent="a", size=7) is ledger.find("agent, size", "success", agent="a", size=7)
+    assert table.values("size", agent="a") == [7, "large"] and table.values("size", agent="b") == [7]
+    assert table.along("size", {"measure": "success", "agent": "a"})[0] == (7.0,)
+    assert table.along("size", {"measure": "success", "agent": "a"}, {7: 1.0, "large": 0.0})[0] == (0.0, 1.0)
+    (picked,) = table.picked([{"measure": "success"}, {"measure": "gone"}], agent="b", size=7)
+    assert picked.key == {"measure": "success"} and picked.estimate.n == 12
+    assert {one.key["agent"] for one in table.only(size="large").listed} == {"a"}
+
+
+def test_tables_and_curves_by_agent_leave_out_what_nobody_has() -> None:
+    rows = Rows.concatenate([behaviour(), behaviour(size="small"), behaviour(agent="b", size="small")])
+    ledger = build_ledger(rows)
+    spec = by_agent(ledger, ["success", "path ratio"], {}, "Mine")
+    drawn = over_tag(ledger, "success", "size", {}, bounds=(0, 1))
+    (section,) = lay_out([Declared(anchor="a", title="A", tables=[spec], figures=[drawn], legend="L", closing="C")])
+    (table,) = section.tables
+    assert [heading.text for heading in table.headings] == ["agent", "Success", "grids"]
+    assert table.caption == "Mine, mean and 95 % interval over grids" and [row.label for row in table.rows] == [
+        "a",
+        "b",
+    ]
+    # Sizes that are text stand side by side, under their names.
+    assert ">large<" in section.figures[0].svg and ">small<" in section.figures[0].svg and section.legend == "L"
+    nothing = over_tag(ledger, "path ratio", "size", {})
+    (section,) = lay_out([Declared(anchor="a", title="A", figures=[nothing], legend="L", closing="C")])
+    assert not section.figures and section.legend == "C"
+    assert lay_out([Declared(anchor="a", title="A", figures=[nothing], figures_only=True)]) == []
+
+
+def test_a_map_has_a_cell_for_each_pair_of_values_and_a_table_keeps_the_empty_ones() -> None:
+    found = Estimates(
+        estimate_rows(Rows.concatenate([behaviour(size=7, density=0.0), behaviour(size=9)]), by=("size", "density"))
+    )
+    shown = MapSpec(
+        title="t",
+        estimates=found,
+        key={"measure": "success"},
+        rows="size",
+        columns="density",
+        row_label="n",
+        column_label="d",
+    )
+    table = of_two_tags(found, {"measure": "success"}, ("size", "size"), ("density", "d ="), "Success")
+    (section,) = lay_out([Declared(anchor="a", title="A", figures=[shown], tables=[table])])
+    assert section.figures[0].svg.count(">0.50</text>") == 2 and section.figures[0].svg.count("no data") == 2
+    assert [[cell.value for cell in row.cells] for row in section.tables[0].rows] == [["0.500", "–"], ["–", "0.500"]]
+
+
+def test_every_anchor_of_a_page_is_its_own() -> None:
+    declared_twice = [Declared(anchor="goals", title=str(at)) for at in range(3)]
+    assert [one.anchor for one in lay_out(declared_twice)] == ["goals", "goals-1", "goals-2"]
+
+
+def test_sections_have_the_order_of_the_page_and_concern_their_worlds() -> None:
+    run = run_of(behaviour())
+    names = registry.names("section")
+    assert names[0] == "results" and names[-4:] == ("undefined", "definitions", "numbers", "run")
+    assert names.index("cognitive map") < names.index("decoded maps") < names.index("beliefs")
+    assert [one.title for one in sections_of(run, "undefined", "results", "task results")] == [
+        "What is undefined",
+        "Results",
+    ]
+    with pytest.raises(ValueError, match="'result'; did you mean results"):
+        sections_of(run, "result")

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from goalscope.report.blocks import Section
+from goalscope.report.definitions import DEFAULT_NETWORK
 from goalscope.report.engine import lay_out
 from goalscope.report.figures import short
 from goalscope.report.run_data import split_probing
 from goalscope.report.sections import distance as distance_section
 from goalscope.report.sections import plans as plan_section
-from goalscope.report.verdicts import DEFAULT_NETWORK
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import estimate_mean, paired_difference

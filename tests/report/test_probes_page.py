@@ -10,12 +10,12 @@ import pytest
 from goalscope.probing.probe import CLASSES
 from goalscope.report import engine
 from goalscope.report.blocks import Section
+from goalscope.report.definitions import ALLOWS, DEFAULT_NETWORK
 from goalscope.report.engine import lay_out
 from goalscope.report.figures import short
 from goalscope.report.page import _render
 from goalscope.report.sections import cognitive_map
 from goalscope.report.sections.probing import ProbeRows
-from goalscope.report.verdicts import ALLOWS, DEFAULT_NETWORK
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import estimate_mean, paired_difference

@@ -14,8 +14,19 @@ from goalscope.cli.overrides import split_names
 from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.invariance import check_family, compare_transforms
 from goalscope.report.blocks import Plain, counted
-from goalscope.report.comparison import LEVEL, Side, World, compare_pairs, comparison_table, shared_worlds, worlds_of
-from goalscope.report.records import as_csv, as_json, comparison_records, contrast_records
+from goalscope.report.comparison import (
+    LEVEL,
+    Side,
+    World,
+    as_csv,
+    as_json,
+    compare_pairs,
+    comparison_records,
+    comparison_table,
+    contrast_records,
+    shared_worlds,
+    worlds_of,
+)
 from goalscope.report.run_data import on_tasks
 from goalscope.report.sections.invariance import grids_table, in_order, means_table
 from goalscope.report.sections.results import PAIRED

@@ -152,7 +152,7 @@ def read_inside(run: Path, declared: "Inside", *, full: bool = False, model: str
 def _print(name: str, rows: "Rows", sites: Sequence[str], layer: int) -> None:
     """Print the headline of one reading at one layer: each site beside its control, and their difference."""
     from goalscope.cli.console import table
-    from goalscope.report.verdicts import DEFAULT_NETWORK
+    from goalscope.report.definitions import DEFAULT_NETWORK
 
     lines = []
     for label, tags in HEADLINES[name]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from goalscope.report.figures import short
@@ -206,35 +207,29 @@ def counted_row(label: str, found: Sequence[Estimate | Cell | None], noun: str =
 
 def numbers_table(listed: Sequence[Grouped]) -> Plain:
     """Return estimates one a line, with the tags they are grouped by, counts, method and notes."""
-    tags = list(dict.fromkeys(name for grouped in listed for name in grouped.key if name != "measure"))
-    rows = []
-    for grouped in listed:
-        estimate = grouped.estimate
-        note = "; ".join(
-            part
-            for part in (
-                estimate.note,
-                f"{estimate.undefined} undefined left out" if estimate.undefined else "",
-                few_of(estimate, "grid"),
-            )
-            if part
-        )
-        rows.append(
-            (
-                str(grouped.key["measure"]),
-                *(tag_text(grouped.key[name]) for name in tags),
-                short(estimate.value, estimate.unit),
-                interval(estimate) or "undefined",
-                estimate.unit,
-                str(estimate.n),
-                str(estimate.clusters),
-                estimate.method,
-                note,
-            )
-        )
-    headings = ("measure", *tags, "value", "95 % interval", "unit", "n", "grids", "method", "note")
+    tags = list(dict.fromkeys(name for one in listed for name in one.key if name != "measure"))
+
+    def note(one: Grouped) -> str:
+        left_out = f"{one.estimate.undefined} undefined left out" if one.estimate.undefined else ""
+        return "; ".join(filter(None, (one.estimate.note, left_out, few_of(one.estimate, "grid"))))
+
+    columns: list[tuple[str, Callable[[Grouped], str]]] = [
+        ("measure", lambda one: str(one.key["measure"])),
+        *((name, partial(_tag_of, name)) for name in tags),
+        ("value", lambda one: short(one.estimate.value, one.estimate.unit)),
+        ("95 % interval", lambda one: interval(one.estimate) or "undefined"),
+        ("unit", lambda one: one.estimate.unit),
+        ("n", lambda one: str(one.estimate.n)),
+        ("grids", lambda one: str(one.estimate.clusters)),
+        ("method", lambda one: one.estimate.method),
+        ("note", note),
+    ]
     first = 1 + len(tags)
-    return Plain(caption="", headings=headings, rows=tuple(rows), numbers=(first, first + 1, first + 3, first + 4))
+    return plain_table(listed, columns, (first, first + 1, first + 3, first + 4))
+
+
+def _tag_of(name: str, one: Grouped) -> str:
+    return tag_text(one.key[name])
 
 
 def undefined_fold(listed: Sequence[tuple[str, str, Estimate]], why: Callable[[str], str]) -> list[Fold]:

@@ -1,18 +1,23 @@
-"""Paired comparisons: agents (or runs) on the grids that they share, corrected as one declared family."""
+"""Paired comparisons: agents (or runs) on shared grids, corrected as one family; as tables and as numbers."""
 
+import csv
+import io
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
 from goalscope.measures.behaviour import COMPARED
-from goalscope.measures.invariance import bounds_of, check_family, notes_on, verdict
+from goalscope.measures.invariance import Contrast, bounds_of, check_family, notes_on, verdict
 from goalscope.measures.table import CONDITIONS
-from goalscope.report.blocks import Footnotes, Plain, counted, interval
+from goalscope.report.blocks import Footnotes, Plain, counted, interval, plain_table
 from goalscope.report.definitions import title_of
 from goalscope.report.figures import short
+from goalscope.report.ledger import json_number
 from goalscope.rows import Rows, Tag
 from goalscope.stats import (
     Corrected,
@@ -25,6 +30,8 @@ from goalscope.stats import (
 )
 
 LEVEL = 0.05
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""With what a cell begins that a spreadsheet would take for a formula."""
 
 World = tuple[Tag, ...]
 """A grid and the conditions under which it is shown: what two values must share to be compared."""
@@ -215,40 +222,32 @@ def comparison_table(listed: Sequence[Compared], *, caption: str = "", clusters:
     Methods and notes stand below it, marked in its last column; ``clusters`` is what grids are called.
     """
     footnotes = Footnotes()
+
+    def notes(entry: Compared) -> str:
+        return footnotes.mark(method_of(entry.paired), *(note.replace("grids", clusters) for note in notes_of(entry)))
+
     margins = any(entry.equivalence for entry in listed)
-    headings = (
-        "measure",
-        "first",
-        "second",
-        *(("reading",) if margins else ()),
-        "first − second",
-        "95 % interval",
-        "n",
-        clusters,
-        "signed effect",
-        "p / Holm",
-        *(("margin", "equivalence p (Holm)") if margins else ()),
-        "notes",
-    )
-    rows = tuple(
-        (
-            title_of(entry.measure),
-            entry.first,
-            entry.second,
-            *((verdict(entry.corrected, entry.shown),) if margins else ()),
-            short(entry.paired.difference.value, entry.paired.difference.unit),
-            interval(entry.paired.difference) or "undefined",
-            str(sum(entry.paired.counts)),
-            str(len(entry.paired.labels)),
-            effect_text(entry.paired.test.effect),
-            f"{p_text(entry.corrected.p_value)} / {p_text(entry.corrected.adjusted)}",
-            *(_equivalence_cells(entry) if margins else ()),
-            footnotes.mark(method_of(entry.paired), *(note.replace("grids", clusters) for note in notes_of(entry))),
-        )
-        for entry in listed
-    )
-    numbers = tuple(range(3 + margins, len(headings)))
-    return Plain(caption=caption, headings=headings, rows=rows, numbers=numbers, notes=footnotes.lines)
+    columns: list[tuple[str, Callable[[Compared], str]]] = [
+        ("measure", lambda one: title_of(one.measure)),
+        ("first", lambda one: one.first),
+        ("second", lambda one: one.second),
+        *([("reading", lambda one: verdict(one.corrected, one.shown))] if margins else []),
+        ("first − second", lambda one: short(one.paired.difference.value, one.paired.difference.unit)),
+        ("95 % interval", lambda one: interval(one.paired.difference) or "undefined"),
+        ("n", lambda one: str(sum(one.paired.counts))),
+        (clusters, lambda one: str(len(one.paired.labels))),
+        ("signed effect", lambda one: effect_text(one.paired.test.effect)),
+        ("p / Holm", lambda one: f"{p_text(one.corrected.p_value)} / {p_text(one.corrected.adjusted)}"),
+        *([("margin", lambda one: f"{one.equivalence.margin:g}" if one.equivalence else "–")] if margins else []),
+        *(
+            [("equivalence p (Holm)", lambda one: equivalence_p_text(one.shown) if one.shown else "–")]
+            if margins
+            else []
+        ),
+        ("notes", notes),
+    ]
+    table = plain_table(listed, columns, range(3 + margins, len(columns)), caption=caption)
+    return replace(table, notes=footnotes.lines)
 
 
 def method_of(paired: PairedComparison) -> str:
@@ -271,15 +270,6 @@ def equivalence_p_text(shown: Corrected) -> str:
     if math.isnan(shown.p_value):
         return "undefined"
     return "≥ 0.5" if shown.adjusted >= 0.5 else p_text(shown.adjusted)
-
-
-def _equivalence_cells(entry: Compared) -> tuple[str, ...]:
-    if entry.equivalence is None or entry.shown is None:
-        return "–", "–"
-    return (
-        f"{entry.equivalence.margin:g}",
-        equivalence_p_text(entry.shown),
-    )
 
 
 def effect_text(value: float) -> str:
@@ -306,3 +296,95 @@ def _paired(rows: Rows, others: Rows, confidence: float) -> PairedComparison:
 def notes_of(entry: Compared) -> tuple[str, ...]:
     """Return everything that a reader must know beside the numbers of a comparison."""
     return *notes_on(entry.paired, entry.equivalence, entry.corrected), *entry.about
+
+
+def comparison_records(listed: Sequence[Compared]) -> list[dict[str, Any]]:
+    """Return comparisons, one mapping each, undefined numbers as None."""
+    return [
+        {
+            "measure": entry.measure,
+            "first": entry.first,
+            "second": entry.second,
+            **_numbers(entry.paired, entry.corrected, entry.equivalence, entry.shown),
+            "note": "; ".join(notes_of(entry)),
+        }
+        for entry in listed
+    ]
+
+
+def contrast_records(found: Sequence[Contrast]) -> list[dict[str, Any]]:
+    """Return contrasts of transforms, one mapping each, undefined numbers as None."""
+    return [
+        {
+            "agent": one.agent,
+            "measure": one.measure,
+            "transform": one.transform,
+            **one.condition,
+            **_numbers(one.paired, one.test, one.equivalence, one.shown),
+            "root_mean_square": json_number(one.sensitivity.value),
+            "root_mean_square_low": json_number(one.sensitivity.low),
+            "root_mean_square_high": json_number(one.sensitivity.high),
+            "root_mean_square_n": sum(one.sensitivity.counts),
+            "root_mean_square_grids": one.sensitivity.square.clusters,
+            "p_exchange": json_number(one.sensitivity.p_value),
+            "p_exchange_holm": json_number(one.exchange.adjusted),
+            "exchange_method": one.sensitivity.method,
+            "exchange_note": one.sensitivity.note,
+            "note": "; ".join(one.notes),
+        }
+        for one in found
+    ]
+
+
+def as_json(records: Sequence[Mapping[str, Any]], **about: Any) -> str:
+    """Return records as JSON; the same numbers give the same text.
+
+    Args:
+        records: from `comparison_records` or `contrast_records`.
+        about: plain values to stand beside them.
+    """
+    value = {**about, "comparisons": list(records)}
+    return json.dumps(value, ensure_ascii=True, allow_nan=False, indent=1, sort_keys=True) + "\n"
+
+
+def as_csv(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return records as CSV: undefined numbers are empty, no text can be taken for a formula."""
+    columns = list(dict.fromkeys(name for record in records for name in record))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(record.get(name)) for name in columns} for record in records)
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"
+    return "" if value is None else value
+
+
+def _numbers(
+    paired: PairedComparison, test: Corrected, equal: Equivalence | None, shown: Corrected | None
+) -> dict[str, Any]:
+    difference = paired.difference
+    return {
+        "unit": difference.unit,
+        "difference": json_number(difference.value),
+        "low": json_number(difference.low),
+        "high": json_number(difference.high),
+        "confidence": difference.confidence,
+        "n": sum(paired.counts),
+        "grids": difference.clusters,
+        "method": difference.method,
+        "effect": json_number(paired.test.effect),
+        "nonzero": paired.test.nonzero,
+        "p": json_number(test.p_value),
+        "p_holm": json_number(test.adjusted),
+        "test": f"Wilcoxon signed-rank, {paired.test.method}",
+        "margin": None if equal is None else equal.margin,
+        "p_equivalence": None if equal is None else json_number(equal.p_value),
+        "p_equivalence_holm": None if shown is None else json_number(shown.adjusted),
+        "reading": verdict(test, shown),
+        "unpaired": len(paired.unpaired_a) + len(paired.unpaired_b),
+        "undefined": paired.undefined,
+    }

@@ -24,10 +24,10 @@ from goalscope.report.blocks import (
     undefined_fold,
 )
 from goalscope.report.charts import Series, heat_map, lines
+from goalscope.report.definitions import in_words
 from goalscope.report.figures import embed
 from goalscope.report.run_data import RunData
 from goalscope.report.specs import AnyFigure, AnyTable, Curve, CurveSpec, Declared, MapSpec, Picture, TableSpec
-from goalscope.report.verdicts import in_words
 
 
 def sections_of(run: RunData, *names: str) -> list[Section]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from goalscope.probing import beliefs as names
 from goalscope.probing.heads import CELL_HEADS
 from goalscope.report.blocks import Cell, Heading, Row, Table, number
+from goalscope.report.definitions import DEFAULT_NETWORK, READ_RULE
 from goalscope.report.estimates import Estimates, Key
 from goalscope.report.sections.probing import (
     READINGS,
@@ -17,10 +18,10 @@ from goalscope.report.sections.probing import (
     over_layers,
     probe_name,
     probe_section,
+    probe_table,
     title_of,
 )
 from goalscope.report.specs import MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
-from goalscope.report.verdicts import DEFAULT_NETWORK, READ_RULE
 from goalscope.stats import estimate_rows
 
 _TAGS = ("head", "control", "site", "layer")
@@ -165,13 +166,7 @@ def _by_grids(rows: ProbeRows, caption: str, columns: Sequence[Column]) -> Table
 
 
 def _of_probes(found: Estimates, keys: Sequence[Key], caption: str, end: str) -> TableSpec:
-    return TableSpec(
-        caption=f"{caption}: {MEAN}",
-        first="probe",
-        estimates=found,
-        columns=_columns(_LISTED, end),
-        lines=[Line(title_of(key), key) for key in keys],
-    )
+    return probe_table(caption, found, keys, _columns(_LISTED, end), first="probe")
 
 
 def _as_balanced(rows: ProbeRows, keys: Sequence[Key]) -> FoldSpec:

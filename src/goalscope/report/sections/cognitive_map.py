@@ -11,6 +11,7 @@ from goalscope.probing.scores import CALLED, KEY, summarise
 from goalscope.probing.suite import FULL
 from goalscope.report.blocks import listed
 from goalscope.report.charts import Difference, forest, heat_map
+from goalscope.report.definitions import DEFAULT_NETWORK, READ_RULE
 from goalscope.report.estimates import Contrast, Estimates, Key, contrasted, number_of
 from goalscope.report.sections.cognitive_map_curves import AWAY, INNER, LOCAL, PRECISION, by_layer, by_size
 from goalscope.report.sections.probing import (
@@ -24,7 +25,6 @@ from goalscope.report.sections.probing import (
     probe_section,
 )
 from goalscope.report.specs import MEAN, Column, Declared, FoldSpec, Line, Picture, Sentence, TableSpec
-from goalscope.report.verdicts import DEFAULT_NETWORK, READ_RULE
 from goalscope.rows import Tag
 
 _TOLD = {"wall": "walls", "agent": "agent", "goal": "goal"}

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from goalscope.probing.probe import CLASSES
 from goalscope.probing.scores import summarise
+from goalscope.report.definitions import DEFAULT_NETWORK
 from goalscope.report.estimates import Estimates, Key, Selection
 from goalscope.report.sections.probing import (
     NOWHERE,
@@ -18,7 +19,6 @@ from goalscope.report.sections.probing import (
     share_bounds,
 )
 from goalscope.report.specs import Curve, CurveSpec, Declared
-from goalscope.report.verdicts import DEFAULT_NETWORK
 from goalscope.stats import Grouped
 
 INNER = "cell accuracy without padding and border"

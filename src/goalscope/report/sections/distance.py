@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from goalscope.probing.distance import DEVIATION, ERROR, SQUARED, summarise_distance
 from goalscope.probing.heads import NUMBER_HEADS
+from goalscope.report.definitions import DEFAULT_NETWORK, READ_RULE
 from goalscope.report.estimates import Contrast, Estimates, Key, contrasted
 from goalscope.report.sections.probing import (
     HEADS,
@@ -14,14 +15,13 @@ from goalscope.report.sections.probing import (
     ProbeRows,
     ReadPoint,
     data_bounds,
-    in_order,
     over_layers,
     probe_name,
     probe_section,
+    probe_table,
     title_of,
 )
 from goalscope.report.specs import MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
-from goalscope.report.verdicts import DEFAULT_NETWORK, READ_RULE
 from goalscope.rows import Tag
 from goalscope.stats import Grouped, estimate_rows
 
@@ -117,20 +117,19 @@ def _name(head: Tag, control: Tag) -> str:
 
 
 def _table(caption: str, found: Estimates, points: list[ReadPoint]) -> TableSpec:
-    keys = [key for key in found.keys(*_TAGS) if key["site"] is None or (key["site"], key["layer"]) in points]
+    columns = [
+        Column("absolute error", "steps", {"measure": ERROR}),
+        Column("R²", "share of the variance", {"measure": "R^2"}),
+    ]
     kinds = {head: at for at, head in enumerate(NUMBER_HEADS)}
-    return TableSpec(
-        caption=f"{caption}: {MEAN}",
-        first="read from",
-        estimates=found,
-        columns=[
-            Column("absolute error", "steps", {"measure": ERROR}),
-            Column("R²", "share of the variance", {"measure": "R^2"}),
-        ],
-        lines=[
-            Line(title_of(key, _name), key)
-            for key in in_order(keys, points, heads=lambda head: kinds.get(head, len(kinds)))
-        ],
+    return probe_table(
+        caption,
+        found,
+        found.keys(*_TAGS),
+        columns,
+        points,
+        name=_name,
+        heads=lambda head: kinds.get(head, len(kinds)),
     )
 
 

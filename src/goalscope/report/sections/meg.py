@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 from goalscope.measures.goals import GoalContrast, GoalEstimate, HeldOut
 from goalscope.report.blocks import Plain, counted, plain_table
 from goalscope.report.charts import Difference, forest
+from goalscope.report.definitions import ALLOWS, DEFAULT_NETWORK
 from goalscope.report.estimates import Key, describe_key
 from goalscope.report.figures import short
 from goalscope.report.run_data import RunData
 from goalscope.report.specs import Declared, FoldSpec, Picture, section
-from goalscope.report.verdicts import ALLOWS, DEFAULT_NETWORK
 from goalscope.rows import Tag
 from goalscope.stats import Estimate
 

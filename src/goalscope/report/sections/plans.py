@@ -10,19 +10,19 @@ from functools import partial
 from goalscope.probing.plan_baselines import guess
 from goalscope.probing.plan_scores import LENGTHS, PREFIX, summarise_plans
 from goalscope.report.charts import Series
+from goalscope.report.definitions import DEFAULT_NETWORK, READ_RULE
 from goalscope.report.estimates import Contrast, Estimates, Key, contrasted
 from goalscope.report.sections.probing import (
     CONTROLS,
     NOWHERE,
     ProbeRows,
     ReadPoint,
-    in_order,
     over_layers,
     probe_section,
+    probe_table,
     title_of,
 )
 from goalscope.report.specs import MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
-from goalscope.report.verdicts import DEFAULT_NETWORK, READ_RULE
 from goalscope.rows import Tag
 from goalscope.stats import Estimate
 
@@ -103,7 +103,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             for name in ("shuffled", "untrained", "continuation", "planner", "pre")
         ],
         tables=(
-            _table("Prefix accuracy, all plans", found, _front(keys["all"], head), near, _prefixes(shown)),
+            _table("Prefix accuracy, all plans", found, _front(keys["all"], head), _prefixes(shown), near),
             TableSpec(
                 caption=f"Prefix accuracy of the {_layers(head)} less that of controls and baselines, paired by grid: "
                 f"{MEAN}",
@@ -116,7 +116,7 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
                     for name, label in _RIVALS.items()
                 ],
             ),
-            _table("Length of plans (Table 5)", lengths, _front(lengths.keys(*_TAGS), head), near, _columns(lengths)),
+            _table("Length of plans (Table 5)", lengths, _front(lengths.keys(*_TAGS), head), _columns(lengths), near),
         ),
         figures=(
             *(figure for point in near for figure in _by_number(prefixes, found, point, head, horizon)),
@@ -128,13 +128,13 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             *(
                 FoldSpec(
                     title=f"Prefix accuracy, {label}: all layers and N",
-                    tables=[_table(f"Prefix accuracy, {label}", found, keys[plans], points, _prefixes(numbers))],
+                    tables=[_table(f"Prefix accuracy, {label}", found, keys[plans], _prefixes(numbers), points)],
                 )
                 for plans, label in (("all", "all plans"), ("long", _LONG))
             ),
             FoldSpec(
                 title="Length of plans: all decoders and controls",
-                tables=[_table("Length of plans", lengths, lengths.keys(*_TAGS), points, _columns(lengths))],
+                tables=[_table("Length of plans", lengths, lengths.keys(*_TAGS), _columns(lengths), points)],
             ),
         ),
         undefined=(
@@ -199,20 +199,6 @@ def _columns(lengths: Estimates) -> list[Column]:
         for name in LENGTHS
         if name in units
     ]
-
-
-def _table(
-    caption: str, found: Estimates, keys: Sequence[Key], points: Sequence[ReadPoint], columns: Sequence[Column]
-) -> TableSpec:
-    near = [key for key in keys if key["site"] is None or (key["site"], key["layer"]) in points]
-    ordered = in_order(near, points, heads=lambda head: int(not head.startswith("decoder-")), controls=_ALL_CONTROLS)
-    return TableSpec(
-        caption=f"{caption}: {MEAN}",
-        first="read from",
-        estimates=found,
-        columns=columns,
-        lines=[Line(title_of(key, _name), key) for key in ordered],
-    )
 
 
 def _by_number(
@@ -292,3 +278,8 @@ def _name(head: Tag, control: Tag) -> str:
 
 def _exact(value: float) -> Estimate:
     return Estimate(value=value, low=math.nan, high=math.nan, n=0, clusters=0, method="closed form", unit="share")
+
+
+_table = partial(
+    probe_table, name=_name, heads=lambda head: int(not head.startswith("decoder-")), controls=_ALL_CONTROLS
+)

@@ -10,10 +10,10 @@ from goalscope.activations.record import SITES
 from goalscope.probing.pipeline import INFO
 from goalscope.report.blocks import counted, listed
 from goalscope.report.charts import Series
+from goalscope.report.definitions import DEFAULT_NETWORK
 from goalscope.report.estimates import Estimates, Key, SelectedRows, number_of
 from goalscope.report.run_data import RunData
-from goalscope.report.specs import SHARE, Bounds, Curve, CurveSpec, Declared, section
-from goalscope.report.verdicts import DEFAULT_NETWORK
+from goalscope.report.specs import MEAN, SHARE, Bounds, Column, Curve, CurveSpec, Declared, Line, TableSpec, section
 from goalscope.rows import Rows, Tag
 from goalscope.runs.store import Store
 
@@ -180,6 +180,36 @@ def in_order(
         return at, heads(head), head, known.index(control) if control in known else len(known), control
 
     return sorted(keys, key=order)
+
+
+def probe_table(
+    caption: str,
+    estimates: Estimates,
+    keys: Iterable[Key],
+    columns: Sequence[Column],
+    points: Sequence[ReadPoint] | None = None,
+    *,
+    first: str = "read from",
+    name: Callable[[Tag, Tag], str] = probe_name,
+    heads: Callable[[str], int] = lambda head: 0,
+    controls: Iterable[str] = CONTROLS,
+) -> TableSpec:
+    """Return the table of heads and controls, see `in_order`.
+
+    Args:
+        caption: what it shows.
+        estimates, columns: as in `TableSpec`.
+        keys: site, layer, head and control of the lines.
+        points: read points; only these and what reads no activations are shown, all lines as given where None.
+        first: heading of the lines.
+        name: what a head and its control are called.
+        heads, controls: as in `in_order`.
+    """
+    if points is not None:
+        near = [key for key in keys if key["site"] is None or ReadPoint(key["site"], key["layer"]) in points]
+        keys = in_order(near, points, heads=heads, controls=controls)
+    lines = [Line(title_of(key, name), key) for key in keys]
+    return TableSpec(caption=f"{caption}: {MEAN}", first=first, estimates=estimates, columns=columns, lines=lines)
 
 
 def over_layers(

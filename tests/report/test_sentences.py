@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from goalscope.report.verdicts import ALLOWS, DEFAULT_NETWORK, READ_RULE, in_words
+from goalscope.report.definitions import ALLOWS, DEFAULT_NETWORK, READ_RULE, in_words
 from goalscope.stats import Estimate
 
 
