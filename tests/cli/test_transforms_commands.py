@@ -211,7 +211,9 @@ def test_a_plan_without_two_conditions_or_with_a_wrong_pilot_is_refused(tmp_path
         if line.split()[:1] == ["success"] and "5" in line.split()
     ]
     assert line[6:8] == ["–", "–"]
-    assert "--assume-mean must lie between 0 and 1" in call("estimate", path, "--power", "--assume-mean", "2", status=2)
+    assert "must lie between 0 and 1 (--assume-mean)" in call(
+        "estimate", path, "--power", "--assume-mean", "2", status=2
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,6 @@
 
 from goalscope.preflight.cost import Cost, costs
 from goalscope.preflight.limits import beyond_reach
-from goalscope.preflight.power import Assumed, PowerPlan, study_power
+from goalscope.preflight.power import Assumptions, PowerPlan, study_power
 
-__all__ = ["Assumed", "Cost", "PowerPlan", "beyond_reach", "costs", "study_power"]
+__all__ = ["Assumptions", "Cost", "PowerPlan", "beyond_reach", "costs", "study_power"]
