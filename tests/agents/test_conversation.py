@@ -16,7 +16,7 @@ from goalscope.agents.build import build_agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.memory import render_answer
 from goalscope.models import Completion, Message, Request, Sampling
-from goalscope.preflight.cost import costs
+from goalscope.preflight import costs
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.runs.episode import Live, Places
 from goalscope.runs.record import EpisodeSpec, World
