@@ -15,7 +15,7 @@ from goalscope.agents import Observation, Past, agent_id
 from goalscope.agents.build import build_agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.models import Completion, Message, Request, Sampling
-from goalscope.preflight.cost import costs
+from goalscope.preflight import costs
 from goalscope.runs import EpisodeSpec, Store, Study, World, content_hash, run
 from goalscope.runs.episode import LiveEpisode
 from goalscope.worlds import Action, Grid

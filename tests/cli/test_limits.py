@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from goalscope.cli import app
-from goalscope.preflight.limits import beyond_reach
+from goalscope.preflight import beyond_reach
 from goalscope.runs import Study
 
 

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from goalscope.activations.record import Activations
 from goalscope.agents import Optimal, Uniform, WrongGoal
 from goalscope.agents.agent import Agent
-from goalscope.cli import app, meg_beliefs, meg_run
-from goalscope.cli.meg_beliefs import decoded_beliefs
+from goalscope.cli import app, meg_run
 from goalscope.measures.goals import (
     Belief,
     GoalEstimate,
@@ -24,6 +23,7 @@ from goalscope.measures.goals import (
     measure_beliefs,
     measure_goals,
 )
+from goalscope.measures.goals.beliefs import decode_beliefs
 from goalscope.measures.goals.settings import CORNERS, place
 from goalscope.measures.sample import roll_out
 from goalscope.probing.belief_study import BeliefInputs, fit_maps
@@ -125,7 +125,7 @@ def decoded(places: BeliefInputs, episodes: list[Episode]) -> dict[str, dict[str
     found = {}
     for name, (one,) in zip(CONTROLS, (places.activations, places.untrained), strict=True):
         said = fitted.probe("percell", one, control=name).predict(one.where(first)).natural
-        found[name] = decoded_beliefs(one.episode_id[first], said.reshape(-1, FRAME, FRAME, 5), by_id)
+        found[name] = decode_beliefs(one.episode_id[first], said.reshape(-1, FRAME, FRAME, 5), by_id)
     return found
 
 
@@ -309,7 +309,7 @@ def test_the_command_adds_lines_and_a_figure(tmp_path: Path, monkeypatch: pytest
         found = measure_beliefs(episodes, held, settings, label=f"{where}, held-out grids", draws=draws)
         return replace(found, beliefs=told | {"draws": draws})
 
-    monkeypatch.setattr(meg_beliefs, "beliefs_of", planted_beliefs)
+    monkeypatch.setattr(meg_run, "_relative_to_beliefs", planted_beliefs)
     text = call("meg", path, "--beliefs", "pre:3", "--hypotheses", "goal", "--draws", 3)
     assert "beliefs pre:3, held-out grids" in text and "believed goal − goal" in text
     assert "believed goal − believed goal, shuffled" in text and "mean of 3 draws" in text

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from command_line import call
-from goalscope.preflight.cost import costs
+from goalscope.preflight import costs
 from goalscope.runs import Study
 
 STUDY = """\

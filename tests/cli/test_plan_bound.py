@@ -11,8 +11,7 @@ from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.agents.task_scripted import RandomWalk
 from goalscope.models.base import Message
 from goalscope.models.prompt_bound import most_text_tokens
-from goalscope.preflight.cost import costs
-from goalscope.preflight.longest_prompts import frame, most_prompts
+from goalscope.preflight import costs, frame, most_prompts
 from goalscope.runs import Store, Study, run
 from goalscope.worlds.tasks import TaskWorld
 from goalscope.worlds.tasks.knowledge import Knowledge

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from goalscope import studies
 from goalscope.cli import app
 from goalscope.cli.compare import agents_of, margins_of
-from goalscope.preflight.power import layout
+from goalscope.preflight import layout
 from goalscope.report.comparison import as_csv
 from goalscope.runs import Store, Study, content_hash
 from measured_runs import measured, small_study
@@ -211,7 +211,9 @@ def test_a_plan_without_two_conditions_or_with_a_wrong_pilot_is_refused(tmp_path
         if line.split()[:1] == ["success"] and "5" in line.split()
     ]
     assert line[6:8] == ["–", "–"]
-    assert "--assume-mean must lie between 0 and 1" in call("estimate", path, "--power", "--assume-mean", "2", status=2)
+    assert "must lie between 0 and 1 (--assume-mean)" in call(
+        "estimate", path, "--power", "--assume-mean", "2", status=2
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goalscope.importers import import_into, import_path
-from goalscope.importers.problems import MOST_PROBLEMS, Ledger, Problem
+from goalscope.importers import MOST_PROBLEMS, Ledger, Problem, import_into, import_path
 from goalscope.runs.store import Store
 from goalscope.untrusted import printable
 

@@ -307,6 +307,13 @@ def test_other_huge_numbers_of_a_response_are_garbled() -> None:
             completions_answer({"choices": [choice]})
 
 
+@pytest.mark.parametrize("top", [[1], [None], ["a"], [[]], [{}], [{"token": 3, "logprob": 0.0}], 1, "a"])
+def test_alternatives_that_are_none_are_garbled(top: Any) -> None:
+    token = {"token": "a", "logprob": -1.0, "top_logprobs": top}
+    with pytest.raises(GarbledError):
+        chat_answer({"choices": [{"message": {"content": "UP"}, "logprobs": {"content": [token]}}]}, "auto")
+
+
 KEYS = ["choices", "message", "content", "text", "usage", "prompt_tokens", "logprobs", "tokens", "token_logprobs"]
 KEYS += ["top_logprobs", "token_ids", "reasoning", "finish_reason", "stop_reason", "token", "logprob"]
 JSON = st.recursive(

@@ -15,8 +15,7 @@ from goalscope.agents.task_scripted import TASK_SCRIPTED
 from goalscope.cli.app import app
 from goalscope.cli.commands import load_study
 from goalscope.cli.overrides import Overrides
-from goalscope.importers.problems import Ledger
-from goalscope.importers.task_log import score_task_log
+from goalscope.importers import Ledger, score_task_log
 from goalscope.measures.exploration import FOGGED, score_episode
 from goalscope.measures.exploration.rows import episode_values
 from goalscope.models.base import TEMPLATE_FORMS

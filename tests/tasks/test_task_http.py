@@ -13,7 +13,7 @@ from test_http_runs import kill_and_resume
 from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.cli.measuring import measure_run
 from goalscope.models.local import LocalModel
-from goalscope.preflight.cost import costs
+from goalscope.preflight import costs
 from goalscope.runs import Store, Study, run
 from goalscope.worlds.tasks import TaskWorld
 

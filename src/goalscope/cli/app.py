@@ -144,14 +144,14 @@ def estimate(
     """Say what a study costs at most, calls, tokens and USD, before anything is spent. Needs no network, no weights."""
     from goalscope.cli.commands import load_study
     from goalscope.cli.estimate import print_cost, print_power
-    from goalscope.preflight.power import Assumed
+    from goalscope.preflight.power import Assumptions
 
     if pilot is not None and not power:
         raise ValueError("--pilot must come with --power, whose variances it gives: add --power")
     planned = load_study(study, _overrides(sizes, densities, count, trajectories, agents, settings))
     print_cost(planned, output_tokens)
     if power:
-        print_power(planned, pilot, Assumed(mean=assume_mean, between=assume_between))
+        print_power(planned, pilot, Assumptions(mean=assume_mean, between=assume_between))
 
 
 @app.command("import", epilog=examples("import"), short_help=SUMMARY["import"])
@@ -231,7 +231,7 @@ def compare(
     does = comparing.compare_versions if transforms else comparing.compare
     does(
         runs,
-        comparing.Asked(
+        comparing.ComparisonSettings(
             measures=None if measures is None else split(measures, separator=";"),
             agents=comparing.agents_of(agents),
             margin=comparing.margins_of(margin),

@@ -1,7 +1,6 @@
 """`goalscope capture`: replay the recorded token ids of a run and keep activations beside it."""
 
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,60 +61,16 @@ def command(
     ] = "",
 ) -> None:
     """Replay a run's token ids and store activations beside it. Run it again to go on after an interruption."""
-    from goalscope.cli.overrides import split
-
-    given = {"device": device, "dtype": dtype, "revision": revision, "reasoning": reasoning}
-    capture(
-        run,
-        sites=split(sites) if sites else None,
-        layers=layers,
-        model=model,
-        agent=agent,
-        untrained=untrained,
-        scope=scope,
-        other_weights=other_weights,
-        batch_tokens=batch_tokens,
-        loading={name: value for name, value in given.items() if value},
-    )
-
-
-def capture(
-    run: Path,
-    *,
-    sites: Sequence[str] | None,
-    layers: str,
-    model: str | None,
-    agent: str | None,
-    untrained: int | None,
-    scope: str,
-    other_weights: bool,
-    batch_tokens: int | None,
-    loading: Mapping[str, str],
-) -> None:
-    """Capture, show how far it is, and say what was captured.
-
-    Args:
-        run: the run directory.
-        sites: names of sites, None for those of pre and post that the run has.
-        layers: numbers separated by commas, "thirds" (the last block of each third) or "all".
-        model: folder or name of the model; None for the one that the run's study names.
-        agent: whose steps, None for the only agent with token ids.
-        untrained: seed of the untrained control.
-        scope: which steps.
-        other_weights: whether weights that did not generate the run are meant.
-        batch_tokens: most tokens of a forward pass.
-        loading: how a model given here is read: device, dtype, revision, reasoning.
-
-    Raises:
-        ValueError: layers that are no numbers; see `goalscope.activations.capture`.
-    """
     from goalscope.activations import CaptureSettings
     from goalscope.activations import capture as replay
     from goalscope.activations.hooks import Blocks
     from goalscope.cli.console import duration, progress, say, table
+    from goalscope.cli.overrides import layers_of, split
     from goalscope.models.local import LocalModel
     from goalscope.report.blocks import counted
 
+    named = {"device": device, "dtype": dtype, "revision": revision, "reasoning": reasoning}
+    loading: dict[str, Any] = {name: value for name, value in named.items() if value}
     if model is None and loading:
         raise ValueError(
             f"{', '.join(f'--{name}' for name in loading)} says how a model given with --model is read: give --model, "
@@ -123,10 +78,10 @@ def capture(
         )
     given = None
     if model is not None:
-        options: dict[str, Any] = dict(loading)
-        given = LocalModel(model, untrained=untrained, **options)
-    chosen = _layers(layers)
-    if layers == "all":
+        given = LocalModel(model, untrained=untrained, **loading)
+    wanted = layers_of(layers)
+    chosen = None if isinstance(wanted, str) else wanted
+    if wanted == "all":
         if given is None:
             from goalscope.activations.replay_target import find_target, model_of
             from goalscope.runs import Store
@@ -139,7 +94,7 @@ def capture(
         done = replay(
             run,
             given,
-            sites=sites,
+            sites=split(sites) if sites else None,
             layers=chosen,
             agent=agent,
             untrained=untrained if given is None else None,
@@ -163,12 +118,3 @@ def capture(
         say(f"left out: {reason} ({counted(count, 'step')})")
     if done.reconstructed:
         say(f"{counted(done.reconstructed, 'step')} of them with ids that were made again from text (reconstructed)")
-
-
-def _layers(text: str) -> tuple[int, ...] | None:
-    if text in ("thirds", "all"):
-        return None
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts or not all(part.isdecimal() for part in parts):
-        raise ValueError(f"--layers must be numbers of blocks such as 7,15,23, or thirds, or all; got {text!r}")
-    return tuple(map(int, parts))

@@ -93,7 +93,7 @@ def margins_of(text: str | None) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ComparisonSettings:
     """What is to be compared.
 
     Attributes:
@@ -121,7 +121,7 @@ class Asked:
         return names
 
 
-def compare(paths: Sequence[Path], asked: Asked) -> None:
+def compare(paths: Sequence[Path], settings: ComparisonSettings) -> None:
     """Print the paired comparison of runs, or of the agents of one run.
 
     Without measures the family is success and action accuracy; success, both errors and steps of successful episodes
@@ -129,7 +129,7 @@ def compare(paths: Sequence[Path], asked: Asked) -> None:
 
     Args:
         paths: the runs.
-        asked: what is to be compared.
+        settings: what is to be compared.
 
     Raises:
         ValueError: a run twice, unknown measures or agents, runs without common worlds or with other horizons there,
@@ -144,10 +144,10 @@ def compare(paths: Sequence[Path], asked: Asked) -> None:
             f"runs that are compared must be of one kind, got task worlds in {', '.join(map(str, tasks))} and grids in "
             f"{', '.join(str(path) for path, _ in runs if path not in tasks)}: no world is in both"
         )
-    measures = asked.family(PAIRED if tasks else COMPARED)
+    measures = settings.family(PAIRED if tasks else COMPARED)
     for path, rows in runs:
-        _check_known(path, rows, measures, asked)
-    sides = _sides(runs, measures, asked.agents)
+        _check_known(path, rows, measures, settings)
+    sides = _sides(runs, measures, settings.agents)
     pairs = _pairs(sides)
     if not pairs:
         raise ValueError(
@@ -164,8 +164,8 @@ def compare(paths: Sequence[Path], asked: Asked) -> None:
         )
     alone = _alone(sides, pairs)
     if len(runs) > 1:
-        shared = _between_runs(runs, sides, pairs, shared, asked, alone)
-    listed = compare_pairs(shared, measures, margin=asked.margin)
+        shared = _between_runs(runs, sides, pairs, shared, settings, alone)
+    listed = compare_pairs(shared, measures, margin=settings.margin)
     plain = comparison_table(listed)
     family = (
         f"p (Holm) corrected for all {len(listed)} tests of this table" if len(listed) > 1 else "a family of 1 test"
@@ -175,17 +175,19 @@ def compare(paths: Sequence[Path], asked: Asked) -> None:
         say(f"no worlds in common: {'; '.join(without)}")
     if alone:
         say(alone)
-    asked.files.write(comparison_records(listed), level=LEVEL, family=counted(len(listed), "test"), measures=measures)
+    settings.files.write(
+        comparison_records(listed), level=LEVEL, family=counted(len(listed), "test"), measures=measures
+    )
 
 
-def compare_versions(paths: Sequence[Path], asked: Asked) -> None:
+def compare_versions(paths: Sequence[Path], settings: ComparisonSettings) -> None:
     """Print each agent of one run under each transform against itself on the original grids.
 
     The family and its margins are those that the study of the run declares, unless measures or margins are named.
 
     Args:
         paths: one run.
-        asked: what is to be compared.
+        settings: what is to be compared.
 
     Raises:
         ValueError: several runs, no declared family, unknown measures or agents, no transforms.
@@ -197,30 +199,31 @@ def compare_versions(paths: Sequence[Path], asked: Asked) -> None:
         study = store.study()
         listed = store.agent_names() if study else []
     declared = study.analysis.invariance if study and study.analysis else None
-    if not asked.margin and asked.measures is None:
+    if not settings.margin and settings.measures is None:
         if declared is None:
             raise ValueError(
                 f"a family of tests must be declared, but the study of {path} declares no analysis: invariance, and "
                 "no measures are named: --measures 'success;action accuracy', or --margin 'success=0.1'"
             )
-        asked = replace(asked, margin=dict(declared.margin))
+        settings = replace(settings, margin=dict(declared.margin))
     elif declared is not None:
         say("family and margins as given here, not as the study declared them before the data", error=True)
-    names = asked.family(())
+    names = settings.family(())
     rows = measured_rows(path)
-    _check_known(path, rows, names, asked)
+    _check_known(path, rows, names, settings)
     wanted = sorted(
-        _wanted(rows, asked.agents, str(path)), key=lambda name: listed.index(name) if name in listed else len(listed)
+        _wanted(rows, settings.agents, str(path)),
+        key=lambda name: listed.index(name) if name in listed else len(listed),
     )
     kept = rows.where(rows.among("agent", wanted))
     level = declared.level if declared is not None else LEVEL
-    found = in_order(compare_transforms(kept, margin=asked.margin, measures=names, level=level), wanted)
+    found = in_order(compare_transforms(kept, margin=settings.margin, measures=names, level=level), wanted)
     size = counted(len(found) // len(wanted), "test")
     for agent in wanted:
         mine = [one for one in found if one.agent == agent]
         _show(means_table(mine), f"{agent}: transformed − original, paired by grid, a family of {size}")
         _show(grids_table(mine), f"{agent}: differences of single grids, a family of {size}")
-    asked.files.write(contrast_records(found), level=level, family=f"{size} an agent", measures=names)
+    settings.files.write(contrast_records(found), level=level, family=f"{size} an agent", measures=names)
 
 
 def _show(plain: Plain, title: str) -> None:
@@ -230,8 +233,8 @@ def _show(plain: Plain, title: str) -> None:
         say(line)
 
 
-def _check_known(path: Path, rows: Rows, measures: Sequence[str], asked: Asked) -> None:
-    option = "--margin" if asked.measures is None and asked.margin else "--measures"
+def _check_known(path: Path, rows: Rows, measures: Sequence[str], settings: ComparisonSettings) -> None:
+    option = "--margin" if settings.measures is None and settings.margin else "--measures"
     check_measures(measures, list(dict.fromkeys(rows.measure.tolist())), str(path), option)
 
 
@@ -315,7 +318,7 @@ def _between_runs(
     sides: Sequence[Sequence[Side]],
     pairs: Sequence[tuple[Side, Side]],
     shared: Sequence[tuple[Side, Side]],
-    asked: Asked,
+    settings: ComparisonSettings,
     alone: str,
 ) -> list[tuple[Side, Side]]:
     """Check what only runs can have, other horizons and the same episodes, and return the pairs with what is the same.
@@ -331,7 +334,7 @@ def _between_runs(
             whole[side.name] = replace(side, rows=single.where(single.among("agent", [_agent(side)])))
             path_of[side.name] = path
     full = [shared_worlds(whole[first.name], whole[second.name]) for first, second in pairs]
-    _check_horizons(list(path_of.values()), full, allowed=asked.horizons)
+    _check_horizons(list(path_of.values()), full, allowed=settings.horizons)
     marked = []
     for pair, episodes in zip(shared, full, strict=True):
         copies = len(_copies(path_of, episodes))

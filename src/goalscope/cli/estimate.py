@@ -7,7 +7,7 @@ from goalscope.cli.console import say, table
 from goalscope.cli.measuring import measured_rows
 from goalscope.preflight.cost import costs
 from goalscope.preflight.limits import beyond_reach
-from goalscope.preflight.power import CHANCE, DIFFICULTY, Assumed, Planned, study_power
+from goalscope.preflight.power import CHANCE, DIFFICULTY, Assumptions, PowerLine, study_power
 from goalscope.report.blocks import counted
 from goalscope.report.figures import short
 from goalscope.runs import Study
@@ -69,7 +69,7 @@ def print_cost(study: Study, output_tokens: int | None = None) -> None:
         say(line, error=True)
 
 
-def print_power(study: Study, pilot: Path | None, assumed: Assumed) -> None:
+def print_power(study: Study, pilot: Path | None, assumed: Assumptions) -> None:
     """Print what a study can show, with the variances of a pilot run where one is given.
 
     Raises:
@@ -116,7 +116,7 @@ def print_power(study: Study, pilot: Path | None, assumed: Assumed) -> None:
         say(note)
 
 
-def _cells(line: Planned) -> list[str]:
+def _cells(line: PowerLine) -> list[str]:
     def text(value: float) -> str:
         return "–" if math.isnan(value) else short(value, line.unit)
 

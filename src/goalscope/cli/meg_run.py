@@ -9,7 +9,15 @@ from typing import Any
 
 from goalscope.cli.console import duration, progress, say, table
 from goalscope.cli.overrides import split
-from goalscope.measures.goals import DRAWS, GoalFindings, GoalSettings, held_out_goals, joined, measure_goals
+from goalscope.measures.goals import (
+    DRAWS,
+    GoalFindings,
+    GoalSettings,
+    held_out_goals,
+    joined,
+    measure_decoded_beliefs,
+    measure_goals,
+)
 from goalscope.measures.table import StepTable
 from goalscope.report.blocks import counted
 from goalscope.report.sections.meg import (
@@ -60,9 +68,7 @@ def meg_run(
         raise ValueError(f"a run must hold episodes to be measured, but {path} holds none")
     relative = []
     if beliefs:  # first: a site that was not captured is to be told at once
-        from goalscope.cli.meg_beliefs import beliefs_of
-
-        relative = [beliefs_of(path, beliefs, settings, DRAWS if draws is None else draws)]
+        relative = [_relative_to_beliefs(path, beliefs, settings, DRAWS if draws is None else draws)]
     steps = StepTable.from_episodes(episodes)
     with progress("curves of worlds") as show:
         found = measure_goals(steps, settings, progress=show)
@@ -80,6 +86,18 @@ def meg_run(
         return
     show_findings(found)
     say(f"{counted(len(found.rows), 'row')} stored in {path}")
+
+
+def _relative_to_beliefs(path: Path, where: str, settings: GoalSettings, draws: int) -> GoalFindings:
+    """Return MEG relative to what is decoded at a site and layer, e.g. "pre:3", and say which probes decoded it."""
+    site, separator, layer = where.partition(":")
+    if not separator or not site or not (layer.isdecimal() and len(layer) < 6):
+        raise ValueError(f"--beliefs must name a site and a layer that were captured, e.g. pre:3, got {where!r}")
+    found, first = measure_decoded_beliefs(path, settings, site=site, layer=int(layer), draws=draws, stage=progress)
+    models = {"none": "the agent's model", "untrained": "the untrained one"}
+    kept = (f"{models[name]} {'fitted' if name in first.fitted else 'used again'}" for name in first.probes)
+    say(f"probes at {site}, layer {layer}: {', '.join(kept)}", error=True)
+    return found
 
 
 def show_findings(found: GoalFindings) -> None:

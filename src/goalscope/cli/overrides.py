@@ -91,6 +91,20 @@ def numbers(option: str, text: str | None, kind: type[Number]) -> tuple[Number, 
     return found
 
 
+def layers_of(text: str) -> str | tuple[int, ...]:
+    """Return the layers of an option: "thirds", "all", or the numbers of decoder blocks.
+
+    Raises:
+        ValueError: another text.
+    """
+    if text in ("thirds", "all"):
+        return text
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(part.isdecimal() for part in parts):
+        raise ValueError(f"--layers must be numbers of blocks such as 7,15,23, or thirds, or all; got {text!r}")
+    return tuple(map(int, parts))
+
+
 def split_names(text: str) -> list[str]:
     """Return names that are separated by semicolons, or by commas outside of brackets where there is no semicolon."""
     parts = text.split(";") if ";" in text else re.split(r",(?![^(]*\))", text)

@@ -79,7 +79,7 @@ def command(
     ] = None,
 ) -> None:
     """Capture activations, fit probes beside their controls, store rows and probes. What is there is not done again."""
-    from goalscope.cli.overrides import split
+    from goalscope.cli.overrides import layers_of, set_key, split
     from goalscope.probing.pipeline import declared_in
     from goalscope.runs import Store
     from goalscope.runs.probing_config import Inside
@@ -88,7 +88,7 @@ def command(
         plain = (declared_in(store) or Inside()).model_dump(mode="json")
     changes: dict[str, Any] = {name: split(text) for name, text in (("reads", reads), ("sites", sites)) if text}
     if layers:
-        changes["layers"] = _layers(layers)
+        changes["layers"] = layers_of(layers)
     if agent:
         changes["agent"] = agent
     if untrained:
@@ -96,7 +96,6 @@ def command(
     plain |= changes
     for name in changes:
         plain["full"].pop(name, None)  # what is asked for holds for the complete table, too
-    from goalscope.cli.overrides import set_key
 
     for setting in settings or ():
         set_key(plain, setting)
@@ -201,15 +200,6 @@ def _compared(own: "Rows", control: "Rows") -> tuple[str, str, str, str]:
         less = paired_rows(own, control, name="untrained", by=("site", "layer", "shape"))
         texts[2] = written(summarise(less, by=())[0].estimate)
     return texts[0], texts[1], texts[2], str(first.estimate.grids)
-
-
-def _layers(text: str) -> str | list[int]:
-    if text in ("thirds", "all"):
-        return text
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts or not all(part.isdecimal() for part in parts):
-        raise ValueError(f"--layers must be numbers of blocks such as 7,15,23, or thirds, or all; got {text!r}")
-    return list(map(int, parts))
 
 
 def _seed(text: str) -> int | None:

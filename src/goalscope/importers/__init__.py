@@ -3,7 +3,20 @@
 from goalscope.importers.front import import_into, import_path
 from goalscope.importers.jsonl import read_jsonl
 from goalscope.importers.jsonl_format import write_jsonl
-from goalscope.importers.problems import ImportResult, Problem
+from goalscope.importers.problems import MOST_PROBLEMS, ImportResult, Ledger, Problem
+from goalscope.importers.task_log import ScoredLine, score_task_log
 from goalscope.importers.telos import read_telos
 
-__all__ = ["ImportResult", "Problem", "import_into", "import_path", "read_jsonl", "read_telos", "write_jsonl"]
+__all__ = [
+    "MOST_PROBLEMS",
+    "ImportResult",
+    "Ledger",
+    "Problem",
+    "ScoredLine",
+    "import_into",
+    "import_path",
+    "read_jsonl",
+    "read_telos",
+    "score_task_log",
+    "write_jsonl",
+]

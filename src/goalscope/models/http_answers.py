@@ -180,10 +180,11 @@ def _number(value: Any) -> float:
 
 
 def _chat_logprob(entry: Any) -> Mapping[str, Any]:
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("token"), str):
+    top = _list(entry.get("top_logprobs") or []) if isinstance(entry, Mapping) else []
+    if not all(isinstance(one, Mapping) and isinstance(one.get("token"), str) for one in (entry, *top)):
         raise GarbledError("the log-probabilities of a response name no token")
-    top = [[_token(item.get("token")), _number(item.get("logprob"))] for item in _list(entry.get("top_logprobs") or [])]
-    return {"token": _token(entry["token"]), "logprob": _number(entry.get("logprob")), "top": top}
+    pairs = [[_token(one["token"]), _number(one.get("logprob"))] for one in (entry, *top)]
+    return {"token": pairs[0][0], "logprob": pairs[0][1], "top": pairs[1:]}
 
 
 def _completion_logprobs(held: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:

@@ -30,14 +30,14 @@ CHANCE = 0.8
 """Power that is planned for."""
 
 DIFFICULTY = 0.2
-"""Assumed share of the greatest possible variance that lies between grids, without a pilot."""
+"""Assumed fraction of the greatest possible variance that lies between grids, without a pilot."""
 
 
 _Designs = list[tuple[str, str, str, Paired]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assumed:
+class Assumptions:
     """What is assumed of the values where no pilot run says it.
 
     Attributes:
@@ -51,13 +51,13 @@ class Assumed:
     def __post_init__(self) -> None:
         if not (0 < self.mean < 1 and 0 <= self.between < 1):
             raise ValueError(
-                "--assume-mean must lie between 0 and 1 and --assume-between in [0, 1), got "
-                f"{self.mean:g} and {self.between:g}"
+                "an assumed mean must lie between 0 and 1 (--assume-mean), a deviation in [0, 1) (--assume-between), "
+                f"got {self.mean:g} and {self.between:g}"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PowerLine:
     """One line of the plan.
 
     Attributes:
@@ -99,15 +99,15 @@ def layout(study: Study) -> Layout:
     Raises:
         ValueError: there is nothing to compare, or there are fewer than two grids.
     """
-    ways: dict[str, set[str]] = {}
+    transforms: dict[str, set[str]] = {}
     for world in study.worlds():
-        ways.setdefault(world.grid_id, set()).add(str(world.tags.get("transform", ORIGINAL)))
-    kinds = sorted({way for there in ways.values() for way in there if ORIGINAL in there} - {ORIGINAL})
+        transforms.setdefault(world.grid_id, set()).add(str(world.tags.get("transform", ORIGINAL)))
+    kinds = sorted({name for there in transforms.values() for name in there if ORIGINAL in there} - {ORIGINAL})
     declared = study.analysis.invariance if study.analysis else None
     margins = dict(declared.margin) if declared else {}
     measures = tuple(margins) or COMPARED
     if kinds:
-        grids = min(sum({way, ORIGINAL} <= there for there in ways.values()) for way in kinds)
+        grids = min(sum({name, ORIGINAL} <= there for there in transforms.values()) for name in kinds)
         conditions, pairs = f"each transform ({', '.join(kinds)}) against the original", len(kinds)
     else:
         names = [agent.name for agent in study.agents()]
@@ -116,7 +116,7 @@ def layout(study: Study) -> Layout:
                 "power is that of a paired comparison, but the study has one agent and no transforms: add an agent, or "
                 "transforms: [identity, reflect, ...] to its worlds"
             )
-        grids, pairs = len(ways), len(list(combinations(names, 2)))
+        grids, pairs = len(transforms), len(list(combinations(names, 2)))
         conditions = "agents, pair by pair"
     if grids < 2:
         raise ValueError(f"a paired comparison needs at least two grids, got {grids}")
@@ -144,11 +144,11 @@ class PowerPlan:
 
     layout: Layout
     level: float
-    lines: tuple[Planned, ...]
+    lines: tuple[PowerLine, ...]
     left_out: tuple[tuple[str, str], ...] = ()
 
 
-def study_power(study: Study, pilot: Rows | None = None, assumed: Assumed | None = None) -> PowerPlan:
+def study_power(study: Study, pilot: Rows | None = None, assumed: Assumptions | None = None) -> PowerPlan:
     """Return the effects and the equivalence margins that a study can show.
 
     Args:
@@ -162,9 +162,9 @@ def study_power(study: Study, pilot: Rows | None = None, assumed: Assumed | None
     """
     if not issubclass(study.view, GridView):
         raise ValueError(
-            f"--power must be given a study of grids, got one of {study.view.shows}: its errors have no model yet"
+            f"power must be that of a study of grids, got one of {study.view.shows}: its errors have no model yet"
         )
-    shape, given = layout(study), assumed or Assumed()
+    shape, given = layout(study), assumed or Assumptions()
     designs, left_out = (_assumed(study, shape, given), []) if pilot is None else _piloted(study, pilot, shape, given)
     # Holm judges the smallest p of a family at level / size: who passes there passes anywhere.
     hardest = shape.level / shape.family
@@ -172,11 +172,11 @@ def study_power(study: Study, pilot: Rows | None = None, assumed: Assumed | None
     return PowerPlan(layout=shape, level=hardest, lines=lines, left_out=tuple(left_out))
 
 
-def _planned(agent: str, measure: str, unit: str, design: Paired, shape: Layout, level: float) -> Planned:
+def _planned(agent: str, measure: str, unit: str, design: Paired, shape: Layout, level: float) -> PowerLine:
     margin = shape.margins.get(measure, math.nan)
     found = simulate_power(design, seed=0, chance=CHANCE, level=level, margin=None if math.isnan(margin) else margin)
     normal = design.closed_form()
-    return Planned(
+    return PowerLine(
         agent=agent,
         measure=measure,
         unit=unit,
@@ -194,13 +194,13 @@ def _possible(design: Paired, closed_form: Callable[..., float], normal: PairedD
     return math.nan if design.share and found >= 1 else found
 
 
-def _assumed(study: Study, shape: Layout, assumed: Assumed) -> _Designs:
+def _assumed(study: Study, shape: Layout, assumed: Assumptions) -> _Designs:
     """Return the assumed design of each measure: binomial noise, of one success or of the steps of an episode."""
     foreign = [name for name in shape.measures if name not in COMPARED]
     if foreign:
         raise ValueError(
             f"variances can be assumed for {' and '.join(COMPARED)} only, the study also names {'; '.join(foreign)}: "
-            "measure a small run of it and give that as --pilot RUN"
+            "measure a small run of it and give that as the pilot (--pilot RUN)"
         )
     room = assumed.mean * (1 - assumed.mean)
     noise = (1 - DIFFICULTY) * room
@@ -223,7 +223,7 @@ def _assumed(study: Study, shape: Layout, assumed: Assumed) -> _Designs:
     ]
 
 
-def _piloted(study: Study, rows: Rows, shape: Layout, assumed: Assumed) -> tuple[_Designs, list[tuple[str, str]]]:
+def _piloted(study: Study, rows: Rows, shape: Layout, assumed: Assumptions) -> tuple[_Designs, list[tuple[str, str]]]:
     """Return the design of each agent and measure with the variances of a run: the study's agents, or else all."""
     known = list(dict.fromkeys(rows.measure.tolist()))
     missing = [name for name in shape.measures if name not in known]
@@ -246,7 +246,7 @@ def _piloted(study: Study, rows: Rows, shape: Layout, assumed: Assumed) -> tuple
     return found, left_out
 
 
-def _from_rows(rows: Rows, shape: Layout, assumed: Assumed) -> Paired | None:
+def _from_rows(rows: Rows, shape: Layout, assumed: Assumptions) -> Paired | None:
     """Return the design with the variances of one agent's values of one measure, None where there are too few."""
     bounds = bounds_of(rows)
     plain = rows.where(_is_original(rows))
@@ -260,18 +260,18 @@ def _from_rows(rows: Rows, shape: Layout, assumed: Assumed) -> Paired | None:
     means = np.array([values.mean() for values in grids])
     within = float(np.mean([values.var(ddof=1) for values in grids]))
     noise = float(np.mean([values.var(ddof=1) / len(values) for values in grids]))
-    share, mean = bounds == (0.0, 1.0), float(means.mean())
-    most = mean * (1 - mean) if share else math.inf
-    spread = min(max(0.0, float(means.var(ddof=1)) - noise), most)
+    fraction, mean = bounds == (0.0, 1.0), float(means.mean())
+    most = mean * (1 - mean) if fraction else math.inf
+    variance = min(max(0.0, float(means.var(ddof=1)) - noise), most)
     between = _between(rows, plain, bounds)
     return Paired(
         grids=shape.grids,
         trajectories=shape.trajectories,
         mean=mean,
-        spread=math.sqrt(spread),
+        spread=math.sqrt(variance),
         between=assumed.between if between is None else between,
         within=math.sqrt(within),
-        share=share,
+        share=fraction,
     )
 
 
@@ -282,10 +282,10 @@ def _between(rows: Rows, plain: Rows, bounds: tuple[float, float]) -> float | No
     """
     found: list[float] = []
     others: Sequence[str] = sorted(set(map(str, rows.tags.get("transform", ()))) - {ORIGINAL, "None"})
-    for way in others:
-        changed = rows.select(transform=way)
+    for name in others:
+        changed = rows.select(transform=name)
         sides = (changed.value, changed.grid_id, plain.value, plain.grid_id)
-        rng = stream(0, "pilot", way)
+        rng = stream(0, "pilot", name)
         square = sensitivity(*sides, unit="", bounds=bounds, rng=rng, draws=1).square
         means = estimate_mean(changed.value, changed.grid_id, unit="").value - plain_mean(plain)
         if not (math.isnan(square.value) or math.isnan(means)):
@@ -299,5 +299,5 @@ def plain_mean(rows: Rows) -> float:
 
 
 def _is_original(rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    ways = rows.tags.get("transform", np.full(len(rows), ORIGINAL, dtype=object)).tolist()
-    return np.array([way in (ORIGINAL, None) for way in ways], dtype=bool)
+    names = rows.tags.get("transform", np.full(len(rows), ORIGINAL, dtype=object)).tolist()
+    return np.array([name in (ORIGINAL, None) for name in names], dtype=bool)

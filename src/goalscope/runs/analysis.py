@@ -1,13 +1,22 @@
 """What a study declares beforehand about its analysis; it decides no result and enters no id."""
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from goalscope.runs.config_base import Part, sequence
 from goalscope.runs.probing_config import Inside
 from goalscope.untrusted import shorten
+
+
+def _different(pair: tuple[str, str]) -> tuple[str, str]:
+    if pair[0] == pair[1]:
+        raise ValueError(f"a pair must name two different agents, got {shorten(pair[0])} twice")
+    return pair
+
+
+Pair = Annotated[tuple[str, str], Field(strict=False), AfterValidator(_different)]
 
 
 class Invariance(Part):
@@ -39,18 +48,8 @@ class Analysis(Part):
     """
 
     invariance: Invariance | None = None
-    pairs: tuple[tuple[str, str], ...] = sequence(default=())
+    pairs: tuple[Pair, ...] = sequence(default=())
     inside: Inside | None = None
-
-    @field_validator("pairs", mode="before")
-    @classmethod
-    def _pairs(cls, given: Any) -> Any:
-        if isinstance(given, list) and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in given):
-            for first, second in given:
-                if first == second:
-                    raise ValueError(f"a pair must name two different agents, got {shorten(first)} twice")
-            return tuple(tuple(pair) for pair in given)
-        return given
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:

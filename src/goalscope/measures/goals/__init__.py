@@ -1,6 +1,6 @@
 """What agents are after: MEG from runs, towards several goals at once."""
 
-from goalscope.measures.goals.beliefs import DRAWS, Belief, joined, measure_beliefs
+from goalscope.measures.goals.beliefs import DRAWS, Belief, joined, measure_beliefs, measure_decoded_beliefs
 from goalscope.measures.goals.estimate import measure_goals
 from goalscope.measures.goals.heldout import held_out_goals
 from goalscope.measures.goals.results import GoalContrast, GoalEstimate, GoalFindings, HeldOut
@@ -19,5 +19,6 @@ __all__ = [
     "held_out_goals",
     "joined",
     "measure_beliefs",
+    "measure_decoded_beliefs",
     "measure_goals",
 ]

@@ -1,14 +1,16 @@
 """MEG relative to what an agent seems to believe: towards the goal that was decoded, on the map that was decoded.
 
-Whoever decoded it: this module knows cells and grids, not activations. Beside each line stand its controls: the same of
-beliefs that were decoded from an untrained model, and the beliefs about other worlds.
+`measure_beliefs` takes beliefs from anywhere, `measure_decoded_beliefs` from captured activations. Beside each line
+stand its controls: the same of beliefs that were decoded from an untrained model, and the beliefs about other worlds.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from goalscope.measures.goals.estimate import corrected, measure_goals
 from goalscope.measures.goals.results import GoalEstimate, GoalFindings
@@ -16,7 +18,12 @@ from goalscope.measures.goals.settings import GoalSettings, HypothesisDraw
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.runs.record import Episode
+from goalscope.runs.store import Store
 from goalscope.worlds.grid import Grid, Position
+
+if TYPE_CHECKING:
+    from goalscope.probing.analyses import Stage
+    from goalscope.probing.first_steps import FirstSteps
 
 BELIEVED: Final = "believed goal"
 ON_MAP: Final = "believed goal on the believed map"
@@ -41,7 +48,7 @@ class Belief:
         goal: (row, col) of the goal; outside of the world where it is believed there.
     """
 
-    walls: np.typing.NDArray[np.bool_]
+    walls: npt.NDArray[np.bool_]
     goal: Position
 
 
@@ -117,6 +124,92 @@ def measure_beliefs(
         contrasts=tuple(replace(one, cell={**one.cell, "beliefs": label}) for one in found.contrasts),
         rows=found.rows.where(np.array(kept, dtype=bool)),
     )
+
+
+def measure_decoded_beliefs(
+    run: str | Path, settings: GoalSettings, *, site: str, layer: int, stage: "Stage", draws: int = DRAWS
+) -> tuple[GoalFindings, "FirstSteps"]:
+    """Decode what an agent believed of its worlds from captured activations, and measure MEG relative to it.
+
+    Args:
+        run: the run directory; its activations must have been captured.
+        settings: see `measure_beliefs`.
+        site, layer: where the activations were captured.
+        stage: called at the beginning of each piece of work with its name; returns what shows progress.
+        draws: of the shuffled control.
+
+    Returns:
+        The findings, and the first steps with the probes that decoded them.
+
+    Raises:
+        ValueError: nothing captured there, worlds with doors, or too few grids.
+        ImportError: PyTorch is missing.
+    """
+    from goalscope.probing.first_steps import HEAD, read_first_steps
+
+    first = read_first_steps(run, site=site, layer=layer, stage=stage)
+    with Store(run) as store:
+        episodes = list(store.episodes(sorted(set(first.episode_id.tolist()))))
+    by_id = {episode.id: episode for episode in episodes}
+    sides = {name: decode_beliefs(first.episode_id, maps, by_id) for name, maps in first.posteriors.items()}
+    about: dict[str, Any] = {
+        "site": site,
+        "layer": layer,
+        "head": HEAD,
+        "agent": first.agent,
+        "settings": dict(first.settings),
+        "draws": draws,
+        "worlds": len(sides["none"]),
+        "decoded": {
+            name: {"probe": first.probes[name], "goal at its cell": _goals_at_their_cells(beliefs, episodes)}
+            for name, beliefs in sides.items()
+        },
+        "missing": first.missing,
+    }
+    with stage("goals that are believed") as show:
+        found = measure_beliefs(
+            episodes,
+            sides["none"],
+            settings,
+            label=f"{site}, layer {layer}, {HEAD}, held-out grids",
+            untrained=sides.get("untrained"),
+            draws=draws,
+            progress=show,
+        )
+    return replace(found, beliefs=about), first
+
+
+def decode_beliefs(
+    episode_id: npt.NDArray[np.object_], posterior: npt.NDArray[np.float32], episodes: Mapping[str, Episode]
+) -> dict[str, Belief]:
+    """Return the beliefs about worlds that first steps speak of.
+
+    The posteriors of a world's episodes are averaged: before the reasoning they are the same, after it they differ.
+
+    Args:
+        episode_id: ``[N]`` whose first steps.
+        posterior: ``[N, n, n, K]`` probabilities of the classes of all cells.
+        episodes: episode id -> episode.
+    """
+    from goalscope.probing.maps import decode_maps
+
+    worlds = [episodes[identity].world for identity in episode_id.tolist()]
+    rows: dict[str, list[int]] = {}
+    for row, world in enumerate(worlds):
+        rows.setdefault(world.id, []).append(row)
+    decoded = decode_maps(np.stack([posterior[mine].mean(axis=0) for mine in rows.values()]))
+    found = {}
+    for at, (world_id, mine) in enumerate(rows.items()):
+        height, width = worlds[mine[0]].grid.walls.shape
+        row, col = (int(place) for place in decoded.goal[at])
+        found[world_id] = Belief(walls=decoded.closed[at, :height, :width], goal=(row, col))
+    return found
+
+
+def _goals_at_their_cells(beliefs: Mapping[str, Belief], episodes: Sequence[Episode]) -> int:
+    """Return in how many worlds the goal is believed at its cell."""
+    goals = {episode.world.id: episode.world.grid.goal for episode in episodes}
+    return sum(belief.goal == goals[world] for world, belief in beliefs.items())
 
 
 def joined(parts: Sequence[GoalFindings]) -> GoalFindings:
