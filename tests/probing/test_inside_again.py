@@ -17,7 +17,7 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.cli.probe import _compared
 from goalscope.probing import Inside, study_inside
 from goalscope.probing.cells import Cells, split_by_grid
-from goalscope.probing.plan_decoder import PlanDecoder
+from goalscope.probing.plans import PlanDecoder
 from goalscope.probing.probe import Probe
 from goalscope.probing.probe_store import stored_probes
 from goalscope.probing.scores import summarise

@@ -15,8 +15,8 @@ from goalscope.probing.cells import Split, split_by_grid
 from goalscope.probing.distance import probe_distances
 from goalscope.probing.maps import Layouts, decode_maps, true_map
 from goalscope.probing.paired import chosen
-from goalscope.probing.plan_decoder import PlanPrediction
 from goalscope.probing.plan_suite import probe_plans
+from goalscope.probing.plans import PlanPrediction
 from goalscope.probing.probe import Features, Prediction
 from goalscope.probing.problem import FitSettings, Problem
 from goalscope.probing.scores import confusion
@@ -86,10 +86,12 @@ def test_a_table_of_decoders_without_or_with_doubled_parts_is_refused() -> None:
         ([given], {"layers": (1, 1)}, "the entries of a suite must be different"),
         ([given], {"controls": ("none", "none")}, "the entries of a suite must be different"),
         ([given], {"controls": ("shuffled",)}, "with none, got"),
-        ([given], {"untrained": [nothing(cells.where(np.arange(8)[::-1]))]}, "must belong to the same steps"),
     ):
         with pytest.raises(ValueError, match=says):
             probe_plans(ProbeInputs(activations=activations, cells=cells, split=split), plans, **options | changes)
+    with pytest.raises(ValueError, match="must belong to the same steps"):
+        untrained = [nothing(cells.where(np.arange(8)[::-1]))]
+        ProbeInputs(activations=[given], cells=cells, split=split, untrained=untrained)
     with pytest.raises(ValueError, match="the split must be one of the same steps as the"):
         probe_plans(ProbeInputs(activations=[given], cells=cells, split=split_by_grid(worlds(6))), plans, **options)
     with pytest.raises(ValueError, match="plans must be those of the 8 steps of the cells, got 7"):

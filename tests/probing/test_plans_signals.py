@@ -11,9 +11,9 @@ from goalscope.probing.cells import split_by_grid
 from goalscope.probing.controls import PLAN_CONTROLS
 from goalscope.probing.maps import true_map
 from goalscope.probing.paired import chosen
-from goalscope.probing.plan_decoder import PlanDecoder
 from goalscope.probing.plan_scores import PREFIX, plan_differences, summarise_plans
 from goalscope.probing.plan_suite import BLIND, probe_plans
+from goalscope.probing.plans import PlanDecoder
 from goalscope.probing.suite import FittedProbes, ProbeInputs
 from goalscope.stats import Estimate
 

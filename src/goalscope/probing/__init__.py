@@ -9,10 +9,9 @@ from goalscope.probing.decisions import decisions_at
 from goalscope.probing.distance import label_distances, probe_distances, summarise_distance
 from goalscope.probing.maps import DecodedMaps, Layouts, decode_maps, true_map
 from goalscope.probing.pipeline import InsideSummary, study_inside
-from goalscope.probing.plan_decoder import PlanDecoder
 from goalscope.probing.plan_scores import plan_differences, summarise_plans
 from goalscope.probing.plan_suite import probe_plans
-from goalscope.probing.plans import label_plans
+from goalscope.probing.plans import PlanDecoder, label_plans
 from goalscope.probing.probe import CLASSES, Probe
 from goalscope.probing.probe_store import stored_probes
 from goalscope.probing.problem import FitSettings, PlanSettings

@@ -16,6 +16,7 @@ from goalscope.probing.beliefs import read_beliefs
 from goalscope.probing.controls import PLAN_CONTROLS
 from goalscope.probing.dataset import ProbeDataset, SiteLayer
 from goalscope.probing.distance import probe_distances
+from goalscope.probing.fitting import Progress
 from goalscope.probing.heads import COUNTED, NUMBER_HEADS
 from goalscope.probing.maps import Layouts, decode_maps
 from goalscope.probing.plan_suite import probe_plans
@@ -34,7 +35,6 @@ from goalscope.probing.suite import (
     probe_cells_by_size,
     without,
 )
-from goalscope.probing.training import Progress
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
 from goalscope.runs.inside import Inside

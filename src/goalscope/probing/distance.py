@@ -14,13 +14,13 @@ from goalscope.checks import check_finite, check_shape
 from goalscope.planning import solve
 from goalscope.probing.cells import Cells, grids_of, members, ratio, steps_of
 from goalscope.probing.controls import PLAN_CONTROLS, check_controls, shuffled_rows
+from goalscope.probing.fitting import Callbacks
 from goalscope.probing.heads import NUMBER_HEADS
 from goalscope.probing.maps import true_map
 from goalscope.probing.plan_suite import Maps
 from goalscope.probing.probe import Probe
 from goalscope.probing.problem import FitSettings
 from goalscope.probing.suite import FittedProbes, ProbeInputs, Truth, fit_suite
-from goalscope.probing.training import Callbacks
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Episode
 from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows

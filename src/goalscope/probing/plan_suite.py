@@ -7,6 +7,7 @@ import numpy as np
 
 from goalscope.probing.cells import Cells, Split
 from goalscope.probing.controls import PLAN_CONTROLS, check_controls, shuffled_rows
+from goalscope.probing.fitting import Callbacks
 from goalscope.probing.maps import Layouts, true_map
 from goalscope.probing.plan_baselines import (
     commonest_matches,
@@ -16,12 +17,10 @@ from goalscope.probing.plan_baselines import (
     planner_matches,
     repeated,
 )
-from goalscope.probing.plan_decoder import PlanDecoder, PlanPrediction
 from goalscope.probing.plan_scores import prefix_matches, score_lengths, score_prefixes
-from goalscope.probing.plans import Plans, plan_length
+from goalscope.probing.plans import PlanDecoder, PlanPrediction, Plans, plan_length
 from goalscope.probing.problem import PlanSettings
 from goalscope.probing.suite import FittedProbes, ProbeInputs, Truth, fit_suite
-from goalscope.probing.training import Callbacks
 from goalscope.rows import Rows, Tag
 
 LAYERS: Final = (1, 2, 4)

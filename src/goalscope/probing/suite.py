@@ -12,12 +12,11 @@ from goalscope.activations.record import Activations
 from goalscope.probing.cells import Cells, Split
 from goalscope.probing.controls import CONTROLS, check_untrained, input_features, shuffled_rows, text_features
 from goalscope.probing.fitted import Fitted, ProbeKey, Target
-from goalscope.probing.fitting import fit
+from goalscope.probing.fitting import Callbacks, fit
 from goalscope.probing.heads import CELL_HEADS, COUNTED
 from goalscope.probing.probe import Features, Probe
 from goalscope.probing.problem import FitSettings, Problem
 from goalscope.probing.scores import confusion_rows, score_cells
-from goalscope.probing.training import Callbacks
 from goalscope.rows import Rows
 
 Made = TypeVar("Made", bound=Fitted)
