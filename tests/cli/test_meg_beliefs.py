@@ -26,10 +26,9 @@ from goalscope.measures.goals import (
 from goalscope.measures.goals.beliefs import decode_beliefs
 from goalscope.measures.goals.settings import CORNERS, place
 from goalscope.measures.sample import roll_out
-from goalscope.probing.belief_study import BeliefInputs, fit_maps
 from goalscope.probing.cells import label_cells, label_grid, split_by_grid
-from goalscope.probing.decisions import decisions_at
 from goalscope.probing.problem import FitSettings
+from goalscope.probing.suite import ProbeInputs, probe_cells
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_rows, paired_difference
@@ -61,7 +60,7 @@ def corner(grid: Grid, name: str = "top-right") -> Position:
     return row, col
 
 
-def planted(episodes: list[Episode], *, believed: bool, known: bool = True) -> BeliefInputs:
+def planted(episodes: list[Episode], *, believed: bool, known: bool = True) -> ProbeInputs:
     """Activations that hold the map linearly: the true one, or on tested grids one whose goal is in the corner.
 
     Without ``known`` they hold nothing; those of the untrained model never do.
@@ -109,18 +108,17 @@ def planted(episodes: list[Episode], *, believed: bool, known: bool = True) -> B
     def given_as(values: Any, model: str) -> tuple[Activations]:
         return (Activations(vectors=values.reshape(count, 3, WIDTH).astype(np.float32), **{**given, "model": model}),)
 
-    return BeliefInputs(
+    return ProbeInputs(
         activations=given_as(vectors, "planted"),
         untrained=given_as(stream(3, "random weights").standard_normal(vectors.shape), "random weights"),
         cells=cells,
-        decisions=decisions_at(cells, episodes),
         split=split,
     )
 
 
-def decoded(places: BeliefInputs, episodes: list[Episode]) -> dict[str, dict[str, Belief]]:
+def decoded(places: ProbeInputs, episodes: list[Episode]) -> dict[str, dict[str, Belief]]:
     """The beliefs of both models, by control."""
-    fitted = fit_maps(places, suite=[("percell", name) for name in CONTROLS], settings=SETTINGS)
+    fitted = probe_cells(places, suite=[("percell", name) for name in CONTROLS], settings=SETTINGS)
     first, by_id = places.split.test & (places.cells.step == 0), {episode.id: episode for episode in episodes}
     found = {}
     for name, (one,) in zip(CONTROLS, (places.activations, places.untrained), strict=True):

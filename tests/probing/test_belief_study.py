@@ -8,10 +8,12 @@ from believed import FRAME, decide, rooms
 from planted import activations, cells_of
 
 from goalscope.probing import beliefs as names
-from goalscope.probing.belief_study import BeliefInputs, compare_beliefs, fit_maps
+from goalscope.probing.belief_study import compare_beliefs
 from goalscope.probing.cells import split_by_grid
+from goalscope.probing.decisions import Decisions
 from goalscope.probing.problem import FitSettings
 from goalscope.probing.shown_maps import VERDICTS
+from goalscope.probing.suite import ProbeInputs, probe_cells
 from goalscope.rng import stream
 from goalscope.stats import estimate_rows
 
@@ -19,7 +21,7 @@ MATRIX = (("percell", "none"), ("percell", "untrained"), ("position", "none"))
 
 
 @pytest.fixture(scope="module")
-def places() -> BeliefInputs:
+def places() -> tuple[ProbeInputs, Decisions]:
     """A site that holds the whole map linearly, and a model that holds nothing."""
     labels = rooms(300, seed=11)
     cells = cells_of(labels, 2, FRAME, np.full((len(labels), 2), 6))
@@ -33,18 +35,18 @@ def places() -> BeliefInputs:
         episode_id=cells.episode_id,
         step=cells.step,
     )
-    return BeliefInputs(
+    data = ProbeInputs(
         activations=(activations(cells, vectors),),
         untrained=(activations(cells, rng.standard_normal((len(labels), 300)), model="random"),),
         cells=cells,
-        decisions=decisions,
         split=split_by_grid(cells),
     )
+    return data, decisions
 
 
-def test_beliefs_that_are_in_the_activations_are_found_and_not_in_noise(places: BeliefInputs) -> None:
-    fitted = fit_maps(places, suite=MATRIX, settings=FitSettings(epochs=10, lr=1e-2))
-    rows, shown = compare_beliefs(places, fitted, suite=MATRIX)
+def test_beliefs_that_are_in_the_activations_are_found_and_not_in_noise(places: tuple[ProbeInputs, Decisions]) -> None:
+    fitted = probe_cells(places[0], suite=MATRIX, settings=FitSettings(epochs=10, lr=1e-2))
+    rows, shown = compare_beliefs(*places, fitted, suite=MATRIX)
     found: dict[Any, Any] = {
         (one.key["measure"], one.key["head"], one.key["control"]): one.estimate
         for one in estimate_rows(rows.select(reading="natural"), by=("head", "control"))
@@ -61,11 +63,11 @@ def test_beliefs_that_are_in_the_activations_are_found_and_not_in_noise(places: 
     assert abs(place.value) < 1e-9  # one map for all states: another state's is the same
     assert {one.verdict for one in shown} <= set(VERDICTS)
     assert {one.tags["head"] for one in shown} == {"percell"}
-    tested = set(places.cells.grid_id[places.split.test].tolist())
+    tested = set(places[0].cells.grid_id[places[0].split.test].tolist())
     assert set(rows.grid_id.tolist()) == tested
 
 
-def test_controls_that_make_no_maps_are_refused(places: BeliefInputs) -> None:
-    fitted = fit_maps(places, suite=[("position", "none")])
+def test_controls_that_make_no_maps_are_refused(places: tuple[ProbeInputs, Decisions]) -> None:
+    fitted = probe_cells(places[0], suite=[("position", "none")])
     with pytest.raises(ValueError, match="controls none and untrained, got 'shuffled'"):
-        compare_beliefs(places, fitted, suite=[("position", "shuffled")])
+        compare_beliefs(*places, fitted, suite=[("position", "shuffled")])

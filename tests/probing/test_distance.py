@@ -11,9 +11,9 @@ from test_plans import cells_at, episode
 
 from goalscope.probing.cells import Cells, split_by_grid
 from goalscope.probing.distance import (
-    fit_distances,
     fit_line,
     label_distances,
+    probe_distances,
     r_squared,
     score_distance,
     summarise_distance,
@@ -22,7 +22,7 @@ from goalscope.probing.maps import Layouts, true_map
 from goalscope.probing.paired import chosen
 from goalscope.probing.probe import Probe
 from goalscope.probing.problem import FitSettings
-from goalscope.probing.suite import FittedProbes
+from goalscope.probing.suite import FittedProbes, ProbeInputs
 from goalscope.rng import stream
 from goalscope.stats import Estimate
 from goalscope.worlds import Action
@@ -39,12 +39,14 @@ def planted() -> tuple[Cells, np.ndarray[Any, Any], FittedProbes[Probe]]:
     distances[::40] = np.nan
     vectors = np.asarray(nothing(cells).vectors).reshape(len(cells), -1).copy()
     vectors[:, 5] += np.nan_to_num(distances)
-    fitted = fit_distances(
-        [activations(cells, vectors)],
+    fitted = probe_distances(
+        ProbeInputs(
+            activations=[activations(cells, vectors)],
+            cells=cells,
+            split=split_by_grid(cells),
+            untrained=[nothing(cells, 5, model="model-random")],
+        ),
         distances,
-        cells,
-        split_by_grid(cells),
-        untrained=[nothing(cells, 5, model="model-random")],
         maps={("pre", 1): true_map(cells)},
         settings=SETTINGS,
         tags={"agent": "a"},
@@ -168,8 +170,12 @@ def test_every_grid_counts_alike_in_the_baselines() -> None:
     cells = whole.where(np.repeat(np.arange(40), counts))
     distances = np.repeat(np.tile([30.0, 2.0, 4.0, 6.0], 10), counts)
     split = split_by_grid(cells)
-    fitted = fit_distances(
-        [nothing(cells)], distances, cells, split, heads=["linear"], controls=["none"], settings=FitSettings(epochs=1)
+    fitted = probe_distances(
+        ProbeInputs(activations=[nothing(cells)], cells=cells, split=split),
+        distances,
+        heads=["linear"],
+        controls=["none"],
+        settings=FitSettings(epochs=1),
     )
     grids = {grid: distances[split.train & (cells.grid_id == grid)] for grid in cells.grid_id[split.train].tolist()}
     mean = np.mean([own.mean() for own in grids.values()])
@@ -183,17 +189,28 @@ def test_a_suite_is_refused_where_its_parts_do_not_fit() -> None:
     cells = worlds(8)
     split, given, distances = split_by_grid(cells), nothing(cells), np.ones(8)
     with pytest.raises(ValueError, match="capture with --untrained SEED"):
-        fit_distances([given], distances, cells, split)
+        probe_distances(ProbeInputs(activations=[given], cells=cells, split=split), distances)
     with pytest.raises(ValueError, match="distances must have shape"):
-        fit_distances([given], distances[:3], cells, split, controls=("none",))
+        probe_distances(ProbeInputs(activations=[given], cells=cells, split=split), distances[:3], controls=("none",))
     with pytest.raises(ValueError, match="controls must be"):
-        fit_distances([given], distances, cells, split, controls=("text",))
+        probe_distances(ProbeInputs(activations=[given], cells=cells, split=split), distances, controls=("text",))
     with pytest.raises(ValueError, match="the split must be one of the same steps as the labels"):
-        fit_distances([given], distances, cells, split_by_grid(worlds(6)), controls=("none",))
+        probe_distances(
+            ProbeInputs(activations=[given], cells=cells, split=split_by_grid(worlds(6))), distances, controls=("none",)
+        )
     with pytest.raises(ValueError, match="the test part of a split must have steps from which the goal can be reached"):
-        fit_distances([given], np.where(split.test, np.nan, 1.0), cells, split, controls=("none",))
+        probe_distances(
+            ProbeInputs(activations=[given], cells=cells, split=split),
+            np.where(split.test, np.nan, 1.0),
+            controls=("none",),
+        )
     with pytest.raises(ValueError, match="distances must be finite"):
         score_distance(distances, np.full(8, np.nan), cells, {})
     short = Layouts(walls=np.zeros((2, 3, 3), dtype=bool), agent=np.zeros((2, 2), int), goal=np.ones((2, 2), int))
     with pytest.raises(ValueError, match="manhattan must have shape"):
-        fit_distances([given], distances, cells, split, controls=("none",), maps={("pre", 1): short})
+        probe_distances(
+            ProbeInputs(activations=[given], cells=cells, split=split),
+            distances,
+            controls=("none",),
+            maps={("pre", 1): short},
+        )

@@ -14,9 +14,10 @@ from goalscope.activations.capture import capture
 from goalscope.cli.console import progress
 from goalscope.models.local import LocalModel
 from goalscope.probing import Inside, stored_probes, study_inside
-from goalscope.probing.belief_study import fit_maps, load_places
+from goalscope.probing.cells import label_cells, split_by_grid
 from goalscope.probing.first_steps import FirstSteps, read_first_steps
 from goalscope.probing.problem import FitSettings
+from goalscope.probing.suite import ProbeInputs, probe_cells
 from goalscope.runs import Store
 
 PROBES = {"hidden": 4, "epochs": 2, "rate": 0.01, "batch": 16}
@@ -82,10 +83,12 @@ def test_it_reads_the_first_steps_of_grids_that_were_not_trained_on(read: Path) 
     """Literally: the probe that the study of beliefs fits, asked about these steps alone."""
     found = first(read)
     with Store(read) as store:
-        places = load_places(store, sites=("pre",), layers=(1,), untrained=0, test=0.4)
+        own, control = (load_activations(store, site="pre", layer=1, untrained=seed) for seed in (None, 0))
+        cells = label_cells(own, store.episodes())
         grids = {one.id: one.world.grid_id for one in store.episodes()}
     settings = FitSettings(d_hidden=4, epochs=2, lr=0.01, batch=16)  # those of PROBES
-    fitted = fit_maps(places, suite=[("mlp", "none"), ("mlp", "untrained")], settings=settings)
+    places = ProbeInputs(activations=[own], untrained=[control], cells=cells, split=split_by_grid(cells, test=0.4))
+    fitted = probe_cells(places, suite=[("mlp", "none"), ("mlp", "untrained")], settings=settings)
     mask = places.split.test & (places.cells.step == 0)
     for name, (one,) in (("none", places.activations), ("untrained", places.untrained)):
         probe = fitted.probe("mlp", one, control=name)

@@ -23,7 +23,7 @@ from test_probes import one
 
 from goalscope.activations import capture, load_activations
 from goalscope.activations.shards import Shard, write_shard
-from goalscope.probing.plan_decoder import PlanDecoder
+from goalscope.probing.plans import PlanDecoder
 from goalscope.probing.probe import Features, Probe
 from goalscope.probing.probe_store import ProbeStore
 from goalscope.runs import Store

@@ -14,14 +14,14 @@ import yaml
 from insides import DECLARED, STUDY
 from typer.testing import CliRunner
 
-from goalscope.activations.artifacts import artifacts, place
 from goalscope.activations.load import captures
+from goalscope.activations.shards import artifacts, place
 from goalscope.cli import commands
 from goalscope.cli.app import app
 from goalscope.cli.measuring import measure_run
 from goalscope.probing import InsideSummary, stored_probes, study_inside
 from goalscope.probing.dataset import probe_dataset
-from goalscope.probing.plan_decoder import PlanDecoder
+from goalscope.probing.plans import PlanDecoder
 from goalscope.probing.probe import Probe
 from goalscope.probing.probe_store import DECODER, PROBE
 from goalscope.probing.scores import score_cells

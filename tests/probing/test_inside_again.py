@@ -17,11 +17,11 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.cli.probe import _compared
 from goalscope.probing import Inside, study_inside
 from goalscope.probing.cells import Cells, split_by_grid
-from goalscope.probing.plan_decoder import PlanDecoder
+from goalscope.probing.plans import PlanDecoder
 from goalscope.probing.probe import Probe
 from goalscope.probing.probe_store import stored_probes
 from goalscope.probing.scores import summarise
-from goalscope.probing.suite import CORE, probe_suite_by_size
+from goalscope.probing.suite import CORE, ProbeInputs, probe_cells_by_size
 from goalscope.rows import Rows
 from goalscope.runs import EpisodeSpec, GridWorld, Store
 from goalscope.worlds import Grid
@@ -77,7 +77,10 @@ def mixed(densities: tuple[float, ...]) -> Cells:
 def test_probes_of_one_size_need_grids_of_it_in_both_parts() -> None:
     cells = mixed((0.0, 1.0))  # one grid of each kind: both are trained on
     with pytest.raises(ValueError, match=r"the test part has none of 3 x 3: .* \(by_size: false\)"):
-        probe_suite_by_size([noise(cells)], cells, split_by_grid(cells), untrained=[noise(cells)], suite=CORE)
+        probe_cells_by_size(
+            ProbeInputs(activations=[noise(cells)], cells=cells, split=split_by_grid(cells), untrained=[noise(cells)]),
+            suite=CORE,
+        )
 
 
 def test_a_size_that_is_not_tested_is_refused_before_anything_is_fitted(tmp_path: Path) -> None:

@@ -12,15 +12,15 @@ from planted_plans import nothing, random_plans, worlds
 from goalscope.probing.belief_study import maps_of
 from goalscope.probing.beliefs import read_beliefs
 from goalscope.probing.cells import Split, split_by_grid
-from goalscope.probing.distance import fit_distances
+from goalscope.probing.distance import probe_distances
 from goalscope.probing.maps import Layouts, decode_maps, true_map
 from goalscope.probing.paired import chosen
-from goalscope.probing.plan_decoder import PlanPrediction
-from goalscope.probing.plan_suite import fit_plans
+from goalscope.probing.plan_suite import probe_plans
+from goalscope.probing.plans import PlanPrediction
 from goalscope.probing.probe import Features, Prediction
 from goalscope.probing.problem import FitSettings, Problem
 from goalscope.probing.scores import confusion
-from goalscope.probing.suite import probe_suite, probe_suite_by_size
+from goalscope.probing.suite import ProbeInputs, probe_cells, probe_cells_by_size
 
 PLACES = (("position", "none"),)
 QUICK = FitSettings(epochs=1, d_hidden=4)
@@ -30,20 +30,23 @@ def test_a_table_of_probes_without_or_with_doubled_parts_is_refused() -> None:
     cells = rooms(grids=8)
     split, given = split_by_grid(cells), noise(cells)
     for activations, suite, says in (
-        ([], PLACES, "must have activations and entries, got none"),
-        ([given], (), "must have activations and entries, got none"),
+        ([], PLACES, "must have activations, got none"),
+        ([given], (), "must have entries, got none"),
         ([given], PLACES * 2, "the entries of a suite must be different"),
     ):
         with pytest.raises(ValueError, match=says):
-            probe_suite(activations, cells, split, suite=suite)
+            probe_cells(ProbeInputs(activations=activations, cells=cells, split=split), suite=suite)
     with pytest.raises(ValueError, match="the split must be one of the same steps as the labels"):
-        probe_suite([given], cells, split_by_grid(rooms(grids=6)), suite=PLACES)
+        probe_cells(ProbeInputs(activations=[given], cells=cells, split=split_by_grid(rooms(grids=6))), suite=PLACES)
     other = noise(cells.where(np.arange(16)[::-1]), model="random")
     with pytest.raises(ValueError, match="must belong to the same steps as the labels"):
-        probe_suite([given], cells, split, untrained=[other], suite=PLACES)
+        probe_cells(ProbeInputs(activations=[given], cells=cells, split=split, untrained=[other]), suite=PLACES)
     with pytest.raises(ValueError, match="the untrained control needs activations of site pre and layer 2"):
         random = [noise(cells, model="random")]
-        probe_suite([noise(cells, layer=2)], cells, split, untrained=random, suite=(("mlp", "untrained"),))
+        probe_cells(
+            ProbeInputs(activations=[noise(cells, layer=2)], cells=cells, split=split, untrained=random),
+            suite=(("mlp", "untrained"),),
+        )
 
 
 def test_probes_of_one_size_need_grids_of_it_on_both_sides() -> None:
@@ -52,21 +55,25 @@ def test_probes_of_one_size_need_grids_of_it_on_both_sides() -> None:
     for train, says in ((small, "the test part has none of 4 x 4"), (~small, "the train part has none of 4 x 4")):
         split = Split(train=train, test=~train, grid_id=cells.grid_id)
         with pytest.raises(ValueError, match=says):
-            probe_suite_by_size([noise(cells)], cells, split, suite=PLACES)
+            probe_cells_by_size(ProbeInputs(activations=[noise(cells)], cells=cells, split=split), suite=PLACES)
 
 
 def test_maps_of_the_untrained_control_need_its_activations() -> None:
     cells = rooms(grids=8)
     split, given = split_by_grid(cells), noise(cells)
-    fitted = probe_suite([given], cells, split, suite=PLACES)
+    one = ProbeInputs(activations=[given], cells=cells, split=split)
+    two = ProbeInputs(activations=[given, noise(cells, layer=2)], cells=cells, split=split)
+    fitted = probe_cells(one, suite=PLACES)
     with pytest.raises(ValueError, match="capture with --untrained SEED"):
-        list(maps_of(fitted, [given], [], split.test, (("position", "untrained"),)))
-    ((entry, tags, posteriors),) = maps_of(fitted, [given, noise(cells, layer=2)], [], split.test, PLACES)
+        list(maps_of(one, fitted, (("position", "untrained"),)))
+    ((entry, tags, posteriors),) = maps_of(two, fitted, PLACES)
     assert entry == ("position", "none") and tags["site"] is None and tags["layer"] is None  # once, at no place
     assert {name: one.shape for name, one in posteriors.items()} == {
         name: (split.test.sum(), 5, 5, 5) for name in ("balanced", "natural")
     }
-    assert not len(probe_suite([given], cells, split, suite=PLACES, scored=False).rows)
+    assert not len(
+        probe_cells(ProbeInputs(activations=[given], cells=cells, split=split), suite=PLACES, scored=False).rows
+    )
 
 
 def test_a_table_of_decoders_without_or_with_doubled_parts_is_refused() -> None:
@@ -74,32 +81,42 @@ def test_a_table_of_decoders_without_or_with_doubled_parts_is_refused() -> None:
     plans, split, given = random_plans(cells), split_by_grid(cells), nothing(cells)
     options: dict[str, Any] = {"controls": ("none",), "layers": (1,)}
     for activations, changes, says in (
-        ([], {}, "must have activations and numbers of layers, got none"),
-        ([given], {"layers": ()}, "must have activations and numbers of layers, got none"),
-        ([given], {"layers": (1, 1)}, "the numbers of layers of a suite of plans must be different"),
-        ([given], {"controls": ("none", "none")}, "the controls of a suite of plans must be different"),
+        ([], {}, "must have activations, got none"),
+        ([given], {"layers": ()}, "must have entries, got none"),
+        ([given], {"layers": (1, 1)}, "the entries of a suite must be different"),
+        ([given], {"controls": ("none", "none")}, "the entries of a suite must be different"),
         ([given], {"controls": ("shuffled",)}, "with none, got"),
-        ([given], {"untrained": [nothing(cells.where(np.arange(8)[::-1]))]}, "must belong to the same steps"),
     ):
         with pytest.raises(ValueError, match=says):
-            fit_plans(activations, plans, cells, split, **(options | changes))
+            probe_plans(ProbeInputs(activations=activations, cells=cells, split=split), plans, **options | changes)
+    with pytest.raises(ValueError, match="must belong to the same steps"):
+        untrained = [nothing(cells.where(np.arange(8)[::-1]))]
+        ProbeInputs(activations=[given], cells=cells, split=split, untrained=untrained)
     with pytest.raises(ValueError, match="the split must be one of the same steps as the"):
-        fit_plans([given], plans, cells, split_by_grid(worlds(6)), **options)
+        probe_plans(ProbeInputs(activations=[given], cells=cells, split=split_by_grid(worlds(6))), plans, **options)
     with pytest.raises(ValueError, match="plans must be those of the 8 steps of the cells, got 7"):
-        fit_plans([given], plans.where(np.arange(7)), cells, split, **options)
+        probe_plans(ProbeInputs(activations=[given], cells=cells, split=split), plans.where(np.arange(7)), **options)
 
 
 def test_probes_of_the_distance_need_activations_and_the_probe_itself() -> None:
     cells = worlds(8)
     split, given, distances = split_by_grid(cells), nothing(cells), np.ones(8)
     with pytest.raises(ValueError, match="must have activations, got none"):
-        fit_distances([], distances, cells, split, controls=("none",))
+        probe_distances(ProbeInputs(activations=[], cells=cells, split=split), distances, controls=("none",))
     with pytest.raises(ValueError, match="controls must be some of none, shuffled, untrained with none"):
-        fit_distances([given], distances, cells, split, controls=("shuffled",))
+        probe_distances(ProbeInputs(activations=[given], cells=cells, split=split), distances, controls=("shuffled",))
     with pytest.raises(ValueError, match="the train part of a split must have steps from which the goal"):
-        fit_distances([given], np.where(split.train, np.nan, 1.0), cells, split, controls=("none",))
+        probe_distances(
+            ProbeInputs(activations=[given], cells=cells, split=split),
+            np.where(split.train, np.nan, 1.0),
+            controls=("none",),
+        )
     with pytest.raises(ValueError, match="must belong to the same steps"):
-        fit_distances([given.where(np.arange(8)[::-1])], distances, cells, split, controls=("none",))
+        probe_distances(
+            ProbeInputs(activations=[given.where(np.arange(8)[::-1])], cells=cells, split=split),
+            distances,
+            controls=("none",),
+        )
 
 
 def test_every_grid_counts_alike_in_the_lines_too() -> None:
@@ -110,11 +127,9 @@ def test_every_grid_counts_alike_in_the_lines_too() -> None:
     distances = 0.5 * map_read.manhattan + np.repeat(counts.astype(float), counts) ** 2
     split = split_by_grid(cells)
     turned = Layouts(walls=map_read.walls, agent=map_read.goal[::-1], goal=map_read.agent)
-    fitted = fit_distances(
-        [nothing(cells)],
+    fitted = probe_distances(
+        ProbeInputs(activations=[nothing(cells)], cells=cells, split=split),
         distances,
-        cells,
-        split,
         heads=["linear"],
         controls=["none"],
         maps={("pre", 1): turned},

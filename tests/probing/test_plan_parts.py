@@ -11,13 +11,11 @@ from planted_plans import nothing, random_plans, worlds
 from test_plans import cells_at, episode
 
 from goalscope.probing import fitting
-from goalscope.probing.fitting import fit, order, stacks, validation_rows
+from goalscope.probing.fitting import Callbacks, fit, order, stacks, validation_rows
 from goalscope.probing.heads import initial_weights, scores, weight_shapes
-from goalscope.probing.plan_decoder import PlanDecoder, PlanPrediction
-from goalscope.probing.plans import END, UNKNOWN, Plans, label_plans
+from goalscope.probing.plans import END, UNKNOWN, PlanDecoder, PlanPrediction, Plans, label_plans
 from goalscope.probing.probe import Features
 from goalscope.probing.problem import PlanSettings, Problem
-from goalscope.probing.training import Callbacks
 from goalscope.worlds import Action
 
 SETTINGS = PlanSettings(

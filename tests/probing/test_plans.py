@@ -14,8 +14,7 @@ from goalscope.activations.shards import Shard, write_shard
 from goalscope.probing.cells import Cells, label_grid
 from goalscope.probing.fitting import fit, order, stacks, validation_rows
 from goalscope.probing.heads import initial_weights, scores
-from goalscope.probing.plan_decoder import PlanDecoder
-from goalscope.probing.plans import END, TOKENS, UNKNOWN, Plans, executed_plan, label_plans, plan_length
+from goalscope.probing.plans import END, TOKENS, UNKNOWN, PlanDecoder, Plans, executed_plan, label_plans, plan_length
 from goalscope.probing.probe import Features
 from goalscope.probing.problem import PlanSettings, Problem
 from goalscope.probing.targets import plan_loss

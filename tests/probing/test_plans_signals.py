@@ -8,12 +8,13 @@ import pytest
 from planted_plans import SMALL, encoded, nothing, random_plans, run_plans, worlds
 
 from goalscope.probing.cells import split_by_grid
+from goalscope.probing.controls import PLAN_CONTROLS
 from goalscope.probing.maps import true_map
 from goalscope.probing.paired import chosen
-from goalscope.probing.plan_decoder import PlanDecoder
 from goalscope.probing.plan_scores import PREFIX, plan_differences, summarise_plans
-from goalscope.probing.plan_suite import BLIND, PLAN_CONTROLS, fit_plans
-from goalscope.probing.suite import FittedProbes
+from goalscope.probing.plan_suite import BLIND, probe_plans
+from goalscope.probing.plans import PlanDecoder
+from goalscope.probing.suite import FittedProbes, ProbeInputs
 from goalscope.stats import Estimate
 
 
@@ -21,12 +22,14 @@ from goalscope.stats import Estimate
 def planted() -> FittedProbes[PlanDecoder]:
     cells = worlds(1000)
     plans = run_plans(cells)
-    return fit_plans(
-        [encoded(cells, plans)],
+    return probe_plans(
+        ProbeInputs(
+            activations=[encoded(cells, plans)],
+            cells=cells,
+            split=split_by_grid(cells),
+            untrained=[nothing(cells, model="model-random")],
+        ),
         plans,
-        cells,
-        split_by_grid(cells),
-        untrained=[nothing(cells, model="model-random")],
         layers=(1,),
         maps={("pre", 1): true_map(cells)},
         settings=SMALL,
@@ -54,7 +57,13 @@ def test_a_planted_plan_of_independent_actions_is_decoded_whole() -> None:
     plans = random_plans(cells)
     settings = replace(SMALL, d_hidden=128, epochs=30)
     split = split_by_grid(cells)
-    fitted = fit_plans([encoded(cells, plans)], plans, cells, split, layers=(2,), controls=("none",), settings=settings)
+    fitted = probe_plans(
+        ProbeInputs(activations=[encoded(cells, plans)], cells=cells, split=split),
+        plans,
+        layers=(2,),
+        controls=("none",),
+        settings=settings,
+    )
     rows = chosen(fitted.rows, measure=PREFIX, head="decoder-2", control="none", plans="all", N=10)
     assert summarise_plans(rows)[0].estimate.low > 0.95
 
@@ -101,12 +110,16 @@ def test_a_suite_is_refused_where_its_parts_do_not_fit() -> None:
     cells = worlds(8)
     plans, split, given = random_plans(cells), split_by_grid(cells), nothing(cells)
     with pytest.raises(ValueError, match="capture with --untrained SEED"):
-        fit_plans([given], plans, cells, split)
+        probe_plans(ProbeInputs(activations=[given], cells=cells, split=split), plans)
     with pytest.raises(ValueError, match="must be another model"):
-        fit_plans([given], plans, cells, split, untrained=[given])
+        probe_plans(ProbeInputs(activations=[given], cells=cells, split=split, untrained=[given]), plans)
     with pytest.raises(ValueError, match="same steps"):
-        fit_plans([given.where(np.arange(8)[::-1])], plans, cells, split, controls=("none",))
-    with pytest.raises(ValueError, match="controls of plans"):
-        fit_plans([given], plans, cells, split, controls=("input",))
+        probe_plans(
+            ProbeInputs(activations=[given.where(np.arange(8)[::-1])], cells=cells, split=split),
+            plans,
+            controls=("none",),
+        )
+    with pytest.raises(ValueError, match="controls must be some of"):
+        probe_plans(ProbeInputs(activations=[given], cells=cells, split=split), plans, controls=("input",))
     with pytest.raises(ValueError, match="sites and layers"):
-        fit_plans([given, given], plans, cells, split, controls=("none",))
+        probe_plans(ProbeInputs(activations=[given, given], cells=cells, split=split), plans, controls=("none",))

@@ -8,12 +8,11 @@ from planted import cells_of, key, module_of, noise, rooms
 
 from goalscope.probing import fitting
 from goalscope.probing.fitted import Source
-from goalscope.probing.fitting import fit, normalisation, order, stacks
+from goalscope.probing.fitting import Callbacks, fit, normalisation, order, stacks
 from goalscope.probing.heads import coordinates, initial_weights, normalised
 from goalscope.probing.probe import AGENT, CLASSES, OPEN, WALL, Features, Probe
 from goalscope.probing.problem import FitSettings, Problem
 from goalscope.probing.targets import class_weights, frequencies
-from goalscope.probing.training import Callbacks
 from goalscope.rng import stream
 
 SETTINGS = FitSettings(epochs=3, batch=6, d_hidden=5, lr=0.02, weight_decay=0.3, seed=4)

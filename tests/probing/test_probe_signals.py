@@ -8,7 +8,7 @@ from goalscope.probing.cells import split_by_grid
 from goalscope.probing.probe import OPEN, WALL
 from goalscope.probing.problem import FitSettings
 from goalscope.probing.scores import difference_rows, summarise
-from goalscope.probing.suite import FULL, probe_suite, probe_suite_by_size, without
+from goalscope.probing.suite import FULL, ProbeInputs, probe_cells, probe_cells_by_size, without
 from goalscope.probing.targets import cell_loss, class_weights, frequencies
 from goalscope.rng import stream
 
@@ -20,7 +20,9 @@ def test_a_planted_wall_map_is_read_by_the_head_with_weights_for_each_cell_and_b
     cells = half_walls()
     split = split_by_grid(cells)
     heads = (("majority", "none"), ("position", "none"), ("additive", "none"), ("percell", "none"))
-    found = probe_suite([wall_map(cells)], cells, split, suite=heads, settings=SETTINGS)
+    found = probe_cells(
+        ProbeInputs(activations=[wall_map(cells)], cells=cells, split=split), suite=heads, settings=SETTINGS
+    )
     accuracy = found.rows.select(measure="cell accuracy", reading="natural")
     mean = {head: accuracy.select(head=head).value.mean() for head, _ in heads}
     assert mean["percell"] == 1.0
@@ -36,7 +38,11 @@ def test_noise_gives_a_selectivity_whose_interval_holds_0_for_every_head() -> No
     cells = rooms(grids=300)
     given = [noise(cells)]
     split = split_by_grid(cells, test=0.4)
-    found = probe_suite(given, cells, split, suite=without(FULL, "untrained", "input", "text"), settings=QUIET)
+    found = probe_cells(
+        ProbeInputs(activations=given, cells=cells, split=split),
+        suite=without(FULL, "untrained", "input", "text"),
+        settings=QUIET,
+    )
     rows = difference_rows(found.rows, "shuffled")
     heads = {"majority", "position", "additive", "percell", "mlp"}
     accuracy = summarise(rows.select(measure="cell accuracy less shuffled"), by=("head", "reading"))
@@ -56,7 +62,11 @@ def test_a_planted_map_has_selectivity_and_stands_above_the_untrained_control() 
     given = [wall_map(cells)]
     random = [noise(cells, seed=9, model="model-untrained")]
     entries = tuple(("percell", control) for control in ("none", "shuffled", "untrained", "input", "text"))
-    found = probe_suite(given, cells, split_by_grid(cells), untrained=random, suite=entries, settings=SETTINGS)
+    found = probe_cells(
+        ProbeInputs(activations=given, cells=cells, split=split_by_grid(cells), untrained=random),
+        suite=entries,
+        settings=SETTINGS,
+    )
     for control in ("shuffled", "untrained", "input", "text"):
         rows = difference_rows(found.rows, control).select(reading="natural")
         estimate = {one.key["measure"]: one.estimate for one in summarise(rows, by=("head",))}[
@@ -105,8 +115,10 @@ def test_the_weighted_loss_has_the_gradient_of_resampled_pairs() -> None:
 
 def test_probes_of_each_size_have_frames_of_their_own() -> None:
     cells = rooms(grids=40)
-    found = probe_suite_by_size(
-        [noise(cells)], cells, split_by_grid(cells), suite=(("percell", "none"),), settings=FitSettings(epochs=1)
+    found = probe_cells_by_size(
+        ProbeInputs(activations=[noise(cells)], cells=cells, split=split_by_grid(cells)),
+        suite=(("percell", "none"),),
+        settings=FitSettings(epochs=1),
     )
     smaller = next(probe for key, probe in found.probes.items() if key.scope == "4x4")
     assert {key.text: probe.frame for key, probe in found.probes.items()} == {
@@ -127,7 +139,10 @@ def test_the_full_suite_comes_side_by_side_on_one_split() -> None:
     given = [noise(cells), noise(cells, seed=1, layer=2)]
     random = [noise(cells, seed=2 + layer, layer=layer, model="model-untrained") for layer in (1, 2)]
     split = split_by_grid(cells)
-    found = probe_suite(given, cells, split, untrained=random, settings=FitSettings(epochs=1, d_hidden=4))
+    found = probe_cells(
+        ProbeInputs(activations=given, cells=cells, split=split, untrained=random),
+        settings=FitSettings(epochs=1, d_hidden=4),
+    )
     pairs = set(zip(found.rows["head"].tolist(), found.rows["control"].tolist(), strict=True))
     assert pairs == set(FULL)
     tested = set(cells.grid_id[split.test].tolist())
@@ -151,12 +166,14 @@ def test_what_a_control_needs_must_be_there() -> None:
     cells = rooms(grids=24)
     split = split_by_grid(cells)
     with pytest.raises(ValueError, match="capture with --untrained SEED"):
-        probe_suite([noise(cells)], cells, split)
+        probe_cells(ProbeInputs(activations=[noise(cells)], cells=cells, split=split))
     with pytest.raises(ValueError, match="must be another model"):
-        probe_suite([noise(cells)], cells, split, untrained=[noise(cells)])
+        probe_cells(ProbeInputs(activations=[noise(cells)], cells=cells, split=split, untrained=[noise(cells)]))
     with pytest.raises(ValueError, match="same steps as the labels, got episode-023 step 1"):
-        probe_suite([noise(cells).where(np.arange(48)[::-1])], cells, split)
+        probe_cells(ProbeInputs(activations=[noise(cells).where(np.arange(48)[::-1])], cells=cells, split=split))
     with pytest.raises(ValueError, match="a head with one of its controls"):
-        probe_suite([noise(cells)], cells, split, suite=(("mlp", "fog"),))
+        probe_cells(ProbeInputs(activations=[noise(cells)], cells=cells, split=split), suite=(("mlp", "fog"),))
     with pytest.raises(ValueError, match="sites and layers"):
-        probe_suite([noise(cells), noise(cells)], cells, split, suite=(("mlp", "none"),))
+        probe_cells(
+            ProbeInputs(activations=[noise(cells), noise(cells)], cells=cells, split=split), suite=(("mlp", "none"),)
+        )

@@ -1,10 +1,10 @@
 """Activations of a model at named sites, captured by replaying the exact token ids of a run."""
 
-from goalscope.activations.artifacts import Artifact, artifacts
 from goalscope.activations.capture import capture
 from goalscope.activations.capture_schedule import CaptureSettings
 from goalscope.activations.load import Capture, captures, load_activations, stream_activations
 from goalscope.activations.record import SITES, Activations, Site
+from goalscope.activations.shards import Artifact, artifacts
 
 __all__ = [
     "SITES",

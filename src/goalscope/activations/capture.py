@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from goalscope.activations.artifacts import Artifact, artifacts, place, put_artifacts
 from goalscope.activations.capture_schedule import (
     SCOPES,
     CaptureSettings,
@@ -20,12 +19,11 @@ from goalscope.activations.capture_schedule import (
     shards,
     windows,
 )
-from goalscope.activations.forward import compute_shard
-from goalscope.activations.hooks import Blocks, Prefix, check_blocks, shares_prefixes, thirds
+from goalscope.activations.hooks import Blocks, Prefix, check_blocks, compute_shard, shares_prefixes, thirds
 from goalscope.activations.load import CAPTURE, SHARD, Capture, captures, join_numbers
 from goalscope.activations.record import SITES, Site, check_site
 from goalscope.activations.replay_target import ReplayTarget, check_model, find_target, model_of
-from goalscope.activations.shards import FORMAT, Shard, write_shard
+from goalscope.activations.shards import FORMAT, Artifact, Shard, artifacts, place, put_artifacts, write_shard
 from goalscope.activations.sites import DEFAULT_SITES, SiteFinder, sites_there
 from goalscope.ids import canonical_json, content_id
 from goalscope.models.local import LocalModel

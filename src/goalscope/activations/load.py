@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.activations.artifacts import Artifact, artifacts, place
 from goalscope.activations.capture_schedule import plan_id
 from goalscope.activations.record import SITES, Activations, Site, check_site
-from goalscope.activations.shards import ShardFile
+from goalscope.activations.shards import Artifact, ShardFile, artifacts, place
 from goalscope.runs import Store
 from goalscope.untrusted import decode_object
 

@@ -3,22 +3,20 @@
 `study_inside` is all of it, for one run; the functions that it is made of stand beside it.
 """
 
-from goalscope.probing.belief_study import study_beliefs
 from goalscope.probing.beliefs import belief_rows, read_beliefs
 from goalscope.probing.cells import Cells, Split, known_walls, label_cells, split_by_grid
 from goalscope.probing.decisions import decisions_at
-from goalscope.probing.distance import fit_distances, label_distances, summarise_distance
+from goalscope.probing.distance import label_distances, probe_distances, summarise_distance
 from goalscope.probing.maps import DecodedMaps, Layouts, decode_maps, true_map
 from goalscope.probing.pipeline import InsideSummary, study_inside
-from goalscope.probing.plan_decoder import PlanDecoder
 from goalscope.probing.plan_scores import plan_differences, summarise_plans
-from goalscope.probing.plan_suite import fit_plans
-from goalscope.probing.plans import label_plans
+from goalscope.probing.plan_suite import probe_plans
+from goalscope.probing.plans import PlanDecoder, label_plans
 from goalscope.probing.probe import CLASSES, Probe
 from goalscope.probing.probe_store import stored_probes
 from goalscope.probing.problem import FitSettings, PlanSettings
 from goalscope.probing.scores import difference_rows, score_cells, summarise
-from goalscope.probing.suite import CORE, FULL, probe_suite, probe_suite_by_size
+from goalscope.probing.suite import CORE, FULL, ProbeInputs, probe_cells, probe_cells_by_size
 from goalscope.runs.probing_config import Inside
 
 __all__ = [
@@ -34,25 +32,25 @@ __all__ = [
     "PlanDecoder",
     "PlanSettings",
     "Probe",
+    "ProbeInputs",
     "Split",
     "belief_rows",
     "decisions_at",
     "decode_maps",
     "difference_rows",
-    "fit_distances",
-    "fit_plans",
     "known_walls",
     "label_cells",
     "label_distances",
     "label_plans",
     "plan_differences",
-    "probe_suite",
-    "probe_suite_by_size",
+    "probe_cells",
+    "probe_cells_by_size",
+    "probe_distances",
+    "probe_plans",
     "read_beliefs",
     "score_cells",
     "split_by_grid",
     "stored_probes",
-    "study_beliefs",
     "study_inside",
     "summarise",
     "summarise_distance",

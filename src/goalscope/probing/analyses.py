@@ -6,19 +6,20 @@ layer, and of its untrained control, are in memory at a time.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from goalscope import registry
-from goalscope.activations.record import Activations
-from goalscope.probing.belief_study import BELIEF_SUITE, BeliefInputs, compare_beliefs
+from goalscope.probing.belief_study import BELIEF_SUITE, compare_beliefs
 from goalscope.probing.beliefs import read_beliefs
+from goalscope.probing.controls import PLAN_CONTROLS
 from goalscope.probing.dataset import ProbeDataset, SiteLayer
-from goalscope.probing.distance import fit_distances
+from goalscope.probing.distance import probe_distances
+from goalscope.probing.fitting import Progress
 from goalscope.probing.heads import COUNTED, NUMBER_HEADS
 from goalscope.probing.maps import Layouts, decode_maps
-from goalscope.probing.plan_suite import PLAN_CONTROLS, fit_plans
+from goalscope.probing.plan_suite import probe_plans
 from goalscope.probing.probe import Probe
 from goalscope.probing.probe_store import ProbeStore
 from goalscope.probing.problem import FitSettings, PlanSettings
@@ -28,12 +29,12 @@ from goalscope.probing.suite import (
     FULL,
     Entry,
     FittedProbes,
+    ProbeInputs,
     entries_of,
-    probe_suite,
-    probe_suite_by_size,
+    probe_cells,
+    probe_cells_by_size,
     without,
 )
-from goalscope.probing.training import Progress
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
 from goalscope.runs.probing_config import Inside
@@ -97,19 +98,21 @@ class Reader:
         shown: list[ShownMap] = []
         decisions = None if self.dataset.doors else self.dataset.decisions(self.store)
         for place in self.dataset.places:
-            own, control = self._vectors(place)
+            data = self.inputs(place)
             suite = self._usable((*FULL, *entries_of(self.declared.heads)) if self._whole(place) else CORE)
             sizes = self._usable(BY_SIZE_COMPLETE if self.declared.table == "complete" else BY_SIZE)
             if parts:  # what reads no activation came with the first place
                 suite, sizes = without(suite, *COUNTED, *_NOWHERE), without(sizes, *COUNTED)
-            found = self._fit(place, own, control, suite)
+            found = self._fit(place, data, suite)
             parts.append(found.rows)
             if self.declared.by_size and place[1] == self.dataset.middle:
-                parts.append(self._fit(place, own, control, sizes, by_size=True).rows)
+                parts.append(self._fit(place, data, sizes, by_size=True).rows)
             if decisions is not None and place[1] == self.dataset.middle:
                 tested = self.dataset.split.test
-                probe = found.probe("mlp", own)
-                beliefs = read_beliefs(probe.predict(own.where(tested), device=self.device).maps("natural"))
+                probe = found.probe("mlp", data.activations[0])
+                beliefs = read_beliefs(
+                    probe.predict(data.activations[0].where(tested), device=self.device).maps("natural")
+                )
                 tags: dict[str, Tag] = {"head": "mlp", "control": "none", "site": place[0], "layer": place[1]}
                 tags |= {"scope": "general", "probe": probe.id, "reading": "natural"}
                 shown += choose_maps(beliefs, decisions.where(tested), tags)
@@ -121,18 +124,11 @@ class Reader:
         parts: list[Rows] = []
         shown: list[ShownMap] = []
         for place in self.dataset.places:
-            own, control = self._vectors(place)
+            data = self.inputs(place)
             suite = self._usable(BELIEF_SUITE if not parts else CORE)
-            found = self._fit(place, own, control, suite, scored=False)
-            here = BeliefInputs(
-                activations=(own,),
-                untrained=control,
-                cells=self.dataset.cells,
-                decisions=decisions,
-                split=self.dataset.split,
-            )
+            found = self._fit(place, data, suite, scored=False)
             with self.stage(f"beliefs at {_named(place)}") as show:
-                rows, drawn = compare_beliefs(here, found, suite=suite, device=self.device)
+                rows, drawn = compare_beliefs(data, decisions, found, suite=suite, device=self.device)
                 show(1, 1)
             parts.append(rows)
             if place[1] == self.dataset.middle:
@@ -145,16 +141,13 @@ class Reader:
         layers = self.declared.decoders.layers
         parts: list[Rows] = []
         for place in self.dataset.places:
-            own, control = self._vectors(place)
+            data = self.inputs(place)
             whole = self._whole(place)
-            maps = self._map(place, own)
+            maps = self._map(place, data)
             with self.stage(f"plans at {_named(place)}") as show:
-                found = fit_plans(
-                    [own],
+                found = probe_plans(
+                    data,
                     plans,
-                    self.dataset.cells,
-                    self.dataset.split,
-                    untrained=control,
                     layers=layers if whole else (sorted(layers)[(len(layers) - 1) // 2],),
                     controls=self._controls(whole),
                     maps={place: maps},
@@ -170,15 +163,12 @@ class Reader:
         more = [one for one in self.declared.heads if "distance" in registry.resolve("head", one).targets]
         parts: list[Rows] = []
         for place in self.dataset.places:
-            own, control = self._vectors(place)
-            maps = self._map(place, own)
+            data = self.inputs(place)
+            maps = self._map(place, data)
             with self.stage(f"distance at {_named(place)}") as show:
-                found = fit_distances(
-                    [own],
+                found = probe_distances(
+                    data,
                     distances,
-                    self.dataset.cells,
-                    self.dataset.split,
-                    untrained=control,
                     heads=(*NUMBER_HEADS, *more) if self._whole(place) else NUMBER_HEADS,
                     controls=self._controls(self._whole(place)),
                     maps={place: maps},
@@ -203,38 +193,35 @@ class Reader:
             gone.append("text")
         return without(suite, *gone)
 
-    def _vectors(self, place: SiteLayer) -> tuple[Activations, tuple[Activations, ...]]:
-        own = self.dataset.load(self.store, place)
-        if self.dataset.control is None:
-            return own, ()
-        return own, (self.dataset.load(self.store, place, untrained=True),)
+    def inputs(self, place: SiteLayer) -> ProbeInputs:
+        """Return what is read at a place."""
+        kinds = (False,) if self.dataset.control is None else (False, True)
+        own, *control = (self.dataset.load(self.store, place, untrained=untrained) for untrained in kinds)
+        return ProbeInputs(activations=[own], cells=self.dataset.cells, split=self.dataset.split, untrained=control)
 
     def _fit(
         self,
         place: SiteLayer,
-        own: Activations,
-        control: Sequence[Activations],
+        data: ProbeInputs,
         suite: Sequence[Entry],
         *,
         scored: bool = True,
         by_size: bool = False,
     ) -> FittedProbes[Probe]:
         """Return the probes of a place: general ones, or by size those of each shape of grid."""
-        fit = probe_suite_by_size if by_size else partial(probe_suite, scored=scored)
+        fit = probe_cells_by_size if by_size else partial(probe_cells, scored=scored)
         with self.stage(f"probes {'of one size ' if by_size else ''}at {_named(place)}") as show:
             return fit(
-                [own],
-                self.dataset.cells,
-                self.dataset.split,
-                untrained=control,
+                data,
                 suite=suite,
                 settings=self.fit_settings,
                 callbacks=self.probes.callbacks(show),
             )
 
-    def _map(self, place: SiteLayer, own: Activations) -> Layouts:
+    def _map(self, place: SiteLayer, data: ProbeInputs) -> Layouts:
         """Return the maps that the MLP decodes at all steps of a place."""
-        probe = self._fit(place, own, (), (("mlp", "none"),), scored=False).probe("mlp", own)
+        own = data.activations[0]
+        probe = self._fit(place, replace(data, untrained=()), (("mlp", "none"),), scored=False).probe("mlp", own)
         return Layouts.of(decode_maps(probe.predict(own, device=self.device).maps("natural")))
 
 

@@ -25,6 +25,8 @@ from goalscope.rng import stream
 
 CONTROLS: Final = ("none", "shuffled", "untrained", "input", "text")
 """Names of controls; "none" is the probe itself."""
+PLAN_CONTROLS: Final = ("none", "shuffled", "untrained")
+"""Those of plans and distances."""
 
 _PAIRS: Final = 4  # coordinates in a text that are read, the first ones
 _WORDS: Final = 128  # words that are counted, the commonest of the training split
@@ -113,13 +115,10 @@ def text_features(cells: Cells, train: npt.NDArray[np.bool_]) -> Features:
     return _features("text", vectors, cells)
 
 
-def check_steps(
-    activations: Sequence[Activations], untrained: Sequence[Activations], cells: Cells, split: Split
-) -> None:
-    """Raise a ValueError unless labels, split and all activations, those of the control too, are of the same steps."""
-    split.check_aligned(cells)
-    for one in (*activations, *untrained):
-        cells.check_aligned(one)
+def check_controls(controls: Sequence[str]) -> None:
+    """Raise a ValueError unless these are some of `PLAN_CONTROLS`, with the probe itself."""
+    if "none" not in controls or not set(controls) <= set(PLAN_CONTROLS):
+        raise ValueError(f"controls must be some of {', '.join(PLAN_CONTROLS)} with none, got {list(controls)}")
 
 
 def check_untrained(activations: Sequence[Activations], untrained: Sequence[Activations]) -> None:

@@ -10,24 +10,22 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.activations.record import Activations
 from goalscope.checks import check_finite, check_shape
 from goalscope.planning import solve
-from goalscope.probing.cells import Cells, Split, grids_of, members, ratio, steps_of
-from goalscope.probing.controls import check_steps, check_untrained, shuffled_rows
+from goalscope.probing.cells import Cells, grids_of, members, ratio, steps_of
+from goalscope.probing.controls import PLAN_CONTROLS, check_controls, shuffled_rows
+from goalscope.probing.fitting import Callbacks
 from goalscope.probing.heads import NUMBER_HEADS
 from goalscope.probing.maps import true_map
-from goalscope.probing.plan_suite import PLAN_CONTROLS, Maps
+from goalscope.probing.plan_suite import Maps
 from goalscope.probing.probe import Probe
-from goalscope.probing.problem import FitSettings, Problem
-from goalscope.probing.suite import FittedProbes, Truth, fit_suite, inputs_at
-from goalscope.probing.training import Callbacks
+from goalscope.probing.problem import FitSettings
+from goalscope.probing.suite import FittedProbes, ProbeInputs, Truth, fit_suite
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Episode
 from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows
 from goalscope.stats.estimate import factorize
 
-DISTANCE_CONTROLS: Final = PLAN_CONTROLS
 ERROR, SQUARED, DEVIATION = "distance error", "squared distance error", "squared distance deviation"
 _BY: Final = ("site", "layer", "head", "control")
 _NO_DEVIATION: Final = 1e-12  # relative to the greatest one
@@ -64,15 +62,12 @@ def label_distances(cells: Cells, episodes: Iterable[Episode]) -> npt.NDArray[np
     return found
 
 
-def fit_distances(
-    activations: Sequence[Activations],
+def probe_distances(
+    data: ProbeInputs,
     distances: npt.NDArray[np.float64],
-    cells: Cells,
-    split: Split,
     *,
-    untrained: Sequence[Activations] = (),
     heads: Sequence[str] = NUMBER_HEADS,
-    controls: Sequence[str] = DISTANCE_CONTROLS,
+    controls: Sequence[str] = PLAN_CONTROLS,
     maps: Maps | None = None,
     settings: FitSettings | None = None,
     tags: Mapping[str, Tag] | None = None,
@@ -86,13 +81,10 @@ def fit_distances(
     long ways, they would be easier to beat.
 
     Args:
-        activations: one or more sites and layers of the same N steps.
+        data: what is read, the truth and the split.
         distances: ``[N]`` steps, see `label_distances`; steps without one (NaN) are left out.
-        cells: the truth at these steps.
-        split: which steps are trained on and which tested.
-        untrained: the same sites, layers and steps from a capture with random weights.
-        heads: "linear", "mlp" or both.
-        controls: some of `DISTANCE_CONTROLS`, "none" among them.
+        heads: registered heads of a number.
+        controls: some of `PLAN_CONTROLS`, "none" among them.
         maps: decoded maps of the same N steps.
         settings: how probes are trained.
         tags: kept with every row, e.g. the agent.
@@ -100,13 +92,20 @@ def fit_distances(
 
     Returns:
         The probes, and the scores of all of them and of the baselines on the tested grids, see `score_distance`. Tags:
-        head ("linear", "mlp", "mean", "manhattan"), control (`DISTANCE_CONTROLS`, "true map"), site, layer, ...
+        head ("linear", "mlp", "mean", "manhattan"), control (`PLAN_CONTROLS`, "true map"), site, layer, ...
 
     Raises:
         ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.
     """
-    used = settings or FitSettings()
-    _check(activations, distances, cells, split, untrained, controls)
+    used, cells, split = settings or FitSettings(), data.cells, data.split
+    check_shape("distances", distances, "N", {"N": len(cells)})
+    check_controls(controls)
+    for name, part in (("train", split.train), ("test", split.test)):
+        if np.isnan(distances[part]).all():
+            raise ValueError(
+                f"the {name} part of a split must have steps from which the goal can be reached, it has none: record "
+                "more grids, or leave the reading out"
+            )
     kept = dict(tags or {})
     known = {"none": distances}
     if "shuffled" in controls:
@@ -115,15 +114,8 @@ def fit_distances(
         name: Truth(target=one, train=split.train & ~np.isnan(one), test=split.test & ~np.isnan(one))
         for name, one in known.items()
     }
-    fitted = fit_suite(
-        inputs_at(activations, untrained, controls),
-        [(head, control) for control in controls for head in heads],
-        truths,
-        lambda key, features, target: Problem(key=key, features=features, target=target, tags={"control": key.control}),
-        target="distance",
-        settings=used,
-        callbacks=callbacks,
-    )
+    suite = [(head, control) for control in controls for head in heads]
+    fitted = fit_suite(data, suite, truths, target="distance", settings=used, callbacks=callbacks)
     rows = []
     for one in fitted:
         truth, about = truths[one.truth], {**kept, **one.key.tags, "probe": one.probe.id}
@@ -131,30 +123,6 @@ def fit_distances(
         rows.append(score_distance(said, truth.target[truth.test], cells.where(truth.test), about))
     rows += _baselines(distances, cells, truths["none"].train, truths["none"].test, maps or {}, kept)
     return FittedProbes(probes={one.key: one.probe for one in fitted}, rows=Rows.concatenate(rows))
-
-
-def _check(
-    activations: Sequence[Activations],
-    distances: npt.NDArray[np.float64],
-    cells: Cells,
-    split: Split,
-    untrained: Sequence[Activations],
-    controls: Sequence[str],
-) -> None:
-    check_shape("distances", distances, "N", {"N": len(cells)})
-    if "none" not in controls or not set(controls) <= set(DISTANCE_CONTROLS):
-        raise ValueError(f"controls must be some of {', '.join(DISTANCE_CONTROLS)} with none, got {list(controls)}")
-    if not activations:
-        raise ValueError("probes of the distance must have activations, got none")
-    check_steps(activations, untrained, cells, split)
-    for name, part in (("train", split.train), ("test", split.test)):
-        if np.isnan(distances[part]).all():
-            raise ValueError(
-                f"the {name} part of a split must have steps from which the goal can be reached, it has none: record "
-                "more grids, or leave the reading out"
-            )
-    if "untrained" in controls:
-        check_untrained(activations, untrained)
 
 
 def score_distance(

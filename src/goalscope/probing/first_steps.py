@@ -21,7 +21,7 @@ from goalscope.probing.dataset import ProbeDataset, SiteLayer, probe_dataset, su
 from goalscope.probing.fitted import ProbeKey
 from goalscope.probing.pipeline import INFO, declared_in, reader_of
 from goalscope.probing.probe import Probe
-from goalscope.probing.suite import probe_suite
+from goalscope.probing.suite import probe_cells
 from goalscope.runs import Store
 from goalscope.runs.probing_config import READS, Inside
 from goalscope.worlds.gridworld import GridView
@@ -189,18 +189,14 @@ def _probes(reader: Reader, place: SiteLayer) -> tuple[dict[str, Probe], tuple[s
     found = {name: probe for name, probe in known.items() if isinstance(probe, Probe)}
     absent = tuple(name for name in known if name not in found)
     if absent:
-        own = dataset.load(reader.store, place)
-        random = tuple(dataset.load(reader.store, place, untrained=True) for name in absent if name == "untrained")
+        data = reader.inputs(place)
         with reader.stage(f"probes at {site}, layer {layer}") as show:
-            fitted = probe_suite(
-                [own],
-                dataset.cells,
-                dataset.split,
-                untrained=random,
+            fitted = probe_cells(
+                data,
                 suite=[(HEAD, name) for name in absent],
                 settings=reader.fit_settings,
                 callbacks=reader.probes.callbacks(show),
                 scored=False,
             )
-        found |= {name: fitted.probe(HEAD, own, control=name) for name in absent}
+        found |= {name: fitted.probe(HEAD, data.activations[0], control=name) for name in absent}
     return {name: found[name] for name in known}, absent

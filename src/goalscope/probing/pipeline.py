@@ -10,13 +10,13 @@ from typing import Final
 import numpy as np
 
 from goalscope import registry
-from goalscope.activations.artifacts import artifacts, place
 from goalscope.activations.capture import capture
 from goalscope.activations.capture_schedule import plan_id
 from goalscope.activations.devices import check_device
 from goalscope.activations.hooks import Blocks, check_layers, thirds
 from goalscope.activations.load import SHARD, Capture, captures
 from goalscope.activations.replay_target import ReplayTarget, find_target, model_of
+from goalscope.activations.shards import artifacts, place
 from goalscope.activations.sites import sites_there
 from goalscope.ids import content_id
 from goalscope.models.local import LocalModel
@@ -24,9 +24,9 @@ from goalscope.probing.analyses import Reader, Stage
 from goalscope.probing.belief_study import SOURCE, keep_beliefs
 from goalscope.probing.cells import known_walls
 from goalscope.probing.dataset import ProbeDataset, probe_dataset, summary
+from goalscope.probing.fitting import Progress
 from goalscope.probing.probe_store import ProbeStore
 from goalscope.probing.shown_maps import ShownMap
-from goalscope.probing.training import Progress
 from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.probing_config import Inside

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from goalscope.activations.record import Activations
 from goalscope.probing.cells import Cells, Split
-from goalscope.probing.controls import check_steps, check_untrained, shuffled_rows
+from goalscope.probing.controls import PLAN_CONTROLS, check_controls, shuffled_rows
+from goalscope.probing.fitting import Callbacks
 from goalscope.probing.maps import Layouts, true_map
 from goalscope.probing.plan_baselines import (
     commonest_matches,
@@ -17,18 +17,14 @@ from goalscope.probing.plan_baselines import (
     planner_matches,
     repeated,
 )
-from goalscope.probing.plan_decoder import PlanDecoder, PlanPrediction
 from goalscope.probing.plan_scores import prefix_matches, score_lengths, score_prefixes
-from goalscope.probing.plans import Plans, plan_length
-from goalscope.probing.problem import PlanSettings, Problem
-from goalscope.probing.suite import FittedProbes, Truth, fit_suite, inputs_at
-from goalscope.probing.training import Callbacks
+from goalscope.probing.plans import PlanDecoder, PlanPrediction, Plans, plan_length
+from goalscope.probing.problem import PlanSettings
+from goalscope.probing.suite import FittedProbes, ProbeInputs, Truth, fit_suite
 from goalscope.rows import Rows, Tag
 
 LAYERS: Final = (1, 2, 4)
 """Layers of the decoders of the paper."""
-PLAN_CONTROLS: Final = ("none", "shuffled", "untrained")
-"""Decoders: the one itself, the plans of another grid, a model with random weights."""
 FIRST_KNOWN: Final = ("repeat", "continuation")
 """What the decoded first action alone gives: itself again and again, and its commonest continuation."""
 BLIND: Final = ("marginal", "commonest")
@@ -38,13 +34,10 @@ Maps = Mapping[tuple[str, int], Layouts]
 """Site and layer -> the maps decoded there, of the same N steps."""
 
 
-def fit_plans(
-    activations: Sequence[Activations],
+def probe_plans(
+    data: ProbeInputs,
     plans: Plans,
-    cells: Cells,
-    split: Split,
     *,
-    untrained: Sequence[Activations] = (),
     layers: Sequence[int] = LAYERS,
     controls: Sequence[str] = PLAN_CONTROLS,
     maps: Maps | None = None,
@@ -55,11 +48,8 @@ def fit_plans(
     """Fit decoders of every size with every control on one split, and score them beside all baselines.
 
     Args:
-        activations: one or more sites and layers of the same N steps.
+        data: what is read, the truth and the split.
         plans: what was executed, see `label_plans`.
-        cells: the truth at these steps, see `label_cells`.
-        split: which steps are trained on and which tested, see `split_by_grid`.
-        untrained: the same sites, layers and steps from a capture with random weights.
         layers: layers of the decoders.
         controls: some of `PLAN_CONTROLS`, "none" among them.
         maps: decoded maps for the planner; sites and layers without one have no such baseline.
@@ -75,26 +65,19 @@ def fit_plans(
     Raises:
         ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.
     """
-    used = settings or PlanSettings()
-    _check(activations, plans, cells, split, untrained, layers, controls)
+    used, cells, split = settings or PlanSettings(), data.cells, data.split
+    check_controls(controls)
+    plans.check_aligned(cells)
     truths = {"none": plans}
     if "shuffled" in controls:
         truths["shuffled"] = plans.exchanged(shuffled_rows(cells, split, seed=used.seed))
-    sizes = {f"decoder-{count}": count for count in layers}
     fitted = fit_suite(
-        inputs_at(activations, untrained, controls),
-        [(head, control) for control in controls for head in sizes],
+        data,
+        [(f"decoder-{count}", control) for control in controls for count in layers],
         {name: Truth(target=one.tokens, train=split.train, test=split.test) for name, one in truths.items()},
-        lambda key, features, target: Problem(
-            key=key,
-            features=features,
-            target=target,
-            head="decoder",
-            settings={"layers": sizes[key.head]},
-            tags={"control": key.control},
-        ),
         target="plan",
         settings=used,
+        heads={f"decoder-{count}": ("decoder", {"layers": count}) for count in layers},
         callbacks=callbacks,
     )
     parts = {name: (one.where(split.train), one.where(split.test)) for name, one in truths.items()}
@@ -151,35 +134,3 @@ def _baselines(
         rows.append(score_prefixes(prefix_matches(named, truth.tokens), truth, shown, own))
         rows.append(score_lengths(plan_length(named), truth, shown, own))
     return rows
-
-
-def _place(one: Activations) -> tuple[str, int]:
-    return one.site, one.layer
-
-
-def _check(
-    activations: Sequence[Activations],
-    plans: Plans,
-    cells: Cells,
-    split: Split,
-    untrained: Sequence[Activations],
-    layers: Sequence[int],
-    controls: Sequence[str],
-) -> None:
-    if not activations or not layers:
-        raise ValueError("decoders of plans must have activations and numbers of layers, got none")
-    if "none" not in controls or not set(controls) <= set(PLAN_CONTROLS):
-        raise ValueError(
-            f"controls of plans must be some of {', '.join(PLAN_CONTROLS)} with none, got {list(controls)}"
-        )
-    for given, name in (
-        (list(layers), "numbers of layers"),
-        (list(controls), "controls"),
-        (list(map(_place, activations)), "sites and layers"),
-    ):
-        if len(set(given)) != len(given):
-            raise ValueError(f"the {name} of a suite of plans must be different, got {given}")
-    plans.check_aligned(cells)
-    check_steps(activations, untrained, cells, split)
-    if "untrained" in controls:
-        check_untrained(activations, untrained)

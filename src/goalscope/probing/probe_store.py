@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from goalscope.activations.artifacts import Artifact, artifacts, place, put_artifacts
+from goalscope.activations.shards import Artifact, artifacts, place, put_artifacts
 from goalscope.ids import content_id
 from goalscope.probing.fitted import ProbeKey, Target
+from goalscope.probing.fitting import Callbacks, Progress
 from goalscope.probing.heads import COUNTED
-from goalscope.probing.plan_decoder import PlanDecoder
+from goalscope.probing.plans import PlanDecoder
 from goalscope.probing.probe import Probe
-from goalscope.probing.training import Callbacks, Progress
 from goalscope.rows import Tag
 from goalscope.runs import Store
 

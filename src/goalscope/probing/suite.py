@@ -1,8 +1,8 @@
 """The declared suite of heads and controls: one call fits and scores all of it on one split."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -10,21 +10,13 @@ import numpy.typing as npt
 from goalscope import registry
 from goalscope.activations.record import Activations
 from goalscope.probing.cells import Cells, Split
-from goalscope.probing.controls import (
-    CONTROLS,
-    check_steps,
-    check_untrained,
-    input_features,
-    shuffled_rows,
-    text_features,
-)
+from goalscope.probing.controls import CONTROLS, check_untrained, input_features, shuffled_rows, text_features
 from goalscope.probing.fitted import Fitted, ProbeKey, Target
-from goalscope.probing.fitting import fit
+from goalscope.probing.fitting import Callbacks, fit
 from goalscope.probing.heads import CELL_HEADS, COUNTED
 from goalscope.probing.probe import Features, Probe
 from goalscope.probing.problem import FitSettings, Problem
 from goalscope.probing.scores import confusion_rows, score_cells
-from goalscope.probing.training import Callbacks
 from goalscope.rows import Rows
 
 Made = TypeVar("Made", bound=Fitted)
@@ -59,6 +51,78 @@ def without(suite: Sequence[Entry], *names: str) -> tuple[Entry, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProbeInputs:
+    """Activations of several sites and layers of the same N steps, with the truth there and a split.
+
+    Attributes:
+        activations: one for each site and layer.
+        cells: the truth at these steps, see `label_cells`.
+        split: which steps are trained on and which tested, see `split_by_grid`.
+        untrained: the same sites, layers and steps from a capture with random weights; empty without that control.
+
+    Raises:
+        ValueError: no activations, two of one site and layer, or other steps; names the first that differs.
+    """
+
+    activations: Sequence[Activations]
+    cells: Cells
+    split: Split
+    untrained: Sequence[Activations] = ()
+
+    def __post_init__(self) -> None:
+        if not self.activations:
+            raise ValueError("probes must have activations, got none")
+        there = [site_layer(one) for one in self.activations]
+        if len(set(there)) != len(there):
+            raise ValueError(f"the sites and layers of activations must be different, got {there}")
+        self.split.check_aligned(self.cells)
+        for one in (*self.activations, *self.untrained):
+            self.cells.check_aligned(one)
+
+    def by_shape(self) -> Iterator[tuple[str, Self]]:
+        """Return the steps of each shape of grid, such as "7x7", in a frame of its size."""
+        for height, width in np.unique(self.cells.shape, axis=0).tolist():
+            mask = (self.cells.shape == (height, width)).all(axis=1)
+            parts = {name: getattr(self.split, name)[mask] for name in ("train", "test", "grid_id")}
+            yield (
+                f"{height}x{width}",
+                type(self)(
+                    activations=[one.where(mask) for one in self.activations],
+                    cells=self.cells.where(mask).framed(max(height, width)),
+                    split=Split(**parts),
+                    untrained=[one.where(mask) for one in self.untrained],
+                ),
+            )
+
+    def read(self, controls: Sequence[str]) -> list[tuple[str, AnySiteLayer, Features]]:
+        """Return control, place and what a probe reads there, for every place and control.
+
+        Raises:
+            ValueError: the activations of random weights, or the written reasoning, are missing; says how to get them.
+        """
+        if "untrained" in controls:
+            check_untrained(self.activations, self.untrained)
+        random = {site_layer(one): one for one in self.untrained}
+        own = [(site_layer(one), Features.of(one)) for one in self.activations]
+        found: list[tuple[str, AnySiteLayer, Features]] = []
+        for control in (one for one in CONTROLS if one in controls):
+            if control == "input":
+                found.append((control, NOWHERE, input_features(self.cells)))
+            elif control == "text":
+                found.append((control, NOWHERE, text_features(self.cells, self.split.train)))
+            elif control == "untrained":
+                found += [(control, place, Features.of(random[place])) for place, _ in own]
+            else:
+                found += [(control, place, features) for place, features in own]
+        return found
+
+
+def site_layer(one: Activations) -> AnySiteLayer:
+    """Return where activations come from."""
+    return one.site, one.layer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FittedProbes(Generic[Made]):
     """The fitted probes of a suite.
 
@@ -78,7 +142,7 @@ class FittedProbes(Generic[Made]):
         """
         for key, probe in self.probes.items():
             wanted = (key.head, key.control, key.scope) == (head, control, scope)
-            if wanted and (key.site, key.layer) in (_place(activations), NOWHERE):
+            if wanted and (key.site, key.layer) in (site_layer(activations), NOWHERE):
                 return probe
         asked = ProbeKey(
             head=head, target="cells", control=control, site=activations.site, layer=activations.layer, scope=scope
@@ -118,32 +182,40 @@ class Tested(Generic[Made]):
 
 
 def fit_suite(
-    inputs: Sequence[tuple[str, AnySiteLayer, Features]],
+    data: ProbeInputs,
     suite: Sequence[Entry],
     truths: Mapping[str, Truth],
-    problem: Callable[[ProbeKey, Features, npt.NDArray[Any]], Problem],
     *,
     target: Target,
     settings: FitSettings,
     scope: str = "general",
-    callbacks: Callbacks[Made] | None = None,
-) -> list[Tested[Made]]:
+    heads: Mapping[str, tuple[str, Mapping[str, Any]]] | None = None,
+    callbacks: Callbacks[Any] | None = None,
+) -> list[Tested[Any]]:
     """Fit every entry of a suite at every place: the one loop over heads and controls, whatever is predicted.
 
     Args:
-        inputs: control, place and what a probe reads there at N steps.
+        data: what is read, and the split.
         suite: heads and controls.
         truths: "none" -> what is predicted, "shuffled" -> the same of other grids.
-        problem: makes a problem from its key, its training inputs and their target.
         target: what is predicted.
         settings: how probes are trained.
         scope: which grids the probes are for.
+        heads: name in the suite -> registered head and its settings, where they are not told by the name.
         callbacks: gives what is fitted already, and is told of what is finished.
+
+    Raises:
+        ValueError: no entry, two that are alike, or a control whose data is missing; says how to get it.
     """
+    if not suite:
+        raise ValueError("a suite must have entries, got none")
+    if len(set(suite)) != len(suite):
+        raise ValueError(f"the entries of a suite must be different, got {list(suite)}")
     parts: dict[tuple[int, int], tuple[Features, Features]] = {}
     problems: list[Problem] = []
     tested: list[tuple[Features, str]] = []
-    for control, place, given in inputs:
+    first = site_layer(data.activations[0])
+    for control, place, given in data.read([control for _, control in suite]):
         name = "shuffled" if control == "shuffled" else "none"
         truth = truths[name]
         known = (id(given), id(truth.train))
@@ -152,13 +224,24 @@ def fit_suite(
         train, test = parts[known]
         for head, wanted in suite:
             # Heads that read no activation are the same at every place: they are fitted at the first.
-            if wanted != control or (head in COUNTED and place != inputs[0][1]):
+            if wanted != control or (head in COUNTED and place != first):
                 continue
             site, layer = NOWHERE if head in COUNTED else place
             key = ProbeKey(
                 head=head, target=target, control=control, seed=settings.seed, site=site, layer=layer, scope=scope
             )
-            problems.append(problem(key, train, truth.target[truth.train]))
+            registered, own = (heads or {}).get(head, (head, {}))
+            tags = {"control": control} | ({"scope": scope} if target == "cells" else {})
+            problems.append(
+                Problem(
+                    key=key,
+                    features=train,
+                    target=truth.target[truth.train],
+                    tags=tags,
+                    head=registered,
+                    settings=own,
+                )
+            )
             tested.append((test, name))
     probes = fit(problems, settings, callbacks)
     return [
@@ -167,27 +250,9 @@ def fit_suite(
     ]
 
 
-def inputs_at(
-    activations: Sequence[Activations], untrained: Sequence[Activations], controls: Sequence[str]
-) -> list[tuple[str, AnySiteLayer, Features]]:
-    """Return control, place and inputs for every place and control: activations, those of random weights for one."""
-    random = {_place(one): one for one in untrained}
-    found: list[tuple[str, AnySiteLayer, Features]] = []
-    for one in activations:
-        own = Features.of(one)
-        found += [
-            (control, _place(one), Features.of(random[_place(one)]) if control == "untrained" else own)
-            for control in controls
-        ]
-    return found
-
-
-def probe_suite(
-    activations: Sequence[Activations],
-    cells: Cells,
-    split: Split,
+def probe_cells(
+    data: ProbeInputs,
     *,
-    untrained: Sequence[Activations] = (),
     suite: Sequence[Entry] = FULL,
     settings: FitSettings | None = None,
     scope: str = "general",
@@ -197,10 +262,7 @@ def probe_suite(
     """Fit every head with every control on one split, and score all of them on its tested grids.
 
     Args:
-        activations: one or more sites and layers of the same N steps.
-        cells: the truth at these steps, see `label_cells`.
-        split: which steps are trained on and which tested, see `split_by_grid`.
-        untrained: the same sites, layers and steps from a capture with random weights.
+        data: what is read, the truth and the split.
         suite: heads and controls, `FULL` by default.
         settings: how probes are trained.
         scope: which grids the probes are for; a tag.
@@ -211,44 +273,35 @@ def probe_suite(
         The probes and their scores, side by side.
 
     Raises:
-        ValueError: an unknown entry, steps that do not match, or a control whose data is missing; says how to get it.
+        ValueError: an unknown entry, or a control whose data is missing; says how to get it.
     """
     used = settings or FitSettings()
-    _check(activations, cells, split, untrained, suite)
-    controls = {control for _, control in suite}
-    labelled = {"none": cells}
-    if "shuffled" in controls:
+    for entry in suite:
+        if entry not in FULL and entry not in entries_of([entry[0]]):
+            raise ValueError(f"an entry of a suite must be a head with one of its controls, got {entry!r}")
+    labelled = {"none": data.cells}
+    if any(control == "shuffled" for _, control in suite):
         # Another grid's labels stand beside this grid's activations, and their score belongs to this grid.
-        labelled["shuffled"] = replace(cells, labels=cells.labels[shuffled_rows(cells, split, seed=used.seed)])
-    fitted = fit_suite(
-        _inputs(activations, untrained, cells, split, controls),
-        suite,
-        {name: Truth(target=one.labels, train=split.train, test=split.test) for name, one in labelled.items()},
-        lambda key, features, target: Problem(
-            key=key, features=features, target=target, tags={"control": key.control, "scope": scope}
-        ),
-        target="cells",
-        settings=used,
-        scope=scope,
-        callbacks=callbacks,
-    )
-    truths = {name: one.where(split.test) for name, one in labelled.items()}
+        rows_of = shuffled_rows(data.cells, data.split, seed=used.seed)
+        labelled["shuffled"] = replace(data.cells, labels=data.cells.labels[rows_of])
+    truths = {
+        name: Truth(target=one.labels, train=data.split.train, test=data.split.test) for name, one in labelled.items()
+    }
+    fitted = fit_suite(data, suite, truths, target="cells", settings=used, scope=scope, callbacks=callbacks)
+    shown = {name: one.where(data.split.test) for name, one in labelled.items()}
     rows: list[Rows] = []
     for one in fitted if scored else ():
         about = {"probe": one.probe.id, **one.key.tags, "scope": scope}
         said = one.probe.predict(one.features, device=used.device)
-        rows.append(score_cells(said, truths[one.truth], about))
+        rows.append(score_cells(said, shown[one.truth], about))
         if one.key.control == "none":
-            rows.append(confusion_rows(said, truths[one.truth], about))
+            rows.append(confusion_rows(said, shown[one.truth], about))
     return FittedProbes(probes={one.key: one.probe for one in fitted}, rows=Rows.concatenate(rows))
 
 
-def probe_suite_by_size(
-    activations: Sequence[Activations],
-    cells: Cells,
-    split: Split,
+def probe_cells_by_size(
+    data: ProbeInputs,
     *,
-    untrained: Sequence[Activations] = (),
     suite: Sequence[Entry] = FULL,
     settings: FitSettings | None = None,
     callbacks: Callbacks[Probe] | None = None,
@@ -256,26 +309,15 @@ def probe_suite_by_size(
     """Do the same with probes of their own for each shape of grid, in a frame of its size; scopes are "7x7" etc.
 
     Raises:
-        ValueError: see `probe_suite`; or no grid of some shape is trained on, or tested.
+        ValueError: see `probe_cells`; or no grid of some shape is trained on, or tested.
     """
-    check_sizes(cells, split)
-    probes: dict[ProbeKey, Probe] = {}
-    rows = []
-    for height, width in np.unique(cells.shape, axis=0).tolist():
-        mask = (cells.shape == (height, width)).all(axis=1)
-        found = probe_suite(
-            [one.where(mask) for one in activations],
-            cells.where(mask).framed(max(height, width)),
-            Split(train=split.train[mask], test=split.test[mask], grid_id=split.grid_id[mask]),
-            untrained=[one.where(mask) for one in untrained],
-            suite=suite,
-            settings=settings,
-            scope=f"{height}x{width}",
-            callbacks=callbacks,
-        )
-        probes |= found.probes
-        rows.append(found.rows)
-    return FittedProbes(probes=probes, rows=Rows.concatenate(rows))
+    check_sizes(data.cells, data.split)
+    found = [
+        probe_cells(own, suite=suite, settings=settings, scope=scope, callbacks=callbacks)
+        for scope, own in data.by_shape()
+    ]
+    probes = {key: probe for one in found for key, probe in one.probes.items()}
+    return FittedProbes(probes=probes, rows=Rows.concatenate([one.rows for one in found]))
 
 
 def check_sizes(cells: Cells, split: Split) -> None:
@@ -288,45 +330,3 @@ def check_sizes(cells: Cells, split: Split) -> None:
                     f"probes of one size need grids of each shape in both parts of the split, the {name} part has none "
                     f"of {height} x {width}: record more grids of it, or leave these probes out (by_size: false)"
                 )
-
-
-def _place(one: Activations) -> AnySiteLayer:
-    return one.site, one.layer
-
-
-def _inputs(
-    activations: Sequence[Activations],
-    untrained: Sequence[Activations],
-    cells: Cells,
-    split: Split,
-    controls: set[str],
-) -> list[tuple[str, AnySiteLayer, Features]]:
-    """Return control, place and inputs for all that a probe of cells can read."""
-    found = inputs_at(activations, (), [name for name in ("none", "shuffled") if name in controls])
-    if "untrained" in controls:
-        found += inputs_at(activations, untrained, ["untrained"])
-    if "input" in controls:
-        found.append(("input", NOWHERE, input_features(cells)))
-    if "text" in controls:
-        found.append(("text", NOWHERE, text_features(cells, split.train)))
-    return found
-
-
-def _check(
-    activations: Sequence[Activations],
-    cells: Cells,
-    split: Split,
-    untrained: Sequence[Activations],
-    suite: Sequence[Entry],
-) -> None:
-    if not activations or not suite:
-        raise ValueError("a suite must have activations and entries, got none")
-    for entry in suite:
-        if entry not in FULL and entry not in entries_of([entry[0]]):
-            raise ValueError(f"an entry of a suite must be a head with one of its controls, got {entry!r}")
-    for given, name in ((list(suite), "entries"), ([_place(one) for one in activations], "sites and layers")):
-        if len(set(given)) != len(given):
-            raise ValueError(f"the {name} of a suite must be different, got {given}")
-    check_steps(activations, untrained, cells, split)
-    if any(control == "untrained" for _, control in suite):
-        check_untrained(activations, untrained)

@@ -23,8 +23,7 @@ import numpy.typing as npt
 from goalscope.checks import check_finite, check_shape, freeze
 from goalscope.probing.fitted import Fitted
 from goalscope.probing.heads import HeadSizes
-from goalscope.probing.plan_decoder import PlanDecoder
-from goalscope.probing.plans import TOKENS, UNKNOWN, check_tokens
+from goalscope.probing.plans import TOKENS, UNKNOWN, PlanDecoder, check_tokens
 from goalscope.probing.probe import CLASSES, Probe, check_task
 
 if TYPE_CHECKING:
