@@ -139,3 +139,10 @@ def near_miss(given: object, valid: Sequence[str], most: int = 1) -> str:
     """
     close = get_close_matches(str(given), valid, n=most, cutoff=0.6)
     return f"; did you mean {' or '.join(close)}?" if close else f"; valid: {', '.join(valid)}"
+
+
+def did_you_mean(given: str, valid: Sequence[str]) -> str:
+    """Return "; did you mean ...?" where a name is close to a valid one, "" elsewhere."""
+    lower = {name.lower(): name for name in valid}
+    close = get_close_matches(given.lower(), lower, n=1, cutoff=0.6)
+    return f"; did you mean {lower[close[0]]}?" if close else ""

@@ -226,18 +226,19 @@ def compare(
     """Compare agents and runs on the worlds that they share: paired differences, one corrected family of tests."""
     from goalscope.cli import compare as comparing
     from goalscope.cli.overrides import split
+    from goalscope.report.run_comparison import ComparisonSettings
 
     check_outputs(json, csv)
     does = comparing.compare_versions if transforms else comparing.compare
     does(
         runs,
-        comparing.ComparisonSettings(
+        ComparisonSettings(
             measures=None if measures is None else split(measures, separator=";"),
             agents=comparing.agents_of(agents),
             margin=comparing.margins_of(margin),
             horizons=other_horizons,
-            files=comparing.Files(json=json, csv=csv),
         ),
+        comparing.Files(json=json, csv=csv),
     )
 
 

@@ -2,22 +2,23 @@
 
 import time
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 
+from goalscope.checks import did_you_mean
 from goalscope.cli.console import duration, progress, say
 from goalscope.cli.errors import check_outputs
 from goalscope.cli.estimates import across, estimates_table, headline
 from goalscope.cli.measuring import measure_missing, measure_run
-from goalscope.cli.overrides import Overrides, split
+from goalscope.cli.overrides import Overrides
 from goalscope.extras import how_to_install
 from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.conditions import conditions_of, mixed
 from goalscope.measures.invariance import check_declared
 from goalscope.preflight.limits import beyond_reach
 from goalscope.report.blocks import counted, listed, number
+from goalscope.report.run_comparison import check_measures
 from goalscope.report.sections.about import unfinished
 from goalscope.runs import Store, Study
 from goalscope.runs import run as run_study
@@ -237,29 +238,6 @@ def measure(path: Path, by: Sequence[str], measures: Sequence[str]) -> None:
         told = [f"{name} ({listed([number(value) for value in values])})" for name, values in over.items()]
         say(f"these averages mix conditions: {listed(told)}; without --by they are shown apart")
     say(f"{counted(len(kept), 'row')} behind these estimates; all rows are stored in {path}")
-
-
-def check_measures(names: Sequence[str], known: Sequence[str], where: str, option: str = "--measures") -> None:
-    """Refuse names of measures that are not there.
-
-    Raises:
-        ValueError: names them, and what they may have been meant to be.
-    """
-    unknown = [name for name in names if name not in known]
-    if not unknown:
-        return
-    if all(part in known for part in split(unknown[0])):
-        close = ": names are separated by ';', not by ','"
-    else:
-        close = did_you_mean(unknown[0], known)
-    raise ValueError(f"{option} must name measures of {where} ({'; '.join(known)}), got {'; '.join(unknown)}{close}")
-
-
-def did_you_mean(given: str, valid: Sequence[str]) -> str:
-    """Return "; did you mean ...?" where a name is close to a valid one, "" elsewhere."""
-    lower = {name.lower(): name for name in valid}
-    close = get_close_matches(given.lower(), lower, n=1, cutoff=0.6)
-    return f"; did you mean {lower[close[0]]}?" if close else ""
 
 
 def report(path: Path, out: Path | None, ledger: Path | None) -> None:
