@@ -27,7 +27,7 @@ from goalscope.report.charts import Series, heat_map, lines
 from goalscope.report.definitions import in_words
 from goalscope.report.figures import embed
 from goalscope.report.run_data import RunData
-from goalscope.report.specs import AnyFigure, AnyTable, Curve, CurveSpec, Declared, MapSpec, Picture, TableSpec
+from goalscope.report.specs import AXES, AnyFigure, AnyTable, Curve, CurveSpec, Declared, MapSpec, Picture, TableSpec
 
 
 def sections_of(run: RunData, *names: str) -> list[Section]:
@@ -146,7 +146,7 @@ def _curves(spec: CurveSpec) -> Picture | None:
     svg = lines(
         series,
         title=title,
-        x_label=spec.x_label,
+        x_label=spec.x_label or AXES[spec.axis],
         y_label=spec.y_label,
         bounds=spec.bounds(series) if callable(spec.bounds) else spec.bounds,
         ticks=ticks or None,

@@ -10,12 +10,6 @@ from goalscope.report.ledger import Ledger
 from goalscope.report.specs import Bounds, Column, Curve, CurveSpec, Line, TableSpec
 from goalscope.rows import Tag
 
-AXES = {
-    "size": "grid size n (cells a side)",
-    "density": "wall density d (share)",
-    "distance": "distance to the goal (steps)",
-}
-"""Tag -> label of its axis."""
 BANDS = "Bands are 95 % intervals over grids."
 CURVED = 5
 """Least number of grids behind a point of a curve over distances."""
@@ -66,7 +60,7 @@ def over_tag(
     Args:
         ledger: the estimates.
         measure: what is drawn.
-        tag: one of `AXES`.
+        tag: size, density or distance.
         group: the conditions that the figure is about.
         bounds: range of the vertical axis; from the data where None.
         counts: draw the number of grids too, and leave out points with less than `CURVED`.
@@ -81,7 +75,6 @@ def over_tag(
     names = dict(sorted((at, number(value)) for value, at in places.items()))
     return CurveSpec(
         title=f"{title_of(measure)} by {tag}",
-        x_label=AXES[tag],
         y_label=f"{in_sentence(measure)} ({ledger.measures.get(measure, '')})",
         axis=tag,
         estimates=table,

@@ -15,6 +15,13 @@ from goalscope.report.run_data import RunData
 from goalscope.stats import Estimate, Grouped
 
 MEAN = "mean and 95 % interval over grids"
+AXES = {
+    "size": "grid size n (cells a side)",
+    "density": "wall density d (share)",
+    "distance": "distance to the goal (steps)",
+    "layer": "layer",
+}
+"""Tag -> label of its axis."""
 SHARE = (0.0, 1.0)
 """Range of an axis of shares."""
 Bounds = tuple[float, float] | Callable[[Sequence[Series]], tuple[float, float]] | None
@@ -88,7 +95,7 @@ class CurveSpec:
 
     Attributes:
         title: heading of the figure.
-        x_label, y_label: labels of the axes with their units.
+        y_label, x_label: labels of the axes with their units; that of the tag in `AXES` where "".
         axis: the tag.
         estimates: where the estimates are found.
         curves: the lines; those without a value are left out, and a figure without lines.
@@ -107,9 +114,9 @@ class CurveSpec:
     """
 
     title: str
-    x_label: str
     y_label: str
     axis: str
+    x_label: str = ""
     estimates: Estimates
     curves: Sequence[Curve]
     places: Mapping[Any, float] | None = None

@@ -49,7 +49,6 @@ _HEADINGS = {
     names.VERDICT: "agreement: same verdict",
     names.EXPECTED: "expected optimality",
 }
-_AXES = {"size": "grid size n (cells a side)", "density": "wall density d (share)"}
 _SYMBOLS = {"size": "n", "density": "d"}
 _TEXT = (
     "At each step a probe reads a map of the grid from the activations. The layout is the likeliest class of each "
@@ -204,13 +203,12 @@ def _curves(rows: ProbeRows) -> list[CurveSpec]:
     return [
         CurveSpec(
             title=f"Optimal actions by {tag}",
-            x_label=label,
             y_label="share of actions",
             axis=tag,
             estimates=Estimates(kept.estimated(estimate_rows, (tag,))),
             curves=[Curve(title, {"measure": measure}, fewest=2) for title, measure in wanted],
         )
-        for tag, label in _AXES.items()
+        for tag in _SYMBOLS
     ]
 
 

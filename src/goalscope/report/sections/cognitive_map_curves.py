@@ -25,7 +25,6 @@ INNER = "cell accuracy without padding and border"
 PRECISION = "average precision"
 LOCAL, AWAY = "localisation", "localisation distance"
 _BANDS = "Bands are 95 % intervals over grids."
-_AXES = {"size": "grid size n (cells a side)", "density": "wall density d (share)"}
 _RATES = ("recall", "precision")
 _MLP: Key = {"head": "mlp", "control": "none"}
 _UNTRAINED: Key = {"head": "mlp", "control": "untrained"}
@@ -46,6 +45,10 @@ _MAIN: tuple[tuple[str, str, Key], ...] = (
         (f"Average precision of {name}", f"{PRECISION} (share)", {"measure": PRECISION, "class": name})
         for name in ("wall", "agent", "goal")
     ),
+)
+_FOUND = (
+    (LOCAL, "Agent and goal at their cells", "states (share)"),
+    (AWAY, "Distance from their cells", "Manhattan distance (cells)"),
 )
 
 
@@ -80,11 +83,10 @@ def by_layer(rows: ProbeRows) -> Iterator[Declared]:
     figures += [
         CurveSpec(
             title=f"{measure.capitalize()} by layer, {site}",
-            x_label="layer",
             y_label=f"{measure} (share)",
             axis="layer",
             estimates=rates,
-            curves=_by_class({**_MLP, "measure": measure, "site": site}),
+            curves=[Curve(name, {**_MLP, "measure": measure, "site": site, "class": name}) for name in CLASSES],
             bounds=share_bounds,
             ticks=layers,
         )
@@ -111,7 +113,7 @@ def by_size(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> Declared:
         point: site and layer.
     """
     here = base.at(point)
-    parts = [_by_tag(here, tag) for tag in _AXES if len(here.numbers(tag)) > 1]
+    parts = [_by_tag(here, tag) for tag in ("size", "density") if len(here.numbers(tag)) > 1]
     parts.append(_by_scope(rows, base, point))
     return Declared(
         anchor="cognitive-map-sizes",
@@ -131,53 +133,37 @@ def _by_tag(here: ProbeRows, tag: str) -> tuple[list[CurveSpec], list[Grouped]]:
     compared = here.where(control=tuple(controls), head=tuple(heads))
     natural = Estimates(_natural(compared, (INNER, PRECISION, LOCAL, AWAY)).estimated(summarise, by))
 
-    def figure(
-        title: str, y_label: str, curves: Sequence[Curve], found: Estimates = natural, *, share: bool = True
-    ) -> CurveSpec:
-        return CurveSpec(
+    main = _MAIN if tag == "size" else _MAIN[:2]
+    shown = [
+        (f"{title} by {tag}", y_label, natural, [Curve(name, {**key, **probe}) for name, probe in _COMPARED.items()])
+        for title, y_label, key in main
+    ]
+    counted = list(natural.listed)
+    if tag == "size":
+        rates = Estimates(_balanced(here).estimated(summarise, by))
+        counted += rates.listed
+        for measure in _RATES:
+            curves = [Curve(name, {**_MLP, "measure": measure, "class": name}) for name in CLASSES]
+            shown.append((f"{measure.capitalize()} by class and size", f"{measure} (share)", rates, curves))
+        for measure, title, y_label in _FOUND:
+            curves = [
+                Curve(f"{name}{end}", {**probe, "measure": measure, "class": name})
+                for probe, end in ((_MLP, ""), (_UNTRAINED, f", {DEFAULT_NETWORK}"))
+                for name in ("agent", "goal")
+            ]
+            shown.append((f"{title} by size (MLP)", y_label, natural, curves))
+    figures = [
+        CurveSpec(
             title=title,
-            x_label=_AXES[tag],
             y_label=y_label,
             axis=tag,
             estimates=found,
             curves=curves,
-            bounds=share_bounds if share else data_bounds,
+            bounds=share_bounds if y_label.endswith("(share)") else data_bounds,
         )
-
-    main = _MAIN if tag == "size" else _MAIN[:2]
-    figures = [
-        figure(f"{title} by {tag}", y_label, [Curve(name, {**key, **probe}) for name, probe in _COMPARED.items()])
-        for title, y_label, key in main
+        for title, y_label, found, curves in shown
     ]
-    if tag != "size":
-        return figures, list(natural.listed)
-    rates = Estimates(_balanced(here).estimated(summarise, by))
-    figures += [
-        figure(
-            f"{measure.capitalize()} by class and {tag}",
-            f"{measure} (share)",
-            _by_class({**_MLP, "measure": measure}),
-            rates,
-        )
-        for measure in _RATES
-    ]
-    figures += [
-        figure(
-            f"{title} by {tag} (MLP)",
-            y_label,
-            [
-                Curve(f"{name}{end}", {**probe, "measure": measure, "class": name})
-                for probe, end in ((_MLP, ""), (_UNTRAINED, f", {DEFAULT_NETWORK}"))
-                for name in ("agent", "goal")
-            ],
-            share=measure == LOCAL,
-        )
-        for measure, title, y_label in (
-            (LOCAL, "Agent and goal at their cells", "states (share)"),
-            (AWAY, "Distance from their cells", "Manhattan distance (cells)"),
-        )
-    ]
-    return figures, [*natural.listed, *rates.listed]
+    return figures, counted
 
 
 def _by_scope(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> tuple[list[CurveSpec], list[Grouped]]:
@@ -193,7 +179,6 @@ def _by_scope(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> tuple[list[
     figures = [
         CurveSpec(
             title=f"{title}: probes by size",
-            x_label=_AXES["size"],
             y_label=y_label,
             axis="size",
             estimates=general,
@@ -211,7 +196,3 @@ def _natural(rows: ProbeRows, measures: Sequence[str]) -> ProbeRows:
 
 def _balanced(rows: ProbeRows) -> ProbeRows:
     return rows.where(**_MLP, reading=("balanced", None), measure=_RATES)
-
-
-def _by_class(key: Key) -> list[Curve]:
-    return [Curve(name, {**key, "class": name}) for name in CLASSES]

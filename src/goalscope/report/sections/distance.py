@@ -183,7 +183,6 @@ def _by_distance(listed: list[Grouped], point: ReadPoint) -> CurveSpec:
     )
     return CurveSpec(
         title=f"Error by distance, {point}",
-        x_label="distance to the goal (steps)",
         y_label="absolute error (steps)",
         axis="distance",
         estimates=Estimates(one for one in listed if one.estimate.clusters >= _FEWEST),

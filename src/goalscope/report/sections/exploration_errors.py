@@ -9,7 +9,7 @@ Source: measuring exploration and exploitation errors, Section 5 (normalisation)
 from collections.abc import Mapping, Sequence
 
 from goalscope.measures.exploration.rows import KINDS
-from goalscope.report.blocks import Cell, Heading, Row, Table, counted, counted_row
+from goalscope.report.blocks import Cell, Heading, Table, counted, counted_row
 from goalscope.report.ledger import Ledger
 from goalscope.rows import Rows, Tag
 from goalscope.stats import Estimate, estimate_pooled
@@ -37,52 +37,37 @@ def error_tables(
     """
     after = f" – {where}" if where else ""
     mine = {agent: rows.select(agent=agent, **group) for agent in agents}
-    pooled = [
-        counted_row(
-            agent, [part for kind in KINDS for part in _pooled_cells(mine[agent], kind, "", suffix, noun)], noun
-        )
-        for agent in agents
-    ]
-    headings = [
-        heading
-        for kind in KINDS
-        for heading in (
-            Heading(text=f"{kind.capitalize()} error, pooled", unit="share"),
-            Heading(text=f"{kind} errors / steps", unit="counts"),
-        )
-    ]
-    found = [
-        table(
-            f"Both errors pooled: all errors of an agent over all its steps that called for the kind, interval over "
-            f"{noun}s{after}",
-            headings,
-            pooled,
-            noun,
-        )
-    ]
-    if not any_invalid(rows, group, suffix):
-        return tuple(found)
-    valid = []
-    for agent in agents:
-        cells: list[Estimate | Cell | None] = []
-        for kind in KINDS:
-            cells.append(ledger.find("agent", f"{kind} error{_VALID}{suffix}", agent=agent, **group))
-            cells += _pooled_cells(mine[agent], kind, _VALID, suffix, noun)
-        valid.append(counted_row(agent, cells, noun))
-    headings = [
-        heading
-        for kind in KINDS
-        for heading in (
-            Heading(text=f"{kind.capitalize()} error, mean over {noun}s", unit="share"),
-            Heading(text="pooled", unit="share"),
-            Heading(text="errors / steps", unit="counts"),
-        )
-    ]
-    caption = (
-        f"Both errors over the actions that were moves alone (blocked ones and turns without a direction left out): "
-        f"mean over the episodes of a {noun}, then over {noun}s, and pooled{after}"
+
+    def table(caption: str, valid: str, headings: Sequence[tuple[str, str]]) -> Table:
+        lines = []
+        for agent in agents:
+            cells: list[Estimate | Cell | None] = []
+            for kind in KINDS:
+                mean = ledger.find("agent", f"{kind} error{valid}{suffix}", agent=agent, **group)
+                cells += [*([mean] if valid else []), *_pooled(mine[agent], kind, valid, suffix, noun)]
+            lines.append(counted_row(agent, cells, noun))
+        of_kinds = [
+            Heading(text=text.format(kind=kind, Kind=kind.capitalize()), unit=unit)
+            for kind in KINDS
+            for text, unit in headings
+        ]
+        first, last = Heading(text="agent"), Heading(text=f"{noun}s")
+        return Table(caption=f"{caption}{after}", headings=(first, *of_kinds, last), rows=tuple(lines))
+
+    pooled = table(
+        "Both errors pooled: all errors of an agent over all its steps that called for the kind, interval over "
+        f"{noun}s",
+        "",
+        [("{Kind} error, pooled", "share"), ("{kind} errors / steps", "counts")],
     )
-    return (*found, table(caption, headings, valid, noun))
+    if not any_invalid(rows, group, suffix):
+        return (pooled,)
+    caption = (
+        "Both errors over the actions that were moves alone (blocked ones and turns without a direction left out): "
+        f"mean over the episodes of a {noun}, then over {noun}s, and pooled"
+    )
+    mean = f"{{Kind}} error, mean over {noun}s"
+    return pooled, table(caption, _VALID, [(mean, "share"), ("pooled", "share"), ("errors / steps", "counts")])
 
 
 def any_invalid(rows: Rows, group: Mapping[str, Tag], suffix: str) -> bool:
@@ -95,14 +80,7 @@ def any_invalid(rows: Rows, group: Mapping[str, Tag], suffix: str) -> bool:
     )
 
 
-def table(caption: str, headings: Sequence[Heading], lines: Sequence[Row], noun: str, first: str = "agent") -> Table:
-    """Return a table whose last column counts the maps."""
-    return Table(
-        caption=caption, headings=(Heading(text=first), *headings, Heading(text=f"{noun}s")), rows=tuple(lines)
-    )
-
-
-def _pooled_cells(rows: Rows, kind: str, valid: str, suffix: str, noun: str) -> list[Estimate | Cell | None]:
+def _pooled(rows: Rows, kind: str, valid: str, suffix: str, noun: str) -> list[Estimate | Cell | None]:
     """Return all errors of a kind over all steps that called for it, and both counts."""
     errors = rows.select(measure=f"{kind} errors{valid}{suffix}")
     steps = rows.select(measure=f"{kind} steps{valid}{suffix}")

@@ -238,7 +238,6 @@ def over_layers(
     ]
     figure = CurveSpec(
         title=title,
-        x_label="layer",
         y_label=y_label,
         axis="layer",
         estimates=estimates,

@@ -4,14 +4,14 @@ Source: measuring exploration and exploitation errors, Fig. 1, 4 and 20, Tab. 2 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.exploration.recorded import PROGRESS_SHARE, TENTHS
 from goalscope.measures.exploration.relation import MOST_APART, Divergence, Relation, divergences, log_relation
-from goalscope.report.blocks import Plain, counted, interval
+from goalscope.report.blocks import counted, interval, plain_table
 from goalscope.report.charts import Point, points
 from goalscope.report.comparison import LEVEL, Compared, Side, compare_pairs, comparison_table
 from goalscope.report.estimates import Estimates, Key, describe_key
@@ -109,35 +109,18 @@ def relation(run: RunData) -> Iterator[Declared]:
     found = [(one, group) for one, group in found if len(one.agents) > 1]
     if not found:
         return
-    plain = Plain(
-        caption="Least squares of success on log10 of the error, one point an agent",
-        headings=(
-            "error",
-            "maps of",
-            "R²",
-            "95 % interval",
-            "success for a tenfold error",
-            "agents",
-            "maps",
-            "method",
-            "left out",
-        ),
-        rows=tuple(
-            (
-                one.error,
-                describe_key(group) or "all maps",
-                short(one.r_squared.value, "share"),
-                interval(one.r_squared) or one.r_squared.note or "undefined",
-                "–" if math.isnan(one.slope) else short(one.slope, "share"),
-                str(len(one.agents)),
-                str(one.r_squared.clusters),
-                one.r_squared.method,
-                "; ".join(f"{agent}: {why}" for agent, why in one.left_out.items()),
-            )
-            for one, group in found
-        ),
-        numbers=(2, 3, 4, 5, 6),
-    )
+    columns: list[tuple[str, Callable[[tuple[Relation, Key]], str]]] = [
+        ("error", lambda one: one[0].error),
+        ("maps of", lambda one: describe_key(one[1]) or "all maps"),
+        ("R²", lambda one: short(one[0].r_squared.value, "share")),
+        ("95 % interval", lambda one: interval(one[0].r_squared) or one[0].r_squared.note or "undefined"),
+        ("success for a tenfold error", lambda one: "–" if math.isnan(one[0].slope) else short(one[0].slope, "share")),
+        ("agents", lambda one: str(len(one[0].agents))),
+        ("maps", lambda one: str(one[0].r_squared.clusters)),
+        ("method", lambda one: one[0].r_squared.method),
+        ("left out", lambda one: "; ".join(f"{agent}: {why}" for agent, why in one[0].left_out.items())),
+    ]
+    caption = "Least squares of success on log10 of the error, one point an agent"
     yield Declared(
         anchor="relation",
         title="Success and errors",
@@ -147,7 +130,7 @@ def relation(run: RunData) -> Iterator[Declared]:
             "number.",
         ),
         figures=[_scatter(run, one, group) for one, group in found],
-        tables=[plain],
+        tables=[plain_table(found, columns, range(2, 7), caption=caption)],
     )
 
 
@@ -264,12 +247,17 @@ def progress(run: RunData) -> Iterator[Declared]:
         lines=[Line(agent, {"measure": PROGRESS_SHARE, "agent": agent}) for agent in shown],
         noun="map",
     )
-    plain = Plain(
-        caption="Equal success, different exploration: first − second, paired by map",
-        headings=("first", "second", "maps", "mean |difference|", "largest difference", "interval", "tenth", "part in"),
-        rows=tuple(map(_divergence, parted)),
-        numbers=(2, 3, 4, 5, 6),
-    )
+    columns: list[tuple[str, Callable[[Divergence], str]]] = [
+        ("first", lambda one: one.first),
+        ("second", lambda one: one.second),
+        ("maps", lambda one: str(one.maps)),
+        ("mean |difference|", lambda one: short(one.apart, "share")),
+        ("largest difference", lambda one: short(one.tenths[_largest(one)].value, "share")),
+        ("interval", lambda one: interval(one.tenths[_largest(one)]) or "undefined"),
+        ("tenth", lambda one: str(_largest(one) + 1)),
+        ("part in", lambda one: "nowhere shown" if one.begins is None else f"tenth {one.begins}"),
+    ]
+    caption = "Equal success, different exploration: first − second, paired by map"
     yield Declared(
         anchor="progress",
         title="Exploration over time",
@@ -283,7 +271,7 @@ def progress(run: RunData) -> Iterator[Declared]:
         ),
         figures=figures,
         legend=_bands_legend(len(shown)),
-        tables=[plain] if parted else [],
+        tables=[plain_table(parted, columns, range(2, 7), caption=caption)] if parted else [],
         folds=[FoldSpec(title="The exploration shares with their intervals", tables=[numbers])],
     )
 
@@ -306,19 +294,8 @@ def _course(run: RunData, title: str, agents: Sequence[str], found: Estimates) -
     )
 
 
-def _divergence(entry: Divergence) -> tuple[str, ...]:
-    tenth = max(range(TENTHS), key=lambda index: abs(entry.tenths[index].value))
-    largest = entry.tenths[tenth]
-    return (
-        entry.first,
-        entry.second,
-        str(entry.maps),
-        short(entry.apart, "share"),
-        short(largest.value, "share"),
-        interval(largest) or "undefined",
-        str(tenth + 1),
-        "nowhere shown" if entry.begins is None else f"tenth {entry.begins}",
-    )
+def _largest(entry: Divergence) -> int:
+    return max(range(TENTHS), key=lambda index: abs(entry.tenths[index].value))
 
 
 def _bands_legend(agents: int) -> str:
