@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "agents")]
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "models")]
 
 from replays import local  # noqa: E402
 
