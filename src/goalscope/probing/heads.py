@@ -50,7 +50,7 @@ class HeadSizes:
     """What a head is built for.
 
     Attributes:
-        positions: number P of vectors of one step.
+        positions: number P of vectors of one step; 1 for probes that are no decoders: one long vector.
         width: numbers D of one vector; an example has F = P * D.
         outputs: number C of things that are predicted of one step.
         classes: number K of scores of each.
@@ -97,19 +97,26 @@ class Head:
             sizes: what it is built for.
             settings: some of its settings; the others have their defaults.
             seed: root seed of the weights; None for one that has shapes but no numbers.
+
+        Raises:
+            ValueError: settings that it cannot be built from.
         """
         import torch
 
-        if seed is None:
-            with torch.device("meta"):
-                return self.build(sizes, **settings)
-        with _building:
-            before = torch.get_rng_state()
-            torch.default_generator.manual_seed(int(stream(seed, "head weights").integers(2**63)))
-            try:
-                return self.build(sizes, **settings)
-            finally:
-                torch.set_rng_state(before)
+        try:
+            if seed is None:
+                with torch.device("meta"):
+                    return self.build(sizes, **settings)
+            with _building:
+                before = torch.get_rng_state()
+                torch.default_generator.manual_seed(int(stream(seed, "head weights").integers(2**63)))
+                try:
+                    return self.build(sizes, **settings)
+                finally:
+                    torch.set_rng_state(before)
+        except (RuntimeError, TypeError, OverflowError) as error:
+            what = f"{type(error).__name__}: {error}"[:200]
+            raise ValueError(f"head {self.name} must be built from its settings {settings}, but {what}") from error
 
 
 def head(

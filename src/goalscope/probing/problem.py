@@ -144,7 +144,9 @@ class Problem:
     @property
     def sizes(self) -> HeadSizes:
         """What the head is built for."""
-        positions, (outputs, classes) = self.features.positions, self.target.outputs
+        # A probe's file does not say how many vectors its inputs were; a decoder's does.
+        positions = self.features.positions if self.key.target == "plan" else 1
+        outputs, classes = self.target.outputs
         width = self.features.source.width // positions
         return HeadSizes(positions=positions, width=width, outputs=outputs, classes=classes)
 
