@@ -71,6 +71,39 @@ def test_a_study_names_its_agent_and_the_report_shows_its_measure(site: Path, tm
     assert "'compass'" in goalscope(nowhere, "run", HERE / "study.yaml", "--out", tmp_path / "again", status=2)
 
 
+def test_a_study_names_its_world_kind_and_the_report_shows_success_and_return(site: Path, tmp_path: Path) -> None:
+    run, again, nowhere = tmp_path / "run", tmp_path / "again", tmp_path / "nowhere"
+    assert "15 episodes" in goalscope(site, "run", HERE / "ice.yaml", "--out", run)
+    shown = goalscope(site, "measure", run)
+    for name in ("success", "return", "steps to goal", "invalid turns", MEASURE):
+        assert any(f" {name} " in line for line in shown.splitlines()), name
+    assert "action accuracy" in shown and "left out" in shown
+    goalscope(site, "report", run)
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "15 episodes in 3 worlds" in page and "rewards, undiscounted" in page
+    # Chance belongs to the episode, whatever the order of work; the store holds states, rewards and endings.
+    goalscope(site, "run", HERE / "ice.yaml", "--out", again, "--workers", "2")
+    code = """
+import json, sys
+from goalscope.runs import Store
+def told(path):
+    with Store(path) as store:
+        episodes = list(store.episodes())
+    return [[one.outcome, one.final, [[s.state, s.action, s.reward] for s in one.steps]] for one in episodes]
+print(json.dumps([told(path) for path in sys.argv[1:]]))
+"""
+    first, second = json.loads(python(site, code, run, again).stdout)
+    assert first == second == json.loads(python(nowhere, code, run).stdout)[0], "and it is read without the package"
+    assert {outcome for outcome, _, _ in first} >= {"goal", "ended"}
+    for outcome, final, steps in first:
+        assert final[1] == (outcome == "ended") and all(action in range(5) for _, action, _ in steps)
+        assert [reward for *_, reward in steps[:-1]] == [-1.0] * (len(steps) - 1)
+        assert steps[-1][2] == {"goal": 10.0, "ended": -10.0}.get(outcome, -1.0)
+    goalscope(nowhere, "report", run)
+    assert "15 episodes in 3 worlds" in (run / "report.html").read_text(encoding="utf-8")
+    assert "'ice'" in goalscope(nowhere, "run", HERE / "ice.yaml", "--out", tmp_path / "refused", status=2)
+
+
 def test_its_measure_obeys_the_laws(site: Path) -> None:
     code = "from goalscope.measures import check_measure\nfrom goalscope_compass.measure import moves_taken_back\n"
     python(site, f"{code}check_measure(moves_taken_back)")
@@ -78,12 +111,14 @@ def test_its_measure_obeys_the_laws(site: Path) -> None:
 
 def test_the_page_is_this_package_explained() -> None:
     page = (HERE.parents[1] / "docs" / "plugins.md").read_text(encoding="utf-8")
-    files = {path.suffix: path.read_text(encoding="utf-8") for path in (HERE / "study.yaml", HERE / "pyproject.toml")}
-    code = [(HERE / "goalscope_compass" / f"{name}.py").read_text(encoding="utf-8") for name in ("agent", "measure")]
+    toml = (HERE / "pyproject.toml").read_text(encoding="utf-8")
+    studies = [(HERE / name).read_text(encoding="utf-8") for name in ("study.yaml", "ice.yaml")]
+    names = ("agent", "measure", "world")
+    code = [(HERE / "goalscope_compass" / f"{name}.py").read_text(encoding="utf-8") for name in names]
     shown = re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL)
     assert [text for language, text in shown if language == "python"] == code
-    assert [text for language, text in shown if language == "yaml"] == [files[".yaml"]]
-    assert all(text in files[".toml"] for language, text in shown if language == "toml")
+    assert [text for language, text in shown if language == "yaml"] == studies
+    assert all(text in toml for language, text in shown if language == "toml")
 
 
 def test_packages_that_cannot_be_loaded_are_named_and_take_nothing_down(site: Path, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""An agent and a measure for goalscope: importing them registers them."""
+"""An agent, a measure and a world kind for goalscope: importing them registers them."""
 
-from goalscope_compass import agent, measure
+from goalscope_compass import agent, measure, world
 
-__all__ = ["agent", "measure"]
+__all__ = ["agent", "measure", "world"]

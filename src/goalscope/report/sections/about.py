@@ -31,9 +31,12 @@ def summary(rows: Rows, ledger: Ledger, digest: str) -> list[str]:
     grids = len(set(episodes.grid_id.tolist()))
     steps = int((rows.measure == "action optimality").sum())
     agents = f"{counted(len(ledger.agents), 'agent')} ({listed(ledger.agents)})"
+    acted = f"{agents} acted in {counted(len(episodes), 'episode')}"
     sentences = [
-        f"{agents} acted in {counted(len(episodes), 'episode')} "
-        f"with {counted(steps, 'step')} on {counted(grids, 'grid')} whose optimal policies are known exactly."
+        f"{acted} with {counted(steps, 'step')} on {counted(grids, 'grid')} whose optimal policies are known exactly."
+        if steps or not len(episodes)
+        else f"{acted} in {counted(grids, 'world')} whose optimal policies are not known: measures that compare "
+        "actions with optimal ones are left out."
     ]
     values = {
         name: sorted({value for value in rows.tags.get(name, ()) if isinstance(value, int | float)})

@@ -49,6 +49,9 @@ def examples(store: Store, rows: Rows, agents: tuple[str, ...]) -> list[Section]
     if not chosen:
         return []
     episodes = {episode.id: episode for episode in store.episodes(chosen.values())}
+    chosen = {key: identity for key, identity in chosen.items() if hasattr(episodes[identity].world, "grid")}
+    if not chosen:  # other worlds than grids have no picture
+        return []
     figures = tuple(_figure(episodes[identity]) for identity in chosen.values())
     lacking = [
         f"{agent} has no episode that {'arrived' if success else 'failed'}"
@@ -108,6 +111,7 @@ def _figure(episode: Episode) -> Figure:
         "horizon": "did not arrive within its horizon",
         "failure": "ended by a turn without an action",
         "stopped": "its record stops before the goal",
+        "ended": "ended without the goal",
     }
     tags = episode.world.tags
     where = ", ".join(f"{name} {number(tags[name])}" for name in ("kind", "size", "density") if name in tags)
