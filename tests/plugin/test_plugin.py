@@ -105,6 +105,39 @@ def test_a_study_names_its_probe_head_and_probes_and_report_show_it(site: Path, 
     assert "'narrow'" in goalscope(nowhere, "probe", run, status=2)
 
 
+def test_a_study_names_its_world_kind_and_the_report_shows_success_and_return(site: Path, tmp_path: Path) -> None:
+    run, again, nowhere = tmp_path / "run", tmp_path / "again", tmp_path / "nowhere"
+    assert "15 episodes" in goalscope(site, "run", HERE / "ice.yaml", "--out", run)
+    shown = goalscope(site, "measure", run)
+    for name in ("success", "return", "steps to goal", "invalid turns", MEASURE):
+        assert any(f" {name} " in line for line in shown.splitlines()), name
+    assert "action accuracy" in shown and "left out" in shown
+    goalscope(site, "report", run)
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "15 episodes in 3 worlds" in page and "rewards, undiscounted" in page
+    # Chance belongs to the episode, whatever the order of work; the store holds states, rewards and endings.
+    goalscope(site, "run", HERE / "ice.yaml", "--out", again, "--workers", "2")
+    code = """
+import json, sys
+from goalscope.runs import Store
+def told(path):
+    with Store(path) as store:
+        episodes = list(store.episodes())
+    return [[one.outcome, one.final, [[s.state, s.action, s.reward] for s in one.steps]] for one in episodes]
+print(json.dumps([told(path) for path in sys.argv[1:]]))
+"""
+    first, second = json.loads(python(site, code, run, again).stdout)
+    assert first == second == json.loads(python(nowhere, code, run).stdout)[0], "and it is read without the package"
+    assert {outcome for outcome, _, _ in first} >= {"goal", "ended"}
+    for outcome, final, steps in first:
+        assert final[1] == (outcome == "ended") and all(action in range(5) for _, action, _ in steps)
+        assert [reward for *_, reward in steps[:-1]] == [-1.0] * (len(steps) - 1)
+        assert steps[-1][2] == {"goal": 10.0, "ended": -10.0}.get(outcome, -1.0)
+    goalscope(nowhere, "report", run)
+    assert "15 episodes in 3 worlds" in (run / "report.html").read_text(encoding="utf-8")
+    assert "'ice'" in goalscope(nowhere, "run", HERE / "ice.yaml", "--out", tmp_path / "refused", status=2)
+
+
 def test_its_measure_obeys_the_laws(site: Path) -> None:
     code = "from goalscope.measures import check_measure\nfrom goalscope_compass.measure import moves_taken_back\n"
     python(site, f"{code}check_measure(moves_taken_back)")

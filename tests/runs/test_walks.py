@@ -61,6 +61,7 @@ def literal(episodes: list[Episode]) -> dict[str, list[object]]:
         "length": [len(episode.steps) for episode in episodes],
         "state": [[*step.state.position, step.state.phase] for step in steps],
         "action": [NO_ACTION if step.action is None else int(step.action) for step in steps],
+        "reward": [None for _ in steps],
         "final": [[*episode.final.position, episode.final.phase] for episode in episodes],
     }
 
@@ -68,6 +69,7 @@ def literal(episodes: list[Episode]) -> dict[str, list[object]]:
 def plain(walks: Walks) -> dict[str, list[object]]:
     columns = {field.name: getattr(walks, field.name) for field in fields(walks)}
     columns["worlds"] = [world.id for world in walks.worlds]
+    columns["reward"] = [None if np.isnan(reward) else reward for reward in walks.reward.tolist()]
     return {name: np.asarray(column).tolist() if name in ARRAYS else list(column) for name, column in columns.items()}
 
 

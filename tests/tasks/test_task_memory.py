@@ -27,11 +27,11 @@ from goalscope.worlds.tasks import (
     report_text,
     write_log,
 )
-from goalscope.worlds.tasks.world import TaskView
+from goalscope.worlds.tasks.world import TaskView, TaskWorld
 
 MAPS = [generate_task_map(preset, seed=5) for preset in PRESETS] + [cooking_map(name) for name in COOKING]
 
-ALLOWED = (str, int, float, type(None), tuple, list, dict, Memory, Report, NodeReport, Observation)
+ALLOWED = (str, int, float, type(None), tuple, list, dict, Memory, Report, NodeReport, Observation, TaskView)
 
 
 def wander(task_map: TaskMap, seed: int) -> Iterator[tuple[Knowledge, Memory, list[tuple[int, int]]]]:
@@ -139,10 +139,8 @@ def test_two_worlds_that_look_alike_so_far_are_told_alike() -> None:
 
 def test_what_an_agent_is_shown_holds_no_map() -> None:
     """Nothing that can be reached from an observation refers to the world: only reports, memory and plain values."""
-    task_map = generate_task_map("10x10", seed=2)
-    knowledge, memory = Knowledge(task_map), Memory()
-    memory.add(knowledge.report())
-    waiting: list[object] = [Observation(view=TaskView(memory=memory))]
+    world = TaskWorld(task_map=generate_task_map("10x10", seed=2))
+    waiting: list[object] = [Observation(view=world.begin().view)]
     seen: set[int] = set()
     while waiting:
         item = waiting.pop()
@@ -156,7 +154,7 @@ def test_what_an_agent_is_shown_holds_no_map() -> None:
             waiting += item
         elif hasattr(item, "__dict__") and isinstance(item, Memory):
             waiting += vars(item).values()
-        elif isinstance(item, Report | NodeReport | Observation):
+        elif isinstance(item, Report | NodeReport | Observation | TaskView):
             waiting += [getattr(item, name) for name in type(item).__slots__]
 
 

@@ -9,7 +9,7 @@ from goalscope.agents.agent import Agent
 from goalscope.models.http_settings import DECISIVE
 
 TASK_PREFIX: Final = "task-"
-"""With what the kinds of the agents of task worlds begin: task-greedy, task-oracle, ..., task-chat."""
+"""With what the kinds of our agents of task maps begin: task-greedy, task-oracle, ..., task-chat."""
 
 CHAT: Final = "chat"
 TASK_CHAT: Final = f"{TASK_PREFIX}{CHAT}"
@@ -36,7 +36,7 @@ def agent_kind(kind: str, *, hidden: Collection[str] = ()) -> Callable[[Maker], 
     all parameters as one mapping and returns the agent. All parameters enter the id of a study.
 
     Args:
-        kind: the kind. One that begins with `TASK_PREFIX` acts in task worlds, any other one in grids.
+        kind: the kind. In which worlds its agents act, their attribute `needs` says, see `Agent`.
         hidden: fields of a class that a study cannot give.
 
     Raises:
@@ -57,8 +57,8 @@ def build_agent(kind: str, parameters: Mapping[str, Any]) -> Agent:
     """Build an agent.
 
     Args:
-        kind: a registered kind: "optimal", "epsilon-greedy", ...; "chat", see `goalscope.agents.chat.chat_agent`; one
-            that begins with `TASK_PREFIX` acts on observations of task worlds; or a kind of another package.
+        kind: a registered kind: "optimal", "epsilon-greedy", ...; "chat", see `goalscope.agents.chat.chat_agent`;
+            "task-greedy", "task-chat", ... for task maps; or a kind of another package.
         parameters: the parameters of that kind; `name` overrides the name that tables show.
 
     Raises:

@@ -39,7 +39,7 @@ class ScriptedAgent(Scripted):
 
     @abstractmethod
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the probability of each action, ``[4]`` in the order of `Action`.
+        """Return the probability of each action, ``[4]`` in the order of `Action` on grids.
 
         Raises:
             ValueError: the observation's grid shows no agent.
@@ -51,8 +51,8 @@ class ScriptedAgent(Scripted):
 
     def _turn(self, observation: Observation) -> Turn:
         cumulative = list(accumulate(self.probabilities(observation).tolist()))
-        drawn = observation.uniform() * cumulative[3]  # the sum may miss 1 by a rounding error
-        return Turn(action=next(action for action in ACTIONS if drawn < cumulative[action]))
+        drawn = observation.uniform() * cumulative[-1]  # the sum may miss 1 by a rounding error
+        return Turn(action=next(index for index, total in enumerate(cumulative) if drawn < total))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +93,23 @@ class EpsilonGreedy(ScriptedAgent):
 
 @dataclass(frozen=True, slots=True)
 class Uniform(ScriptedAgent):
-    """Takes each of the four actions with probability 1/4: no goal at all."""
+    """Takes each of the four actions of a grid with probability 1/4: no goal at all. It acts in any world.
+
+    In other worlds it takes each action that is admissible with equal probability.
+    """
 
     kind: ClassVar[str] = "random"
+    needs: ClassVar[type[View]] = View
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return 1/4 for each action."""
-        _standing(observation)
-        return _UNIFORM
+        """Return the uniform distribution over the admissible actions."""
+        view = observation.view
+        if isinstance(view, GridView):
+            _standing(observation)
+            return _UNIFORM
+        found = np.zeros(len(view.actions))
+        found[list(view.offered)] = 1 / len(view.offered)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ SOURCE = "behaviour"
 def measure_run(path: Path) -> Rows:
     """Measure all episodes of a run and store the rows; return them."""
     from goalscope.measures import measure_store
+    from goalscope.measures.behaviour import left_out
 
     began = time.monotonic()
     with Store(path) as reader:
@@ -27,7 +28,10 @@ def measure_run(path: Path) -> Rows:
     with Store(path, "w") as store, progress("measuring") as show:
         rows = measure_store(store, show)
         store.put_rows(rows, source=SOURCE)
+        lacking = left_out(store.worlds())
     say(f"{counted(total, 'episode')} measured in {duration(time.monotonic() - began)}", error=True)
+    if lacking:
+        say(lacking, error=True)
     return rows
 
 

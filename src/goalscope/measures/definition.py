@@ -17,11 +17,13 @@ OURS: Final = "goalscope"
 Per = Literal["episode", "step", "group"]
 """What a measure has a value for; a group is all trajectories of one agent on one world, see `StepTable.groups`."""
 
-Need = Literal["oracle", "grid"]
+Need = Literal["oracle", "grid", "reward"]
 """What a measure reads beside the steps themselves.
 
 "oracle": the columns `optimal`, `distance`, `after` and `optimal_length`, which need the exact optimal policy.
-"grid": the worlds, as grids.
+"grid": the worlds, as grids, and states that are (row, col, phase).
+"reward": the column `reward`.
+A measure is left out where the worlds lack what it needs.
 """
 
 Values = npt.NDArray[np.float64]

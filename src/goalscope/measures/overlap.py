@@ -56,6 +56,7 @@ def state_overlap(*, cells: bool = False) -> StepMeasure:
         "undefined with fewer than two",
         source=B2,
         per="group",
+        needs=("grid",),
         base="Jaccard similarity" if cells else "",
         function=overlap,
     )

@@ -75,6 +75,20 @@ def steps_to_goal(table: StepTable) -> Values:
 
 
 @measure(
+    "return",
+    unit="reward",
+    bounds=(-math.inf, math.inf),
+    needs=("reward",),
+    text="sum of an episode's rewards, undiscounted",
+    source="Sutton and Barto (2018), equation 3.7",
+)
+def total_reward(table: StepTable) -> Values:
+    """``[E]`` sum of the rewards; an action without one adds nothing."""
+    rewards = np.nan_to_num(table.reward)
+    return np.asarray(np.bincount(table.episode, weights=rewards, minlength=len(table.length)), dtype=np.float64)
+
+
+@measure(
     "path ratio",
     unit="ratio",
     bounds=(1, math.inf),
@@ -117,6 +131,7 @@ def invalid_turns(table: StepTable) -> Values:
     "wall bumps",
     unit="share",
     bounds=(0, 1),
+    needs=("grid",),
     text="share of an episode's actions that changed nothing: into a wall, a locked door, the edge; undefined without "
     "actions",
     source=OURS,

@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_shape, freeze
-from goalscope.planning.shortest import ShortestPaths, solve
+from goalscope.planning.oracle import oracle
 from goalscope.rows import Tag
-from goalscope.runs.record import Episode, World, begin
+from goalscope.runs.record import Episode
 from goalscope.runs.walks import NO_ACTION, Walks, walks_of
 from goalscope.worlds.dynamics import State
+from goalscope.worlds.world import World
 
 __all__ = ["CONDITIONS", "NO_ACTION", "PROVENANCE", "StepTable"]
 
@@ -29,9 +30,10 @@ _SHAPES = {
     **dict.fromkeys(("episode_id", "agent", "outcome", "world_id", "grid_id"), "E"),
     **dict.fromkeys(("trajectory", "seed", "length", "horizon", "optimal_length", "world"), "E"),
     **dict.fromkeys(("episode", "step", "action", "distance", "after"), "N"),
-    "state": "N 3",
-    "optimal": "N 4",
-    "final": "E 3",
+    "reward": "N",
+    "state": "N S",
+    "optimal": "N A",
+    "final": "E S",
 }
 
 
@@ -50,13 +52,16 @@ class StepTable:
         tags: name -> ``[E]`` object array; "size" is the side of a square grid in cells where nothing else is given.
         episode: ``[N]`` int64 index of each step's episode.
         step: ``[N]`` int64 number of the step in its episode.
-        state: ``[N, 3]`` int64 (row, col, phase) of the true state before the action; phase as in `State`.
+        state: ``[N, S]`` int64 true state before the action: (row, col, phase) on grids, phase as in `State`.
         action: ``[N]`` int64, `NO_ACTION` where the turn held none.
-        optimal: ``[N, 4]`` bool, the optimal set of the state.
+        reward: ``[N]`` float64 reward of each action, NaN without one.
+        optimal: ``[N, A]`` bool, the optimal set of the state.
         distance: ``[N]`` int64 steps to the goal before the action, -1 where it cannot be reached.
         after: ``[N]`` int64 steps to the goal after the action.
-        final: ``[E, 3]`` int64 state after the last step.
+        final: ``[E, S]`` int64 state after the last step.
         worlds: the G different worlds.
+        offers: what measures may need and these worlds have: "oracle" (`optimal`, `distance`, `after` and
+            `optimal_length`, which else hold False and -1), "grid", "reward".
     """
 
     episode_id: npt.NDArray[np.object_]
@@ -75,11 +80,13 @@ class StepTable:
     step: npt.NDArray[np.int64]
     state: npt.NDArray[np.int64]
     action: npt.NDArray[np.int64]
+    reward: npt.NDArray[np.float64]
     optimal: npt.NDArray[np.bool_]
     distance: npt.NDArray[np.int64]
     after: npt.NDArray[np.int64]
     final: npt.NDArray[np.int64]
     worlds: tuple[World, ...]
+    offers: frozenset[str] = frozenset({"oracle", "grid"})
     _episodes: tuple[Episode, ...] | None = field(default=None, repr=False, compare=False)
     _made: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -99,7 +106,7 @@ class StepTable:
         """Build the table; the optimal sets of each different world are computed once.
 
         Raises:
-            ValueError: an episode of a task world, whose optimal policy is not that of its cells.
+            ValueError: see `walks_of`.
         """
         listed = tuple(episodes)
         return cls.from_walks(walks_of(listed), listed)
@@ -115,18 +122,25 @@ class StepTable:
         world, length, state = walks.world, walks.length, walks.state
         following = _following(state, walks.final, length)
         episode = np.repeat(np.arange(len(length)), length)
-        optimal = np.zeros((len(state), 4), dtype=bool)
+        known = [oracle(place) for place in walks.worlds]
+        offers = {"oracle"} if None not in known else set()
+        offers |= {"grid"} if all(hasattr(place, "grid") for place in walks.worlds) else set()
+        offers |= {"reward"} if np.isfinite(walks.reward).any() else set()
+        optimal = np.zeros((len(state), 0 if known else 4), dtype=bool)
         distance, after = np.full((2, len(state)), -1, dtype=np.int64)
         shortest = np.full(len(walks.worlds), -1, dtype=np.int64)
         order = np.argsort(world[episode], kind="stable")
         bounds = np.searchsorted(world[episode][order], np.arange(len(walks.worlds) + 1))
-        for index, place in enumerate(walks.worlds):
-            paths = solve(place.grid)
+        for index, exact in enumerate(known):
+            if exact is None:
+                continue
             mine = order[bounds[index] : bounds[index + 1]]
-            where = _places(state[mine], paths)
-            optimal[mine], distance[mine] = paths.optimal[where], paths.distance[where]
-            after[mine] = paths.distance[_places(following[mine], paths)]
-            shortest[index] = paths.steps_from(begin(place))
+            sets, distance[mine] = exact.look_up(state[mine])
+            if optimal.shape[1] < sets.shape[1]:
+                optimal = np.pad(optimal, ((0, 0), (0, sets.shape[1] - optimal.shape[1])))
+            optimal[mine, : sets.shape[1]] = sets
+            after[mine] = exact.look_up(following[mine])[1]
+            shortest[index] = exact.length
         listed = [_sized(tags, walks.worlds[index]) for tags, index in zip(walks.tags, world.tolist(), strict=True)]
         names = list(dict.fromkeys(name for tags in listed for name in tags))
         return cls(
@@ -146,11 +160,13 @@ class StepTable:
             step=np.arange(len(state)) - np.repeat(np.cumsum(length) - length, length),
             state=state,
             action=walks.action,
+            reward=walks.reward,
             optimal=optimal,
             distance=distance,
             after=after,
             final=walks.final,
             worlds=walks.worlds,
+            offers=frozenset(offers),
             _episodes=episodes,
         )
 
@@ -187,8 +203,14 @@ class StepTable:
         return found
 
     @property
+    def valid(self) -> npt.NDArray[np.bool_]:
+        """``[N]`` whether the turn held an action."""
+        found: npt.NDArray[np.bool_] = self.action != NO_ACTION
+        return found
+
+    @property
     def following(self) -> npt.NDArray[np.int64]:
-        """``[N, 3]`` int64 (row, col, phase) of the state after each action."""
+        """``[N, S]`` int64 state after each action, as in `state`."""
         return _following(self.state, self.final, self.length)
 
     @property
@@ -196,10 +218,12 @@ class StepTable:
         """``[E]`` int64 index of each episode's first step."""
         return self.once(_begin)
 
-    def path(self, index: int) -> list[State]:
-        """Return the T + 1 states of an episode of T steps, the final one included."""
+    def path(self, index: int) -> list[Any]:
+        """Return the T + 1 states of an episode of T steps, the final one included: each a `State` on grids."""
         first = self.begin[index]
         states = [*self.state[first : first + self.length[index]].tolist(), self.final[index].tolist()]
+        if not self.worlds[self.world[index]].planar:
+            return [tuple(state) for state in states]
         # A door is opened with the key alone, so that the phase tells both.
         return [State((row, col), phase > 0, phase > 1) for row, col, phase in states]
 
@@ -219,7 +243,7 @@ def _sized(tags: Mapping[str, Tag], world: World) -> Mapping[str, Tag]:
 
     The walls do not tell the density likewise: a generated grid's share of walls is that of its density rounded.
     """
-    square = world.grid.height == world.grid.width
+    square = hasattr(world, "grid") and world.grid.height == world.grid.width
     return {**tags, "size": world.grid.height} if square and tags.get("size") is None else tags
 
 
@@ -236,19 +260,11 @@ def _groups(table: StepTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int
     return freeze(group), freeze(first)
 
 
-def _places(
-    states: npt.NDArray[np.int64], paths: ShortestPaths
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return where the arrays of a grid hold states ``[N, 3]``: phase, row and column."""
-    row, col, phase = states.T
-    return np.minimum(phase, len(paths.distance) - 1), row, col
-
-
 def _following(
     state: npt.NDArray[np.int64], final: npt.NDArray[np.int64], length: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """The state after a step is the next step's state, or the final one of its episode."""
-    following = np.concatenate([state[1:], np.zeros((1, 3), dtype=np.int64)])[: len(state)]
+    following = np.concatenate([state[1:], np.zeros((1, state.shape[1]), dtype=np.int64)])[: len(state)]
     last = np.cumsum(length) - 1
     following[last[length > 0]] = final[length > 0]
     return following

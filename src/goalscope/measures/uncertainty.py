@@ -191,7 +191,7 @@ def _of_states(
         text=text + "".join(words for name, words in parts if name),
         source=source,
         per="group",
-        needs=("oracle",),
+        needs=("oracle", "grid"),
         base=quantity if any(name for name, _ in parts) else "",
         function=function,
     )
@@ -235,7 +235,7 @@ def calibration_error(*, part: Part = "observed", form: Form = "steps", bins: in
         + _PARTS[part],
         source=f"{_B2}, equations 6 to 8",
         per="group",
-        needs=("oracle",),
+        needs=("oracle", "grid"),
         base=quantity if part != "observed" else "",
         function=error,
     )
@@ -260,7 +260,7 @@ def rare_states(*, least_visits: int = ENOUGH_VISITS) -> StepMeasure:
         text=f"share of the visited states that figures over states with {least_visits} and more visits leave out",
         source=OURS,
         per="group",
-        needs=("oracle",),
+        needs=("oracle", "grid"),
         function=share,
     )
 
@@ -279,7 +279,7 @@ add_measures(
     unit="visits",
     bounds=(1, math.inf),
     per="group",
-    needs=("oracle",),
+    needs=("oracle", "grid"),
     text="mean number of visits of a visited state",
     source=OURS,
 )
@@ -297,7 +297,7 @@ add_measures(rare_states())
     unit="states",
     bounds=(0, math.inf),
     per="group",
-    needs=("oracle",),
+    needs=("oracle", "grid"),
     text="visited states from which the goal cannot be reached; left out of entropy, divergence and calibration",
     source=OURS,
 )

@@ -15,7 +15,6 @@ from goalscope.ids import canonical_json
 from goalscope.rows import Tag
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
 from goalscope.untrusted import UntrustedError, decode_object
-from goalscope.worlds.dynamics import State
 from goalscope.worlds.world import StoredWorld, World
 
 Cell = int | float | str | bytes | None
@@ -234,12 +233,12 @@ def decode_turn(cells: Sequence[Cell]) -> Turn:
 
 def encode_state(state: tuple[int, ...], world: World) -> tuple[Cell, Cell, Cell]:
     """Return the columns row, col and flags of a state; a state of another form stands as JSON in the first of them."""
-    if not isinstance(state, State):
+    if not world.planar:
         return canonical_json([int(number) for number in state]), 0, 0
-    row, col = state.position
+    row, col, flags = state
     if not (type(row) is type(col) is int and 0 <= row < world.grid.height and 0 <= col < world.grid.width):
-        row, col = world.grid.check_cell(state.position)  # raises, or makes plain ones of other whole numbers
-    return row, col, state[2]
+        row, col = world.grid.check_cell((row, col))  # raises, or makes plain ones of other whole numbers
+    return row, col, flags
 
 
 def decode_state(row: Cell, col: Cell, flags: Cell, world: World) -> tuple[int, ...]:

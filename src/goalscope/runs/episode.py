@@ -81,7 +81,9 @@ class LiveEpisode:
         extra = {**turn.extra, "attempts": self._attempts} if self._attempts else turn.extra
         session = self._session
         action = None if turn.action is None else self._world.action(turn.action)
-        state = session.state
+        state, names = session.state, session.view.actions
+        if action is not None and action >= len(names):
+            raise ValueError(f"an action must be one of the {len(names)} actions {', '.join(names)}, got {action}")
         if self._history_as != "none":
             self._history = (*self._history, self._past(turn))
         session.step(action)

@@ -98,21 +98,23 @@ def _episode(episode: Episode) -> dict[str, Any]:
         "horizon": spec.horizon,
         "outcome": episode.outcome,
         "steps": len(episode.steps),
-        "final_row": episode.final.position[0],
-        "final_col": episode.final.position[1],
+        "final_row": episode.final[0] if episode.world.planar else None,
+        "final_col": episode.final[1] if episode.world.planar else None,
     }
 
 
 def _steps(episode: Episode) -> Iterator[dict[str, Any]]:
+    planar = episode.world.planar
     for step in episode.steps:
         yield {
             "episode_id": episode.id,
             "step": step.index,
-            "row": step.state.position[0],
-            "col": step.state.position[1],
-            "carrying_key": step.state.carrying_key,
-            "door_open": step.state.door_open,
-            "action": None if step.action is None else step.action.name,
+            "row": step.state[0] if planar else None,
+            "col": step.state[1] if planar else None,
+            "carrying_key": step.state.carrying_key if planar else None,
+            "door_open": step.state.door_open if planar else None,
+            "state": list(step.state),
+            "action": None if step.action is None else step.action.name if planar else str(step.action),
             "failure": _utf8(step.failure),
             "text": _utf8(step.text),
             "reasoning": _utf8(step.reasoning),
@@ -189,6 +191,7 @@ def _step_schema() -> "pyarrow.Schema":
             ("col", pyarrow.int64()),
             ("carrying_key", pyarrow.bool_()),
             ("door_open", pyarrow.bool_()),
+            ("state", pyarrow.list_(pyarrow.int64())),
             ("action", text),
             ("failure", text),
             ("text", text),

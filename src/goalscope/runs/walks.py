@@ -1,5 +1,6 @@
 """Episodes as columns: where they went and what they did, without what was said; a fraction of the work and memory."""
 
+import math
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -27,7 +28,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walks:
-    """E episodes on G different grids, N steps in all.
+    """E episodes in G different worlds, N steps in all.
 
     Attributes:
         episode_id, agent, outcome, grid_id: E texts each.
@@ -36,9 +37,11 @@ class Walks:
         worlds: the G worlds in the order in which the episodes name them.
         world: ``[E]`` int64 index of each episode's world.
         length: ``[E]`` int64 number of steps; the steps of an episode follow one another.
-        state: ``[N, 3]`` int64 (row, col, phase) before the action; phase as in `State`.
+        state: ``[N, S]`` int64 before the action: (row, col, phase) on grids, phase as in `State`; else the numbers of
+            the state, filled up with -1 behind.
         action: ``[N]`` int64, `NO_ACTION` where the turn held none.
-        final: ``[E, 3]`` int64 state after the last step.
+        reward: ``[N]`` float64 reward of each action, NaN without one.
+        final: ``[E, S]`` int64 state after the last step.
     """
 
     episode_id: Sequence[str]
@@ -54,6 +57,7 @@ class Walks:
     length: Numbers
     state: Numbers
     action: Numbers
+    reward: npt.NDArray[np.float64]
     final: Numbers
 
 
@@ -61,26 +65,45 @@ def walks_of(episodes: Iterable[Episode]) -> Walks:
     """Return what episodes did; the episodes themselves are not kept.
 
     Raises:
-        ValueError: an episode in a task world, whose optimal policy is not that of its cells.
+        ValueError: an episode in a task world, whose optimal policy is not that of its cells; grids and other worlds.
     """
     gathered = _Gathered()
+    states: list[tuple[int, ...]] = []
+    finals: list[tuple[int, ...]] = []
+    rewards: list[float] = []
     for episode in episodes:
-        if episode.world.own_measures:
+        world = episode.world
+        if world.own_measures:
             raise ValueError(
-                f"a table of steps must hold episodes on grids, got {episode.id} in a task world: its tasks decide "
-                "what is optimal; goalscope measure scores its errors of exploration and exploitation"
+                f"a table of steps must hold episodes of worlds without measures of their own, got {episode.id} in a "
+                "task world: its tasks decide what is optimal; goalscope measure scores its errors of exploration and "
+                "exploitation"
             )
-        gathered.head(episode.spec, episode.world, episode.agent, episode.outcome, episode.tags)
+        gathered.head(episode.spec, world, episode.agent, episode.outcome, episode.tags)
         gathered.length.append(len(episode.steps))
-        for step in episode.steps:
-            gathered.state.extend((*step.state.position, step.state.phase))
-            gathered.action.append(NO_ACTION if step.action is None else step.action)
-        gathered.final.extend((*episode.final.position, episode.final.phase))
-    return gathered.walks()
+        gathered.action.extend(NO_ACTION if step.action is None else step.action for step in episode.steps)
+        if world.planar:
+            for step in episode.steps:
+                gathered.state.extend((*step.state.position, step.state.phase))
+            gathered.final.extend((*episode.final.position, episode.final.phase))
+        else:
+            states += [step.state for step in episode.steps]
+            finals.append(episode.final)
+            rewards += [math.nan if step.reward is None else step.reward for step in episode.steps]
+    if not finals:
+        return gathered.walks()
+    if len(finals) < len(gathered.length):
+        raise ValueError(
+            "a table of steps must hold episodes of grids or of other worlds, got both: measure them apart"
+        )
+    width = max(map(len, (*states, *finals)))
+    return gathered.walks(
+        state=freeze(_filled(states, width)), final=freeze(_filled(finals, width)), reward=freeze(np.array(rewards))
+    )
 
 
 def read_walks(store: Store, progress: Callable[[int, int], None] | None = None) -> tuple[Walks, list[str]]:
-    """Return what the episodes of a store did, in its order, and the ids of those in task worlds, which are left out.
+    """Return what the episodes of a store did on grids, in its order, and the ids of those in other worlds.
 
     Only what is returned is read and checked; answers, reasoning and token ids are not looked at.
 
@@ -94,8 +117,8 @@ def read_walks(store: Store, progress: Callable[[int, int], None] | None = None)
     gathered, apart, done = _Gathered(), list[str](), 0
     ((total,),) = store.query("SELECT count(*) FROM episodes")
     for page in store.pages():
-        kept = [row for row in page if not store.world(row[2]).own_measures]
-        apart += [row[1] for row in page if store.world(row[2]).own_measures]
+        kept = [row for row in page if _readable(store.world(row[2]))]
+        apart += [row[1] for row in page if not _readable(store.world(row[2]))]
         try:
             _read_page(store, kept, gathered)
         except (ValueError, TypeError):
@@ -108,6 +131,19 @@ def read_walks(store: Store, progress: Callable[[int, int], None] | None = None)
         if progress is not None:
             progress(done, total)
     return gathered.walks(), apart
+
+
+def _readable(world: World) -> bool:
+    """Whether the columns of a store tell all that is measured of an episode."""
+    return world.planar and not world.own_measures
+
+
+def _filled(states: Sequence[tuple[int, ...]], width: int) -> Numbers:
+    """Return states as ``[N, S]``, shorter ones filled up with -1."""
+    filled = np.full((len(states), width), -1, dtype=np.int64)
+    for index, state in enumerate(states):
+        filled[index, : len(state)] = state
+    return filled
 
 
 class _Gathered:
@@ -128,8 +164,14 @@ class _Gathered:
         merged = {**world.tags, **tags, "agent": agent}
         self._heads.append((spec.id, agent, outcome, world.grid_id, spec.trajectory, spec.seed, spec.horizon, merged))
 
-    def walks(self) -> Walks:
-        """Return what was added."""
+    def walks(
+        self,
+        state: Numbers | None = None,
+        final: Numbers | None = None,
+        reward: npt.NDArray[np.float64] | None = None,
+    ) -> Walks:
+        """Return what was added, with the states and rewards given, or without rewards and with the states added."""
+        unrewarded = np.full(len(self.action), np.nan)
         columns: list[Sequence[Any]] = [list(column) for column in zip(*self._heads, strict=True)] or [()] * 8
         episode_id, agent, outcome, grid_id, trajectory, seed, horizon, tags = columns
         return Walks(
@@ -144,9 +186,10 @@ class _Gathered:
             worlds=tuple(self._worlds),
             world=_frozen(self.world),
             length=_frozen(self.length),
-            state=_frozen(self.state).reshape(-1, 3),
+            state=_frozen(self.state).reshape(-1, 3) if state is None else state,
             action=_frozen(self.action),
-            final=_frozen(self.final).reshape(-1, 3),
+            reward=freeze(unrewarded) if reward is None else reward,
+            final=_frozen(self.final).reshape(-1, 3) if final is None else final,
         )
 
 

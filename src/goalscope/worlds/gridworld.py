@@ -150,6 +150,7 @@ class GridWorld(World):
 
     kind: ClassVar[str] = "grid"
     view: ClassVar[type[View]] = GridView
+    planar: ClassVar[bool] = True
     grid: Grid
     fog_radius: int | None = None
 

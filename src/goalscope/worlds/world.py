@@ -140,6 +140,7 @@ class World(_Reads, ABC):
         kind: name under which its settings are registered, see `goalscope.runs.world_kind`; a stored world is restored
             by it.
         view: class of the views of its sessions; an agent says which one it needs.
+        planar: whether a state is (row, col, flags) on a grid: columns of their own hold it.
         limited: whether each world has a horizon of its own, so that a study gives none.
         own_measures: whether measures that need this kind stand in place of those of any world.
     """
@@ -149,6 +150,7 @@ class World(_Reads, ABC):
 
     kind: ClassVar[str]
     view: ClassVar[type[View]]
+    planar: ClassVar[bool] = False
     limited: ClassVar[bool] = False
     own_measures: ClassVar[bool] = False
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from goalscope.agents import Observation, Turn, agent_kind
-from goalscope.worlds import ACTIONS, Action
+from goalscope.worlds import ACTIONS, Action, GridView
 
 
 @agent_kind("compass")
@@ -23,6 +23,7 @@ class Compass:
     pull: float = 0.5
     name: str = ""
     journalled = False
+    needs = GridView
 
     def __post_init__(self) -> None:
         known = [action.name.lower() for action in ACTIONS]

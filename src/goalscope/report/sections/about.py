@@ -35,13 +35,22 @@ def summary(run: RunData) -> list[str]:
     rows, tasks = run.rows, run.worlds == "tasks"
     episodes = rows.where(rows.measure == "success")
     steps = rows.value[rows.measure == "steps"].sum() if tasks else (rows.measure == "action optimality").sum()
-    places = counted(len(set(episodes.grid_id.tolist())), "task map" if tasks else "grid")
-    known = "judged by their actions alone" if tasks else "whose optimal policies are known exactly"
-    sentences = [
+    acted = (
         f"{counted(len(run.ledger.agents), 'agent')} ({listed(run.ledger.agents)}) acted in "
-        f"{counted(len(episodes), 'episode')} with {counted(int(steps), 'step')} on {places}"
-        f"{', ' if tasks else ' '}{known}."
-    ]
+        f"{counted(len(episodes), 'episode')}"
+    )
+    clusters = len(set(episodes.grid_id.tolist()))
+    if tasks:
+        on = f"on {counted(clusters, 'task map')}, judged by their actions alone"
+    elif steps or not len(episodes):
+        on = f"on {counted(clusters, 'grid')} whose optimal policies are known exactly"
+    else:
+        on = (
+            f"in {counted(clusters, 'world')} whose optimal policies are not known: measures that compare actions with "
+            "optimal ones are left out"
+        )
+    counts = f" with {counted(int(steps), 'step')}" if steps or not len(episodes) else ""
+    sentences = [f"{acted}{counts} {on}."]
     parts = []
     for name, words in (("size", "Grid sizes"), ("density", "wall densities")):
         values = sorted({value for value in rows.tags.get(name, ()) if isinstance(value, int | float)})

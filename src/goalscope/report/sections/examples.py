@@ -51,6 +51,10 @@ def examples(run: RunData) -> Iterator[Declared]:
     if not chosen:
         return
     episodes = {episode.id: episode for episode in run.store.episodes(chosen.values())}
+    # Other worlds than grids have no picture.
+    chosen = {key: identity for key, identity in chosen.items() if hasattr(episodes[identity].world, "grid")}
+    if not chosen:
+        return
     lacking = [
         f"{agent} has no episode that {'arrived' if success else 'failed'}"
         for agent in agents[:_MOST_AGENTS]
@@ -104,6 +108,7 @@ def _figure(episode: Episode) -> Figure:
         "horizon": "did not arrive within its horizon",
         "failure": "ended by a turn without an action",
         "stopped": "its record stops before the goal",
+        "ended": "ended without the goal",
     }
     tags = episode.world.tags
     where = ", ".join(f"{name} {number(tags[name])}" for name in ("kind", "size", "density") if name in tags)

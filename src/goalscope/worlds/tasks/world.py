@@ -103,6 +103,7 @@ class TaskWorld(World):
 
     kind: ClassVar[str] = "task-map"
     view: ClassVar[type[View]] = TaskView
+    planar: ClassVar[bool] = True
     limited: ClassVar[bool] = True
     own_measures: ClassVar[bool] = True
     task_map: TaskMap
