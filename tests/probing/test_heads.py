@@ -117,3 +117,29 @@ def test_a_head_that_is_not_there_or_for_another_target_is_refused() -> None:
         problem(head="norrow")
     with pytest.raises(ValueError, match="a head for plan must be one of decoder, got 'narrow'"):
         find_head("narrow", "plan")
+
+
+def test_a_class_of_modules_is_a_head_too() -> None:
+    from torch import Tensor, nn
+
+    @head("direct", targets=("distance",))
+    class Direct(nn.Module):
+        """The sum of the inputs, scaled and shifted."""
+
+        def __init__(self, sizes: HeadSizes, begin: float = 0.5) -> None:
+            import torch
+
+            super().__init__()
+            self.scale = nn.Parameter(torch.full((1, 2), begin))
+
+        def forward(self, vectors: Tensor) -> Tensor:
+            """Return the scores."""
+            return (vectors.sum(dim=1)[:, None] * self.scale[:, 0] + self.scale[:, 1])[:, None]
+
+    assert find_head("direct", "distance").settings == {"begin": 0.5}
+    given = Features.of(noise(rooms()))
+    target = given.vectors.sum(axis=1).astype(np.float64)
+    settings = FitSettings(epochs=40, lr=0.05)
+    (probe,) = fit([Problem(key=key("sum", "direct", "distance"), features=given, target=target)], settings)
+    error = np.abs(probe.predict_number(given) - target).mean()
+    assert error < 0.2 * np.abs(target - target.mean()).mean()
