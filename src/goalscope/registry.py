@@ -24,7 +24,7 @@ GROUP: Final = "goalscope"
 
 _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "world": ("goalscope.runs.gridentries", "goalscope.runs.taskentries"),
-    "head": ("goalscope.probing.heads",),
+    "head": ("goalscope.probing.builtin_heads",),
     "agent": tuple(f"goalscope.agents.{name}" for name in ("scripted", "chat", "task_scripted", "task_chat")),
     "model": ("goalscope.models.backends",),
     "measure": tuple(

@@ -145,7 +145,7 @@ def belief_rows(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] 
     kinds, grids = _groups(decisions)
     first = np.unique(grids, return_index=True)[1]
     agent = decisions.agent[first].tolist()
-    common: dict[str, Any] = {**(tags or {}), "agent": agent, **grid_tags(decisions, first)}
+    common: dict[str, Any] = {**(tags or {}), "agent": agent, **grid_tags(decisions.shape, decisions.density, first)}
     sides = decisions.shape[first]
     if (sides[:, 0] != sides[:, 1]).any():  # a turned grid is a row of its own
         common["shape"] = [f"{height}x{width}" for height, width in sides.tolist()]

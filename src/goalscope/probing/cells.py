@@ -5,7 +5,7 @@ The grid is the cluster of every interval: the functions at the end group steps 
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,6 @@ from goalscope.runs import Episode
 from goalscope.stats.estimate import factorize
 from goalscope.worlds.dynamics import shown
 from goalscope.worlds.grid import Grid
-
-if TYPE_CHECKING:
-    from goalscope.probing.decisions import Decisions
 
 _ARRAYS = ("labels", "shape", "density", "episode_id", "step", "grid_id", "reasoning")
 
@@ -275,20 +272,7 @@ def known_walls(cells: Cells, split: Split) -> float:
 def grids_of(cells: Cells) -> tuple[npt.NDArray[np.int64], list[Any], dict[str, list[Any]]]:
     """Return the number of each step's grid ``[N]``, the G grids in their order of appearance, and their tags."""
     codes, grids = factorize(cells.grid_id)
-    return codes, grids, grid_tags(cells, np.unique(codes, return_index=True)[1])
-
-
-def grid_tags(steps: "Cells | Decisions", first: npt.NDArray[np.int64]) -> dict[str, list[Any]]:
-    """Return the tags size (longer side, cells) and density of G grids, None where it is not known.
-
-    Args:
-        steps: N steps.
-        first: ``[G]`` index of some step of each grid.
-    """
-    return {
-        "size": steps.shape[first].max(axis=1).tolist(),
-        "density": [None if np.isnan(one) else float(one) for one in steps.density[first]],
-    }
+    return codes, grids, grid_tags(cells.shape, cells.density, np.unique(codes, return_index=True)[1])
 
 
 def members(codes: npt.NDArray[np.int64], count: int) -> list[npt.NDArray[np.int64]]:
@@ -302,3 +286,19 @@ def ratio(above: npt.NDArray[Any], below: npt.NDArray[Any]) -> npt.NDArray[np.fl
     found: npt.NDArray[np.float64] = np.full(len(below), np.nan)
     np.divide(above, below, out=found, where=below > 0)
     return found
+
+
+def grid_tags(
+    shape: npt.NDArray[np.int64], density: npt.NDArray[np.float64], first: npt.NDArray[np.int64]
+) -> dict[str, list[Any]]:
+    """Return the tags size (longer side, cells) and density of G grids, None where it is not known.
+
+    Args:
+        shape: ``[N, 2]`` height and width of the grid of each step.
+        density: ``[N]`` its wall density, NaN where it is not known.
+        first: ``[G]`` index of some step of each grid.
+    """
+    return {
+        "size": shape[first].max(axis=1).tolist(),
+        "density": [None if np.isnan(one) else float(one) for one in density[first]],
+    }
