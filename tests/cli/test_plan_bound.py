@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from goalscope.agents import WrongGoal
+from goalscope.agents.chat import ChatAgent
 from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.agents.task_scripted import RandomWalk
 from goalscope.models.base import Message
 from goalscope.models.prompt_bound import most_text_tokens
 from goalscope.preflight import costs, frame, most_prompts
-from goalscope.runs import Store, Study, run
+from goalscope.runs import EpisodeSpec, Store, Study, run
+from goalscope.runs.episode import LiveEpisode
 from goalscope.worlds.tasks import TaskWorld
 from goalscope.worlds.tasks.knowledge import Knowledge
 from goalscope.worlds.tasks.memory import Memory
@@ -106,7 +109,7 @@ def test_no_episode_of_a_task_world_has_longer_prompts_than_planned(history: str
             memory_.add(knowledge.report(), action)
         bare = frame(agent, None)
         most = most_prompts(study, agent, world, len(lengths), type(bare)(chat=0, turn=0))
-        assert sum(lengths) <= most < 8 * sum(lengths)
+        assert most is not None and sum(lengths) <= most < 8 * sum(lengths)
 
 
 def test_the_frame_of_a_known_template_holds_all_that_it_adds() -> None:
@@ -141,3 +144,25 @@ def test_planning_with_a_bundled_model_imports_no_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "most prompt" in done.stdout
+
+
+def test_a_list_of_earlier_steps_counts_for_the_bound() -> None:
+    study = Study.parse(
+        {
+            "worlds": [{"kind": "grid", "sizes": [7], "densities": [0.3], "count": 1, "fog_radius": 2}],
+            "agents": [{"kind": "chat", "model": "m", "task": "fog", "server": {"base_url": "http://localhost:1/v1"}}],
+            "history": "actions",
+        }
+    )
+    (agent,), (world,) = study.agents(), study.worlds()
+    assert isinstance(agent, ChatAgent)
+    spec = EpisodeSpec(world_id=world.id, agent_id="a", trajectory=0, seed=1, horizon=30)
+    live, lengths = LiveEpisode(spec, world, study), list[int]()
+    while live.outcome is None:
+        seen = live.observe()
+        lengths.append(most_text_tokens(agent.messages(seen)[-1].content))
+        (turn,) = WrongGoal().act([seen])
+        live.apply(turn)
+    bare = type(frame(agent, None))(chat=0, turn=0)
+    most = most_prompts(study, agent, world, len(lengths), bare)
+    assert len(lengths) == 30 and most is not None and sum(lengths) <= most < 1.1 * sum(lengths)

@@ -242,13 +242,15 @@ def _index(item: Any) -> bool:
 
 
 def _standing(observation: Observation) -> Position:
-    if observation.grid.start is None:
-        raise ValueError(f"an agent must see its own cell (A) to act, got a grid without one:\n{observation.grid}")
-    return observation.grid.start
+    grid = observation.grid
+    if grid.start is None:
+        raise ValueError(f"an agent must see its own cell (A) to act, got a grid without one:\n{grid}")
+    return grid.start
 
 
 def _look_up(plan: Callable[..., Distribution], observation: Observation, *arguments: Position) -> Distribution:
-    return _entry(plan, observation.grid, _standing(observation), observation.carrying_key, *arguments)
+    view = observation.seen(GridView)
+    return _entry(plan, view.grid, view.grid.start or _standing(observation), view.carrying_key, *arguments)
 
 
 @lru_cache(maxsize=65536)

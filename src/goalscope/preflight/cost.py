@@ -87,8 +87,10 @@ def _cost(
     mean = plain + reasoned * output
     dialect, _ = dialect_of(agent, given)
     added = frame(agent, dialect)
-    most = sum(most_prompts(study, agent, world, horizon, added) for world, horizon in worlds)
-    most *= study.trajectories * (1 + study.failure.retries)
+    bounds = [most_prompts(study, agent, world, horizon, added) for world, horizon in worlds]
+    most: int | None = None
+    if None not in bounds:
+        most = sum(bound or 0 for bound in bounds) * study.trajectories * (1 + study.failure.retries)
     if stride > 1:
         how += f", on {len(sampled)} of {len(worlds)} worlds"
     if study.history_of(agent) != "none":
@@ -104,7 +106,9 @@ def _cost(
         )
     elif study.history_of(agent) == "conversation":
         how += ", earlier answers counted as the short JSON object that is asked for"
-    if dialect is None:
+    if most is None:
+        how += f"; no bound is known of prompts that show {study.view.shows}"
+    elif dialect is None:
         how += (
             f"; at most one for each byte, {CHAT_ALLOWANCE} for the server's chat template and {MESSAGE_ALLOWANCE} for "
             "each message"
@@ -118,10 +122,10 @@ def _cost(
         calls=calls,
         prompt=mean,
         how=how,
-        most_prompt=most / calls,
+        most_prompt=None if most is None else most / calls,
         output=output,
-        tokens=most + output * calls,
-        usd=None if prices is None else prices.usd(most, output * calls),
+        tokens=None if most is None else most + output * calls,
+        usd=None if prices is None or most is None else prices.usd(most, output * calls),
         expected_usd=None
         if prices is None or expected is None or expected_prompts is None
         else prices.usd(expected_prompts, expected * calls),

@@ -70,8 +70,10 @@ def frame(agent: ModelAgent, dialect: Dialect | None) -> Frame:
     return Frame(chat=lengths[0], turn=max(lengths[1] - lengths[0], lengths[2] - lengths[1], 0))
 
 
-def most_prompts(study: Study, agent: ModelAgent, world: World, horizon: int, added: Frame) -> int:
-    """Return the most tokens of all prompts of an episode together, each step asked once.
+def most_prompts(study: Study, agent: ModelAgent, world: World, horizon: int, added: Frame) -> int | None:
+    """Return the most tokens of all prompts of an episode together, each step asked once; None without a bound.
+
+    Only grids and task maps bound what they show.
 
     Every text counts with its bytes. A step later, a list of earlier steps is one line longer, and a conversation holds
     one more prompt and one more answer; an answer counts with all tokens that the model may say.
@@ -85,6 +87,8 @@ def most_prompts(study: Study, agent: ModelAgent, world: World, horizon: int, ad
     Raises:
         ValueError: the agent's template has no place for what the world shows.
     """
+    if not world.planar:
+        return None
     if isinstance(agent, TaskChatAgent):
         assert isinstance(world, TaskWorld)  # a study pairs agents and worlds
         asked = _task_turns(study, agent, world.task_map)
@@ -120,7 +124,7 @@ def _grid_turns(study: Study, agent: ModelAgent, world: World, horizon: int) -> 
         seen = Observation(view=view, step=steps, history=history, history_as=kind)
         return most_text_tokens(agent.messages(seen)[-1].content)
 
-    if kind == "none" or "history" not in placeholders(agent.template):
+    if kind == "none" or "history" not in placeholders(agent.text):
         return (asked(0),) * 3
     return asked(0), asked(1) + line, asked(2) + 2 * line
 

@@ -9,7 +9,7 @@ from goalscope.rows import Tag
 from goalscope.runs.entries import FailurePolicy
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
 from goalscope.runs.study import Study
-from goalscope.worlds.world import World
+from goalscope.worlds.world import View, World
 
 
 class LiveEpisode:
@@ -46,6 +46,7 @@ class LiveEpisode:
         self._world = world
         self._knows_world = knows_world
         self._session = world.begin_episode(spec.seed, spec.id)
+        self._view: View | None = None  # what was shown last, until a step is taken
         self._history: tuple[Past, ...] = ()
         self._failure = failure or study.failure
         self._history_as: History = history or study.history
@@ -53,8 +54,9 @@ class LiveEpisode:
 
     def observe(self) -> Observation:
         """Return what the agent is shown now."""
+        self._view = self._session.view
         return Observation(
-            view=self._session.view,
+            view=self._view,
             step=len(self.steps),
             attempt=len(self._attempts),
             episode_id=self.spec.id,
@@ -81,12 +83,14 @@ class LiveEpisode:
         extra = {**turn.extra, "attempts": self._attempts} if self._attempts else turn.extra
         session = self._session
         action = None if turn.action is None else self._world.action(turn.action)
-        state, names = session.state, session.view.actions
+        view = self._view or session.view
+        state, names = session.state, view.actions
         if action is not None and action >= len(names):
             raise ValueError(f"an action must be one of the {len(names)} actions {', '.join(names)}, got {action}")
         if self._history_as != "none":
-            self._history = (*self._history, self._past(turn))
+            self._history = (*self._history, self._past(turn, view))
         session.step(action)
+        self._view = None
         self.steps.append(
             Step(
                 index=index,
@@ -131,10 +135,10 @@ class LiveEpisode:
             tags=dict(tags or {}),
         )
 
-    def _past(self, turn: Turn) -> Past:
-        """Return the step that the turn makes, before anything has moved, as the agent will be shown it."""
+    def _past(self, turn: Turn, view: View) -> Past:
+        """Return the step that the turn makes, as it was shown and as the agent will be shown it again."""
         return Past(
-            view=self._session.view,
+            view=view,
             action=turn.action,
             text=turn.text if self._history_as in ("conversation", "reasoning") else None,
             reasoning=turn.reasoning if self._history_as == "reasoning" else None,

@@ -68,11 +68,12 @@ class GridView(View):
 class _Place:
     """One state of a grid, with what it looks like and where actions lead, each found out once."""
 
-    __slots__ = ("__weakref__", "_after", "_places", "_view", "_whole", "state")
+    __slots__ = ("__weakref__", "_after", "_places", "_view", "_whole", "done", "state")
 
     def __init__(self, whole: Grid, state: State, places: "dict[State, _Place]") -> None:
         self._whole = whole
         self.state = state
+        self.done = state.position == whole.goal
         self._places = places
         self._view: GridView | None = None
         self._after: list[_Place | None] = [None] * len(ACTIONS)
@@ -103,8 +104,8 @@ _beginnings: WeakValueDictionary[str, _Place] = WeakValueDictionary()
 class GridSession(Session):
     """An episode on a grid."""
 
-    def __init__(self, place: _Place, goal: tuple[int, int] | None, fog: Fog | None) -> None:
-        self._place, self._goal, self._fog = place, goal, fog
+    def __init__(self, place: _Place, fog: Fog | None) -> None:
+        self._place, self._fog = place, fog
 
     @property
     def view(self) -> GridView:
@@ -122,7 +123,7 @@ class GridSession(Session):
     @property
     def done(self) -> bool:
         """Whether the goal is reached."""
-        return self._place.state.position == self._goal
+        return self._place.done
 
     solved = done
 
@@ -172,7 +173,7 @@ class GridWorld(World):
             state = initial_state(self.grid)
             place = known[state] = _beginnings[self.id] = _Place(self.grid, state, known)
         fog = None if self.fog_radius is None else Fog.start(self.grid, self.fog_radius)
-        return GridSession(place, self.grid.goal, fog)
+        return GridSession(place, fog)
 
     def begin_episode(self, seed: int, episode_id: str) -> GridSession:
         """Begin an episode; no random numbers are made."""
