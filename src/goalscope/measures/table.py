@@ -203,6 +203,11 @@ class StepTable:
         return found
 
     @property
+    def cluster(self) -> npt.NDArray[np.object_]:
+        """``[E]`` text: the cluster of each episode's world, which intervals count."""
+        return self.grid_id
+
+    @property
     def valid(self) -> npt.NDArray[np.bool_]:
         """``[N]`` whether the turn held an action."""
         found: npt.NDArray[np.bool_] = self.action != NO_ACTION
