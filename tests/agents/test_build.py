@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from goalscope.agents import SCRIPTED, Forgetful, Observation, Optimal, WrongGoal, build_agent
-from goalscope.worlds import Grid
-from goalscope.worlds.gridworld import GridView
+from goalscope.worlds import Grid, GridView
 
 
 def test_each_kind_builds_its_class() -> None:

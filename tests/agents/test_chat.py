@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 
-from goalscope.agents import Agent, Observation, Past, Turn, agent_id
-from goalscope.agents.build import build_agent
-from goalscope.agents.chat import ChatAgent, read_template
+from goalscope.agents import Agent, ChatAgent, Observation, Past, Turn, agent_id, build_agent
+from goalscope.agents.chat import read_template
 from goalscope.agents.prompts import example_action, render_history
 from goalscope.agents.replay import ReplayAgent
-from goalscope.models import Completion, Message, Request, Sampling
-from goalscope.models.base import TEMPLATE_FORMS
-from goalscope.worlds import ACTIONS, Action, Grid
-from goalscope.worlds.gridworld import GridView
+from goalscope.models import TEMPLATE_FORMS, Completion, Message, Request, Sampling
+from goalscope.worlds import ACTIONS, Action, Grid, GridView
 
 GRID = Grid.parse("#####\n#A_G#\n#####")
 KEYED = Grid.parse("#####\n#AKG#\n#####")

@@ -11,15 +11,12 @@ from http_studies import study as served_study
 from http_studies import template, trajectories
 from server import Loopback, speaker
 
-from goalscope.agents import Observation, Past, agent_id
-from goalscope.agents.build import build_agent
-from goalscope.agents.chat import ChatAgent
+from goalscope.agents import ChatAgent, Observation, Past, agent_id, build_agent
 from goalscope.models import Completion, Message, Request, Sampling
 from goalscope.preflight import costs
 from goalscope.runs import EpisodeSpec, Store, Study, World, content_hash, run
 from goalscope.runs.episode import LiveEpisode
-from goalscope.worlds import Action, Grid
-from goalscope.worlds.gridworld import GridView
+from goalscope.worlds import Action, Grid, GridView
 
 FOGGED = Grid.parse("#####\n#A_**\n#####")
 MOVED = Grid.parse("#####\n#_A_*\n#####")

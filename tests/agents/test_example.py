@@ -10,21 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.agents import Observation, Past, agent_id
-from goalscope.agents.build import build_agent
-from goalscope.agents.chat import TASKS, ChatAgent
-from goalscope.agents.parse import parse_action
+from goalscope.agents import ChatAgent, Observation, Past, TaskChatAgent, agent_id, build_agent, parse_action
+from goalscope.agents.chat import TASKS
 from goalscope.agents.prompts import RULE, example_action
-from goalscope.agents.task_chat import STRATEGIES, TaskChatAgent
-from goalscope.models.base import TEMPLATE_FORMS
-from goalscope.models.local import LocalModel
+from goalscope.agents.task_chat import STRATEGIES
+from goalscope.models import TEMPLATE_FORMS, LocalModel
 from goalscope.planning import optimal_actions
 from goalscope.rng import stream
-from goalscope.runs import Study
-from goalscope.runs.record import EpisodeSpec
-from goalscope.worlds import ACTIONS, Action, Grid
-from goalscope.worlds.dynamics import initial_state, step
-from goalscope.worlds.gridworld import GridView
+from goalscope.runs import EpisodeSpec, Study
+from goalscope.worlds import ACTIONS, Action, Grid, GridView, initial_state, step
 from goalscope.worlds.tasks import Knowledge, Memory, generate_task_map
 from task_observations import task_observation
 

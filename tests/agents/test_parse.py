@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goalscope.agents.parse import FAILURES, parse_action
+from goalscope.agents import parse_action
+from goalscope.agents.parse import FAILURES
 from goalscope.worlds import ACTIONS, Action
 
 STATED = {

@@ -19,14 +19,24 @@ from goalscope.agents import (
     agent_id,
 )
 from goalscope.ids import canonical_json
-from goalscope.measures.sample import roll_out
+from goalscope.measures import roll_out
 from goalscope.planning import distances_to, shortest_length, solve
 from goalscope.rng import stream
-from goalscope.worlds import Action, Grid, generate_batch
-from goalscope.worlds.dynamics import State, initial_state, shown, step
-from goalscope.worlds.fog import Fog
-from goalscope.worlds.gridworld import GridView, GridWorld
-from goalscope.worlds.layouts import key_door, key_no_door, two_path
+from goalscope.worlds import (
+    Action,
+    Fog,
+    Grid,
+    GridView,
+    GridWorld,
+    State,
+    generate_batch,
+    initial_state,
+    key_door,
+    key_no_door,
+    shown,
+    step,
+    two_path,
+)
 
 AGENTS: list[ScriptedAgent] = [
     Optimal(),

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from goalscope.agents.agent import agent_id
+from goalscope.agents import SCRIPTED, agent_id
 from goalscope.agents.build import TASK_PREFIX
-from goalscope.agents.scripted import SCRIPTED
 from goalscope.agents.scripted_base import Scripted
 from goalscope.agents.task_scripted import TASK_SCRIPTED
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from goalscope.agents import EpsilonGreedy, Observation, Optimal, SideBiased, build_agent
-from goalscope.worlds import Grid, transform
-from goalscope.worlds.gridworld import GridView
+from goalscope.worlds import Grid, GridView, transform
 
 ROOM = Grid.parse(["#######", "#_____#", "#_____#", "#_A_G_#", "#_____#", "#_____#", "#######"])
 

@@ -5,8 +5,7 @@ import pytest
 
 from goalscope.agents import Observation
 from goalscope.rng import stream, uniform
-from goalscope.worlds import Grid
-from goalscope.worlds.gridworld import GridView
+from goalscope.worlds import Grid, GridView
 
 
 def test_draws_are_uniform_and_independent_of_streams() -> None:

@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 
-from goalscope.agents import Observation
-from goalscope.agents.build import build_agent
-from goalscope.worlds.tasks import Knowledge, Memory, generate_task_map
-from goalscope.worlds.tasks.world import TaskView
+from goalscope.agents import Observation, build_agent
+from goalscope.worlds.tasks import Knowledge, Memory, TaskView, generate_task_map
 
 
 def observations() -> list[Observation]:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from command_line import call
-from goalscope.measures.behaviour import measure_bounds
+from goalscope.measures import measure_bounds
 from goalscope.runs import Store, content_hash
 from goalscope.stats import estimate_rows
 from measured_runs import Talker, measured, small_study

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from goalscope.agents.parse import parse_action
+from goalscope.agents import parse_action
 from goalscope.cli.errors import TRACEBACK, guarded
 from goalscope.runs import Study
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from goalscope.activations.record import Activations
-from goalscope.agents import Optimal, Uniform, WrongGoal
-from goalscope.agents.agent import Agent
+from goalscope.activations import Activations
+from goalscope.agents import Agent, Optimal, Uniform, WrongGoal
 from goalscope.cli import app, meg_run
+from goalscope.measures import roll_out
 from goalscope.measures.goals import (
     Belief,
     GoalEstimate,
@@ -25,16 +25,12 @@ from goalscope.measures.goals import (
 )
 from goalscope.measures.goals.beliefs import decode_beliefs
 from goalscope.measures.goals.settings import CORNERS, place
-from goalscope.measures.sample import roll_out
-from goalscope.probing.cells import label_cells, label_grid, split_by_grid
-from goalscope.probing.problem import FitSettings
-from goalscope.probing.suite import ProbeInputs, probe_cells
+from goalscope.probing import FitSettings, ProbeInputs, label_cells, probe_cells, split_by_grid
+from goalscope.probing.cells import label_grid
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_rows, paired_difference
-from goalscope.worlds.dynamics import shown
-from goalscope.worlds.generate import generate_batch
-from goalscope.worlds.grid import Grid, Position
+from goalscope.worlds import Grid, Position, generate_batch, shown
 from measured_runs import HOSTILE, measured, small_study
 
 ROOM = ("#######", "#A____#", "#_____#", "#_____#", "#_____#", "#____G#", "#######")

@@ -7,18 +7,14 @@ from typing import Any
 
 import pytest
 
-from goalscope.agents import WrongGoal
-from goalscope.agents.chat import ChatAgent
-from goalscope.agents.task_chat import TaskChatAgent
+from goalscope.agents import ChatAgent, TaskChatAgent, WrongGoal
 from goalscope.agents.task_scripted import RandomWalk
-from goalscope.models.base import Message
+from goalscope.models import Message
 from goalscope.models.prompt_bound import most_text_tokens
 from goalscope.preflight import costs, frame, most_prompts
 from goalscope.runs import EpisodeSpec, Store, Study, run
 from goalscope.runs.episode import LiveEpisode
-from goalscope.worlds.tasks import TaskWorld
-from goalscope.worlds.tasks.knowledge import Knowledge
-from goalscope.worlds.tasks.memory import Memory
+from goalscope.worlds.tasks import Knowledge, Memory, TaskWorld
 from task_observations import task_observation
 
 TEMPLATE = "{{grid}}\n{{history}}\nGo: "

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from goalscope.importers import MOST_PROBLEMS, Ledger, Problem, import_into, import_path
-from goalscope.runs.store import Store
+from goalscope.runs import Store
 from goalscope.untrusted import printable
 
 FIXTURE = Path(__file__).parents[1] / "data" / "telos"

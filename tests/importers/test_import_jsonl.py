@@ -15,10 +15,9 @@ from command_line import call
 from goalscope.importers import ImportResult, import_into, import_path, read_jsonl, write_jsonl
 from goalscope.importers import jsonl as reading
 from goalscope.measures import measure_store
-from goalscope.runs import Episode, EpisodeSpec, GridWorld, Outcome, Step, begin
-from goalscope.runs.store import Store
+from goalscope.runs import Episode, EpisodeSpec, GridWorld, Outcome, Step, Store, begin
 from goalscope.worlds import ACTIONS, Grid, generate
-from goalscope.worlds.dynamics import step as move
+from goalscope.worlds import step as move
 from goalscope.worlds.tasks import TaskWorld, cooking_map
 
 ROOM = "#####\n#A__#\n#___#\n#__G#\n#####"

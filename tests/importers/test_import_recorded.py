@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from goalscope.importers import import_into, import_path, read_jsonl, write_jsonl
-from goalscope.runs.store import Store
+from goalscope.runs import Store
 
 
 def test_every_recorded_value_agrees_and_none_is_passed_over(recorded: Path) -> None:

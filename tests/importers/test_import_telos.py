@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from goalscope.importers import ImportResult, import_into, import_path, read_telos
-from goalscope.runs.record import Episode
-from goalscope.runs.store import Store
+from goalscope.runs import Episode, Store
 
 FIXTURE = Path(__file__).parents[1] / "data" / "telos"
 FIRST = "trajectories/example_small-model_size7_comp1.0_grid1_base_traj0.json"

@@ -7,15 +7,23 @@ from itertools import count
 import numpy as np
 import pytest
 
-from goalscope.measures import BEHAVIOUR, Measure, StepTable, check_measure, episode_rows, group_rows
-from goalscope.measures.overlap import state_overlap
-from goalscope.measures.sample import play, sample_episodes, transformed
-from goalscope.measures.uncertainty import FORMS, PARTS, calibration_error, rare_states
+from goalscope.measures import (
+    BEHAVIOUR,
+    Measure,
+    StepTable,
+    calibration_error,
+    check_measure,
+    episode_rows,
+    group_rows,
+    play,
+    rare_states,
+    sample_episodes,
+    state_overlap,
+)
+from goalscope.measures.sample import transformed
+from goalscope.measures.uncertainty import FORMS, PARTS
 from goalscope.rows import Rows
-from goalscope.worlds import Action, Grid
-from goalscope.worlds.dynamics import step
-from goalscope.worlds.gridworld import GridWorld
-from goalscope.worlds.transform import TRANSFORMS
+from goalscope.worlds import TRANSFORMS, Action, Grid, GridWorld, step
 
 OPTIONS: list[Measure] = [
     *(calibration_error(form=form, part=part) for form in FORMS[1:] for part in PARTS),

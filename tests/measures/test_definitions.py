@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from command_line import call
-from goalscope.measures import BEHAVIOUR, StepMeasure, check_measure, measure
-from goalscope.measures.table import StepTable
+from goalscope.measures import BEHAVIOUR, StepMeasure, StepTable, check_measure, measure
 from goalscope.report.definitions import definition_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "measures.md").read_text(encoding="utf-8")

@@ -7,17 +7,12 @@ import numpy as np
 import pytest
 
 from goalscope.agents import Agent, EpsilonGreedy, Forgetful, Optimal, Uniform
-from goalscope.measures import Measure, StepTable
+from goalscope.measures import Measure, StepTable, play, roll_out
 from goalscope.measures.fog import dead_end_moves, redundant_moves, repeated_bumps
-from goalscope.measures.sample import play, roll_out
 from goalscope.planning import distances
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import paired_difference
-from goalscope.worlds import Action, Grid, generate
-from goalscope.worlds.dynamics import State
-from goalscope.worlds.fog import Fog
-from goalscope.worlds.generate import generate_batch
-from goalscope.worlds.layouts import layout
+from goalscope.worlds import Action, Fog, Grid, State, generate, generate_batch, layout
 
 MOVES = {"U": Action.UP, "D": Action.DOWN, "L": Action.LEFT, "R": Action.RIGHT, ".": None}
 MEASURES: tuple[Measure, ...] = (redundant_moves, dead_end_moves, repeated_bumps)

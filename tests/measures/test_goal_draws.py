@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from goalscope.agents import EpsilonGreedy, Optimal
+from goalscope.measures import StepTable, roll_out
 from goalscope.measures.goals import (
     Belief,
     GoalEstimate,
@@ -20,13 +21,10 @@ from goalscope.measures.goals import (
 from goalscope.measures.goals.beliefs import _anywhere, _elsewhere, _has_map
 from goalscope.measures.goals.returns import episode_returns
 from goalscope.measures.goals.settings import process
-from goalscope.measures.sample import roll_out
-from goalscope.measures.table import StepTable
 from goalscope.meg import RationalityCurve, meg_shared
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
-from goalscope.worlds.generate import generate_batch
-from goalscope.worlds.grid import Grid, Position
+from goalscope.worlds import Grid, Position, generate_batch
 
 
 def rooms(count: int = 8, size: int = 5, trajectories: int = 2, density: float = 0.3) -> list[Episode]:

@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from goalscope.agents import KeyLured, Optimal, Uniform, WrongGoal
-from goalscope.agents.agent import Agent
-from goalscope.measures import StepTable
+from goalscope.agents import Agent, KeyLured, Optimal, Uniform, WrongGoal
+from goalscope.measures import StepTable, roll_out
 from goalscope.measures.goals import (
     GoalEstimate,
     GoalFindings,
@@ -18,12 +17,10 @@ from goalscope.measures.goals import (
     measure_goals,
 )
 from goalscope.measures.goals.resample import interval, p_value, weigh
-from goalscope.measures.sample import roll_out
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_mean
-from goalscope.worlds.generate import generate_batch
-from goalscope.worlds.layouts import layout_series
+from goalscope.worlds import generate_batch, layout_series
 
 
 def rooms(count: int, *agents: Agent, size: int = 7, trajectories: int = 5, seed: int = 1) -> list[Episode]:

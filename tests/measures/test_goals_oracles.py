@@ -8,21 +8,17 @@ import numpy.typing as npt
 import pytest
 
 from goalscope.agents import EpsilonGreedy, Uniform, WrongGoal
-from goalscope.measures import StepTable
+from goalscope.measures import StepTable, roll_out
 from goalscope.measures.goals import HYPOTHESES, GoalSettings, measure_goals
 from goalscope.measures.goals.curves import TOP, CurveTable, WorldCurve
 from goalscope.measures.goals.heldout import _fit, _normaliser
 from goalscope.measures.goals.returns import Unit, episode_returns, random_returns
 from goalscope.measures.goals.settings import Invalid, Utility, place, process
-from goalscope.measures.sample import roll_out
 from goalscope.meg import RationalityCurve, meg_known, meg_shared
 from goalscope.meg.dual import OccupancyDual
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld, begin
-from goalscope.worlds import Grid
-from goalscope.worlds.dynamics import State, step
-from goalscope.worlds.generate import generate_batch
-from goalscope.worlds.grid import ACTIONS, Position
+from goalscope.worlds import ACTIONS, Grid, Position, State, generate_batch, step
 
 Array = npt.NDArray[np.float64]
 

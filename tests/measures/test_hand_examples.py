@@ -8,30 +8,34 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.measures import BEHAVIOUR, Measure, StepTable, measure_episodes
-from goalscope.measures.key import key_attraction, key_pickup, stage_accuracy
-from goalscope.measures.overlap import paired_overlap, state_overlap
-from goalscope.measures.performance import (
+from goalscope.measures import (
+    BEHAVIOUR,
+    Measure,
+    StepTable,
     action_accuracy,
     action_optimality,
+    calibration_error,
+    key_attraction,
+    key_pickup,
+    measure_episodes,
+    play,
+    policy_divergence,
+    policy_entropy,
+    rare_states,
+    state_overlap,
+    success,
+)
+from goalscope.measures.key import stage_accuracy
+from goalscope.measures.overlap import paired_overlap
+from goalscope.measures.performance import (
     invalid_turns,
     path_efficiency,
     path_ratio,
     steps_to_goal,
-    success,
     wall_bumps,
     with_distance_bands,
 )
-from goalscope.measures.sample import play
-from goalscope.measures.uncertainty import (
-    calibration_error,
-    distance_profile,
-    policy_divergence,
-    policy_entropy,
-    rare_states,
-    undecided_states,
-    visits_per_state,
-)
+from goalscope.measures.uncertainty import distance_profile, undecided_states, visits_per_state
 from goalscope.runs import Episode, GridWorld
 from goalscope.worlds import Action, Grid
 

@@ -11,14 +11,9 @@ from goalscope.agents import EpsilonGreedy, Observation, Optimal, ScriptedAgent
 from goalscope.measures import BEHAVIOUR, measure_episodes
 from goalscope.measures.invariance import Contrast, bounds_of, compare_transforms
 from goalscope.rows import Rows
-from goalscope.runs import Store, Study, World, run
-from goalscope.runs.record import begin
-from goalscope.stats import holm, paired_difference, signed_rank
-from goalscope.stats.family import Family
-from goalscope.worlds import ACTIONS
-from goalscope.worlds.dynamics import State, shown, step
-from goalscope.worlds.gridworld import GridView
-from goalscope.worlds.transform import TRANSFORMS
+from goalscope.runs import Store, Study, World, begin, run
+from goalscope.stats import Family, holm, paired_difference, signed_rank
+from goalscope.worlds import ACTIONS, TRANSFORMS, GridView, State, shown, step
 
 MARGIN = {"success": 0.1, "action accuracy": 0.05}
 EPSILON = 0.3

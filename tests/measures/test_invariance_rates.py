@@ -9,8 +9,8 @@ from scipy import stats as scipy_stats
 from goalscope.measures.invariance import Contrast, compare_transforms
 from goalscope.rng import stream
 from goalscope.rows import Rows
-from goalscope.stats import simulate_power
-from goalscope.stats.simulate import Paired, draw_differences
+from goalscope.stats import Paired, simulate_power
+from goalscope.stats.simulate import draw_differences
 
 pytestmark = pytest.mark.full
 STUDIES, LEVEL = 400, 0.05

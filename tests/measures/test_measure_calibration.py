@@ -7,19 +7,24 @@ import numpy as np
 import pytest
 
 from goalscope.agents import Agent, EpsilonGreedy, Forgetful, KeyLured, Optimal, Uniform, WrongGoal
-from goalscope.measures import StepTable
-from goalscope.measures.definition import Measure
-from goalscope.measures.key import key_attraction, key_pickup
-from goalscope.measures.performance import action_accuracy, action_optimality, path_ratio, success
-from goalscope.measures.sample import roll_out
-from goalscope.measures.uncertainty import calibration_error, policy_divergence, policy_entropy
-from goalscope.planning import shortest_length
-from goalscope.planning.policy import episode_outlook, epsilon_greedy
+from goalscope.measures import (
+    Measure,
+    StepTable,
+    action_accuracy,
+    action_optimality,
+    calibration_error,
+    key_attraction,
+    key_pickup,
+    policy_divergence,
+    policy_entropy,
+    roll_out,
+    success,
+)
+from goalscope.measures.performance import path_ratio
+from goalscope.planning import episode_outlook, epsilon_greedy, shortest_length
 from goalscope.rng import stream
 from goalscope.stats import Estimate, estimate_mean, estimate_pooled
-from goalscope.worlds import Grid, generate_batch
-from goalscope.worlds.gridworld import GridWorld
-from goalscope.worlds.layouts import key_no_door, two_path
+from goalscope.worlds import Grid, GridWorld, generate_batch, key_no_door, two_path
 
 CONFIDENCE = 0.99  # these tests look at some thirty intervals: at 95 % one or two would miss by chance
 

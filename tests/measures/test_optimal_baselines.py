@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from goalscope.agents import EpsilonGreedy
-from goalscope.measures import StepTable
-from goalscope.measures.sample import roll_out
-from goalscope.measures.uncertainty import Form, calibration_error
+from goalscope.measures import StepTable, calibration_error, roll_out
+from goalscope.measures.uncertainty import Form
 from goalscope.measures.visits import (
     Visits,
     binomial,
@@ -22,8 +21,7 @@ from goalscope.measures.visits import (
     expected_peak,
 )
 from goalscope.rng import stream
-from goalscope.worlds import generate_batch
-from goalscope.worlds.gridworld import GridWorld
+from goalscope.worlds import GridWorld, generate_batch
 
 SMALL = [(visits, options) for options in (1, 2, 3, 4) for visits in (1, 2, 3, 5, 6)]
 

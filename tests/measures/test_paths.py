@@ -6,27 +6,21 @@ import numpy as np
 import pytest
 
 from goalscope.agents import Agent, EpsilonGreedy, KeyLured, Optimal, Uniform, WrongGoal
-from goalscope.measures import Measure, StepTable
+from goalscope.measures import Measure, StepTable, action_accuracy, key_attraction, key_pickup, play, roll_out, success
 from goalscope.measures.key import (
     control_overlap,
     error_approaches_key,
     errors_towards_key,
-    key_attraction,
     key_path_first,
     key_path_taken,
-    key_pickup,
     two_paths,
 )
 from goalscope.measures.overlap import paired_overlap
-from goalscope.measures.performance import action_accuracy, success
-from goalscope.measures.sample import play, roll_out
 from goalscope.planning import optimal_actions
 from goalscope.rows import Rows
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_mean, estimate_pooled, paired_difference
-from goalscope.worlds import Action, Grid
-from goalscope.worlds.dynamics import State, step
-from goalscope.worlds.layouts import control, layout
+from goalscope.worlds import Action, Grid, State, control, layout, step
 
 MOVES = {"U": Action.UP, "D": Action.DOWN, "L": Action.LEFT, "R": Action.RIGHT, ".": None}
 RING = GridWorld(grid=Grid.parse(["_A_", "K#_", "_G_"]), tags={"control": False})

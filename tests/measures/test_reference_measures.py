@@ -9,22 +9,24 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from goalscope.measures import StepTable
-from goalscope.measures.definition import Measure
-from goalscope.measures.overlap import state_overlap
-from goalscope.measures.performance import action_accuracy, action_optimality, wall_bumps
-from goalscope.measures.sample import sample_episodes
-from goalscope.measures.uncertainty import (
+from goalscope.measures import (
+    Measure,
+    StepTable,
+    action_accuracy,
+    action_optimality,
     calibration_error,
     policy_divergence,
     policy_entropy,
     rare_states,
-    visits_per_state,
+    sample_episodes,
+    state_overlap,
 )
+from goalscope.measures.performance import wall_bumps
+from goalscope.measures.uncertainty import visits_per_state
 from goalscope.planning import optimal_actions
-from goalscope.runs.record import Episode
-from goalscope.worlds.dynamics import State, shown
-from goalscope.worlds.dynamics import step as move
+from goalscope.runs import Episode
+from goalscope.worlds import State, shown
+from goalscope.worlds import step as move
 
 Group = tuple[str, str, str]
 Counts = dict[State, Counter[int]]

@@ -6,7 +6,8 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.meg.causal import CausalModel, Value, Variable
+from goalscope.meg import CausalModel, Variable
+from goalscope.meg.causal import Value
 
 Array = npt.NDArray[np.float64]
 

@@ -12,10 +12,16 @@ from random_causal import marginal, random_chances, random_model, score
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import logsumexp
 
-from goalscope.meg.causal import CausalModel, Variable
-from goalscope.meg.causal_diagram import InfluenceDiagram, with_recall
+from goalscope.meg import (
+    CausalModel,
+    InfluenceDiagram,
+    Variable,
+    meg_target,
+    meg_utility,
+    pseudo_terminal_goals,
+    with_recall,
+)
 from goalscope.meg.causal_examples import instructed, mouse, mouse_diagram, pomdp_mouse
-from goalscope.meg.causal_target import meg_target, meg_utility, pseudo_terminal_goals
 
 Array = npt.NDArray[np.float64]
 LOG2 = float(np.log(2))

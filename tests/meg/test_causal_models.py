@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_causal import joint, marginal, random_model
 
-from goalscope.meg.causal import CausalModel, Variable
-from goalscope.meg.causal_diagram import InfluenceDiagram, with_recall
+from goalscope.meg import CausalModel, InfluenceDiagram, Variable, with_recall
 from goalscope.meg.causal_examples import mouse, mouse_diagram, pomdp_mouse
 
 seeds = st.integers(0, 2**32 - 1)

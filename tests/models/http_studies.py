@@ -5,8 +5,8 @@ from typing import Any
 
 from server import Loopback
 
-from goalscope.agents.chat import ChatAgent
-from goalscope.models.local import LocalModel
+from goalscope.agents import ChatAgent
+from goalscope.models import LocalModel
 from goalscope.runs import Store, Study, content_hash
 
 TEMPLATE = "{{grid}}\nGo: "

@@ -18,8 +18,7 @@ from typing import Any, Self
 import torch
 from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 
-from goalscope.models import Message, Request, Sampling
-from goalscope.models.local import LocalModel
+from goalscope.models import LocalModel, Message, Request, Sampling
 from goalscope.rng import uniform
 
 ACTIONS_SAID = tuple(f'{{"action": "{action}"}}' for action in ("UP", "DOWN", "LEFT", "RIGHT"))

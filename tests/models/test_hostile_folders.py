@@ -12,9 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import llama, request, tokenizer
 
-from goalscope.models import Sampling
+from goalscope.models import LocalModel, Sampling
 from goalscope.models.loading import check_folder
-from goalscope.models.local import LocalModel
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from server import Loopback, speaker
 from typer.testing import CliRunner
 
-from goalscope.agents.chat import ChatAgent
-from goalscope.agents.parse import FAILURES, parse_action
+from goalscope.agents import ChatAgent, parse_action
+from goalscope.agents.parse import FAILURES
 from goalscope.cli import app
 from goalscope.cli.console import fail, safe, say, table
 from goalscope.cli.errors import guarded

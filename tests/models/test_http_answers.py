@@ -7,9 +7,7 @@ from server import Loopback, speaker
 from tiny_models import request
 
 from goalscope.agents.model_agent import turn
-from goalscope.models.base import Sampling
-from goalscope.models.http import HttpModel
-from goalscope.models.http_settings import Server
+from goalscope.models import HttpModel, Sampling, Server
 from goalscope.worlds import Action
 
 UP = '{"action": "UP"}'

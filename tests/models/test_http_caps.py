@@ -8,8 +8,8 @@ from http_studies import study, template
 from server import Loopback, speaker
 from tiny_models import request
 
-from goalscope.agents.chat import ChatAgent
-from goalscope.models.local import LocalModel
+from goalscope.agents import ChatAgent
+from goalscope.models import LocalModel
 from goalscope.runs import Store, run
 
 OOPS = (500, {"error": {"message": "oops"}})

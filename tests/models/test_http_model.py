@@ -9,16 +9,11 @@ from hypothesis import strategies as st
 from server import Loopback, speaker
 from tiny_models import gpt_oss, request, tokenizer
 
-from goalscope.agents import agent_id
-from goalscope.agents.build import build_agent
-from goalscope.models import Model, Sampling
-from goalscope.models.base import NotSentError
-from goalscope.models.http import HttpModel
+from goalscope.agents import agent_id, build_agent
+from goalscope.models import Caps, HttpModel, LocalModel, Model, NotSentError, Prices, Sampling, Server
 from goalscope.models.http_answers import Answer, chat_answer, completions_answer
 from goalscope.models.http_budget import Budget
 from goalscope.models.http_client import GarbledError, Pace, _retry_after
-from goalscope.models.http_settings import Caps, Prices, Server
-from goalscope.models.local import LocalModel
 from goalscope.runs import Store, run
 
 GREEDY = Sampling(temperature=0.0, max_tokens=12, reasoning_effort=None)

@@ -23,7 +23,7 @@ from http_studies import (
 )
 from server import MANY, Faults, Loopback, speaker
 
-from goalscope.models.local import LocalModel
+from goalscope.models import LocalModel
 from goalscope.runs import Store, Study, run
 
 COMPLETIONS = {"mode": "completions"}

@@ -8,9 +8,8 @@ import pytest
 from http_studies import hash_of, local_agent
 from server import Loopback
 
-from goalscope.models.local import LocalModel
-from goalscope.runs import Store, Study, run
-from goalscope.runs.record import Step
+from goalscope.models import LocalModel
+from goalscope.runs import Step, Store, Study, run
 
 GRIDS = {"kind": "grid", "sizes": [7, 9, 11], "densities": [0.0, 0.5, 1.0], "count": 1}
 KEYS = {"kind": "key-door", "count": 2}

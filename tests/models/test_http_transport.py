@@ -12,9 +12,7 @@ import pytest
 from server import Loopback, speaker
 from tiny_models import request
 
-from goalscope.models.base import Sampling
-from goalscope.models.http import HttpModel
-from goalscope.models.http_settings import Server
+from goalscope.models import HttpModel, Sampling, Server
 from goalscope.models.http_transport import library
 
 GREEDY = Sampling(temperature=0.0, max_tokens=3, reasoning_effort=None)

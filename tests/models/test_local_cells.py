@@ -6,9 +6,8 @@ import pytest
 from tiny_models import llama, tokenizer
 from tokenizers import AddedToken
 
-from goalscope.models import Message, Sampling
+from goalscope.models import LocalModel, Message, Sampling
 from goalscope.models.grid_tokens import check_cell_tokens
-from goalscope.models.local import LocalModel
 from goalscope.rng import stream
 from goalscope.worlds import generate
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import gpt_oss, request, tokenizer
 
-from goalscope.models import Sampling, threads
-from goalscope.models.local import LocalModel
+from goalscope.models import LocalModel, Sampling, threads
 
 
 def test_a_small_model_gets_one_thread_and_a_large_one_keeps_what_there_is() -> None:

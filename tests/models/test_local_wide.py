@@ -7,10 +7,9 @@ import torch
 from tiny_models import request, tokenizer
 from transformers import GptOssConfig, GptOssForCausalLM
 
-from goalscope.models import Sampling
+from goalscope.models import LocalModel, Sampling, measure_determinism
 from goalscope.models._fast import use_grouped_attention
-from goalscope.models.determinism import MARGIN, measure_determinism
-from goalscope.models.local import LocalModel
+from goalscope.models.determinism import MARGIN
 
 
 @pytest.mark.full

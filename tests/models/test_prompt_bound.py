@@ -10,8 +10,7 @@ from tiny_models import PLAIN_TEMPLATE, tokenizer
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from goalscope.models import Message
-from goalscope.models.base import Sampling
+from goalscope.models import Message, Sampling
 from goalscope.models.http_tokens import Dialect
 from goalscope.models.prompt_bound import (
     CHAT_ALLOWANCE,

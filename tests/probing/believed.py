@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 
 from goalscope.planning import optimal_actions
-from goalscope.probing.decisions import Decisions
+from goalscope.probing import AGENT, CLASSES, GOAL, OPEN, PADDING, WALL, Decisions
 from goalscope.probing.maps import one_hot
-from goalscope.probing.probe import AGENT, CLASSES, GOAL, OPEN, PADDING, WALL
 from goalscope.rng import stream
 from goalscope.worlds import Grid
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from replays import local, record
 
-from goalscope.runs.record import Step
+from goalscope.runs import Step
 
 DECLARED: dict[str, Any] = {
     "agent": "Theseus",

@@ -4,11 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.activations.record import Activations
-from goalscope.probing.cells import Cells
+from goalscope.activations import Activations
+from goalscope.probing import AGENT, GOAL, OPEN, PADDING, WALL, Cells, HeadSizes
 from goalscope.probing.fitted import ProbeKey, Target
-from goalscope.probing.heads import HeadSizes, find_head
-from goalscope.probing.probe import AGENT, GOAL, OPEN, PADDING, WALL
+from goalscope.probing.heads import find_head
 from goalscope.rng import stream
 
 POSITIONS, WIDTH = 3, 40

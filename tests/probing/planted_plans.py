@@ -5,11 +5,8 @@ from typing import Any
 import numpy as np
 from planted import activations, cells_of
 
-from goalscope.activations.record import Activations
-from goalscope.probing.cells import Cells
-from goalscope.probing.plans import END, Plans
-from goalscope.probing.probe import AGENT, GOAL, OPEN
-from goalscope.probing.problem import PlanSettings
+from goalscope.activations import Activations
+from goalscope.probing import AGENT, END, GOAL, OPEN, Cells, Plans, PlanSettings
 from goalscope.rng import stream
 
 WIDTH = 32

@@ -9,14 +9,10 @@ from architectures import tiny
 from tiny_models import HARMONY, PLAIN_TEMPLATE, tokenizer
 
 from goalscope.activations.sites import grids_seen
-from goalscope.agents import Observation
-from goalscope.agents.agent import agent_id
-from goalscope.agents.chat import ChatAgent
-from goalscope.models.local import LocalModel
+from goalscope.agents import ChatAgent, Observation, agent_id
+from goalscope.models import LocalModel
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store
-from goalscope.worlds import ACTIONS, Action, Grid
-from goalscope.worlds.dynamics import initial_state, step
-from goalscope.worlds.gridworld import GridView
+from goalscope.worlds import ACTIONS, Action, Grid, GridView, initial_state, step
 
 TEMPLATE = "{{grid}}\nGo: "
 THINK = ("<think>", "</think>")

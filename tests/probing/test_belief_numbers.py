@@ -7,17 +7,15 @@ import pytest
 from believed import FRAME, certain, decide, random_posterior, rooms
 from planted import cells_of
 
+from goalscope.probing import OPEN, Decisions, DecodedMaps, belief_rows, decisions_at, read_beliefs
 from goalscope.probing import beliefs as module
-from goalscope.probing.beliefs import Beliefs, belief_rows, pooled_share, read_beliefs, top_name
-from goalscope.probing.decisions import NO_ACTION, Decisions, decisions_at
-from goalscope.probing.maps import DecodedMaps
-from goalscope.probing.probe import OPEN
+from goalscope.probing.beliefs import Beliefs, pooled_share, top_name
+from goalscope.probing.decisions import NO_ACTION
 from goalscope.probing.shown_maps import VERDICTS, choose_maps
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
-from goalscope.worlds import Grid
-from goalscope.worlds.dynamics import State
+from goalscope.worlds import Grid, State
 
 UP, DOWN, LEFT, RIGHT = range(4)
 

@@ -7,13 +7,10 @@ import pytest
 from believed import FRAME, decide, rooms
 from planted import activations, cells_of
 
+from goalscope.probing import Decisions, FitSettings, ProbeInputs, probe_cells, split_by_grid
 from goalscope.probing import beliefs as names
 from goalscope.probing.belief_study import compare_beliefs
-from goalscope.probing.cells import split_by_grid
-from goalscope.probing.decisions import Decisions
-from goalscope.probing.problem import FitSettings
 from goalscope.probing.shown_maps import VERDICTS
-from goalscope.probing.suite import ProbeInputs, probe_cells
 from goalscope.rng import stream
 from goalscope.stats import estimate_rows
 

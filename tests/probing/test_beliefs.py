@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from believed import FRAME, certain, decide, literal_optimal, random_posterior, rooms
 
+from goalscope.probing import AGENT, CLASSES, GOAL, OPEN, belief_rows, decisions_at, label_cells, read_beliefs
 from goalscope.probing import beliefs as module
-from goalscope.probing.beliefs import belief_rows, read_beliefs, top_name
-from goalscope.probing.cells import label_cells
-from goalscope.probing.decisions import NO_ACTION, decisions_at
+from goalscope.probing.beliefs import top_name
+from goalscope.probing.decisions import NO_ACTION
 from goalscope.probing.maps import place_weights
-from goalscope.probing.probe import AGENT, CLASSES, GOAL, OPEN
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import estimate_rows
@@ -221,7 +220,7 @@ def test_other_numbers_of_steps_and_candidates_are_refused() -> None:
 def test_decisions_of_recorded_episodes_are_those_of_the_measures(tmp_path: Any) -> None:
     from types import SimpleNamespace
 
-    from goalscope.measures.table import StepTable
+    from goalscope.measures import StepTable
     from goalscope.runs import Store, Study, run
 
     study = Study.parse(

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from goalscope.activations import Activations, CaptureSettings, capture, captures, load_activations, stream_activations
 from goalscope.activations.hooks import Recording
-from goalscope.models.local import LocalModel
+from goalscope.models import LocalModel
 from goalscope.runs import Store, Study, content_hash, run
 
 SMALL = CaptureSettings(window=7, batch_tokens=300, shard_bytes=20_000)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from architectures import tiny
 
-from goalscope.activations.capture_schedule import CaptureSettings, Item, ShardPlan, shards
+from goalscope.activations import CaptureSettings
+from goalscope.activations.capture_schedule import Item, ShardPlan, shards
 from goalscope.activations.hooks import Blocks
 
 

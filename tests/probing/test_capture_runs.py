@@ -10,8 +10,8 @@ from server import Loopback, speaker
 from typer.testing import CliRunner
 
 from goalscope.activations import capture, captures, load_activations
-from goalscope.agents.chat import ChatAgent
-from goalscope.cli.app import app
+from goalscope.agents import ChatAgent
+from goalscope.cli import app
 from goalscope.runs import Study, run
 
 TEMPLATE = "{{grid}}\nGo: "

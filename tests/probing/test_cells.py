@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 from planted import cells_of, noise
 
-from goalscope.probing.cells import Cells, Split, known_walls, label_cells, split_by_grid
+from goalscope.probing import AGENT, GOAL, OPEN, PADDING, WALL, Cells, Split, known_walls, label_cells, split_by_grid
 from goalscope.probing.controls import input_features, shuffled_rows, text_features
 from goalscope.probing.fitted import Source
-from goalscope.probing.probe import AGENT, GOAL, OPEN, PADDING, WALL
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
-from goalscope.worlds import Action, Grid
-from goalscope.worlds.dynamics import State
+from goalscope.worlds import Action, Grid, State
 
 
 def drawn(cells: Cells) -> list[list[str]]:

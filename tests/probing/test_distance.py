@@ -9,20 +9,22 @@ from planted import activations
 from planted_plans import nothing, worlds
 from test_plans import cells_at, episode
 
-from goalscope.probing.cells import Cells, split_by_grid
-from goalscope.probing.distance import (
-    fit_line,
+from goalscope.probing import (
+    Cells,
+    FitSettings,
+    Layouts,
+    Probe,
+    ProbeInputs,
     label_distances,
     probe_distances,
-    r_squared,
     score_distance,
+    split_by_grid,
     summarise_distance,
+    true_map,
 )
-from goalscope.probing.maps import Layouts, true_map
+from goalscope.probing.distance import fit_line, r_squared
 from goalscope.probing.paired import chosen
-from goalscope.probing.probe import Probe
-from goalscope.probing.problem import FitSettings
-from goalscope.probing.suite import FittedProbes, ProbeInputs
+from goalscope.probing.suite import FittedProbes
 from goalscope.rng import stream
 from goalscope.stats import Estimate
 from goalscope.worlds import Action

@@ -9,15 +9,20 @@ import pytest
 from insides import recorded, rooms, silent_at
 from replays import local
 
-from goalscope.activations import load_activations
-from goalscope.activations.capture import capture
+from goalscope.activations import capture, load_activations
 from goalscope.cli.console import progress
-from goalscope.models.local import LocalModel
-from goalscope.probing import Inside, stored_probes, study_inside
-from goalscope.probing.cells import label_cells, split_by_grid
+from goalscope.models import LocalModel
+from goalscope.probing import (
+    FitSettings,
+    Inside,
+    ProbeInputs,
+    label_cells,
+    probe_cells,
+    split_by_grid,
+    stored_probes,
+    study_inside,
+)
 from goalscope.probing.first_steps import FirstSteps, read_first_steps
-from goalscope.probing.problem import FitSettings
-from goalscope.probing.suite import ProbeInputs, probe_cells
 from goalscope.runs import Store
 
 PROBES = {"hidden": 4, "epochs": 2, "rate": 0.01, "batch": 16}

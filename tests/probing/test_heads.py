@@ -9,11 +9,9 @@ import pytest
 from planted import key, noise, rooms
 
 from goalscope import registry
-from goalscope.activations.shards import Shard, write_shard
-from goalscope.probing.fitting import fit
-from goalscope.probing.heads import HeadSizes, find_head, head
-from goalscope.probing.probe import CLASSES, Features, Probe
-from goalscope.probing.problem import FitSettings, Problem
+from goalscope.activations import Shard, write_shard
+from goalscope.probing import CLASSES, Features, FitSettings, HeadSizes, Probe, Problem, fit
+from goalscope.probing.heads import find_head, head
 from goalscope.rng import stream
 
 SETTINGS = FitSettings(epochs=4, lr=0.02, batch=16)

@@ -21,10 +21,8 @@ from safetensors.numpy import load_file, save_file
 from test_plans import decoder
 from test_probes import one
 
-from goalscope.activations import capture, load_activations
-from goalscope.activations.shards import Shard, write_shard
-from goalscope.probing.plans import PlanDecoder
-from goalscope.probing.probe import Features, Probe
+from goalscope.activations import Shard, capture, load_activations, write_shard
+from goalscope.probing import Features, PlanDecoder, Probe
 from goalscope.probing.probe_store import ProbeStore
 from goalscope.runs import Store
 

@@ -14,17 +14,13 @@ import yaml
 from insides import DECLARED, STUDY
 from typer.testing import CliRunner
 
-from goalscope.activations.load import captures
-from goalscope.activations.shards import artifacts, place
-from goalscope.cli import commands
-from goalscope.cli.app import app
+from goalscope.activations import artifacts, captures
+from goalscope.activations.shards import place
+from goalscope.cli import app, commands
 from goalscope.cli.measuring import measure_run
-from goalscope.probing import InsideSummary, stored_probes, study_inside
+from goalscope.probing import InsideSummary, PlanDecoder, Probe, score_cells, stored_probes, study_inside
 from goalscope.probing.dataset import probe_dataset
-from goalscope.probing.plans import PlanDecoder
-from goalscope.probing.probe import Probe
 from goalscope.probing.probe_store import DECODER, PROBE
-from goalscope.probing.scores import score_cells
 from goalscope.report.sections.probing import probing_facts
 from goalscope.rows import Rows
 from goalscope.runs import Store, content_hash

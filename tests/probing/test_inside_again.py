@@ -12,16 +12,21 @@ from replays import episode, local
 
 from goalscope.activations import load_activations
 from goalscope.activations.devices import check_device, trains_on
-from goalscope.agents.agent import agent_id
-from goalscope.agents.chat import ChatAgent
+from goalscope.agents import ChatAgent, agent_id
 from goalscope.cli.probe import _compared
-from goalscope.probing import Inside, study_inside
-from goalscope.probing.cells import Cells, split_by_grid
-from goalscope.probing.plans import PlanDecoder
-from goalscope.probing.probe import Probe
-from goalscope.probing.probe_store import stored_probes
-from goalscope.probing.scores import summarise
-from goalscope.probing.suite import CORE, ProbeInputs, probe_cells_by_size
+from goalscope.probing import (
+    CORE,
+    Cells,
+    Inside,
+    PlanDecoder,
+    Probe,
+    ProbeInputs,
+    probe_cells_by_size,
+    split_by_grid,
+    stored_probes,
+    study_inside,
+    summarise,
+)
 from goalscope.rows import Rows
 from goalscope.runs import EpisodeSpec, GridWorld, Store
 from goalscope.worlds import Grid

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from goalscope.planning import distances_batch, optimal_batch
-from goalscope.probing.maps import DecodedMaps, decode_maps, likeliest, place_weights
+from goalscope.probing import AGENT, CLASSES, GOAL, OPEN, PADDING, WALL, DecodedMaps, decode_maps
+from goalscope.probing.maps import likeliest, place_weights
 from goalscope.probing.optimal_actions_batch import expected_optimality, optimal_sets
-from goalscope.probing.probe import AGENT, CLASSES, GOAL, OPEN, PADDING, WALL
 from goalscope.rng import stream
 
 

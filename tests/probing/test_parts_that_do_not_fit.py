@@ -9,18 +9,27 @@ from believed import rooms as squares
 from planted import cells_of, key, noise, rooms
 from planted_plans import nothing, random_plans, worlds
 
+from goalscope.probing import (
+    Features,
+    FitSettings,
+    Layouts,
+    Prediction,
+    ProbeInputs,
+    Problem,
+    Split,
+    decode_maps,
+    probe_cells,
+    probe_cells_by_size,
+    probe_distances,
+    probe_plans,
+    read_beliefs,
+    split_by_grid,
+    true_map,
+)
 from goalscope.probing.belief_study import maps_of
-from goalscope.probing.beliefs import read_beliefs
-from goalscope.probing.cells import Split, split_by_grid
-from goalscope.probing.distance import probe_distances
-from goalscope.probing.maps import Layouts, decode_maps, true_map
 from goalscope.probing.paired import chosen
-from goalscope.probing.plan_suite import probe_plans
 from goalscope.probing.plans import PlanPrediction
-from goalscope.probing.probe import Features, Prediction
-from goalscope.probing.problem import FitSettings, Problem
 from goalscope.probing.scores import confusion
-from goalscope.probing.suite import ProbeInputs, probe_cells, probe_cells_by_size
 
 PLACES = (("position", "none"),)
 QUICK = FitSettings(epochs=1, d_hidden=4)

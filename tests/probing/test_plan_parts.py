@@ -10,12 +10,21 @@ from planted import activations, cells_of, key, module_of
 from planted_plans import nothing, random_plans, worlds
 from test_plans import cells_at, episode
 
-from goalscope.probing import fitting
-from goalscope.probing.fitting import Callbacks, fit, order, stacks, validation_rows
+from goalscope.probing import (
+    END,
+    UNKNOWN,
+    Features,
+    PlanDecoder,
+    Plans,
+    PlanSettings,
+    Problem,
+    fit,
+    fitting,
+    label_plans,
+)
+from goalscope.probing.fitting import Callbacks, order, stacks, validation_rows
 from goalscope.probing.heads import initial_weights, scores, weight_shapes
-from goalscope.probing.plans import END, UNKNOWN, PlanDecoder, PlanPrediction, Plans, label_plans
-from goalscope.probing.probe import Features
-from goalscope.probing.problem import PlanSettings, Problem
+from goalscope.probing.plans import PlanPrediction
 from goalscope.worlds import Action
 
 SETTINGS = PlanSettings(

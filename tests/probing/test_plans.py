@@ -10,18 +10,16 @@ from planted import activations, key, module_of
 from planted_plans import QUICK, nothing, random_plans, worlds
 from replays import GRIDS
 
-from goalscope.activations.shards import Shard, write_shard
-from goalscope.probing.cells import Cells, label_grid
-from goalscope.probing.fitting import fit, order, stacks, validation_rows
+from goalscope.activations import Shard, write_shard
+from goalscope.probing import END, UNKNOWN, Cells, Features, PlanDecoder, Plans, PlanSettings, Problem, fit, label_plans
+from goalscope.probing.cells import label_grid
+from goalscope.probing.fitting import order, stacks, validation_rows
 from goalscope.probing.heads import initial_weights, scores
-from goalscope.probing.plans import END, TOKENS, UNKNOWN, PlanDecoder, Plans, executed_plan, label_plans, plan_length
-from goalscope.probing.probe import Features
-from goalscope.probing.problem import PlanSettings, Problem
+from goalscope.probing.plans import TOKENS, executed_plan, plan_length
 from goalscope.probing.targets import plan_loss
 from goalscope.rng import stream
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
-from goalscope.worlds import Action, Grid
-from goalscope.worlds.dynamics import initial_state, shown, step
+from goalscope.worlds import Action, Grid, initial_state, shown, step
 
 D, R, L, U = Action.DOWN, Action.RIGHT, Action.LEFT, Action.UP
 

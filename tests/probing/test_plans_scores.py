@@ -11,8 +11,8 @@ import pytest
 from planted_plans import random_plans, worlds
 
 from goalscope.planning import optimal_actions
-from goalscope.probing.cells import Cells
-from goalscope.probing.maps import Layouts, decode_maps, one_hot, true_map
+from goalscope.probing import END, UNKNOWN, Cells, Layouts, Plans, decode_maps, summarise_plans, true_map
+from goalscope.probing.maps import one_hot
 from goalscope.probing.paired import chosen, paired_rows
 from goalscope.probing.plan_baselines import (
     Ties,
@@ -25,15 +25,7 @@ from goalscope.probing.plan_baselines import (
     repeated,
     unplanned,
 )
-from goalscope.probing.plan_scores import (
-    PREFIX,
-    median_over_grids,
-    prefix_matches,
-    score_lengths,
-    score_prefixes,
-    summarise_plans,
-)
-from goalscope.probing.plans import END, UNKNOWN, Plans
+from goalscope.probing.plan_scores import PREFIX, median_over_grids, prefix_matches, score_lengths, score_prefixes
 from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
 from goalscope.worlds import ACTIONS, Grid, generate

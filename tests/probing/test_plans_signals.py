@@ -7,14 +7,20 @@ import numpy as np
 import pytest
 from planted_plans import SMALL, encoded, nothing, random_plans, run_plans, worlds
 
-from goalscope.probing.cells import split_by_grid
+from goalscope.probing import (
+    PlanDecoder,
+    ProbeInputs,
+    plan_differences,
+    probe_plans,
+    split_by_grid,
+    summarise_plans,
+    true_map,
+)
 from goalscope.probing.controls import PLAN_CONTROLS
-from goalscope.probing.maps import true_map
 from goalscope.probing.paired import chosen
-from goalscope.probing.plan_scores import PREFIX, plan_differences, summarise_plans
-from goalscope.probing.plan_suite import BLIND, probe_plans
-from goalscope.probing.plans import PlanDecoder
-from goalscope.probing.suite import FittedProbes, ProbeInputs
+from goalscope.probing.plan_scores import PREFIX
+from goalscope.probing.plan_suite import BLIND
+from goalscope.probing.suite import FittedProbes
 from goalscope.stats import Estimate
 
 

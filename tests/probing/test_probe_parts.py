@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from planted import cells_of, key, module_of, noise, rooms
 
-from goalscope.probing import fitting
+from goalscope.probing import AGENT, CLASSES, OPEN, WALL, Features, FitSettings, Probe, Problem, fit, fitting
 from goalscope.probing.fitted import Source
-from goalscope.probing.fitting import Callbacks, fit, normalisation, order, stacks
+from goalscope.probing.fitting import Callbacks, normalisation, order, stacks
 from goalscope.probing.heads import coordinates, initial_weights, normalised
-from goalscope.probing.probe import AGENT, CLASSES, OPEN, WALL, Features, Probe
-from goalscope.probing.problem import FitSettings, Problem
 from goalscope.probing.targets import class_weights, frequencies
 from goalscope.rng import stream
 

@@ -8,15 +8,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planted import cells_of, noise, rooms
 
-from goalscope.probing.cells import Split, known_walls, label_cells, label_grid, split_by_grid
+from goalscope.probing import (
+    CLASSES,
+    PADDING,
+    Prediction,
+    Split,
+    difference_rows,
+    known_walls,
+    label_cells,
+    score_cells,
+    split_by_grid,
+    summarise,
+)
+from goalscope.probing.cells import label_grid
 from goalscope.probing.controls import input_features, shuffled_rows, text_features
-from goalscope.probing.probe import CLASSES, PADDING, Prediction
-from goalscope.probing.scores import average_precision, confusion, difference_rows, score_cells, summarise
+from goalscope.probing.scores import average_precision, confusion
 from goalscope.rng import stream
 from goalscope.rows import Tag
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
-from goalscope.worlds import Action, Grid
-from goalscope.worlds.dynamics import State
+from goalscope.worlds import Action, Grid, State
 
 FRAME = 5
 

@@ -4,11 +4,19 @@ import numpy as np
 import pytest
 from planted import half_walls, noise, rooms, wall_map
 
-from goalscope.probing.cells import split_by_grid
-from goalscope.probing.probe import OPEN, WALL
-from goalscope.probing.problem import FitSettings
-from goalscope.probing.scores import difference_rows, summarise
-from goalscope.probing.suite import FULL, ProbeInputs, probe_cells, probe_cells_by_size, without
+from goalscope.probing import (
+    FULL,
+    OPEN,
+    WALL,
+    FitSettings,
+    ProbeInputs,
+    difference_rows,
+    probe_cells,
+    probe_cells_by_size,
+    split_by_grid,
+    summarise,
+)
+from goalscope.probing.suite import without
 from goalscope.probing.targets import cell_loss, class_weights, frequencies
 from goalscope.rng import stream
 

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from planted import activations, key, module_of, noise, rooms, wall_map
 
-from goalscope.activations.shards import Shard, write_shard
-from goalscope.probing.fitting import fit, normalisation, order, stacks
+from goalscope.activations import Shard, write_shard
+from goalscope.probing import CLASSES, Features, FitSettings, Probe, Problem, fit
+from goalscope.probing.fitting import normalisation, order, stacks
 from goalscope.probing.heads import coordinates, initial_weights, normalised, scores, weight_shapes
-from goalscope.probing.probe import CLASSES, Features, Probe
-from goalscope.probing.problem import FitSettings, Problem
 from goalscope.rng import stream
 
 QUICK = FitSettings(epochs=2, d_hidden=8, batch=16)

@@ -6,29 +6,35 @@ import numpy as np
 import pytest
 from planted import cells_of
 
-from goalscope.probing.cells import Cells
-from goalscope.probing.distance import score_distance, summarise_distance
+from goalscope.probing import (
+    AGENT,
+    END,
+    GOAL,
+    OPEN,
+    PADDING,
+    UNKNOWN,
+    WALL,
+    Cells,
+    Plans,
+    Prediction,
+    difference_rows,
+    plan_differences,
+    score_cells,
+    score_distance,
+    summarise,
+    summarise_distance,
+    summarise_plans,
+)
 from goalscope.probing.paired import chosen, paired_rows
 from goalscope.probing.plan_scores import (
     PREFIX,
     chance_matches,
     median_over_grids,
-    plan_differences,
     prefix_matches,
     score_lengths,
     score_prefixes,
-    summarise_plans,
 )
-from goalscope.probing.plans import END, UNKNOWN, Plans
-from goalscope.probing.probe import AGENT, GOAL, OPEN, PADDING, WALL, Prediction
-from goalscope.probing.scores import (
-    Confusion,
-    confusion,
-    confusion_rows,
-    difference_rows,
-    score_cells,
-    summarise,
-)
+from goalscope.probing.scores import Confusion, confusion, confusion_rows
 from goalscope.rows import Rows, Tag
 
 WHO: dict[str, Tag] = {"head": "mlp", "control": "none", "site": "pre", "layer": 1, "scope": "general"}

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from replays import GRIDS, local
 
-from goalscope.activations.shards import Shard, ShardFile, write_shard
-from goalscope.activations.sites import SiteFinder, Sites
-from goalscope.models.local import LocalModel
+from goalscope.activations import Shard, SiteFinder, write_shard
+from goalscope.activations.shards import ShardFile
+from goalscope.activations.sites import Sites
+from goalscope.models import LocalModel
 from goalscope.runs import Step
-from goalscope.worlds import Action, Grid
-from goalscope.worlds.dynamics import State
+from goalscope.worlds import Action, Grid, State
 
 
 def found(model: LocalModel, output: str) -> Sites:

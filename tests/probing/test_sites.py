@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 from replays import GRIDS, harmony, local, record
 
-from goalscope.activations.record import SITES
-from goalscope.activations.sites import SiteFinder, grids_seen
-from goalscope.models.base import Message, Sampling
-from goalscope.models.local import LocalModel
+from goalscope.activations import SITES, SiteFinder
+from goalscope.activations.sites import grids_seen
+from goalscope.models import LocalModel, Message, Sampling
 from goalscope.runs import Step, Store
-from goalscope.worlds import Action, Grid
-from goalscope.worlds.dynamics import State
+from goalscope.worlds import Action, Grid, State
 
 
 def texts(model: LocalModel, step: Step, positions: Any) -> list[str]:

@@ -9,17 +9,14 @@ from insides import recorded
 from planted import noise, rooms
 from replays import GRIDS, local, record, recorded_steps
 
-from goalscope.activations import capture
-from goalscope.activations.record import Activations
-from goalscope.activations.sites import SiteFinder
+from goalscope.activations import Activations, SiteFinder, capture
+from goalscope.probing import Prediction, score_distance, summarise_distance
 from goalscope.probing.cells import members
 from goalscope.probing.dataset import probe_dataset
-from goalscope.probing.distance import r_squared, score_distance, summarise_distance
-from goalscope.probing.probe import Prediction
+from goalscope.probing.distance import r_squared
 from goalscope.rng import stream
-from goalscope.runs import Store
+from goalscope.runs import Step, Store
 from goalscope.runs.probing_config import Inside
-from goalscope.runs.record import Step
 from goalscope.worlds import Grid
 
 

@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from goalscope.probing import PlanDecoder, Probe
+from goalscope.probing import Features, PlanDecoder, Probe
 from goalscope.probing.fitted import Source
-from goalscope.probing.probe import Features
 from goalscope.rng import stream
 
 FILES = Path(__file__).parents[1] / "data" / "probes"

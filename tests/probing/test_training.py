@@ -10,9 +10,8 @@ import torch
 from planted import key
 from planted_plans import QUICK, nothing, random_plans, worlds
 
-from goalscope.probing.fitting import Callbacks, Passed, Work, fit, train_stacks
-from goalscope.probing.probe import Features
-from goalscope.probing.problem import FitSettings, Problem
+from goalscope.probing import Features, FitSettings, Problem, fit
+from goalscope.probing.fitting import Callbacks, Passed, Work, train_stacks
 
 LARGE = 50_000_000
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from goalscope.cli.app import app
+from goalscope.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -9,8 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from goalscope.probing.cells import Cells
-from goalscope.probing.probe import AGENT, GOAL, OPEN, WALL
+from goalscope.probing import AGENT, GOAL, OPEN, WALL, Cells
 from goalscope.rng import stream
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "controls.py"

@@ -21,7 +21,7 @@ from documented import PAGES, ROOT, blocks, is_form, lines_of, parts_of, problem
 from typer.testing import CliRunner
 
 from goalscope import registry
-from goalscope.cli.app import app
+from goalscope.cli import app
 from goalscope.runs import Study
 
 BLOCKS = {block.name: block for block in blocks()}

@@ -6,7 +6,7 @@ import pytest
 from documented import PAGES, PROGRAM, lines_of, parts_of, problem, words_of
 from typer.testing import CliRunner
 
-from goalscope.cli.app import app
+from goalscope.cli import app
 from goalscope.cli.help import EXAMPLES, SUMMARY
 
 # A sentence may name a command without all that it needs.

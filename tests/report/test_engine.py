@@ -7,14 +7,27 @@ import numpy as np
 import pytest
 
 from goalscope import registry
-from goalscope.report import MapSpec, build_ledger, by_agent, over_tag
-from goalscope.report.blocks import Section
-from goalscope.report.engine import lay_out, sections_of
-from goalscope.report.estimates import Contrast, Estimates, contrasted
+from goalscope.report import (
+    Column,
+    Curve,
+    CurveSpec,
+    Declared,
+    Estimates,
+    Line,
+    MapSpec,
+    Section,
+    Sentence,
+    TableSpec,
+    build_ledger,
+    by_agent,
+    lay_out,
+    over_tag,
+    sections_of,
+)
+from goalscope.report.estimates import Contrast, contrasted
 from goalscope.report.figures import short
 from goalscope.report.layouts import of_two_tags
 from goalscope.report.sections.probing import ProbeRows, ReadPoint, of_agents
-from goalscope.report.specs import Column, Curve, CurveSpec, Declared, Line, Sentence, TableSpec
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import estimate_mean, estimate_rows, paired_difference

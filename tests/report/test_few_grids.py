@@ -9,10 +9,9 @@ import pytest
 from command_line import call
 from goalscope.cli.estimates import across, headline
 from goalscope.measures import measure_episodes
-from goalscope.report import write_report
+from goalscope.report import sections_of, write_report
 from goalscope.report.blocks import SPARSE, Table, counted_row, numbers_table
 from goalscope.report.charts import Series, heat_map, lines
-from goalscope.report.engine import sections_of
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs import Store, run
 from goalscope.stats import Estimate, estimate_rows

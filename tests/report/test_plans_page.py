@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.report.blocks import Section
+from goalscope.report import Section, lay_out
 from goalscope.report.definitions import DEFAULT_NETWORK
-from goalscope.report.engine import lay_out
 from goalscope.report.figures import short
 from goalscope.report.run_data import split_probing
 from goalscope.report.sections import distance as distance_section

@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.probing.probe import CLASSES
-from goalscope.report import engine
-from goalscope.report.blocks import Section
+from goalscope.probing import CLASSES
+from goalscope.report import Section, engine, lay_out
 from goalscope.report.definitions import ALLOWS, DEFAULT_NETWORK
-from goalscope.report.engine import lay_out
 from goalscope.report.figures import short
 from goalscope.report.page import _render
 from goalscope.report.sections import cognitive_map

@@ -23,8 +23,7 @@ from typing import Any
 
 from run_agents import Dice, small_study
 
-from goalscope.agents import Observation, Turn
-from goalscope.agents.scripted import Optimal
+from goalscope.agents import Observation, Optimal, Turn
 from goalscope.runs import Store, opening, run
 from goalscope.runs.journal import Call, Journal
 

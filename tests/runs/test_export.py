@@ -8,8 +8,7 @@ from run_agents import Dice, small_study
 
 from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store, export_parquet, run
-from goalscope.worlds import Action, Grid
-from goalscope.worlds.dynamics import State
+from goalscope.worlds import Action, Grid, State
 
 
 def test_parquet_holds_everything_with_types(tmp_path: Path) -> None:

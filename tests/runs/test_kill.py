@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from run_agents import Dice, requests, small_study
 
-from goalscope.agents.scripted import Optimal
+from goalscope.agents import Optimal
 from goalscope.runs import RunSummary, Store, content_hash, run
 
 SCRIPT = Path(__file__).with_name("killed_runs.py")

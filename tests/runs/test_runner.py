@@ -12,9 +12,7 @@ from goalscope.agents import Observation, Turn
 from goalscope.runs import Episode, Store, Study, content_hash, run
 from goalscope.runs.journal import Journal
 from goalscope.runs.provenance import note_libraries
-from goalscope.worlds import Action, Grid
-from goalscope.worlds.dynamics import State
-from goalscope.worlds.fog import Fog
+from goalscope.worlds import Action, Fog, Grid, State
 
 CORRIDOR = "#######\n#A___G#\n#######"
 ROOMS = "#######\n#AK_DG#\n#######"

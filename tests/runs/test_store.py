@@ -14,8 +14,7 @@ from run_agents import Dice, small_study
 from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Outcome, Step, Store, content_hash, opening, run
 from goalscope.runs.provenance import scrub
-from goalscope.worlds import Action, Grid
-from goalscope.worlds.dynamics import State
+from goalscope.worlds import Action, Grid, State
 
 WORLD = GridWorld(grid=Grid.parse("#####\n#A_G#\n#K_D#\n#####"), tags={"size": 5, "density": 0.5})
 

@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from goalscope.agents.agent import agent_id
+from goalscope.agents import agent_id
 from goalscope.planning import shortest_length
 from goalscope.runs import Study
-from goalscope.worlds.layouts import control, layout
-from goalscope.worlds.transform import transform
+from goalscope.worlds import control, layout, transform
 
 GRID: dict[str, Any] = {"kind": "grid", "sizes": [7, 9], "densities": [0.0, 0.6], "count": 3}
 STUDY: dict[str, Any] = {"worlds": [GRID], "agents": [{"kind": "optimal"}, {"kind": "epsilon-greedy", "epsilon": 0.3}]}

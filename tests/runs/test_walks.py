@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from goalscope.measures import StepTable, episode_rows, measure_episodes, measure_store
-from goalscope.measures.sample import sample_episodes
+from goalscope.measures import StepTable, episode_rows, measure_episodes, measure_store, sample_episodes
 from goalscope.rows import Rows
-from goalscope.runs import EpisodeSpec, Store, Study, TaskWorld, run
-from goalscope.runs.record import Episode, begin
+from goalscope.runs import Episode, EpisodeSpec, Store, Study, TaskWorld, begin, run
 from goalscope.runs.walks import NO_ACTION, Walks, read_walks, walks_of
 from goalscope.worlds.tasks import generate_task_map
 

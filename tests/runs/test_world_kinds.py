@@ -11,11 +11,10 @@ import pytest
 from pydantic import BaseModel, Field
 
 from goalscope import registry
-from goalscope.agents import Observation, Past, Turn, Uniform
-from goalscope.agents.chat import ChatAgent
+from goalscope.agents import ChatAgent, Observation, Past, Turn, Uniform
 from goalscope.measures import StepTable, measure_episodes, measure_store
 from goalscope.measures.behaviour import left_out
-from goalscope.models.base import Completion, Message, Request, Sampling
+from goalscope.models import Completion, Message, Request, Sampling
 from goalscope.runs import Episode, Store, Study, content_hash, run, world_kind
 from goalscope.worlds import Oracle, Session, View, World
 from goalscope.worlds.world import StoredWorld

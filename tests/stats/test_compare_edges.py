@@ -7,8 +7,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from goalscope.rng import stream
-from goalscope.stats import Sensitivity, equivalence, paired_difference, sensitivity, signed_rank
-from goalscope.stats.compare import PairedComparison
+from goalscope.stats import PairedComparison, Sensitivity, equivalence, paired_difference, sensitivity, signed_rank
 
 SHARE = (0.0, 1.0)
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from goalscope.rows import Rows
-from goalscope.stats import UNBOUNDED, Estimate, estimate_mean, estimate_pooled, estimate_rows, exact_binomial
+from goalscope.stats import LESS, UNBOUNDED, Estimate, estimate_mean, estimate_pooled, estimate_rows, exact_binomial
 from goalscope.stats.estimate import factorize
-from goalscope.stats.groups import LESS
 
 SHARE = (0.0, 1.0)
 

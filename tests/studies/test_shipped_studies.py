@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from command_line import call
-from goalscope.runs import Store
-from goalscope.runs.content_hash import content_hash
+from goalscope.runs import Store, content_hash
 
 SMALL = {
     "baseline": "--sizes 7,9 --densities 0,0.6 --count 2 --trajectories 2 --agents optimal;epsilon-greedy(0.3)",

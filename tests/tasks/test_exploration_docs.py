@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 
 from goalscope.agents.task_chat import STRATEGIES, system_prompt
 from goalscope.agents.task_scripted import TASK_SCRIPTED
-from goalscope.cli.app import app
+from goalscope.cli import app
 from goalscope.cli.commands import load_study
 from goalscope.cli.overrides import Overrides
 from goalscope.importers import Ledger, score_task_log
 from goalscope.measures.exploration import FOGGED, score_episode
 from goalscope.measures.exploration.rows import episode_values
-from goalscope.models.base import TEMPLATE_FORMS
+from goalscope.models import TEMPLATE_FORMS
 from goalscope.runs import Study
 from goalscope.worlds.tasks import PRESETS, Report, generate_task_map, report_text
 

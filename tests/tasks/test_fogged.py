@@ -9,9 +9,8 @@ import pytest
 from literal_tasks import stale
 
 from goalscope.agents import EpsilonGreedy, Optimal, Uniform
-from goalscope.measures import StepTable, check_measure, measure_episodes
+from goalscope.measures import StepTable, check_measure, measure_episodes, roll_out
 from goalscope.measures.exploration import FOGGED, fogged_error, score_fogged_episode
-from goalscope.measures.sample import roll_out
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.worlds import ACTIONS, Grid, Position, generate, layout, visible

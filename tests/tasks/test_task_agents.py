@@ -21,8 +21,7 @@ from goalscope.agents.task_scripted import (
 )
 from goalscope.measures.exploration import estimate_errors, score_episode
 from goalscope.planning.tasks import plan_task
-from goalscope.worlds.tasks import PRESETS, Knowledge, Memory, TaskMap, generate_task_map, task_spec
-from goalscope.worlds.tasks.world import TaskView
+from goalscope.worlds.tasks import PRESETS, Knowledge, Memory, TaskMap, TaskView, generate_task_map, task_spec
 
 AGENTS: tuple[Agent, ...] = (
     Greedy(),

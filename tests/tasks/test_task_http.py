@@ -10,9 +10,9 @@ from http_studies import hash_of, tokens, trajectories
 from server import MANY, Loopback, speaker
 from test_http_runs import kill_and_resume
 
-from goalscope.agents.task_chat import TaskChatAgent
+from goalscope.agents import TaskChatAgent
 from goalscope.cli.measuring import measure_run
-from goalscope.models.local import LocalModel
+from goalscope.models import LocalModel
 from goalscope.preflight import costs
 from goalscope.runs import Store, Study, run
 from goalscope.worlds.tasks import TaskWorld

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from goalscope.agents.task_scripted import Greedy, Oscillator, play
-from goalscope.cli.app import app
+from goalscope.cli import app
 from goalscope.importers import Ledger, score_task_log
 from goalscope.measures.exploration import episode_score_rows, estimate_errors, score_episode
 from goalscope.worlds.tasks import generate_task_map

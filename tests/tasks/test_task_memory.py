@@ -18,6 +18,8 @@ from goalscope.worlds.tasks import (
     NodeReport,
     Report,
     TaskMap,
+    TaskView,
+    TaskWorld,
     cooking_map,
     generate_task_map,
     memory_from_log,
@@ -27,7 +29,6 @@ from goalscope.worlds.tasks import (
     report_text,
     write_log,
 )
-from goalscope.worlds.tasks.world import TaskView, TaskWorld
 
 MAPS = [generate_task_map(preset, seed=5) for preset in PRESETS] + [cooking_map(name) for name in COOKING]
 

@@ -21,8 +21,7 @@ from goalscope.measures.exploration import score as scoring
 from goalscope.measures.exploration import score_episode
 from goalscope.measures.exploration.recorded import PROGRESS_SHARE, score_recorded
 from goalscope.measures.exploration.relation import divergences, log_relation
-from goalscope.report.engine import lay_out
-from goalscope.report.ledger import build_ledger
+from goalscope.report import build_ledger, lay_out
 from goalscope.report.sections.exploration_errors import error_tables
 from goalscope.report.sections.tasks import MOST_BANDS, progress
 from goalscope.report.task_pictures import depths, moment_picture, moments

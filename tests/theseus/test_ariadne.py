@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from goalscope.measures.exploration.recorded import task_rows
-from goalscope.models.local import LocalModel
+from goalscope.models import LocalModel
 from goalscope.runs import Store, Study
 from goalscope.runs import run as run_study
 from training.task_vocabulary import vocabulary

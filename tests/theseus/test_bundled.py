@@ -1,14 +1,10 @@
 """The bundled model acts: it loads like any local model, answers in the format, and is better than chance."""
 
-from goalscope.agents import Observation
-from goalscope.agents.chat import ChatAgent
-from goalscope.measures.performance import action_accuracy, invalid_turns
-from goalscope.measures.sample import roll_out
-from goalscope.measures.table import StepTable
-from goalscope.models.base import Sampling
-from goalscope.models.local import LocalModel
-from goalscope.worlds import generate_batch
-from goalscope.worlds.gridworld import GridView, GridWorld
+from goalscope.agents import ChatAgent, Observation
+from goalscope.measures import StepTable, action_accuracy, roll_out
+from goalscope.measures.performance import invalid_turns
+from goalscope.models import LocalModel, Sampling
+from goalscope.worlds import GridView, GridWorld, generate_batch
 
 
 def test_the_bundled_model_acts_in_small_rooms() -> None:

@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from goalscope.agents import Turn
-from goalscope.agents.build import build_agent
+from goalscope.agents import Turn, build_agent
 from goalscope.agents.model_agent import ModelAgent
 from goalscope.cli.commands import load_study
-from goalscope.runs import Study
+from goalscope.runs import EpisodeSpec, Study
 from goalscope.runs.episode import LiveEpisode
-from goalscope.runs.record import EpisodeSpec
 from goalscope.worlds import ACTIONS
 
 STEPS = 6

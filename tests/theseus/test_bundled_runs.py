@@ -13,14 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from goalscope.agents import Observation, Turn
-from goalscope.agents.chat import ChatAgent
-from goalscope.models.base import Sampling
-from goalscope.models.determinism import measure_determinism
-from goalscope.models.local import LocalModel
+from goalscope.agents import ChatAgent, Observation, Turn
+from goalscope.models import LocalModel, Sampling, measure_determinism
 from goalscope.runs import RunSummary, Store, Study, content_hash, run
-from goalscope.worlds import generate_batch
-from goalscope.worlds.gridworld import GridView
+from goalscope.worlds import GridView, generate_batch
 
 Call = tuple[str, int, int]
 

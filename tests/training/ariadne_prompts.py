@@ -3,12 +3,10 @@
 from functools import cache
 from typing import Any
 
-from goalscope.agents.task_chat import TaskChatAgent
+from goalscope.agents import TaskChatAgent
 from goalscope.agents.task_scripted import NoisyGreedy
-from goalscope.worlds.grid import ACTIONS
-from goalscope.worlds.tasks.generate import generate_task_map
-from goalscope.worlds.tasks.knowledge import Knowledge
-from goalscope.worlds.tasks.memory import Memory
+from goalscope.worlds import ACTIONS
+from goalscope.worlds.tasks import Knowledge, Memory, generate_task_map
 from task_observations import task_observation
 from training.task_vocabulary import vocabulary
 

@@ -8,18 +8,13 @@ import pytest
 import torch
 from ariadne_prompts import Silent, tokenizer
 
-from goalscope.agents import Observation
-from goalscope.agents.parse import parse_action
-from goalscope.agents.task_chat import STRATEGIES, TaskChatAgent
+from goalscope.agents import Observation, TaskChatAgent, parse_action
+from goalscope.agents.task_chat import STRATEGIES
 from goalscope.agents.task_scripted import ExploreFirst, Greedy, NoisyGreedy
-from goalscope.measures.exploration.score import score_episode
+from goalscope.measures.exploration import score_episode
 from goalscope.rng import stream
-from goalscope.worlds.grid import Action
-from goalscope.worlds.tasks.coordinates import MOVES, Cell
-from goalscope.worlds.tasks.generate import generate_task_map
-from goalscope.worlds.tasks.knowledge import Knowledge
-from goalscope.worlds.tasks.memory import Memory
-from goalscope.worlds.tasks.world import TaskView
+from goalscope.worlds import Action
+from goalscope.worlds.tasks import MOVES, Cell, Knowledge, Memory, TaskView, generate_task_map
 from task_observations import task_observation
 from training.network import Places, Shape, forward, initialise
 from training.task_data import TaskMixture, Walk, task_block

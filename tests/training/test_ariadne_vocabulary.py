@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from goalscope.agents.task_chat import STRATEGIES
-from goalscope.worlds.tasks.spec import PRESETS
+from goalscope.worlds.tasks import PRESETS
 from training.task_vocabulary import VOCABULARY_SIZE, pieces, vocabulary
 from training.tokens import SPECIAL, Vocabulary
 

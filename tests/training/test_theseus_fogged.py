@@ -11,13 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from goalscope.agents.agent import Observation, Past
-from goalscope.agents.chat import ChatAgent
-from goalscope.models.local import LocalModel
+from goalscope.agents import ChatAgent, Observation, Past
+from goalscope.models import LocalModel
 from goalscope.rng import stream
-from goalscope.worlds.fog import Fog
-from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
-from goalscope.worlds.gridworld import GridView
+from goalscope.worlds import ACTIONS, Action, Fog, Grid, GridView, Position
 from training import fogged
 from training.data import SIZES, Batch, Mixture, block, draw_worlds, plan, sequences
 from training.fogged import MOST_STEPS, State, Walks, draw_steps, reached, solid, walk

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from goalscope.agents.prompts import TEMPLATES, fill, passages, template
 from goalscope.rng import stream
-from goalscope.worlds.generate import generate
-from goalscope.worlds.grid import Grid, symbols
+from goalscope.worlds import Grid, generate
+from goalscope.worlds.grid import symbols
 from training.layout import prompt_layout
 from training.tokens import SPECIAL
 from training.vocabulary import (

@@ -9,9 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goalscope.rng import stream
-from goalscope.worlds import Fog, Grid, Position, Transform, generate, layout, shown, step, visible, visible_batch
-from goalscope.worlds.dynamics import initial_state
-from goalscope.worlds.grid import ACTIONS
+from goalscope.worlds import (
+    ACTIONS,
+    Fog,
+    Grid,
+    Position,
+    Transform,
+    generate,
+    initial_state,
+    layout,
+    shown,
+    step,
+    visible,
+    visible_batch,
+)
 
 FIGURE = """
   0 1 2 3 4 5 6

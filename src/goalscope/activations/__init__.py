@@ -4,7 +4,8 @@ from goalscope.activations.capture import capture
 from goalscope.activations.capture_schedule import CaptureSettings
 from goalscope.activations.load import Capture, captures, load_activations, stream_activations
 from goalscope.activations.record import SITES, Activations, Site
-from goalscope.activations.shards import Artifact, artifacts
+from goalscope.activations.shards import Artifact, Shard, artifacts, write_shard
+from goalscope.activations.sites import SiteFinder
 
 __all__ = [
     "SITES",
@@ -12,10 +13,13 @@ __all__ = [
     "Artifact",
     "Capture",
     "CaptureSettings",
+    "Shard",
     "Site",
+    "SiteFinder",
     "artifacts",
     "capture",
     "captures",
     "load_activations",
     "stream_activations",
+    "write_shard",
 ]

@@ -2,6 +2,8 @@
 
 from goalscope.agents.agent import Agent, History, Observation, Past, Turn, agent_id
 from goalscope.agents.build import agent_kind, build_agent
+from goalscope.agents.chat import ChatAgent
+from goalscope.agents.parse import parse_action
 from goalscope.agents.scripted import (
     SCRIPTED,
     EpsilonGreedy,
@@ -13,10 +15,12 @@ from goalscope.agents.scripted import (
     Uniform,
     WrongGoal,
 )
+from goalscope.agents.task_chat import TaskChatAgent
 
 __all__ = [
     "SCRIPTED",
     "Agent",
+    "ChatAgent",
     "EpsilonGreedy",
     "Forgetful",
     "History",
@@ -26,10 +30,12 @@ __all__ = [
     "Past",
     "ScriptedAgent",
     "SideBiased",
+    "TaskChatAgent",
     "Turn",
     "Uniform",
     "WrongGoal",
     "agent_id",
     "agent_kind",
     "build_agent",
+    "parse_action",
 ]

@@ -17,6 +17,12 @@ from goalscope.measures.table import NO_ACTION, StepTable
 if TYPE_CHECKING:
     from goalscope.measures.behaviour import BEHAVIOUR
 
+from goalscope.measures.key import key_attraction, key_pickup
+from goalscope.measures.overlap import state_overlap
+from goalscope.measures.performance import action_accuracy, action_optimality, success
+from goalscope.measures.sample import play, roll_out, sample_episodes
+from goalscope.measures.uncertainty import calibration_error, policy_divergence, policy_entropy, rare_states
+
 __all__ = [
     "BEHAVIOUR",
     "NO_ACTION",
@@ -24,16 +30,29 @@ __all__ = [
     "Measure",
     "StepMeasure",
     "StepTable",
+    "action_accuracy",
+    "action_optimality",
     "behaviour_measures",
+    "calibration_error",
     "check_measure",
     "episode_rows",
     "group_rows",
+    "key_attraction",
+    "key_pickup",
     "measure",
     "measure_bounds",
     "measure_episodes",
     "measure_store",
     "measure_table",
+    "play",
+    "policy_divergence",
+    "policy_entropy",
+    "rare_states",
+    "roll_out",
+    "sample_episodes",
+    "state_overlap",
     "step_rows",
+    "success",
 ]
 
 

@@ -5,39 +5,55 @@
 
 from goalscope.probing.beliefs import belief_rows, read_beliefs
 from goalscope.probing.cells import Cells, Split, known_walls, label_cells, split_by_grid
-from goalscope.probing.decisions import decisions_at
-from goalscope.probing.distance import label_distances, probe_distances, summarise_distance
+from goalscope.probing.decisions import Decisions, decisions_at
+from goalscope.probing.distance import label_distances, probe_distances, score_distance, summarise_distance
+from goalscope.probing.fitting import fit
+from goalscope.probing.heads import HeadSizes
 from goalscope.probing.maps import DecodedMaps, Layouts, decode_maps, true_map
 from goalscope.probing.pipeline import InsideSummary, study_inside
 from goalscope.probing.plan_scores import plan_differences, summarise_plans
 from goalscope.probing.plan_suite import probe_plans
-from goalscope.probing.plans import PlanDecoder, label_plans
-from goalscope.probing.probe import CLASSES, Probe
+from goalscope.probing.plans import END, UNKNOWN, PlanDecoder, Plans, label_plans
+from goalscope.probing.probe import AGENT, CLASSES, GOAL, OPEN, PADDING, WALL, Features, Prediction, Probe
 from goalscope.probing.probe_store import stored_probes
-from goalscope.probing.problem import FitSettings, PlanSettings
+from goalscope.probing.problem import FitSettings, PlanSettings, Problem
 from goalscope.probing.scores import difference_rows, score_cells, summarise
 from goalscope.probing.suite import CORE, FULL, ProbeInputs, probe_cells, probe_cells_by_size
 from goalscope.runs.probing_config import Inside
 
 __all__ = [
+    "AGENT",
     "CLASSES",
     "CORE",
+    "END",
     "FULL",
+    "GOAL",
+    "OPEN",
+    "PADDING",
+    "UNKNOWN",
+    "WALL",
     "Cells",
+    "Decisions",
     "DecodedMaps",
+    "Features",
     "FitSettings",
+    "HeadSizes",
     "Inside",
     "InsideSummary",
     "Layouts",
     "PlanDecoder",
     "PlanSettings",
+    "Plans",
+    "Prediction",
     "Probe",
     "ProbeInputs",
+    "Problem",
     "Split",
     "belief_rows",
     "decisions_at",
     "decode_maps",
     "difference_rows",
+    "fit",
     "known_walls",
     "label_cells",
     "label_distances",
@@ -49,6 +65,7 @@ __all__ = [
     "probe_plans",
     "read_beliefs",
     "score_cells",
+    "score_distance",
     "split_by_grid",
     "stored_probes",
     "study_inside",

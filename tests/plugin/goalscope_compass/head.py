@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from goalscope.probing.heads import HeadSizes, head
+from goalscope.probing import HeadSizes
+from goalscope.probing.heads import head
 
 if TYPE_CHECKING:
     from torch import nn
