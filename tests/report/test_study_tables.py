@@ -52,7 +52,7 @@ def fog(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="module")
 def grids(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("runs") / "grids"
-    changes = {"sizes": "7,9", "densities": "0,1", "count": "3", "trajectories": "3"}
+    changes = {"sizes": (7, 9), "densities": (0.0, 1.0), "count": 3, "trajectories": 3}
     return made(folder, "baseline", agents="epsilon-greedy(0.3);optimal", **changes)
 
 
