@@ -6,8 +6,7 @@ from typing import Any
 
 from goalscope.agents import Observation, Turn
 from goalscope.measures import measure_episodes
-from goalscope.report import RunData, build_ledger
-from goalscope.report.run_data import AgentGroups, split_probing
+from goalscope.report import AgentGroups, RunData, build_ledger, split_probing
 from goalscope.rows import Rows
 from goalscope.runs import Store, Study, run
 from goalscope.worlds import Action

@@ -10,10 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.agents import ChatAgent, Observation, Past, TaskChatAgent, agent_id, build_agent, parse_action
+from goalscope.agents import (
+    STRATEGIES,
+    ChatAgent,
+    Observation,
+    Past,
+    TaskChatAgent,
+    agent_id,
+    build_agent,
+    parse_action,
+)
 from goalscope.agents.chat import TASKS
 from goalscope.agents.prompts import RULE, example_action
-from goalscope.agents.task_chat import STRATEGIES
 from goalscope.models import TEMPLATE_FORMS, LocalModel
 from goalscope.planning import optimal_actions
 from goalscope.rng import stream

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from goalscope.agents import SCRIPTED, agent_id
+from goalscope.agents import SCRIPTED, TASK_SCRIPTED, agent_id
 from goalscope.agents.build import TASK_PREFIX
 from goalscope.agents.scripted_base import Scripted
-from goalscope.agents.task_scripted import TASK_SCRIPTED
 
 GIVEN: dict[str, Any] = {"epsilon": 0.3, "probability": 0.4, "span": 5}
 AGENTS: dict[str, type[Scripted]] = {

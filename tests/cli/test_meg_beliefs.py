@@ -25,8 +25,7 @@ from goalscope.measures.goals import (
 )
 from goalscope.measures.goals.beliefs import decode_beliefs
 from goalscope.measures.goals.settings import CORNERS, place
-from goalscope.probing import FitSettings, ProbeInputs, label_cells, probe_cells, split_by_grid
-from goalscope.probing.cells import label_grid
+from goalscope.probing import FitSettings, ProbeInputs, label_cells, label_grid, probe_cells, split_by_grid
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_rows, paired_difference

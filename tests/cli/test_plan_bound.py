@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from goalscope.agents import ChatAgent, TaskChatAgent, WrongGoal
-from goalscope.agents.task_scripted import RandomWalk
+from goalscope.agents import ChatAgent, RandomWalk, TaskChatAgent, WrongGoal
 from goalscope.models import Message
 from goalscope.models.prompt_bound import most_text_tokens
 from goalscope.preflight import costs, frame, most_prompts

@@ -6,7 +6,7 @@ import pytest
 
 from command_line import call
 from goalscope.measures import BEHAVIOUR, StepMeasure, StepTable, check_measure, measure
-from goalscope.report.definitions import definition_of
+from goalscope.report import definition_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "measures.md").read_text(encoding="utf-8")
 OURS = [measure for measure in BEHAVIOUR if isinstance(measure, StepMeasure)]

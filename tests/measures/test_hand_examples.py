@@ -15,27 +15,27 @@ from goalscope.measures import (
     action_accuracy,
     action_optimality,
     calibration_error,
+    distance_profile,
+    invalid_turns,
     key_attraction,
     key_pickup,
     measure_episodes,
+    path_efficiency,
+    path_ratio,
     play,
     policy_divergence,
     policy_entropy,
     rare_states,
     state_overlap,
+    steps_to_goal,
     success,
+    undecided_states,
+    visits_per_state,
+    wall_bumps,
 )
 from goalscope.measures.key import stage_accuracy
 from goalscope.measures.overlap import paired_overlap
-from goalscope.measures.performance import (
-    invalid_turns,
-    path_efficiency,
-    path_ratio,
-    steps_to_goal,
-    wall_bumps,
-    with_distance_bands,
-)
-from goalscope.measures.uncertainty import distance_profile, undecided_states, visits_per_state
+from goalscope.measures.performance import with_distance_bands
 from goalscope.runs import Episode, GridWorld
 from goalscope.worlds import Action, Grid
 

@@ -15,12 +15,12 @@ from goalscope.measures import (
     calibration_error,
     key_attraction,
     key_pickup,
+    path_ratio,
     policy_divergence,
     policy_entropy,
     roll_out,
     success,
 )
-from goalscope.measures.performance import path_ratio
 from goalscope.planning import episode_outlook, epsilon_greedy, shortest_length
 from goalscope.rng import stream
 from goalscope.stats import Estimate, estimate_mean, estimate_pooled

@@ -20,9 +20,9 @@ from goalscope.measures import (
     rare_states,
     sample_episodes,
     state_overlap,
+    visits_per_state,
+    wall_bumps,
 )
-from goalscope.measures.performance import wall_bumps
-from goalscope.measures.uncertainty import visits_per_state
 from goalscope.planning import optimal_actions
 from goalscope.runs import Episode
 from goalscope.worlds import State, shown

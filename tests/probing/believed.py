@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from goalscope.planning import optimal_actions
-from goalscope.probing import AGENT, CLASSES, GOAL, OPEN, PADDING, WALL, Decisions
-from goalscope.probing.maps import one_hot
+from goalscope.probing import AGENT, CLASSES, GOAL, OPEN, PADDING, WALL, Decisions, one_hot
 from goalscope.rng import stream
 from goalscope.worlds import Grid
 

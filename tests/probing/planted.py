@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 
 from goalscope.activations import Activations
-from goalscope.probing import AGENT, GOAL, OPEN, PADDING, WALL, Cells, HeadSizes
-from goalscope.probing.fitted import ProbeKey, Target
-from goalscope.probing.heads import find_head
+from goalscope.probing import AGENT, GOAL, OPEN, PADDING, WALL, Cells, HeadSizes, ProbeKey, Target, find_head
 from goalscope.rng import stream
 
 POSITIONS, WIDTH = 3, 40

@@ -7,11 +7,20 @@ import numpy as np
 import pytest
 from believed import FRAME, certain, decide, literal_optimal, random_posterior, rooms
 
-from goalscope.probing import AGENT, CLASSES, GOAL, OPEN, belief_rows, decisions_at, label_cells, read_beliefs
+from goalscope.probing import (
+    AGENT,
+    CLASSES,
+    GOAL,
+    OPEN,
+    belief_rows,
+    decisions_at,
+    label_cells,
+    place_weights,
+    read_beliefs,
+)
 from goalscope.probing import beliefs as module
 from goalscope.probing.beliefs import top_name
 from goalscope.probing.decisions import NO_ACTION
-from goalscope.probing.maps import place_weights
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import estimate_rows

@@ -7,9 +7,20 @@ import numpy as np
 import pytest
 from planted import cells_of, noise
 
-from goalscope.probing import AGENT, GOAL, OPEN, PADDING, WALL, Cells, Split, known_walls, label_cells, split_by_grid
+from goalscope.probing import (
+    AGENT,
+    GOAL,
+    OPEN,
+    PADDING,
+    WALL,
+    Cells,
+    Source,
+    Split,
+    known_walls,
+    label_cells,
+    split_by_grid,
+)
 from goalscope.probing.controls import input_features, shuffled_rows, text_features
-from goalscope.probing.fitted import Source
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
 from goalscope.worlds import Action, Grid, State
 

@@ -10,8 +10,7 @@ from planted import key, noise, rooms
 
 from goalscope import registry
 from goalscope.activations import Shard, write_shard
-from goalscope.probing import CLASSES, Features, FitSettings, HeadSizes, Probe, Problem, fit
-from goalscope.probing.heads import find_head, head
+from goalscope.probing import CLASSES, Features, FitSettings, HeadSizes, Probe, Problem, find_head, fit, head
 from goalscope.rng import stream
 
 SETTINGS = FitSettings(epochs=4, lr=0.02, batch=16)

@@ -10,8 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from goalscope.planning import distances_batch, optimal_batch
-from goalscope.probing import AGENT, CLASSES, GOAL, OPEN, PADDING, WALL, DecodedMaps, decode_maps
-from goalscope.probing.maps import likeliest, place_weights
+from goalscope.probing import (
+    AGENT,
+    CLASSES,
+    GOAL,
+    OPEN,
+    PADDING,
+    WALL,
+    DecodedMaps,
+    decode_maps,
+    likeliest,
+    place_weights,
+)
 from goalscope.probing.optimal_actions_batch import expected_optimality, optimal_sets
 from goalscope.rng import stream
 

@@ -17,7 +17,7 @@ from goalscope.activations.hooks import (
     shares_prefixes,
     thirds,
 )
-from goalscope.models.identity import parts_identity
+from goalscope.models import parts_identity
 from goalscope.rng import stream
 
 SOME = ("gpt_oss", "llama", "qwen3", "gpt2")

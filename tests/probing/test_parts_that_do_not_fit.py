@@ -17,6 +17,7 @@ from goalscope.probing import (
     ProbeInputs,
     Problem,
     Split,
+    confusion,
     decode_maps,
     probe_cells,
     probe_cells_by_size,
@@ -29,7 +30,6 @@ from goalscope.probing import (
 from goalscope.probing.belief_study import maps_of
 from goalscope.probing.paired import chosen
 from goalscope.probing.plans import PlanPrediction
-from goalscope.probing.scores import confusion
 
 PLACES = (("position", "none"),)
 QUICK = FitSettings(epochs=1, d_hidden=4)

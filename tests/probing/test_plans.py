@@ -11,8 +11,19 @@ from planted_plans import QUICK, nothing, random_plans, worlds
 from replays import GRIDS
 
 from goalscope.activations import Shard, write_shard
-from goalscope.probing import END, UNKNOWN, Cells, Features, PlanDecoder, Plans, PlanSettings, Problem, fit, label_plans
-from goalscope.probing.cells import label_grid
+from goalscope.probing import (
+    END,
+    UNKNOWN,
+    Cells,
+    Features,
+    PlanDecoder,
+    Plans,
+    PlanSettings,
+    Problem,
+    fit,
+    label_grid,
+    label_plans,
+)
 from goalscope.probing.fitting import order, stacks, validation_rows
 from goalscope.probing.heads import initial_weights, scores
 from goalscope.probing.plans import TOKENS, executed_plan, plan_length

@@ -11,9 +11,19 @@ import pytest
 from planted_plans import random_plans, worlds
 
 from goalscope.planning import optimal_actions
-from goalscope.probing import END, UNKNOWN, Cells, Layouts, Plans, decode_maps, summarise_plans, true_map
-from goalscope.probing.maps import one_hot
-from goalscope.probing.paired import chosen, paired_rows
+from goalscope.probing import (
+    END,
+    UNKNOWN,
+    Cells,
+    Layouts,
+    Plans,
+    decode_maps,
+    one_hot,
+    paired_rows,
+    summarise_plans,
+    true_map,
+)
+from goalscope.probing.paired import chosen
 from goalscope.probing.plan_baselines import (
     Ties,
     commonest_matches,

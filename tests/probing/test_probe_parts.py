@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from planted import cells_of, key, module_of, noise, rooms
 
-from goalscope.probing import AGENT, CLASSES, OPEN, WALL, Features, FitSettings, Probe, Problem, fit, fitting
-from goalscope.probing.fitted import Source
+from goalscope.probing import AGENT, CLASSES, OPEN, WALL, Features, FitSettings, Probe, Problem, Source, fit, fitting
 from goalscope.probing.fitting import Callbacks, normalisation, order, stacks
 from goalscope.probing.heads import coordinates, initial_weights, normalised
 from goalscope.probing.targets import class_weights, frequencies

@@ -13,16 +13,17 @@ from goalscope.probing import (
     PADDING,
     Prediction,
     Split,
+    confusion,
     difference_rows,
     known_walls,
     label_cells,
+    label_grid,
     score_cells,
     split_by_grid,
     summarise,
 )
-from goalscope.probing.cells import label_grid
 from goalscope.probing.controls import input_features, shuffled_rows, text_features
-from goalscope.probing.scores import average_precision, confusion
+from goalscope.probing.scores import average_precision
 from goalscope.rng import stream
 from goalscope.rows import Tag
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step

@@ -17,7 +17,9 @@ from goalscope.probing import (
     Cells,
     Plans,
     Prediction,
+    confusion,
     difference_rows,
+    paired_rows,
     plan_differences,
     score_cells,
     score_distance,
@@ -25,7 +27,7 @@ from goalscope.probing import (
     summarise_distance,
     summarise_plans,
 )
-from goalscope.probing.paired import chosen, paired_rows
+from goalscope.probing.paired import chosen
 from goalscope.probing.plan_scores import (
     PREFIX,
     chance_matches,
@@ -34,7 +36,7 @@ from goalscope.probing.plan_scores import (
     score_lengths,
     score_prefixes,
 )
-from goalscope.probing.scores import Confusion, confusion, confusion_rows
+from goalscope.probing.scores import Confusion, confusion_rows
 from goalscope.rows import Rows, Tag
 
 WHO: dict[str, Tag] = {"head": "mlp", "control": "none", "site": "pre", "layer": 1, "scope": "general"}

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from goalscope.probing import Features, PlanDecoder, Probe
-from goalscope.probing.fitted import Source
+from goalscope.probing import Features, PlanDecoder, Probe, Source
 from goalscope.rng import stream
 
 FILES = Path(__file__).parents[1] / "data" / "probes"

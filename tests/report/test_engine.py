@@ -23,9 +23,9 @@ from goalscope.report import (
     lay_out,
     over_tag,
     sections_of,
+    short,
 )
 from goalscope.report.estimates import Contrast, contrasted
-from goalscope.report.figures import short
 from goalscope.report.layouts import of_two_tags
 from goalscope.report.sections.probing import ProbeRows, ReadPoint, of_agents
 from goalscope.rng import stream

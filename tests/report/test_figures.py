@@ -4,8 +4,9 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
+from goalscope.report import short
 from goalscope.report.charts import Series, heat_map, lines
-from goalscope.report.figures import embed, short
+from goalscope.report.figures import embed
 from goalscope.report.pictures import picture
 from goalscope.stats import Estimate, estimate_mean
 from goalscope.worlds import Grid

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.probing import Cells, Decisions, belief_rows, decisions_at, label_cells, read_beliefs
+from goalscope.probing import Cells, Decisions, belief_rows, decisions_at, label_cells, one_hot, read_beliefs
 from goalscope.probing.belief_study import SOURCE
 from goalscope.probing.beliefs import DECODED, SHUFFLED, pooled_share
-from goalscope.probing.maps import one_hot
 from goalscope.probing.shown_maps import VERDICTS, ShownMap, choose_maps
-from goalscope.report import RunData, lay_out, sections_of, write_report
+from goalscope.report import RunData, lay_out, sections_of, split_probing, write_report
 from goalscope.report.pictures import map_picture
-from goalscope.report.run_data import split_probing
 from goalscope.report.sections import beliefs as belief_section
 from goalscope.rng import stream
 from goalscope.runs import Store

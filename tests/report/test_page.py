@@ -8,9 +8,8 @@ import pytest
 
 from goalscope.importers import import_into, write_jsonl
 from goalscope.measures import BEHAVIOUR, measure_store
-from goalscope.report import build_ledger, write_report
-from goalscope.report.definitions import POOLED, definition_of
-from goalscope.report.figures import short
+from goalscope.report import build_ledger, definition_of, short, write_report
+from goalscope.report.definitions import POOLED
 from goalscope.rows import Rows
 from goalscope.runs import Store, content_hash, run
 from goalscope.stats import estimate_rows

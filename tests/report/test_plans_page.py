@@ -4,10 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.report import Section, lay_out
-from goalscope.report.definitions import DEFAULT_NETWORK
-from goalscope.report.figures import short
-from goalscope.report.run_data import split_probing
+from goalscope.report import DEFAULT_NETWORK, Section, lay_out, short, split_probing
 from goalscope.report.sections import distance as distance_section
 from goalscope.report.sections import plans as plan_section
 from goalscope.rng import stream

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from goalscope.probing import CLASSES
-from goalscope.report import Section, engine, lay_out
-from goalscope.report.definitions import ALLOWS, DEFAULT_NETWORK
-from goalscope.report.figures import short
+from goalscope.report import DEFAULT_NETWORK, Section, engine, lay_out, short
+from goalscope.report.definitions import ALLOWS
 from goalscope.report.page import _render
 from goalscope.report.sections import cognitive_map
 from goalscope.report.sections.probing import ProbeRows

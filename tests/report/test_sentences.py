@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from goalscope.report.definitions import ALLOWS, DEFAULT_NETWORK, READ_RULE, in_words
+from goalscope.report import DEFAULT_NETWORK
+from goalscope.report.definitions import ALLOWS, READ_RULE, in_words
 from goalscope.stats import Estimate
 
 

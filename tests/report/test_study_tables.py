@@ -12,10 +12,9 @@ from goalscope.cli.commands import load_study
 from goalscope.cli.overrides import Overrides
 from goalscope.measures import measure_episodes
 from goalscope.measures.exploration import score_fogged_episode
-from goalscope.report import RunData, Section, sections_of
+from goalscope.report import AgentGroups, RunData, Section, definition_of, sections_of
 from goalscope.report.blocks import Table
-from goalscope.report.definitions import KEY_POOLED, KEY_STEPWISE, definition_of
-from goalscope.report.run_data import AgentGroups
+from goalscope.report.definitions import KEY_POOLED, KEY_STEPWISE
 from goalscope.report.sections.behaviour import FIGURE_12
 from goalscope.report.sections.fog import WASTE
 from goalscope.runs import Store, run

@@ -10,8 +10,8 @@ from pathlib import Path
 import yaml
 from typer.testing import CliRunner
 
-from goalscope.agents.task_chat import STRATEGIES, system_prompt
-from goalscope.agents.task_scripted import TASK_SCRIPTED
+from goalscope.agents import STRATEGIES, TASK_SCRIPTED
+from goalscope.agents.task_chat import system_prompt
 from goalscope.cli import app
 from goalscope.cli.commands import load_study
 from goalscope.cli.overrides import Overrides

@@ -5,20 +5,18 @@ from itertools import pairwise
 import pytest
 from literal_tasks import literal_score
 
-from goalscope.agents import Agent, Observation
-from goalscope.agents.task_scripted import (
+from goalscope.agents import (
     TASK_SCRIPTED,
+    Agent,
     DepthFirst,
     ExploreFirst,
-    FrontierOnly,
     Greedy,
     NoisyGreedy,
+    Observation,
     Oracle,
-    Oscillator,
     RandomWalk,
-    ShortMemory,
-    play,
 )
+from goalscope.agents.task_scripted import FrontierOnly, Oscillator, ShortMemory, play
 from goalscope.measures.exploration import estimate_errors, score_episode
 from goalscope.planning.tasks import plan_task
 from goalscope.worlds.tasks import PRESETS, Knowledge, Memory, TaskMap, TaskView, generate_task_map, task_spec

@@ -11,10 +11,9 @@ import pytest
 from literal_tasks import neighbours, observed, unobserved
 from task_run_agents import Parrot, task_study
 
-from goalscope.agents import Observation, TaskChatAgent, build_agent
+from goalscope.agents import STRATEGIES, Observation, TaskChatAgent, build_agent
 from goalscope.agents.parse import FAILURES
 from goalscope.agents.prompts.tasks import PASSAGES, passage
-from goalscope.agents.task_chat import STRATEGIES
 from goalscope.models import Message
 from goalscope.rng import stream
 from goalscope.runs import Store, content_hash, run

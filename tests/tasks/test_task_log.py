@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from goalscope.agents.task_scripted import Greedy, Oscillator, play
+from goalscope.agents import Greedy
+from goalscope.agents.task_scripted import Oscillator, play
 from goalscope.cli import app
 from goalscope.importers import Ledger, score_task_log
 from goalscope.measures.exploration import episode_score_rows, estimate_errors, score_episode

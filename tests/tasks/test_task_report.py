@@ -13,7 +13,8 @@ from literal_tasks import achieved, observed, pending, unobserved
 from task_run_agents import TaskDice, task_study
 
 from goalscope import studies
-from goalscope.agents.task_scripted import RandomWalk, play
+from goalscope.agents import RandomWalk
+from goalscope.agents.task_scripted import play
 from goalscope.cli.commands import load_study
 from goalscope.cli.commands import report as report_run
 from goalscope.cli.measuring import measure_run

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from task_run_agents import TaskDice, task_study
 
-from goalscope.agents.task_scripted import DepthFirst, ExploreFirst, Greedy, Oracle, play
+from goalscope.agents import DepthFirst, ExploreFirst, Greedy, Oracle
+from goalscope.agents.task_scripted import play
 from goalscope.measures import StepTable, measure_episodes
 from goalscope.measures.exploration import episode_score_rows, score_episode
 from goalscope.measures.exploration.recorded import PROGRESS_SHARE, progress_shares

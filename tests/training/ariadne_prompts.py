@@ -3,8 +3,7 @@
 from functools import cache
 from typing import Any
 
-from goalscope.agents import TaskChatAgent
-from goalscope.agents.task_scripted import NoisyGreedy
+from goalscope.agents import NoisyGreedy, TaskChatAgent
 from goalscope.worlds import ACTIONS
 from goalscope.worlds.tasks import Knowledge, Memory, generate_task_map
 from task_observations import task_observation

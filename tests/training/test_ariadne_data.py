@@ -8,9 +8,7 @@ import pytest
 import torch
 from ariadne_prompts import Silent, tokenizer
 
-from goalscope.agents import Observation, TaskChatAgent, parse_action
-from goalscope.agents.task_chat import STRATEGIES
-from goalscope.agents.task_scripted import ExploreFirst, Greedy, NoisyGreedy
+from goalscope.agents import STRATEGIES, ExploreFirst, Greedy, NoisyGreedy, Observation, TaskChatAgent, parse_action
 from goalscope.measures.exploration import score_episode
 from goalscope.rng import stream
 from goalscope.worlds import Action

@@ -5,7 +5,7 @@ from ariadne_prompts import encoded, prompts, tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goalscope.agents.task_chat import STRATEGIES
+from goalscope.agents import STRATEGIES
 from goalscope.worlds.tasks import PRESETS
 from training.task_vocabulary import VOCABULARY_SIZE, pieces, vocabulary
 from training.tokens import SPECIAL, Vocabulary

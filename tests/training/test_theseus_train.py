@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from goalscope.models.identity import read_training
+from goalscope.models import read_training
 from goalscope.rng import stream
 from goalscope.runs import Store, Study
 from goalscope.runs import run as run_study

@@ -15,19 +15,36 @@ from goalscope.agents.scripted import (
     Uniform,
     WrongGoal,
 )
-from goalscope.agents.task_chat import TaskChatAgent
+from goalscope.agents.task_chat import STRATEGIES, TaskChatAgent
+from goalscope.agents.task_scripted import (
+    TASK_SCRIPTED,
+    DepthFirst,
+    ExploreFirst,
+    Greedy,
+    NoisyGreedy,
+    Oracle,
+    RandomWalk,
+)
 
 __all__ = [
     "SCRIPTED",
+    "STRATEGIES",
+    "TASK_SCRIPTED",
     "Agent",
     "ChatAgent",
+    "DepthFirst",
     "EpsilonGreedy",
+    "ExploreFirst",
     "Forgetful",
+    "Greedy",
     "History",
     "KeyLured",
+    "NoisyGreedy",
     "Observation",
     "Optimal",
+    "Oracle",
     "Past",
+    "RandomWalk",
     "ScriptedAgent",
     "SideBiased",
     "TaskChatAgent",

@@ -19,9 +19,26 @@ if TYPE_CHECKING:
 
 from goalscope.measures.key import key_attraction, key_pickup
 from goalscope.measures.overlap import state_overlap
-from goalscope.measures.performance import action_accuracy, action_optimality, success
+from goalscope.measures.performance import (
+    action_accuracy,
+    action_optimality,
+    invalid_turns,
+    path_efficiency,
+    path_ratio,
+    steps_to_goal,
+    success,
+    wall_bumps,
+)
 from goalscope.measures.sample import play, roll_out, sample_episodes
-from goalscope.measures.uncertainty import calibration_error, policy_divergence, policy_entropy, rare_states
+from goalscope.measures.uncertainty import (
+    calibration_error,
+    distance_profile,
+    policy_divergence,
+    policy_entropy,
+    rare_states,
+    undecided_states,
+    visits_per_state,
+)
 
 __all__ = [
     "BEHAVIOUR",
@@ -35,8 +52,10 @@ __all__ = [
     "behaviour_measures",
     "calibration_error",
     "check_measure",
+    "distance_profile",
     "episode_rows",
     "group_rows",
+    "invalid_turns",
     "key_attraction",
     "key_pickup",
     "measure",
@@ -44,6 +63,8 @@ __all__ = [
     "measure_episodes",
     "measure_store",
     "measure_table",
+    "path_efficiency",
+    "path_ratio",
     "play",
     "policy_divergence",
     "policy_entropy",
@@ -52,7 +73,11 @@ __all__ = [
     "sample_episodes",
     "state_overlap",
     "step_rows",
+    "steps_to_goal",
     "success",
+    "undecided_states",
+    "visits_per_state",
+    "wall_bumps",
 ]
 
 

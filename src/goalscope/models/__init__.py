@@ -5,6 +5,7 @@ from goalscope.models.base import TEMPLATE_FORMS, Completion, Message, Model, No
 from goalscope.models.determinism import measure_determinism
 from goalscope.models.http import HttpModel
 from goalscope.models.http_settings import Caps, Prices, Server
+from goalscope.models.identity import folder_identity, parts_identity, read_training
 from goalscope.models.local import LocalModel
 
 __all__ = [
@@ -20,6 +21,9 @@ __all__ = [
     "Request",
     "Sampling",
     "Server",
+    "folder_identity",
     "measure_determinism",
     "model_backend",
+    "parts_identity",
+    "read_training",
 ]

@@ -4,12 +4,14 @@
 """
 
 from goalscope.probing.beliefs import belief_rows, read_beliefs
-from goalscope.probing.cells import Cells, Split, known_walls, label_cells, split_by_grid
+from goalscope.probing.cells import Cells, Split, known_walls, label_cells, label_grid, split_by_grid
 from goalscope.probing.decisions import Decisions, decisions_at
 from goalscope.probing.distance import label_distances, probe_distances, score_distance, summarise_distance
+from goalscope.probing.fitted import ProbeKey, Source, Target
 from goalscope.probing.fitting import fit
-from goalscope.probing.heads import HeadSizes
-from goalscope.probing.maps import DecodedMaps, Layouts, decode_maps, true_map
+from goalscope.probing.heads import HeadSizes, find_head, head
+from goalscope.probing.maps import DecodedMaps, Layouts, decode_maps, likeliest, one_hot, place_weights, true_map
+from goalscope.probing.paired import paired_rows
 from goalscope.probing.pipeline import InsideSummary, study_inside
 from goalscope.probing.plan_scores import plan_differences, summarise_plans
 from goalscope.probing.plan_suite import probe_plans
@@ -17,7 +19,7 @@ from goalscope.probing.plans import END, UNKNOWN, PlanDecoder, Plans, label_plan
 from goalscope.probing.probe import AGENT, CLASSES, GOAL, OPEN, PADDING, WALL, Features, Prediction, Probe
 from goalscope.probing.probe_store import stored_probes
 from goalscope.probing.problem import FitSettings, PlanSettings, Problem
-from goalscope.probing.scores import difference_rows, score_cells, summarise
+from goalscope.probing.scores import confusion, difference_rows, score_cells, summarise
 from goalscope.probing.suite import CORE, FULL, ProbeInputs, probe_cells, probe_cells_by_size
 from goalscope.runs.probing_config import Inside
 
@@ -47,17 +49,28 @@ __all__ = [
     "Prediction",
     "Probe",
     "ProbeInputs",
+    "ProbeKey",
     "Problem",
+    "Source",
     "Split",
+    "Target",
     "belief_rows",
+    "confusion",
     "decisions_at",
     "decode_maps",
     "difference_rows",
+    "find_head",
     "fit",
+    "head",
     "known_walls",
     "label_cells",
     "label_distances",
+    "label_grid",
     "label_plans",
+    "likeliest",
+    "one_hot",
+    "paired_rows",
+    "place_weights",
     "plan_differences",
     "probe_cells",
     "probe_cells_by_size",

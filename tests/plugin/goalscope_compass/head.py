@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from goalscope.probing import HeadSizes
-from goalscope.probing.heads import head
+from goalscope.probing import HeadSizes, head
 
 if TYPE_CHECKING:
     from torch import nn
