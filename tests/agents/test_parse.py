@@ -159,7 +159,7 @@ def test_what_stands_before_the_key_in_its_member_takes_its_meaning(before: str,
     assert (parse_action(answer).action is None) == bool(before.strip())
 
 
-@settings(max_examples=2500, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(text=hostile, truncated=st.booleans())
 def test_hostile_answers_never_crash_and_never_become_an_action_not_stated(text: str, truncated: bool) -> None:
     parsed = parse_action(text, truncated=truncated)

@@ -95,11 +95,25 @@ def test_the_source_distribution_holds_what_tests_and_documentation_need(source:
     assert {"tests/conftest.py", "constraints.txt", "Makefile", "hatch_build.py", "docs/start.md"} <= inside
 
 
-def test_wheel_and_source_distribution_work_in_an_empty_environment(wheel: Path, source: Path, tmp_path: Path) -> None:
+def environment(folder: Path) -> tuple[Path, list[str | Path]]:
+    """Make an empty environment and return its folder of programs and how to install there."""
+    venv.create(folder, with_pip=True)
+    programs = folder / "bin"
+    return programs, [
+        programs / "python",
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+        "--no-compile",
+    ]
+
+
+def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     place, pins = tmp_path / "environment", ROOT / "constraints.txt"
-    venv.create(place, with_pip=True)
-    python, program = place / "bin" / "python", place / "bin" / "goalscope"
-    install = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
+    programs, install = environment(place)
+    python, program = programs / "python", programs / "goalscope"
     (tmp_path / "study.yaml").write_text(STUDY, encoding="utf-8")
 
     call(*install, "--constraint", pins, wheel, cwd=tmp_path)
@@ -116,6 +130,14 @@ def test_wheel_and_source_distribution_work_in_an_empty_environment(wheel: Path,
     assert re.search(r"optimal\s+success\s+1", shown), shown
     call(program, "report", "one", cwd=tmp_path, fails=True)  # without matplotlib
 
+
+@pytest.mark.full
+def test_the_source_distribution_installs_what_the_wheel_does(wheel: Path, source: Path, tmp_path: Path) -> None:
+    pins = ROOT / "constraints.txt"
+    programs, install = environment(tmp_path / "environment")
+    python, program = programs / "python", programs / "goalscope"
+    (tmp_path / "study.yaml").write_text(STUDY, encoding="utf-8")
+    call(*install, "--constraint", pins, wheel, cwd=tmp_path)
     first = call(python, "-m", "pip", "show", "--files", "goalscope", cwd=tmp_path)
     build = {"PIP_CONSTRAINT": str(pins)}
     call(

@@ -1,12 +1,17 @@
 """Language models behind chat agents: the protocol, backends, local models, servers."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from goalscope.models.backends import model_backend
 from goalscope.models.base import TEMPLATE_FORMS, Completion, Message, Model, NotSentError, Request, Sampling
-from goalscope.models.determinism import measure_determinism
-from goalscope.models.http import HttpModel
 from goalscope.models.http_settings import Caps, Prices, Server
-from goalscope.models.identity import folder_identity, parts_identity, read_training
-from goalscope.models.local import LocalModel
+
+if TYPE_CHECKING:
+    from goalscope.models.determinism import measure_determinism
+    from goalscope.models.http import HttpModel
+    from goalscope.models.identity import folder_identity, parts_identity, read_training
+    from goalscope.models.local import LocalModel
 
 __all__ = [
     "TEMPLATE_FORMS",
@@ -27,3 +32,19 @@ __all__ = [
     "parts_identity",
     "read_training",
 ]
+
+# Imported when they are first asked for: every command would pay for them, few need them.
+_LATER = {
+    "HttpModel": "http",
+    "LocalModel": "local",
+    "folder_identity": "identity",
+    "measure_determinism": "determinism",
+    "parts_identity": "identity",
+    "read_training": "identity",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"goalscope.models.{_LATER[name]}"), name)
