@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # One process for each of two cores; the tests are written to be independent of one another.
 WORKERS ?= 2
+# Folders of tests to which `make test-full` is limited: make test-full ONLY="meg stats".
+ONLY ?=
 
 .PHONY: demo test test-full lint bench clean
 
@@ -15,7 +17,7 @@ test: $(VENV)/.installed-dev lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-full: $(VENV)/.installed-dev lint
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "full or not full"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "full or not full" $(addprefix tests/,$(ONLY))
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
