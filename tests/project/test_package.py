@@ -131,7 +131,6 @@ def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) ->
     call(program, "report", "one", cwd=tmp_path, fails=True)  # without matplotlib
 
 
-@pytest.mark.full
 def test_the_source_distribution_installs_what_the_wheel_does(wheel: Path, source: Path, tmp_path: Path) -> None:
     pins = ROOT / "constraints.txt"
     programs, install = environment(tmp_path / "environment")
