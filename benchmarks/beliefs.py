@@ -9,7 +9,7 @@ import numpy as np
 
 from goalscope.planning import distances_batch, optimal_batch, solve
 from goalscope.probing.beliefs import read_beliefs
-from goalscope.probing.optimal_actions_batch import optimal_sets
+from goalscope.probing.maps import optimal_sets
 from goalscope.rng import stream
 from goalscope.worlds import Grid
 

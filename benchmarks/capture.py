@@ -105,8 +105,7 @@ def planned(directory: Path, model: LocalModel, identity: str, layers: tuple[int
             for shard in shards(
                 window,
                 0,
-                settings=SETTINGS,
-                device=kind,
+                settings=SETTINGS.on(kind),
                 item_bytes=4 * width * len(layers),
                 shares_prefix=False,
                 by_shape=False,

@@ -4,20 +4,27 @@
 
 Worlds of one size, no two with the same walls; the first state of each; the residual stream after one block at the site
 `pre`, three tokens side by side. A ridge probe for each cell says whether it is a wall, the goal or the agent; its
-penalty is the best one for a fifth of the training grids, then it is fitted to all of them. The networks:
+inputs are standardised, its penalty is the best one for a fifth of the training grids, then it is fitted to all of
+them. The networks:
 
 * Theseus;
 * permuted: Theseus with the entries of each tensor of its weights permuted;
-* own initialisation: what Theseus's training begins with (embedding 0.5, linear maps 0.5 / sqrt(inputs));
-* default initialisation: what the library draws (standard deviation 0.02), the control "untrained" of the studies.
+* initial: what Theseus's training begins with (embedding 0.5, linear maps 0.5 / sqrt(inputs)); its last training had
+  seed 1;
+* default-init: what the library draws (standard deviation 0.02), the control "untrained" of the studies.
+
+There are two sets of tables. In the first no penalty is below 1, scikit-learn's default. In the second the least one is
+1e-9: such a probe reads directions in which a network varies by a thousandth of its vectors' length. What the two
+differ by is there, but no more than a faint trace of it.
 
 Floors that read no network: the position alone, the count of walls, and the bag of the prompt's cells.
 
 Walls are scored on the undetermined cells, which are a wall in some training grids and none in others: the area under
 the curve (the share of pairs of a wall and another cell of one grid in which the wall has the higher score, ties count
 half), mean over the tested grids. Goal and agent: the share of the tested grids in which the cell of highest score is
-the right one. Intervals are over tested grids, of random networks after the mean over seeds; they are conditional on
-the training grids, on Theseus, and on these seeds. The least and the greatest seed stand beside them.
+the right one. Intervals of single networks are over tested grids, of random ones after the mean over seeds, with the
+least and the greatest seed beside them. Those of differences are over grids and over seeds of the random network
+(`goalscope.stats.crossed_difference`). All are conditional on the training grids and on Theseus.
 
 With `--work DIR` the recorded states and the vectors are kept, and a second call goes on where the first one stopped.
 """
@@ -27,8 +34,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,21 +44,22 @@ from goalscope.activations import Activations, capture, load_activations
 from goalscope.agents import Observation
 from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
-from goalscope.models.initialisation import initialise
+from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.models.local import LocalModel
-from goalscope.probing.cells import Cells, label_cells
-from goalscope.probing.controls import input_features
-from goalscope.probing.probe import AGENT, GOAL, WALL
+from goalscope.probing.inputs import input_features
+from goalscope.probing.labels import AGENT, GOAL, WALL, Cells, label_cells
 from goalscope.rng import stream
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store
-from goalscope.stats import Estimate, estimate_mean, paired_difference
+from goalscope.stats import Estimate, crossed_difference, estimate_mean, paired_difference
 from goalscope.worlds import ACTIONS, Grid, generate
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.gridworld import GridView
 
 Array = npt.NDArray[np.float64]
 DENSITIES = (0.2, 0.4, 0.6, 0.8, 1.0)
-PENALTIES = 10.0 ** np.arange(-9, 7.5, 0.5)
+LEAST = (1.0, 1e-9)  # least penalties, in units of one standardised input
+MOST_EXPONENT = 7
+RANDOM = tuple(reversed(RANDOM_WEIGHTS))
 TARGETS = {"walls, area under the curve": WALL, "goal's cell": GOAL, "agent's cell": AGENT}
 CHECKED = 8  # prompts whose vectors are compared with a plain forward pass
 RUN = "run"
@@ -88,51 +96,6 @@ def record(directory: Path, model: LocalModel, drawn: Iterator[GridWorld]) -> No
     with Store(directory, "w") as store:
         store.put_agents([(identity, agent.name, agent.describe())])
         store.put_episodes(episodes())
-
-
-def permuted(seed: int) -> LocalModel:
-    """Return Theseus with the entries of each tensor permuted."""
-    import torch
-
-    model = LocalModel("theseus", untrained=0)
-    weights: Any = LocalModel("theseus").model.state_dict()
-    mixed = {}
-    for name, tensor in weights.items():
-        order = torch.from_numpy(stream(seed, "permuted", name).permutation(tensor.numel()))
-        mixed[name] = tensor.flatten()[order].view(tensor.shape)
-    return changed(model, mixed, f"permuted-{seed}")
-
-
-def initial(seed: int) -> LocalModel:
-    """Return a network as Theseus's training begins with."""
-    import torch
-
-    model = LocalModel("theseus", untrained=0)
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.model.state_dict().items()}
-    layers = model.model.config.num_hidden_layers
-    drawn = initialise(shapes, layers=layers, generator=torch.Generator().manual_seed(seed))
-    return changed(model, drawn, f"own-initialisation-{seed}")
-
-
-def changed(model: LocalModel, weights: dict[str, Any], name: str) -> LocalModel:
-    """Return the same architecture and tokenizer with other weights."""
-    import copy
-
-    other: Any = copy.deepcopy(model.model)
-    other.load_state_dict(weights, strict=True)
-    return LocalModel.from_parts(other, model.tokenizer, name=name)
-
-
-def default(seed: int) -> LocalModel:
-    """Return the library's default initialisation, the control "untrained"."""
-    return LocalModel("theseus", untrained=seed)
-
-
-RANDOM: dict[str, Callable[[int], LocalModel]] = {
-    "permuted": permuted,
-    "own initialisation": initial,
-    "default initialisation": default,
-}
 
 
 def vectors(directory: Path, model: LocalModel, layer: int) -> Activations:
@@ -201,18 +164,19 @@ def score(given: Array, labels: npt.NDArray[np.int8], label: int, undetermined: 
     return found
 
 
-def probe(inputs: Array, cells: Cells, train: npt.NDArray[np.bool_], seed: int) -> dict[str, Array]:
+def probe(inputs: Array, cells: Cells, train: npt.NDArray[np.bool_], seed: int, least: float) -> dict[str, Array]:
     """Return the score of each tested grid by target, the penalty chosen on a fifth of the training grids."""
+    penalties = 10.0 ** np.arange(np.log10(least), MOST_EXPONENT, 0.5)
     rows = stream(seed, "controls", "validation").permutation(np.flatnonzero(train))
     held, fitted = rows[: len(rows) // 5], rows[len(rows) // 5 :]
     found = {}
     for name, label in TARGETS.items():
-        tried = [np.nanmean(values) for values in _tried(inputs, cells, label, (fitted, held), PENALTIES)]
+        tried = [np.nanmean(values) for values in _tried(inputs, cells, label, (fitted, held), penalties)]
         # Of equally good penalties the strongest one.
         best = len(tried) - 1 - int(np.argmax(tried[::-1]))
-        if best == 0 and inputs.std() > 0:
-            print(f"{name}: the best penalty is the least one tried, {PENALTIES[best]:g}", file=sys.stderr)
-        (found[name],) = _tried(inputs, cells, label, (rows, np.flatnonzero(~train)), PENALTIES[best : best + 1])
+        if best == 0 and least < 1 and inputs.std() > 0:
+            print(f"{name}: the best penalty is the least one tried, {penalties[best]:g}", file=sys.stderr)
+        (found[name],) = _tried(inputs, cells, label, (rows, np.flatnonzero(~train)), penalties[best : best + 1])
     return found
 
 
@@ -262,26 +226,32 @@ def report(given: argparse.Namespace, folder: Path) -> None:
         record(part, LocalModel("theseus"), drawn)
         part.rename(directory)
     networks: list[tuple[str, Callable[[], LocalModel]]] = [("Theseus", lambda: LocalModel("theseus"))]
-    for name, make in RANDOM.items():
-        networks += [(name, lambda make=make, seed=seed: make(seed)) for seed in range(given.seeds)]  # type: ignore[misc]
-    scores: dict[str, list[dict[str, Array]]] = {}
+    for name in RANDOM:
+        networks += [
+            (name, partial(LocalModel, "theseus", untrained=seed, random_weights=name)) for seed in range(given.seeds)
+        ]
+    scores: dict[float, dict[str, list[dict[str, Array]]]] = {least: {} for least in LEAST}
     for number, (name, build) in enumerate(networks, start=1):
         found = vectors(directory, build(), given.layer)
         if number == 1:
             cells, train = labels(directory, found, given.size)
             for floor, inputs in floors(cells).items():
-                scores[floor] = [probe(inputs, cells, train, given.seed)]
+                for least, found_by in scores.items():
+                    found_by[floor] = [probe(inputs, cells, train, given.seed, least)]
         cells.check_aligned(found)
         inputs = found.vectors.reshape(len(found), -1).astype(np.float64)
-        scores.setdefault(name, []).append(probe(inputs, cells, train, given.seed))
+        for least, found_by in scores.items():
+            found_by.setdefault(name, []).append(probe(inputs, cells, train, given.seed, least))
         took = time.perf_counter() - began
         print(f"{number} of {len(networks)} networks, {took:.0f} s", file=sys.stderr, flush=True)
     what = f"{given.size}x{given.size}, densities {DENSITIES[0]} to {DENSITIES[-1]}, layer {given.layer}, `pre`"
     print(f"\n{what}, {int(train.sum())} training and {int((~train).sum())} tested grids\n")
-    order = ["Theseus", *RANDOM, *(name for name in scores if name not in RANDOM and name != "Theseus")]
     grids = cells.grid_id[~train]
-    table(order, scores, grids)
-    differences(order, scores, grids)
+    for least, found_by in scores.items():
+        print(f"\nPenalties from {least:g}\n")
+        order = ["Theseus", *RANDOM, *(name for name in found_by if name not in RANDOM and name != "Theseus")]
+        table(order, found_by, grids)
+        differences(order, found_by, grids)
 
 
 def labels(directory: Path, found: Activations, frame: int) -> tuple[Cells, npt.NDArray[np.bool_]]:
@@ -309,7 +279,7 @@ def table(order: list[str], scores: dict[str, list[dict[str, Array]]], grids: np
         row = []
         for target in TARGETS:
             by_seed = np.array([one[target] for one in scores[name]])
-            text = shown(estimate_mean(by_seed.mean(axis=0), grids, unit="share", bounds=(0.0, 1.0)))
+            text = shown(estimate_mean(by_seed.mean(axis=0), grids, unit="fraction", bounds=(0.0, 1.0)))
             means = np.nanmean(by_seed, axis=1)
             row.append(text + (f" ({means.min():.3f} to {means.max():.3f})" if len(means) > 1 else ""))
         print(f"| {name} | {len(scores[name]) if name in RANDOM else ''} | {' | '.join(row)} |")
@@ -323,10 +293,18 @@ def differences(order: list[str], scores: dict[str, list[dict[str, Array]]], gri
         row = []
         for target in TARGETS:
             own = scores["Theseus"][0][target]
-            other = np.mean([one[target] for one in scores[name]], axis=0)
-            pair = paired_difference(own, grids, other, grids, unit="share", bounds=(0.0, 1.0))
-            row.append(shown(pair.difference))
+            others = [one[target] for one in scores[name]]
+            row.append(shown(less(own, others, grids)))
         print(f"| {name} | {' | '.join(row)} |")
+
+
+def less(own: Array, others: list[Array], grids: npt.NDArray[np.object_]) -> Estimate:
+    """Return what one network's scores exceed those of another by; over seeds, too, where it has several."""
+    if len(others) == 1:
+        return paired_difference(own, grids, others[0], grids, unit="fraction", bounds=(0.0, 1.0)).difference
+    seeds = np.repeat(np.arange(len(others)), len(grids))
+    every = np.tile(grids, len(others))
+    return crossed_difference(own, grids, np.concatenate(others), every, seeds, unit="fraction", bounds=(0.0, 1.0))
 
 
 def shown(estimate: Estimate) -> str:

@@ -8,15 +8,15 @@ Processor seconds of one core. Each figure is the best of three runs, with every
 import time
 from collections.abc import Callable
 
-from goalscope.agents import Agent
-from goalscope.agents.task_scripted import ExploreFirst, NoisyGreedy, RandomWalk, play
+from goalscope.agents import Agent, ExploreFirst, NoisyGreedy, Observation, RandomWalk
 from goalscope.measures.exploration import TaskMap, score_episode
 from goalscope.planning import distances
 from goalscope.rng import stream
 from goalscope.worlds import Action, generate
 from goalscope.worlds.tasks import generate_task_map
 from goalscope.worlds.tasks.coordinates import Frame
-from goalscope.worlds.tasks.sample import tokens
+from goalscope.worlds.tasks.generate import random_names
+from goalscope.worlds.tasks.world import TaskSession
 
 SIDE, STEPS, NODES = 100, 22_000, 12
 
@@ -32,7 +32,7 @@ def large_map(kind: str) -> TaskMap:
         cells = [cell for cell in cells if max(frame.row_col(cell)) < SIDE - 1 and near[frame.row_col(cell)]]
     picked = rng.permutation(len(cells))[: NODES + 1]
     start, *places = [cells[index] for index in picked]
-    names = tokens(NODES, rng)
+    names = random_names(NODES, rng)
     nodes = {
         name: {"cell": place, "options": [[names[index - 1]]] if index else []}
         for index, (name, place) in enumerate(zip(names, places, strict=True))
@@ -42,7 +42,17 @@ def large_map(kind: str) -> TaskMap:
 
 def walk(task_map: TaskMap, agent: Agent, steps: int) -> list[Action | None]:
     """Return the first actions of an agent; with its own turns where it ends earlier."""
-    return list(play(task_map, agent).actions[:steps])
+    return play(task_map, agent)[:steps]
+
+
+def play(task_map: TaskMap, agent: Agent) -> list[Action | None]:
+    """Return the actions of an episode that ends at the goal, or at the budget of the map."""
+    session, actions = TaskSession(task_map), list[Action | None]()
+    while not session.done and len(actions) < task_map.budget:
+        (turn,) = agent.act([Observation(view=session.view, step=len(actions), episode_id=agent.name)])
+        session.step(turn.action)
+        actions.append(None if turn.action is None else Action(turn.action))
+    return actions
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -58,7 +68,7 @@ def seconds(work: Callable[[], object]) -> float:
 def there_and_back(task_map: TaskMap, steps: int) -> list[Action]:
     """Return a walk that is hard to score: explore most of the map, then random steps far from what is left."""
     rng = stream(0, "there and back")
-    explored = [action for action in play(task_map, ExploreFirst()).actions if action is not None]
+    explored = [action for action in play(task_map, ExploreFirst()) if action is not None]
     first = explored[: min(len(explored) * 3 // 4, steps // 2)]
     further = [Action(int(index)) for index in rng.integers(0, 4, size=steps - len(first))]
     return [*first, *further]
@@ -81,7 +91,7 @@ def main() -> None:
             print(f"{f'{SIDE}x{SIDE} {kind}, {name}':<58} {len(actions):>8} {spent:>9.2f} {'< 5':>8} {verdict}")
     maps = [generate_task_map("10x10", seed=seed) for seed in range(50)]
     for agent in (ExploreFirst(), NoisyGreedy(0.3), RandomWalk()):
-        episodes = [(task_map, play(task_map, agent).actions) for task_map in maps]
+        episodes = [(task_map, play(task_map, agent)) for task_map in maps]
         spent = seconds(lambda episodes=episodes: [score_episode(*episode) for episode in episodes]) / len(episodes)  # type: ignore[misc]
         steps = sum(len(actions) for _, actions in episodes) / len(episodes)
         verdict = "holds" if spent < 0.005 else "MISSED"

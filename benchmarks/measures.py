@@ -18,7 +18,7 @@ from typing import Any
 
 from goalscope.agents.scripted import EpsilonGreedy
 from goalscope.measures import measure_episodes, measure_store
-from goalscope.measures.sample import roll_out
+from goalscope.measures.testing import roll_out
 from goalscope.runs import Episode, Store, Study, content_hash
 from goalscope.runs.walks import read_walks
 

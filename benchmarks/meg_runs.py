@@ -16,11 +16,10 @@ import numpy.typing as npt
 from goalscope.agents import EpsilonGreedy, Optimal, Uniform
 from goalscope.agents.agent import Agent
 from goalscope.measures.goals import GoalSettings, measure_goals
-from goalscope.measures.goals.curves import CurveTable, WorldCurve
-from goalscope.measures.goals.resample import interval, weigh, with_random
+from goalscope.measures.goals.curves import Curves, interval, weigh, with_random
 from goalscope.measures.goals.returns import absorbing
 from goalscope.measures.goals.settings import place, process
-from goalscope.measures.sample import roll_out
+from goalscope.measures.testing import roll_out
 from goalscope.meg import RationalityCurve
 from goalscope.planning.policy import epsilon_greedy
 from goalscope.planning.shortest import shortest_length
@@ -66,14 +65,14 @@ def coverage() -> None:
     for grid, horizon in zip(grids, horizons, strict=True):
         mask = place("goal", grid, None)
         assert mask is not None
-        curves.append(WorldCurve.of(RationalityCurve(process(grid, mask, horizon, utility="steps", invalid="no-op"))))
+        curves.append(Curves.of(RationalityCurve(process(grid, mask, horizon, utility="steps", invalid="no-op"))))
     rng = stream(7, "coverage")
     banks = {
         epsilon: np.stack([_bank(grid, horizon, epsilon, rng) for grid, horizon in zip(grids, horizons, strict=True)])
         for epsilon in (1.0, 0.95, 0.7, 0.3, 0.0)
     }
-    uniform = np.array([curve.uniform for curve in curves])
-    whole = CurveTable(curves)
+    whole = Curves.joined(curves)
+    uniform = whole.uniform
     print("epsilon grids episodes  truth  percentile  expanded  stored   width")
     for epsilon, bank in banks.items():
         means = bank.mean(axis=1) - uniform
@@ -83,17 +82,13 @@ def coverage() -> None:
             hits, widths = np.zeros(3), 0.0
             for _ in range(DRAWS):
                 drawn: npt.NDArray[np.int64] = rng.integers(0, len(curves), count)
-                table = CurveTable([curves[index] for index in drawn])
+                table = Curves.joined([curves[index] for index in drawn])
                 got = bank[drawn[:, None], rng.integers(0, BANK, (count, episodes))].mean(axis=1) - uniform[drawn]
                 weights = weigh([str(index) for index in range(count)], seed=0)
                 value = float(table.mixed(weights.whole).fit(weights.whole @ got)[0][0])
                 values = table.mixed(weights.resampled).fit(weights.resampled @ got)[0]
                 random = banks[1.0][drawn[None, :, None], rng.integers(0, BANK, (NULLS, count, episodes))]
-                null = (
-                    table.mixed(weights.whole)
-                    .repeated(NULLS)
-                    .fit((random.mean(axis=2) - uniform[drawn]).mean(axis=1))[0]
-                )
+                null = table.mixed(weights.whole).fit((random.mean(axis=2) - uniform[drawn]).mean(axis=1))[0]
                 plain = np.quantile(values, [0.025, 0.975])
                 low, high = interval(values, count, 0.95)
                 wide = with_random((low, high), value, null, 0.95)

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.probing.fitted import ProbeKey, Source
 from goalscope.probing.fitting import fit
 from goalscope.probing.heads import HeadSizes, coordinates, find_head, initial_weights, scores
-from goalscope.probing.probe import CLASSES, Features
-from goalscope.probing.problem import FitSettings, Problem
-from goalscope.probing.targets import cell_loss
+from goalscope.probing.inputs import Features, Source
+from goalscope.probing.labels import CLASSES
+from goalscope.probing.probe import ProbeKey
+from goalscope.probing.problem import FitSettings, Problem, cell_loss
 from goalscope.rng import stream
 
 

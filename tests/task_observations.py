@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from goalscope.agents import Observation, Past
-from goalscope.worlds.tasks import Memory, TaskView
+from goalscope.worlds.tasks import AgentKnowledge, TaskView
 
 
-def task_observation(memory: Memory, answers: Sequence[str] = (), **given: Any) -> Observation:
+def task_observation(memory: AgentKnowledge, answers: Sequence[str] = (), **given: Any) -> Observation:
     """Return an observation whose earlier steps have these answers."""
     turns = memory.turns[: len(answers)]
     history = tuple(

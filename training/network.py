@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goalscope.models import initialisation
-from goalscope.models.identity import CARD
+from goalscope.models.folders import CARD
 from training.attention import Chunk, attend, chunks
 from training.tokens import PAD, RETURN, SPECIAL, Vocabulary
 from training.vocabulary import VOCABULARY_SIZE, vocabulary

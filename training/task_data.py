@@ -10,12 +10,10 @@ from goalscope.agents.task_chat import STRATEGIES, system_prompt
 from goalscope.rng import stream
 from goalscope.worlds.grid import ACTIONS
 from goalscope.worlds.tasks.coordinates import MOVES, Cell
-from goalscope.worlds.tasks.generate import generate_task_map
-from goalscope.worlds.tasks.knowledge import Knowledge
-from goalscope.worlds.tasks.memory import Memory
-from goalscope.worlds.tasks.spec import PRESETS
+from goalscope.worlds.tasks.generate import PRESETS, generate_task_map
+from goalscope.worlds.tasks.knowledge import AgentKnowledge, memory_text, report_text
 from goalscope.worlds.tasks.taskmap import TaskMap
-from goalscope.worlds.tasks.text import memory_text, report_text
+from goalscope.worlds.tasks.world import TaskState
 from training.task_teach import Decision, Teacher, aims, decide, fields, good_moves, teacher_of
 from training.task_tree import Floats, TaskBatch, Tree, pack
 from training.task_vocabulary import ANSWER, CLOSE, GOING, THEN, cell_piece, vocabulary
@@ -120,7 +118,7 @@ class Walk:
         self.strategy, self.reasoned, self.summarised = strategy, reasoned, memory
         self.teacher: Teacher = teacher_of(strategy, rng)
         self.noise = NOISES[int(rng.integers(len(NOISES)))]
-        self.world, self.memory = Knowledge(task_map), Memory()
+        self.world, self.memory = TaskState(task_map), AgentKnowledge()
         self.memory.add(self.world.report())
         self.tree = Tree(reasoned=reasoned)
         self.tree.told(encode(f"{_opening(strategy, reasoned, memory)}{report_text(self.world.report())}"))

@@ -13,7 +13,7 @@ import numpy as np
 from goalscope.agents.task_chat import STRATEGIES
 from goalscope.worlds.grid import Action
 from goalscope.worlds.tasks.coordinates import MOVES, Cell
-from goalscope.worlds.tasks.memory import Memory
+from goalscope.worlds.tasks.knowledge import AgentKnowledge
 
 Teacher = Literal["greedy", "explore-first", "nearer"]
 TEACHERS: Final[tuple[Teacher, ...]] = get_args(Teacher)
@@ -55,7 +55,7 @@ def teacher_of(strategy: str, rng: np.random.Generator) -> Teacher:
     return fixed[strategy]
 
 
-def aims(memory: Memory, teacher: Teacher) -> set[Cell]:
+def aims(memory: AgentKnowledge, teacher: Teacher) -> set[Cell]:
     """Return the cells that a teacher wants to go to; it takes the nearest of them."""
     pending, goal = memory.pending, memory.goal
     if goal is not None and goal in pending:
@@ -66,7 +66,7 @@ def aims(memory: Memory, teacher: Teacher) -> set[Cell]:
     return (new or cells) if teacher == "explore-first" else cells | new
 
 
-def fields(memory: Memory, sources: Collection[Cell]) -> dict[Cell, int]:
+def fields(memory: AgentKnowledge, sources: Collection[Cell]) -> dict[Cell, int]:
     """Return the number of moves over known cells from each cell to the nearest of some."""
     visited, frontier = memory.visited, memory.frontier
     found = dict.fromkeys(sources, 0)
@@ -92,7 +92,7 @@ def good_moves(away: Mapping[Cell, int], here: Cell) -> tuple[Action, ...]:
     )
 
 
-def decide(memory: Memory, teacher: Teacher, origin: Cell, rng: np.random.Generator) -> Decision | None:
+def decide(memory: AgentKnowledge, teacher: Teacher, origin: Cell, rng: np.random.Generator) -> Decision | None:
     """Return what a teacher does from a visited cell with the agent's memory.
 
     Args:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from goalscope.worlds.grid import Action
 from goalscope.worlds.tasks.coordinates import Cell
-from goalscope.worlds.tasks.sample import LETTERS
+from goalscope.worlds.tasks.generate import LETTERS
 from training.task_teach import Decision
 from training.task_vocabulary import (
     ACTION_NAMES,

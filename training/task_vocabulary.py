@@ -9,11 +9,11 @@ from functools import cache
 from itertools import combinations
 from typing import Final
 
-from goalscope.agents.prompts.tasks import passage
+from goalscope.agents.prompts import passage
 from goalscope.worlds.grid import ACTIONS, Action
 from goalscope.worlds.tasks.coordinates import MOVES, Cell
-from goalscope.worlds.tasks.sample import DIGITS, LETTERS
-from goalscope.worlds.tasks.text import RULES
+from goalscope.worlds.tasks.generate import DIGITS, LETTERS
+from goalscope.worlds.tasks.knowledge import RULES
 from training.tokens import CHANNEL, END, MESSAGE, RETURN, ROLES, SPECIAL, START, Vocabulary
 
 VOCABULARY_SIZE: Final = 1824

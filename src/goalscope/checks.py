@@ -15,38 +15,50 @@ def freeze(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return frozen
 
 
-def check_whole(name: str, value: Any, least: int, unit: str = "") -> int:
+def is_whole(value: Any) -> bool:
+    """Return whether a value is a whole number of Python or numpy; a boolean is none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def check_whole(name: str, value: Any, least: int, unit: str = "", most: int | None = None) -> int:
     """Return a whole number as a plain integer.
 
     Args:
         name: the argument's name, for the error.
         value: what was given; a boolean is no number.
-        least: least value that is allowed.
+        least, most: range that is allowed.
         unit: what it counts, e.g. "steps", for the error.
 
     Raises:
-        ValueError: not a whole number, or a smaller one.
+        ValueError: not a whole number, or one out of range.
     """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+    if not is_whole(value) or value < least or (most is not None and value > most):
         of = f" of {unit}" if unit else ""
-        raise ValueError(f"{name} must be a whole number{of} >= {least}, got {value!r}")
+        held = f">= {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name} must be a whole number{of} {held}, got {value!r:.60}")
     return int(value)
 
 
-def check_probability(name: str, value: Any) -> float:
-    """Return a probability as a plain float.
+def check_number(name: str, value: Any, low: float, high: float, kind: str = "number") -> float:
+    """Return a number in [low, high] as a plain float.
 
     Args:
         name: the argument's name, for the error.
         value: what was given; a boolean is no number.
+        low, high: least and greatest value.
+        kind: what it is, for the error.
 
     Raises:
-        ValueError: not a number in [0, 1].
+        ValueError: not a number, or one out of range.
     """
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not number or not 0 <= value <= 1:
-        raise ValueError(f"{name} must be a probability in [0, 1], got {value!r}")
+    if not (is_whole(value) or isinstance(value, float | np.floating)) or not low <= value <= high:
+        raise ValueError(f"{name} must be a {kind} in [{low:g}, {high:g}], got {value!r:.60}")
     return float(value)
+
+
+def check_probability(name: str, value: Any) -> float:
+    """Return a probability as a plain float; see `check_number`."""
+    return check_number(name, value, 0, 1, "probability")
 
 
 def check_shape(
@@ -68,24 +80,34 @@ def check_shape(
     """
     known = dict(sizes or {})
     symbols = shape.split()
-    if array.ndim == len(symbols):
-        for symbol, length in zip(symbols, array.shape, strict=True):
-            if known.setdefault(symbol, int(symbol) if symbol.isdigit() else length) != length:
-                break
-        else:
-            return known
-    fixed = ", ".join(f"{symbol} = {known[symbol]}" for symbol in dict.fromkeys(symbols) if symbol in (sizes or {}))
-    raise ValueError(
-        f"{name} must have shape [{', '.join(symbols)}]{f' with {fixed}' if fixed else ''}, got {list(array.shape)}"
+    fits = array.ndim == len(symbols) and all(
+        known.setdefault(symbol, int(symbol) if symbol.isdigit() else length) == length
+        for symbol, length in zip(symbols, array.shape, strict=True)
     )
+    if not fits:
+        fixed = ", ".join(f"{symbol} = {known[symbol]}" for symbol in dict.fromkeys(symbols) if symbol in (sizes or {}))
+        raise ValueError(
+            f"{name} must have shape [{', '.join(symbols)}]{f' with {fixed}' if fixed else ''}, got {list(array.shape)}"
+        )
+    return known
+
+
+def refuse_where(bad: npt.NDArray[np.bool_], array: npt.NDArray[Any], must: str) -> None:
+    """Raise a ValueError that names the first entry of an array which is marked as bad.
+
+    Args:
+        bad: which entries are wrong, of the shape of the array.
+        array: the entries.
+        must: what must hold, with the name of the array.
+    """
+    if bad.any():
+        where = tuple(int(index) for index in np.argwhere(np.atleast_1d(bad))[0])
+        raise ValueError(f"{must}, got {np.atleast_1d(array)[where]} at index {where}")
 
 
 def check_finite(name: str, array: npt.NDArray[Any]) -> None:
     """Raise a ValueError that names the first entry which is not a finite number."""
-    bad = ~np.isfinite(array)
-    if bad.any():
-        where = tuple(int(index) for index in np.argwhere(bad)[0])
-        raise ValueError(f"{name} must be finite everywhere, got {array[where]} at index {where}")
+    refuse_where(~np.isfinite(array), array, f"{name} must be finite everywhere")
 
 
 def check_distributions(name: str, array: npt.NDArray[Any], tolerance: float = 1e-8) -> None:
@@ -97,15 +119,9 @@ def check_distributions(name: str, array: npt.NDArray[Any], tolerance: float = 1
         tolerance: how far a sum may lie from 1.
     """
     check_finite(name, array)
-    if (array < 0).any():
-        where = tuple(int(index) for index in np.argwhere(array < 0)[0])
-        raise ValueError(f"{name} must hold probabilities >= 0, got {array[where]} at index {where}")
+    refuse_where(array < 0, array, f"{name} must hold probabilities >= 0")
     sums = array.sum(axis=-1)
-    off = np.abs(sums - 1.0) > tolerance
-    if off.any():
-        where = tuple(int(index) for index in np.argwhere(np.atleast_1d(off))[0])
-        given = float(np.atleast_1d(sums)[where])
-        raise ValueError(f"{name} must sum to 1 over its last axis (to {tolerance:g}), got {given!r} at index {where}")
+    refuse_where(np.abs(sums - 1.0) > tolerance, sums, f"{name} must sum to 1 over its last axis (to {tolerance:g})")
 
 
 def check_text(name: str, value: str) -> str:
@@ -118,14 +134,13 @@ def check_text(name: str, value: str) -> str:
     Raises:
         ValueError: half of a surrogate pair in it.
     """
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"{name} must be Unicode text, got half of a surrogate pair at character {error.start + 1} of "
-                f"{value[:60]!a}: leave that character out"
-            ) from None
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{name} must be Unicode text, got half of a surrogate pair at character {error.start + 1} of "
+            f"{value[:60]!a}: leave that character out"
+        ) from None
     return value
 
 

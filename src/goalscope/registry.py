@@ -23,20 +23,20 @@ GROUP: Final = "goalscope"
 """The group of entry points under which other packages are found."""
 
 _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
-    "world": ("goalscope.runs.gridentries", "goalscope.runs.taskentries"),
+    "world": ("goalscope.runs.builtin_worlds",),
     "head": ("goalscope.probing.builtin_heads",),
     "agent": tuple(f"goalscope.agents.{name}" for name in ("scripted", "chat", "task_scripted", "task_chat")),
-    "model": ("goalscope.models.backends",),
+    "model": ("goalscope.models.local", "goalscope.models.http"),
     "measure": tuple(
         f"goalscope.measures.{name}"
-        for name in ("performance", "uncertainty", "overlap", "key", "fog", "exploration.fogged")
+        for name in ("performance", "uncertainty", "visits", "key", "fog", "exploration.errors")
     ),
     # In the order of the page.
     "section": tuple(
         f"goalscope.report.sections.{name}"
         for name in (
-            *("results", "invariance", "probing", "cognitive_map", "decoded_maps", "beliefs", "plans", "distance"),
-            *("instrumental_goals", "fog", "behaviour", "tasks", "meg", "comparisons", "examples", "about"),
+            *("results", "invariance", "probing", "cognitive_map", "beliefs", "plans", "distance"),
+            *("environments", "behaviour", "tasks", "meg", "agents", "about"),
         )
     ),
 }

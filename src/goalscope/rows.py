@@ -4,9 +4,8 @@ Behaviour, goal-directedness, exploration errors and probes all end in rows: a m
 grid it belongs to (the cluster of every interval), the episode and step where there is one, and tags to group by.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,15 +84,10 @@ class Rows:
 
     def __iter__(self) -> Iterator[Row]:
         for index in range(len(self)):
-            yield Row(
-                measure=self.measure[index],
-                unit=self.unit[index],
-                value=float(self.value[index]),
-                grid_id=self.grid_id[index],
-                episode_id=self.episode_id[index],
-                step=int(self.step[index]),
-                tags={name: column[index] for name, column in self.tags.items() if column[index] is not None},
-            )
+            fixed: dict[str, Any] = {name: getattr(self, name)[index] for name in COLUMNS}
+            fixed |= {"value": float(fixed["value"]), "step": int(fixed["step"])}
+            tags = {name: column[index] for name, column in self.tags.items() if column[index] is not None}
+            yield Row(**fixed, tags=tags)
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         """Return a column or a tag by name."""
@@ -104,14 +98,14 @@ class Rows:
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """Return all columns and tags by name."""
-        fixed = (self.measure, self.unit, self.value, self.grid_id, self.episode_id, self.step)
-        return dict(zip(COLUMNS, fixed, strict=True)) | dict(self.tags)
+        return {name: getattr(self, name) for name in COLUMNS} | dict(self.tags)
 
     def where(self, mask: npt.NDArray[np.bool_]) -> "Rows":
         """Return the rows where ``mask`` ``[N]`` holds, in order; these very rows where it holds everywhere."""
         if len(mask) == len(self) and mask.all():
             return self
-        return self._map(lambda column: column[mask])
+        fixed: dict[str, Any] = {name: getattr(self, name)[mask] for name in COLUMNS}
+        return Rows(**fixed, tags={name: column[mask] for name, column in self.tags.items()})
 
     def select(self, **equal: Tag) -> "Rows":
         """Return the rows whose columns and tags equal the given values, e.g. ``select(measure="success", size=7)``."""
@@ -149,10 +143,6 @@ class Rows:
             raise lacking("to_pandas needs pandas", "export", error) from error
         return pandas.DataFrame(self.columns())
 
-    def _map(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> "Rows":
-        fixed = {name: change(column) for name, column in self.columns().items() if name in COLUMNS}
-        return Rows(**fixed, tags={name: change(column) for name, column in self.tags.items()})
-
     @classmethod
     def from_columns(
         cls,
@@ -177,21 +167,19 @@ class Rows:
             ValueError: columns of different lengths, or a tag with the name of a column.
         """
         values = np.atleast_1d(np.asarray(value, dtype=np.float64))
-        count = len(values)
 
         def text(given: Any) -> npt.NDArray[np.object_]:
-            column = np.empty(count, dtype=object)
+            column = np.empty(len(values), dtype=object)
             column[:] = given
             return column
 
-        steps = np.broadcast_to(np.asarray(step, dtype=np.int64), (count,)).copy()
         return cls(
             measure=text(measure),
             unit=text(unit),
             value=values,
             grid_id=text(grid_id),
             episode_id=text(episode_id),
-            step=steps,
+            step=np.broadcast_to(np.asarray(step, dtype=np.int64), values.shape).copy(),
             tags={name: text(given) for name, given in (tags or {}).items()},
         )
 
@@ -199,37 +187,20 @@ class Rows:
     def concatenate(cls, parts: Iterable["Rows"]) -> "Rows":
         """Join rows; a tag that a part lacks is None there."""
         blocks = list(parts)
-        names = list(dict.fromkeys(name for block in blocks for name in block.tags))
-
-        def joined(get: Callable[["Rows"], npt.NDArray[Any]], dtype: Any) -> npt.NDArray[Any]:
-            return np.concatenate([np.empty(0, dtype=dtype), *[get(block) for block in blocks]]).astype(
-                dtype, copy=False
-            )
-
-        def tag(name: str, block: "Rows") -> npt.NDArray[np.object_]:
-            return block.tags.get(name, np.full(len(block), None, dtype=object))
-
-        return cls(
-            measure=joined(lambda block: block.measure, object),
-            unit=joined(lambda block: block.unit, object),
-            value=joined(lambda block: block.value, np.float64),
-            grid_id=joined(lambda block: block.grid_id, object),
-            episode_id=joined(lambda block: block.episode_id, object),
-            step=joined(lambda block: block.step, np.int64),
-            tags={name: joined(partial(tag, name), object) for name in names},
-        )
+        if not blocks:
+            return cls.from_rows([])
+        fixed = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in COLUMNS}
+        names = dict.fromkeys(name for block in blocks for name in block.tags)
+        tags = {
+            name: np.concatenate([block.tags.get(name, np.full(len(block), None, dtype=object)) for block in blocks])
+            for name in names
+        }
+        return cls(**fixed, tags=tags)
 
     @classmethod
     def from_rows(cls, rows: Iterable[Row]) -> "Rows":
         """Build columns from single rows."""
         listed = list(rows)
-        names = list(dict.fromkeys(name for row in listed for name in row.tags))
-        return cls.from_columns(
-            measure=[row.measure for row in listed],
-            unit=[row.unit for row in listed],
-            value=np.array([row.value for row in listed], dtype=np.float64),
-            grid_id=[row.grid_id for row in listed],
-            episode_id=[row.episode_id for row in listed],
-            step=np.array([row.step for row in listed], dtype=np.int64),
-            tags={name: [row.tags.get(name) for row in listed] for name in names},
-        )
+        names = dict.fromkeys(name for row in listed for name in row.tags)
+        fixed: dict[str, Any] = {name: [getattr(row, name) for row in listed] for name in COLUMNS}
+        return cls.from_columns(**fixed, tags={name: [row.tags.get(name) for row in listed] for name in names})

@@ -224,7 +224,7 @@ def faults(error: ValidationError, keys: Mapping[str, Sequence[str]]) -> list[Fa
     """
     found: dict[Fault, None] = {}
     scalars: dict[tuple[int | str, ...], list[str]] = {}
-    for detail in error.errors(include_url=False):
+    for detail in _details(error):
         fault = _fault(detail, keys)
         path = detail["loc"][:-1]
         if path and detail["loc"][-1] in _SCALARS:  # one of several types that would do, each with an error of its own
@@ -233,6 +233,18 @@ def faults(error: ValidationError, keys: Mapping[str, Sequence[str]]) -> list[Fa
             fault = Fault(fault.where.rpartition(".")[0], _one_of(scalars[path]), fault.given)
         found[fault] = None
     return list(found)
+
+
+def _details(error: ValidationError) -> Iterator[ErrorDetails]:
+    """Yield what pydantic found; what a validator of ours found with a model of its own stands at its place."""
+    for detail in error.errors(include_url=False):
+        nested: list[ErrorDetails] | None = detail.get("ctx", {}).get("nested")
+        if nested is None:
+            yield detail
+        for one in nested or ():
+            inner = one.copy()
+            inner["loc"] = (*detail["loc"], *one["loc"])
+            yield inner
 
 
 def explain(error: ValidationError, keys: Mapping[str, Sequence[str]], name: str, kind: str = "study") -> str:

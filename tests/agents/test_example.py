@@ -27,7 +27,7 @@ from goalscope.planning import optimal_actions
 from goalscope.rng import stream
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.worlds import ACTIONS, Action, Grid, GridView, initial_state, step
-from goalscope.worlds.tasks import Knowledge, Memory, generate_task_map
+from goalscope.worlds.tasks import AgentKnowledge, TaskState, generate_task_map
 from task_observations import task_observation
 
 GRID = Grid.parse("#####\n#A_G#\n#####")
@@ -128,7 +128,7 @@ def test_examples_of_task_worlds_name_open_directions_and_follow_the_map_in_noth
 ) -> None:
     agent = task_chat(strategy=strategy, reasoned=reasoned, memory=True)
     assert agent.example and "{" not in agent.system, "the one object to be seen is the example below the observation"
-    knowledge, memory, rng = Knowledge(generate_task_map("low-small", seed=3)), Memory(), stream(1, strategy)
+    knowledge, memory, rng = TaskState(generate_task_map("low-small", seed=3)), AgentKnowledge(), stream(1, strategy)
     memory.add(knowledge.report())
     answers = list[str]()
     while knowledge.ending is None and len(answers) < 12:

@@ -7,7 +7,7 @@ import pytest
 
 from goalscope.agents import SCRIPTED, TASK_SCRIPTED, agent_id
 from goalscope.agents.build import TASK_PREFIX
-from goalscope.agents.scripted_base import Scripted
+from goalscope.agents.scripted import Scripted
 
 GIVEN: dict[str, Any] = {"epsilon": 0.3, "probability": 0.4, "span": 5}
 AGENTS: dict[str, type[Scripted]] = {
@@ -46,5 +46,5 @@ def test_ids_and_names_are_what_they_were(kind: str, name: str, known: str) -> N
     given = {entry.name: GIVEN[entry.name] for entry in fields(agent) if entry.name in GIVEN}
     plain, named = agent(**given), agent(**given, name="mine")
     assert (plain.name, named.name) == (name, "mine")
-    assert agent_id(plain) == agent_id(named) == f"agent-{known}"  # type: ignore[arg-type]
+    assert agent_id(plain) == agent_id(named) == f"agent-{known}"
     assert plain.describe()["kind"] == kind and not plain.journalled

@@ -7,13 +7,13 @@ import pytest
 from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 
 from goalscope.agents import Observation, build_agent
-from goalscope.worlds.tasks import Knowledge, Memory, TaskView, generate_task_map
+from goalscope.worlds.tasks import AgentKnowledge, TaskState, TaskView, generate_task_map
 
 
 def observations() -> list[Observation]:
     found = []
     for seed in range(3):
-        knowledge, memory = Knowledge(generate_task_map("high-small", seed=seed)), Memory()
+        knowledge, memory = TaskState(generate_task_map("high-small", seed=seed)), AgentKnowledge()
         memory.add(knowledge.report())
         for _ in range(seed):
             action = memory.available[0]

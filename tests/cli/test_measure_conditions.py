@@ -8,7 +8,7 @@ import pytest
 from command_line import call
 from goalscope.cli.commands import load_study
 from goalscope.cli.overrides import Overrides
-from goalscope.measures.conditions import conditions_of, mixed
+from goalscope.measures.behaviour import conditions_of, mixed
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs import run
 from measured_runs import small_study

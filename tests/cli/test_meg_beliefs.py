@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from goalscope.activations import Activations
 from goalscope.agents import Agent, Optimal, Uniform, WrongGoal
-from goalscope.cli import app, meg_run
+from goalscope.cli import app, meg
 from goalscope.measures import roll_out
 from goalscope.measures.goals import (
     Belief,
@@ -288,7 +288,7 @@ def test_the_command_adds_lines_and_a_figure(tmp_path: Path, monkeypatch: pytest
 
     assert "must name a site and a layer" in call("meg", path, "--beliefs", "pre", status=2)
     with monkeypatch.context() as patch:  # what was not captured is told before anything long is begun
-        patch.setattr(meg_run, "measure_goals", lambda *_, **__: pytest.fail("curves were begun"))
+        patch.setattr(meg, "measure_goals", lambda *_, **__: pytest.fail("curves were begun"))
         assert "nothing" in call("meg", path, "--beliefs", "pre:3", "--hypotheses", "goal", status=2)
     assert "must come with a run" in call("meg", tmp_path / "x.json", "--beliefs", "pre:3", status=2)
 
@@ -302,7 +302,7 @@ def test_the_command_adds_lines_and_a_figure(tmp_path: Path, monkeypatch: pytest
         found = measure_beliefs(episodes, held, settings, label=f"{where}, held-out grids", draws=draws)
         return replace(found, beliefs=told | {"draws": draws})
 
-    monkeypatch.setattr(meg_run, "_relative_to_beliefs", planted_beliefs)
+    monkeypatch.setattr(meg, "_relative_to_beliefs", planted_beliefs)
     text = call("meg", path, "--beliefs", "pre:3", "--hypotheses", "goal", "--draws", 3)
     assert "beliefs pre:3, held-out grids" in text and "believed goal − goal" in text
     assert "believed goal − believed goal, shuffled" in text and "mean of 3 draws" in text

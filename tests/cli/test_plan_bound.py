@@ -9,11 +9,11 @@ import pytest
 
 from goalscope.agents import ChatAgent, RandomWalk, TaskChatAgent, WrongGoal
 from goalscope.models import Message
-from goalscope.models.prompt_bound import most_text_tokens
+from goalscope.models.http_budget import most_text_tokens
 from goalscope.preflight import costs, frame, most_prompts
 from goalscope.runs import EpisodeSpec, Store, Study, run
 from goalscope.runs.episode import LiveEpisode
-from goalscope.worlds.tasks import Knowledge, Memory, TaskWorld
+from goalscope.worlds.tasks import AgentKnowledge, TaskState, TaskWorld
 from task_observations import task_observation
 
 TEMPLATE = "{{grid}}\n{{history}}\nGo: "
@@ -93,7 +93,7 @@ def test_no_episode_of_a_task_world_has_longer_prompts_than_planned(history: str
     for world in study.worlds():
         assert isinstance(world, TaskWorld)
         lengths = []
-        memory_, knowledge = Memory(), Knowledge(world.task_map)
+        memory_, knowledge = AgentKnowledge(), TaskState(world.task_map)
         memory_.add(knowledge.report())
         while knowledge.ending is None:
             seen = task_observation(memory_, ("x" * 20,) * knowledge.steps, seed=1, history_as=study.history_of(agent))
@@ -108,7 +108,7 @@ def test_no_episode_of_a_task_world_has_longer_prompts_than_planned(history: str
 
 
 def test_the_frame_of_a_known_template_holds_all_that_it_adds() -> None:
-    from goalscope.models.http_tokens import Dialect
+    from goalscope.models.dialect import Dialect
 
     study = Study.parse(
         {

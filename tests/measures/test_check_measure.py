@@ -8,19 +8,16 @@ import numpy as np
 import pytest
 
 from goalscope.measures import (
-    BEHAVIOUR,
     Measure,
     StepTable,
+    behaviour_measures,
     calibration_error,
     check_measure,
-    episode_rows,
-    group_rows,
     play,
     rare_states,
     sample_episodes,
-    state_overlap,
 )
-from goalscope.measures.sample import transformed
+from goalscope.measures.testing import transformed
 from goalscope.measures.uncertainty import FORMS, PARTS
 from goalscope.rows import Rows
 from goalscope.worlds import TRANSFORMS, Action, Grid, GridWorld, step
@@ -28,12 +25,11 @@ from goalscope.worlds import TRANSFORMS, Action, Grid, GridWorld, step
 OPTIONS: list[Measure] = [
     *(calibration_error(form=form, part=part) for form in FORMS[1:] for part in PARTS),
     calibration_error(bins=3),
-    state_overlap(cells=True),
     rare_states(least_visits=2),
 ]
 
 
-@pytest.mark.parametrize("measure", [*BEHAVIOUR, *OPTIONS], ids=lambda measure: measure.name)
+@pytest.mark.parametrize("measure", [*behaviour_measures(), *OPTIONS], ids=lambda measure: measure.name)
 def test_our_measures_obey_the_laws(measure: Measure) -> None:
     check_measure(measure)
 
@@ -52,7 +48,7 @@ class Custom:
 
 
 def lengths(table: StepTable, name: str = "length", unit: str = "steps", factor: float = 1.0) -> Rows:
-    return episode_rows(table, name, unit, table.length * factor)
+    return table.rows(name, unit, table.length * factor)
 
 
 def with_grid(table: StepTable, grid: str) -> Rows:
@@ -73,24 +69,22 @@ def mutate(table: StepTable) -> Rows:
 
 
 def by_index(table: StepTable) -> Rows:
-    return episode_rows(table, "length", "steps", np.arange(len(table.length)) % 50)
+    return table.rows("length", "steps", np.arange(len(table.length)) % 50)
 
 
 def no_action_as_index(table: StepTable) -> Rows:
     names = [Action(action).name for action in table.action.tolist()]
-    return episode_rows(table, "length", "steps", np.bincount(table.episode[[name == "UP" for name in names]]))
+    return table.rows("length", "steps", np.bincount(table.episode[[name == "UP" for name in names]]))
 
 
 def over_all_agents(table: StepTable) -> Rows:
-    return episode_rows(
-        table, "length", "steps", np.full(len(table.length), table.length.mean() if len(table.length) else 0)
-    )
+    return table.rows("length", "steps", np.full(len(table.length), table.length.mean() if len(table.length) else 0))
 
 
 def moves_left(table: StepTable) -> Rows:
     group, first = table.groups()
     left = np.bincount(group[table.episode[table.action == Action.LEFT]], minlength=len(first))
-    return group_rows(table, "length", "steps", np.minimum(left, 100), first)
+    return table.rows("length", "steps", np.minimum(left, 100), per="group")
 
 
 BROKEN: list[tuple[str, Measure, str]] = [
@@ -125,7 +119,7 @@ def test_randomness_is_found() -> None:
     counter = count()
     with pytest.raises(AssertionError, match="same rows for the same table"):
         check_measure(
-            Custom(lambda table: episode_rows(table, "length", "steps", np.full(len(table.length), next(counter) % 90)))
+            Custom(lambda table: table.rows("length", "steps", np.full(len(table.length), next(counter) % 90)))
         )
 
 
@@ -161,7 +155,7 @@ def test_what_is_no_measure_is_refused() -> None:
 def test_rows_are_demanded() -> None:
     grid = Grid.parse(["A_G"])
     episodes = [play(GridWorld(grid=grid), [Action.RIGHT], agent=name) for name in ("one", "two")]
-    (speaks_of_keys,) = (measure for measure in BEHAVIOUR if measure.name == "key attraction bias")
+    (speaks_of_keys,) = (measure for measure in behaviour_measures() if measure.name == "key attraction bias")
     with pytest.raises(AssertionError, match="got none"):
         check_measure(speaks_of_keys, episodes)
 

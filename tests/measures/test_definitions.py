@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from command_line import call
-from goalscope.measures import BEHAVIOUR, StepMeasure, StepTable, check_measure, measure
+from goalscope.measures import StepMeasure, StepTable, behaviour_measures, check_measure, measure
 from goalscope.report import definition_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "measures.md").read_text(encoding="utf-8")
-OURS = [measure for measure in BEHAVIOUR if isinstance(measure, StepMeasure)]
+OURS = [measure for measure in behaviour_measures() if isinstance(measure, StepMeasure)]
 
 
 def line(found: StepMeasure) -> str:
@@ -51,7 +51,7 @@ def test_a_definition_that_lacks_something_is_refused() -> None:
         given = {"unit": "steps", "bounds": (0, 1), "text": "length", **wrong}
         with pytest.raises(ValueError, match=words):
             measure("length of an episode", **given)(lambda table: table.length)  # type: ignore[arg-type]
-    assert "length of an episode" not in [found.name for found in BEHAVIOUR]
+    assert "length of an episode" not in [found.name for found in behaviour_measures()]
 
 
 def of_table(**definition: object) -> StepMeasure:

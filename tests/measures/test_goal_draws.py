@@ -18,7 +18,7 @@ from goalscope.measures.goals import (
     measure_beliefs,
     measure_goals,
 )
-from goalscope.measures.goals.beliefs import _anywhere, _elsewhere, _has_map
+from goalscope.measures.goals.beliefs import _elsewhere
 from goalscope.measures.goals.returns import episode_returns
 from goalscope.measures.goals.settings import process
 from goalscope.meg import RationalityCurve, meg_shared
@@ -136,7 +136,7 @@ def test_shuffles_take_beliefs_of_other_grids_and_draw_all_of_them() -> None:
     beliefs = {name: Belief(walls=grid.walls, goal=(1, at)) for at, (name, (grid, _)) in enumerate(grids.items())}
     alone = next(name for name, (grid, _) in grids.items() if grid.height == 7)
     seen: Counter[tuple[str, Position]] = Counter()
-    drawn = [_elsewhere(beliefs, grids, 0, draw, _anywhere) for draw in range(60)]
+    drawn = [_elsewhere(beliefs, grids, 0, draw, on_map=False) for draw in range(60)]
     for one in drawn:
         assert set(one) == set(grids) - {alone}
         assert all(other.goal != beliefs[name].goal for name, other in one.items())
@@ -147,7 +147,7 @@ def test_shuffles_take_beliefs_of_other_grids_and_draw_all_of_them() -> None:
     assert start is not None
     here = {name: Belief(walls=grid.walls, goal=start) for name, (grid, _) in grids.items()}
     starts = {name for name, (grid, _) in grids.items() if grid.start == start}
-    with_map = _elsewhere(here, grids, 0, 0, _has_map)
+    with_map = _elsewhere(here, grids, 0, 0, on_map=True)
     assert starts and not starts & set(with_map)  # beneath the agent there is no map
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from goalscope.measures.goals.resample import (
+from goalscope.measures.goals.curves import (
     HALVES,
     RESAMPLES,
     interval,

@@ -16,7 +16,7 @@ from goalscope.measures.goals import (
     held_out_goals,
     measure_goals,
 )
-from goalscope.measures.goals.resample import interval, p_value, weigh
+from goalscope.measures.goals.curves import interval, p_value, weigh
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import estimate_mean

@@ -10,12 +10,12 @@ import pytest
 from goalscope.agents import EpsilonGreedy, Uniform, WrongGoal
 from goalscope.measures import StepTable, roll_out
 from goalscope.measures.goals import HYPOTHESES, GoalSettings, measure_goals
-from goalscope.measures.goals.curves import TOP, CurveTable, WorldCurve
+from goalscope.measures.goals.curves import TOP, Curves
 from goalscope.measures.goals.heldout import _fit, _normaliser
 from goalscope.measures.goals.returns import Unit, episode_returns, random_returns
 from goalscope.measures.goals.settings import Invalid, Utility, place, process
 from goalscope.meg import RationalityCurve, meg_known, meg_shared
-from goalscope.meg.dual import OccupancyDual
+from goalscope.meg.unknown import OccupancyDual
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld, begin
 from goalscope.worlds import ACTIONS, Grid, Position, State, generate_batch, step
@@ -74,7 +74,7 @@ def test_w_is_the_log_mean_over_all_action_sequences(grid: Grid, utility: Utilit
         curve = RationalityCurve(process(grid, mask, horizon, utility=utility, invalid=invalid))
         assert curve.uniform == pytest.approx(gained.mean(), abs=1e-12)
         assert curve.highest == pytest.approx(gained.max(), abs=1e-9)
-        table = CurveTable([WorldCurve.of(curve)])
+        table = Curves.of(curve)
         for beta in (-2.0, -0.3, 0.0, 0.4, 1.7, 6.0):
             literal = float(np.log(np.exp(beta * gained).mean()))
             assert curve.at(beta).log_normaliser == pytest.approx(literal, abs=1e-9)
@@ -120,7 +120,7 @@ def test_random_agents_have_the_mean_of_the_curve() -> None:
     invalids: tuple[Invalid, ...] = ("no-op", "action")
     for invalid in invalids:
         curve = RationalityCurve(process(PLAIN, mask, 6, utility="steps", invalid=invalid))
-        drawn = random_returns(unit, 50, 200, seed=0, utility="steps", invalid=invalid)["goal"]
+        drawn = random_returns(unit, 50, 200, GoalSettings(invalid=invalid))["goal"]
         assert drawn.shape == (200,)
         error = drawn.std(ddof=1) / np.sqrt(200)
         assert abs(drawn.mean() - curve.uniform) < 4 * error
@@ -133,7 +133,7 @@ def test_tables_agree_with_exact_curves_over_several_worlds() -> None:
             mask = place("goal", grid, None)
             assert mask is not None
             curves.append(RationalityCurve(process(grid, mask, 14, utility="steps", invalid="no-op")))
-    table = CurveTable([WorldCurve.of(curve) for curve in curves])
+    table = Curves.joined([Curves.of(curve) for curve in curves])
     rng = stream(0, "weights")
     for share in (-0.9, -0.2, 1e-4, 0.02, 0.3, 0.7, 0.97, 1.0, 1.2):
         end = np.array([curve.highest if share > 0 else curve.lowest for curve in curves])

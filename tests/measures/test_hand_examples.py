@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from goalscope.measures import (
-    BEHAVIOUR,
     Measure,
     StepTable,
     action_accuracy,
     action_optimality,
+    behaviour_measures,
     calibration_error,
-    distance_profile,
     invalid_turns,
     key_attraction,
     key_pickup,
@@ -26,6 +25,7 @@ from goalscope.measures import (
     policy_divergence,
     policy_entropy,
     rare_states,
+    sample_episodes,
     state_overlap,
     steps_to_goal,
     success,
@@ -34,8 +34,8 @@ from goalscope.measures import (
     wall_bumps,
 )
 from goalscope.measures.key import stage_accuracy
-from goalscope.measures.overlap import paired_overlap
 from goalscope.measures.performance import with_distance_bands
+from goalscope.measures.visits import paired_overlap
 from goalscope.runs import Episode, GridWorld
 from goalscope.worlds import Action, Grid
 
@@ -109,7 +109,7 @@ def value(measure: Measure, *episodes: Episode) -> float:
         (calibration_error(form="per-state"), "LLRRR", (2 / 3 + 0 + 0) / 3),
         (calibration_error(form="per-state"), "LRRR", (0 + 0 + 0) / 3),
         (calibration_error(bins=1), "LLRRR", abs(3 - (2 / 3 * 2 + 1 / 3 + 2)) / 5),
-        (state_overlap(), "R", math.nan),
+        (state_overlap, "R", math.nan),
     ],
 )
 def test_corridor(measure: Measure, moves: str, expected: float) -> None:
@@ -121,7 +121,7 @@ def test_a_perfect_agent_at_a_two_way_tie_visited_once() -> None:
     table = StepTable.from_episodes([episode])
     start = table.distance == 2
     assert start.sum() == 1
-    by_distance = distance_profile(quantity="JSD from optimal", least_visits=1).rows(table)
+    by_distance = policy_divergence(per="distance").rows(table)
     assert by_distance.select(distance=2).value == pytest.approx([0.3112781], abs=1e-6)
     assert by_distance.select(distance=1).value == pytest.approx([0.0])
     assert value(policy_entropy(), episode) == 0.0
@@ -139,7 +139,7 @@ def test_policies_are_pooled_over_the_trajectories_of_a_group() -> None:
     assert value(calibration_error(), *pair) == pytest.approx(2 * 0.5 / 4)
     # the start: E[1 - sum of squares] = 1 - 3/4 of 2 steps in 4
     assert value(calibration_error(part="optimal baseline"), *pair) == pytest.approx(0.25 * 2 / 4)
-    assert value(state_overlap(), *pair) == pytest.approx(2 / 4)
+    assert value(state_overlap, *pair) == pytest.approx(2 / 4)
 
 
 def test_where_an_episode_comes_from_splits_no_group_but_its_condition_does() -> None:
@@ -213,12 +213,15 @@ def test_overlap_of_two_conditions() -> None:
 def test_all_measures_run_at_once_and_no_episodes_give_no_rows() -> None:
     fogged = GridWorld(grid=CORRIDOR.grid, fog_radius=1, tags={"size": 4})
     keyed, control = played(RING, "RLLDDR"), played(RING_CONTROL, "RDDL")
-    rows = measure_episodes([played(CORRIDOR, "RRR"), played(LOCKED, "LL"), played(fogged, "RRR"), keyed, control])
-    assert {measure.name for measure in BEHAVIOUR} - set(rows.measure) == {
-        name for name in (measure.name for measure in BEHAVIOUR) if name.endswith("by distance") or name == "return"
+    tasks = sample_episodes(trajectories=1, tasks=True)
+    grids = [played(CORRIDOR, "RRR"), played(LOCKED, "LL"), played(fogged, "RRR"), keyed, control]
+    rows = measure_episodes([*grids, *tasks])
+    names = [measure.name for measure in behaviour_measures()]
+    assert set(names) - set(rows.measure) == {
+        name for name in names if name.endswith("by distance") or name == "return"
     }, "grids have no rewards"
     assert len(measure_episodes([])) == 0
-    assert len({measure.name for measure in BEHAVIOUR}) == len(BEHAVIOUR)
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize(
@@ -229,9 +232,8 @@ def test_all_measures_run_at_once_and_no_episodes_give_no_rows() -> None:
         (calibration_error, {"form": "pairs"}, "form must be one of steps"),
         (calibration_error, {"bins": 0}, "bins"),
         (rare_states, {"least_visits": 0}, "least_visits"),
-        (policy_entropy, {"per": "step"}, "per must be state or visit"),
+        (policy_entropy, {"per": "step"}, "per must be one of state, visit"),
         (stage_accuracy, {"stage": "start"}, "stage must be one of key"),
-        (distance_profile, {"quantity": "success"}, "quantity must be one of policy entropy"),
     ],
 )
 def test_impossible_measures_are_refused(kind: Callable[..., Measure], parameters: dict[str, Any], words: str) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from goalscope.agents import EpsilonGreedy, Observation, Optimal, ScriptedAgent
-from goalscope.measures import BEHAVIOUR, measure_episodes
+from goalscope.measures import behaviour_measures, measure_episodes
 from goalscope.measures.invariance import Contrast, bounds_of, compare_transforms
 from goalscope.rows import Rows
 from goalscope.runs import Store, Study, World, begin, run
@@ -64,7 +64,7 @@ def study(**changes: Any) -> Study:
 def measured(directory: Path, given: Study) -> Rows:
     run(given, directory)
     with Store(directory, "w") as store:
-        wanted = [measure for measure in BEHAVIOUR if measure.name in MARGIN]
+        wanted = [measure for measure in behaviour_measures() if measure.name in MARGIN]
         store.put_rows(measure_episodes(store.episodes(), wanted), source="behaviour")
         return store.rows()
 

@@ -10,7 +10,7 @@ from goalscope.measures.invariance import Contrast, compare_transforms
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import Paired, simulate_power
-from goalscope.stats.simulate import draw_differences
+from goalscope.stats.power import draw_differences
 
 pytestmark = pytest.mark.full
 STUDIES, LEVEL = 400, 0.05

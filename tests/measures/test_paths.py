@@ -15,7 +15,7 @@ from goalscope.measures.key import (
     key_path_taken,
     two_paths,
 )
-from goalscope.measures.overlap import paired_overlap
+from goalscope.measures.visits import paired_overlap
 from goalscope.planning import optimal_actions
 from goalscope.rows import Rows
 from goalscope.runs import Episode, GridWorld

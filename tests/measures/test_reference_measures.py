@@ -148,17 +148,13 @@ def test_calibration_error(bins: int) -> None:
     close(values(calibration_error(form="per-state", bins=bins)), per_state)
 
 
-@pytest.mark.parametrize("cells", [False, True])
-def test_jaccard(cells: bool) -> None:
+def test_jaccard() -> None:
     expected = list[float]()
     for episodes in groups().values():
-        sets = [
-            {state.position if cells else state for state in [*(turn.state for turn in episode.steps), episode.final]}
-            for episode in episodes
-        ]
+        sets = [{*(turn.state for turn in episode.steps), episode.final} for episode in episodes]
         pairs = [len(one & other) / len(one | other) for one, other in itertools.combinations(sets, 2)]
         expected.append(fmean(pairs))
-    close(values(state_overlap(cells=cells)), expected)
+    close(values(state_overlap), expected)
 
 
 def test_accuracy_and_bumps() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from meg_worlds import random_policy, worlds
 
 from goalscope.meg import RationalityCurve, meg_known
-from goalscope.meg import curve as curve_module
+from goalscope.meg._fast import Knots
 from goalscope.planning import TabularMDP, from_grid, value_iteration
 from goalscope.planning import soft as soft_module
 from goalscope.rng import stream
@@ -262,7 +262,7 @@ def test_worlds_too_large_to_keep_their_advantages(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(soft_module, "_KEEP", 0)
     anew = meg_known(mdp, policy)
     assert (anew.value, anew.beta, anew.bound) == (kept.value, kept.beta, kept.bound)
-    assert curve_module.RationalityCurve(mdp).soft._stored is None
+    assert RationalityCurve(mdp).soft._stored is None
 
 
 def test_a_goal_that_chance_hardly_ever_finds() -> None:
@@ -288,3 +288,12 @@ def test_a_goal_that_chance_hardly_ever_finds() -> None:
     for p in stream(4, "rare").random(200) ** 8:
         exact = p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
         assert curve.meg(p).value == pytest.approx(exact, abs=1e-7)
+
+
+@given(worlds(), st.lists(st.floats(-20, 20), min_size=3, max_size=12))
+def test_interpolated_curves_are_the_backups_to_their_tolerance(arguments: dict[str, Any], asked: list[float]) -> None:
+    soft = RationalityCurve(TabularMDP(**arguments)).soft
+    knots = Knots(lambda b: np.stack(soft.backup([b])), 1e-9)
+    for rationality in (-20.0, 20.0, *asked, *(b + 1e-3 for b in asked)):
+        found, plain = knots(rationality, 1e-4)[:, 0], np.concatenate(soft.backup([rationality]))
+        assert found[0] == pytest.approx(plain[0], abs=1e-7) and found[1] == pytest.approx(plain[1], abs=1e-3)

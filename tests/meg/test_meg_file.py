@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from goalscope.cli import app
-from goalscope.meg import meg_known, meg_unknown, reading
+from goalscope.meg import file as file_module
+from goalscope.meg import meg_known, meg_unknown
 from goalscope.meg.file import read_meg_file
 from goalscope.planning import TabularMDP
 
@@ -140,7 +141,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "text inside": (MOUSE | {"utility": [["a", "b"]]}, "utility must hold real numbers"),
     "truth values": (MOUSE | {"policy": [[True, False], [True, False]]}, "policy must hold real numbers"),
     "ragged": (MOUSE | {"policy": [[1], [0.5, 0.5]]}, "policy must be a full array"),
-    "no horizon": (gone("horizon"), "must have the field horizon"),
+    "no horizon": (gone("horizon"), "got no horizon"),
     "a horizon below 0": (MOUSE | {"horizon": -3}, "from 1 to 1000000, got -3"),
     "a broken horizon": (MOUSE | {"horizon": 1.5}, "horizon must be a whole number"),
     "many horizons": (MOUSE | {"horizon": [1, 2]}, "horizon must be one number"),
@@ -265,7 +266,7 @@ def test_hostile_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     marked = tmp_path / "marked.json"  # as some editors write it
     marked.write_bytes(b"\xef\xbb\xbf" + json.dumps(MOUSE).encode())
     assert "0.192745" in call(marked)
-    monkeypatch.setattr(reading, "LARGEST_JSON", 10)
+    monkeypatch.setattr(file_module, "LARGEST_JSON", 10)
     assert "at most 10 bytes" in call(write(tmp_path, MOUSE), status=2)
-    monkeypatch.setattr(reading, "LARGEST_NPZ", 100)
+    monkeypatch.setattr(file_module, "LARGEST_NPZ", 100)
     assert "at most 100 bytes unpacked" in call(write(tmp_path, MOUSE, "large.npz"), status=2)

@@ -11,7 +11,7 @@ from meg_worlds import cliff, divergence, random_policy, sequences, worlds
 from scipy.optimize import minimize
 
 from goalscope.meg import meg_known, meg_unknown
-from goalscope.meg.dual import OccupancyDual
+from goalscope.meg.unknown import OccupancyDual
 from goalscope.planning import TabularMDP, occupancy, value_iteration
 from goalscope.rng import stream
 

@@ -23,7 +23,7 @@ def study(url: str, task: Path, *, count: int = 2, trajectories: int = 2, steps:
     """A study of small grids; ``server`` and other keys of the agent can be changed."""
     server = {
         "base_url": url,
-        "timeout": 0.25,
+        "timeout": 2.0,  # far above what an answer takes on a busy machine: only a hang may reach it
         "backoff": 0.02,
         "retries": 20,
         "patience": 30,

@@ -56,7 +56,7 @@ class Faults:
     garbage: float = 0.0
     reset: float = 0.0
     seed: int = 0
-    hang_seconds: float = 1.0
+    hang_seconds: float = 60.0
     retry_after: str = "0.02"
 
     def draw(self, number: int) -> str | None:

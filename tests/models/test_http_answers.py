@@ -6,7 +6,7 @@ import pytest
 from server import Loopback, speaker
 from tiny_models import request
 
-from goalscope.agents.model_agent import turn
+from goalscope.agents.chat import turn
 from goalscope.models import HttpModel, Sampling, Server
 from goalscope.worlds import Action
 

@@ -13,7 +13,7 @@ from goalscope.agents import agent_id, build_agent
 from goalscope.models import Caps, HttpModel, LocalModel, Model, NotSentError, Prices, Sampling, Server
 from goalscope.models.http_answers import Answer, chat_answer, completions_answer
 from goalscope.models.http_budget import Budget
-from goalscope.models.http_client import GarbledError, Pace, _retry_after
+from goalscope.models.http_transport import GarbledError, Pace, _retry_after
 from goalscope.runs import Store, run
 
 GREEDY = Sampling(temperature=0.0, max_tokens=12, reasoning_effort=None)
@@ -34,7 +34,7 @@ def words(tmp_path_factory: pytest.TempPathFactory, talker: LocalModel) -> Path:
 
 
 def http(server: Loopback, model: str = "speaker", **changes: Any) -> HttpModel:
-    where = {key: changes.pop(key) for key in list(changes) if key in Server.__dataclass_fields__}
+    where = {key: changes.pop(key) for key in list(changes) if key in Server.model_fields}
     return HttpModel(
         model, server=Server(base_url=server.url, **{"timeout": 5.0, "retries": 2, "backoff": 0.01, **where}), **changes
     )
@@ -160,20 +160,20 @@ def test_what_cannot_get_better_is_asked_once_and_explained(monkeypatch: pytest.
     [
         ({"server": {"base_url": "http://me:hunter2@host/v1"}}, "server.base_url must hold no user, password"),
         ({"server": {"base_url": "file:///etc"}}, "server.base_url must be an address"),
-        ({"server": {"mode": "telepathy"}}, "server.mode must be one of chat, completions"),
+        ({"server": {"mode": "telepathy"}}, "server.mode must be 'chat' or 'completions'"),
         ({"server": {"key_env": "sk-hunter2"}}, "server.key_env must be the name of an environment variable"),
-        ({"server": {"timeout": "soon"}}, "server.timeout must be a number"),
-        ({"server": {"timeout": 0}}, "server.timeout must be a finite number > 0"),
-        ({"server": {"retries": True}}, "server.retries must be a whole number"),
-        ({"server": {"adress": "x"}}, "server takes base_url"),
-        ({"server": {"tokenizer": "x"}}, "server.tokenizer belongs to mode completions"),
+        ({"server": {"timeout": "soon"}}, "server.timeout must be a valid number"),
+        ({"server": {"timeout": 0}}, "server.timeout must be greater than 0"),
+        ({"server": {"retries": True}}, "server.retries must be a valid integer"),
+        ({"server": {"adress": "x"}}, "server.adress: unknown key"),
+        ({"server": {"tokenizer": "x"}}, "server.tokenizer must be left out in mode chat"),
         ({"server": {"body": {"model": "x"}}}, "server.body must not hold model"),
-        ({"prices": {"input": 1.0, "output": 2.0}}, "missing: date"),
+        ({"prices": {"input": 1.0, "output": 2.0}}, "prices.date must be given"),
         ({"prices": {"input": 1.0, "output": 2.0, "date": "soon"}}, "prices.date must be a date"),
         ({"prices": {"input": -1.0, "output": 2.0, "date": "2025-01-01"}}, "prices.input must be"),
         ({"caps": {"usd": 1.0}}, "caps.usd needs prices"),
         ({"caps": {"calls": -1}}, "caps.calls must be"),
-        ({"caps": {"euro": 1}}, "caps takes calls, tokens, usd"),
+        ({"caps": {"euro": 1}}, "caps.euro: unknown key; valid: calls, tokens, usd"),
         ({"concurrency": 0}, "concurrency must be at least 1"),
         ({"device": "cpu"}, "device belongs to local models"),
         ({"reasoning": "harmony"}, "reasoning must be auto, think or none"),
@@ -232,7 +232,7 @@ def test_a_budget_is_never_exceeded() -> None:
     with budget.reserve(30, 20) as first:
         with first.request():
             pass
-        first.cost = budget.cost(first, 30, 5)
+        first.settle(30, 5)
     assert budget.tokens == 35
     with budget.reserve(10, 50) as second, second.request():  # nothing is known of its cost
         pass

@@ -1,6 +1,7 @@
 """Lockstep decoding yields what each request would yield alone."""
 
 from collections.abc import Sequence
+from functools import wraps
 from itertools import takewhile
 from typing import Any
 
@@ -13,8 +14,9 @@ from tiny_models import gpt_oss, llama
 from transformers import GptOssConfig, Qwen3NextConfig
 
 from goalscope.models._fast import all_experts, use_grouped_attention
-from goalscope.models.cache import Rows, check_layers, drop, select
-from goalscope.models.decode import Decoded, Lockstep, Settings, common_prefix
+from goalscope.models.cache import Rows, check_layers, join, rearrange
+from goalscope.models.decode import Decoded, Settings, common_prefix
+from goalscope.models.decode import decode as decode_batch
 from goalscope.models.determinism import MARGIN
 from goalscope.rng import stream
 
@@ -31,7 +33,7 @@ def prompts(count: int = 16, *, seed: int = 0, prefix: int = 25, longest: int = 
 
 def decode(model: Any, given: Sequence[Sequence[int]], **changes: Any) -> list[Decoded]:
     settings = Settings(**{"temperature": 0.0, "max_tokens": 14, "stop": STOP, "margins": True, **changes})
-    return Lockstep(model, settings).decode(given, [stream(0, "sample", index) for index in range(len(given))])
+    return decode_batch(model, settings, given, [stream(0, "sample", index) for index in range(len(given))])
 
 
 def assert_same(first: Sequence[Decoded], second: Sequence[Decoded]) -> None:
@@ -121,11 +123,11 @@ def test_a_sample_depends_on_its_own_stream_alone() -> None:
     forward = decode(model, given, temperature=0.7)
     order = [4, 0, 8, 2, 6, 1, 7, 3, 5]
     settings = Settings(temperature=0.7, max_tokens=14, stop=STOP, margins=True)
-    mixed = Lockstep(model, settings).decode(
-        [given[index] for index in order], [stream(0, "sample", index) for index in order]
+    mixed = decode_batch(
+        model, settings, [given[index] for index in order], [stream(0, "sample", index) for index in order]
     )
     assert_same([forward[index] for index in order], mixed)
-    other = Lockstep(model, settings).decode(given, [stream(1, "sample", index) for index in range(9)])
+    other = decode_batch(model, settings, given, [stream(1, "sample", index) for index in range(9)])
     assert [output.tokens for output in other] != [output.tokens for output in forward]
 
 
@@ -148,6 +150,7 @@ def test_no_padding_passes_through_the_model_and_the_head_sees_last_positions_on
     model = gpt_oss()
     forward, seen = model.forward, []
 
+    @wraps(forward)
     def spy(**arguments: Any) -> Any:
         ids, mask = arguments["input_ids"], arguments["attention_mask"]
         assert bool((mask[:, -ids.shape[1] :] == 1).all()), "every computed token is alive"
@@ -160,9 +163,9 @@ def test_no_padding_passes_through_the_model_and_the_head_sees_last_positions_on
         return answer
 
     given = prompts(12)
-    engine = Lockstep(model, Settings(temperature=0.0, max_tokens=10, slots=6))
+    settings = Settings(temperature=0.0, max_tokens=10, slots=6)
     monkeypatch.setattr(model, "forward", spy)
-    engine.decode(given, [stream(0, "x", index) for index in range(12)])
+    decode_batch(model, settings, given, [stream(0, "x", index) for index in range(12)])
     shared = common_prefix(given)
     assert seen[0] == (1, shared), "the shared prefix is computed once"
     assert shared >= 25
@@ -173,22 +176,25 @@ def test_no_padding_passes_through_the_model_and_the_head_sees_last_positions_on
 
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_that_leave_let_the_others_stay_in_place(name: str) -> None:
-    model, over = MODELS[name], [False, True, False, False, True, False]
+    model = MODELS[name]
     ids = torch.tensor([prompt[:26] for prompt in prompts(6)])
     more = torch.tensor([[5]] * 6)
     with torch.inference_mode():
-        rows = Rows(cache=model(ids, use_cache=True).past_key_values, length=26, dead=[3, 2, 4, 6, 0, 5])
-        whole = select(model.config, rows, range(6))
+        parts = [
+            Rows(cache=model(ids[part], use_cache=True).past_key_values, length=26, dead=dead)
+            for part, dead in ((slice(0, 3), [3, 2, 4]), (slice(3, 6), [6, 0, 5]))
+        ]
+        whole = join(model.config, parts)
         model(more, past_key_values=whole.cache, use_cache=True)
         whole.length = 27
         before = [layer.keys.data_ptr() for layer in whole.cache.layers]
-        copied = select(model.config, whole, [0, 5, 2, 3])
-        assert drop(whole, over) == [0, 5, 2, 3]
-    assert (whole.dead, whole.length) == (copied.dead, copied.length) == ([0, 2, 1, 3], 24)
-    for layer, other, start in zip(whole.cache.layers, copied.cache.layers, before, strict=True):
-        assert torch.equal(layer.keys, other.keys) and torch.equal(layer.values, other.values)
-        assert layer.get_seq_length() == other.get_seq_length() == 24
+        copied = [(layer.keys[[0, 5, 2, 3]], layer.values[[0, 5, 2, 3]]) for layer in whole.cache.layers]
+        rearrange(whole, [0, 5, 2, 3])
+    assert (whole.dead, whole.length) == ([0, 2, 1, 3], 24)
+    for layer, (keys, values), start in zip(whole.cache.layers, copied, before, strict=True):
         held = layer.keys.shape[-2]
+        assert torch.equal(layer.keys, keys[:, :, -held:]) and torch.equal(layer.values, values[:, :, -held:])
+        assert layer.get_seq_length() == 24
         assert layer.keys.data_ptr() - start in (0, 3 * layer.keys.shape[-1] * layer.keys.element_size()), held
 
 
@@ -220,15 +226,15 @@ def test_the_models_positions_limit_outputs_and_prompts() -> None:
         decode(model, [[]])
 
 
-def test_outputs_are_handed_on_as_soon_as_they_are_complete() -> None:
-    given, arrived = prompts(7), list[int]()
-    settings = Settings(temperature=0.0, max_tokens=14, stop=STOP, slots=3)
-    engine = Lockstep(MODELS["gpt-oss"], settings)
-    rngs = [stream(0, "x", index) for index in range(7)]
-    outputs = engine.decode(given, rngs, lambda index, output: arrived.append(index))
-    assert sorted(arrived) == list(range(7))
-    assert [output.tokens for output in outputs] == [output.tokens for output in engine.decode(given, rngs)]
-    assert engine.decode([], []) == []
+def test_no_prompt_has_no_output() -> None:
+    assert decode(MODELS["gpt-oss"], []) == []
+
+
+def test_prompts_without_a_shared_prefix_enter_and_leave_a_batch_of_one_length() -> None:
+    given = [[number, *prompts(1)[0][:20]] for number in range(2, 9)]
+    together = decode(MODELS["gpt-oss"], given)
+    assert len({len(output.tokens) for output in together}) > 1
+    assert_same(together, decode(MODELS["gpt-oss"], given, slots=1))
 
 
 def test_log_probabilities_and_margins_come_one_a_token() -> None:

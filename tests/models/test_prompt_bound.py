@@ -11,8 +11,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from goalscope.models import Message, Sampling
-from goalscope.models.http_tokens import Dialect
-from goalscope.models.prompt_bound import (
+from goalscope.models.dialect import Dialect
+from goalscope.models.http_budget import (
     CHAT_ALLOWANCE,
     MESSAGE_ALLOWANCE,
     most_prompt_tokens,

@@ -5,7 +5,19 @@ from typing import Any
 import numpy as np
 
 from goalscope.activations import Activations
-from goalscope.probing import AGENT, GOAL, OPEN, PADDING, WALL, Cells, HeadSizes, ProbeKey, Target, find_head
+from goalscope.probing import (
+    AGENT,
+    GOAL,
+    OPEN,
+    PADDING,
+    WALL,
+    Cells,
+    DecodedMaps,
+    HeadSizes,
+    ProbeKey,
+    Target,
+    find_head,
+)
 from goalscope.rng import stream
 
 POSITIONS, WIDTH = 3, 40
@@ -45,6 +57,11 @@ def cells_of(labels: np.ndarray[Any, Any], steps: int, frame: int, shapes: np.nd
         grid_id=grid,
         reasoning=np.array([f"to (1,{at % 3}) from (2,2): UP" for at in range(count)], dtype=object),
     )
+
+
+def map_of(walls: np.ndarray[Any, Any], agent: np.ndarray[Any, Any], goal: np.ndarray[Any, Any]) -> DecodedMaps:
+    """Return the maps with these walls ``[N, H, W]``."""
+    return DecodedMaps(layout=np.where(walls, WALL, OPEN).astype(np.int8), agent=agent, goal=goal)
 
 
 def half_walls(grids: int = 160, steps: int = 1, frame: int = 5, seed: int = 0) -> Cells:

@@ -1,5 +1,6 @@
 """Beliefs and actions of a handful of states, every number of them worked out by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,8 @@ from planted import cells_of
 
 from goalscope.probing import OPEN, Decisions, DecodedMaps, belief_rows, decisions_at, read_beliefs
 from goalscope.probing import beliefs as module
-from goalscope.probing.beliefs import Beliefs, pooled_share, top_name
-from goalscope.probing.decisions import NO_ACTION
-from goalscope.probing.shown_maps import VERDICTS, choose_maps
+from goalscope.probing.beliefs import VERDICTS, Beliefs, choose_maps, pooled_share, top_name
+from goalscope.probing.labels import NO_ACTION
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
@@ -185,10 +185,7 @@ def test_shown_maps_are_the_first_nearest_to_the_middle() -> None:
     # Equally near to the middle: the first by content id, then by step.
     left = np.array([0, 4, 5, 4])
     some = decisions.where(left)
-    rest = Decisions(
-        **{name: getattr(some, name) for name in Decisions.__slots__ if name != "step"},
-        step=np.array([0, 7, 0, 2]),
-    )
+    rest = replace(some, step=np.array([0, 7, 0, 2]))
     beliefs = decoded(seen[left], [(0, 0)] * 4, [(2, 2)] * 4)
     (one,) = choose_maps(beliefs, rest)
     assert (one.episode_id, one.step) == ("b", 2)

@@ -9,8 +9,7 @@ from planted import activations, cells_of
 
 from goalscope.probing import Decisions, FitSettings, ProbeInputs, probe_cells, split_by_grid
 from goalscope.probing import beliefs as names
-from goalscope.probing.belief_study import compare_beliefs
-from goalscope.probing.shown_maps import VERDICTS
+from goalscope.probing.beliefs import VERDICTS, compare_beliefs
 from goalscope.rng import stream
 from goalscope.stats import estimate_rows
 

@@ -20,7 +20,7 @@ from goalscope.probing import (
 )
 from goalscope.probing import beliefs as module
 from goalscope.probing.beliefs import top_name
-from goalscope.probing.decisions import NO_ACTION
+from goalscope.probing.labels import NO_ACTION
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import estimate_rows
@@ -124,7 +124,7 @@ def test_a_map_without_a_plan_counts_as_wrong() -> None:
     posterior[0][cell] = [0.5, 0.5, 0, 0, 0]  # the goal on the agent's own cell
     decisions = decide(labels, None, [0, 0])
     beliefs = read_beliefs(posterior)
-    assert beliefs.no_plan.tolist() == [True, False]
+    assert beliefs.optimal.any(axis=1).tolist() == [False, True]
     rows = belief_rows(beliefs, decisions)
     assert every(rows, module.NO_PLAN, 0.5)
     assert every(rows, module.DECODED, 0.5)

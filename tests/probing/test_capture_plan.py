@@ -25,13 +25,12 @@ def item(ids: list[int], wanted: list[int], step: int = 0, shape: tuple[int, int
 def cut(
     window: list[Item], first: int = 0, by_shape: bool = False, shares: bool = True, **sizes: Any
 ) -> list[ShardPlan]:
-    settings = CaptureSettings(**sizes)
+    settings = CaptureSettings(**sizes).on("cpu")
     return list(
         shards(
             window,
             first,
             settings=settings,
-            device="cpu",
             item_bytes=10,
             shares_prefix=shares,
             by_shape=by_shape,

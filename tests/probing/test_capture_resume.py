@@ -70,13 +70,13 @@ def check_killed(tmp_path: Path, numbers: range | list[int]) -> tuple[int, int]:
 
 def test_a_killed_capture_goes_on_to_identical_files(tmp_path: Path) -> None:
     # Before the first file, before the rename of one, and later: a rename, and the last commit.
-    killed, half = check_killed(tmp_path, [20, 99, 121, 136])
+    killed, half = check_killed(tmp_path, [20, 126, 141, 147])
     assert killed == 4 and half >= 2
 
 
 @pytest.mark.full
 def test_a_capture_killed_at_any_event_goes_on_to_identical_files(tmp_path: Path) -> None:
-    numbers = range(1, 144)
+    numbers = range(1, 180)
     killed, half = check_killed(tmp_path, numbers)
     assert 40 < killed < len(numbers) and half > 20  # the last ones were not killed: every event was met
 

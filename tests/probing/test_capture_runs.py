@@ -110,7 +110,21 @@ def test_the_study_names_the_model_and_the_command_line_shows_what_was_captured(
     ours = load_activations(directory, site="post", layer=1)
     theirs = load_activations(directory, site="post", layer=1, untrained=4)
     assert np.array_equal(ours.tokens, theirs.tokens) and not np.allclose(ours.vectors, theirs.vectors)
+    permuted = ["--layers", "1", "--untrained", "4", "--random-weights", "permuted"]
+    result = shell.invoke(app, ["capture", str(directory), *permuted])
+    assert result.exit_code == 0, result.output
+    assert sorted((one.untrained, one.random_weights) for one in captures(directory) if one.untrained) == [
+        (4, "default-init"),
+        (4, "permuted"),
+    ]
+    mixed = load_activations(directory, site="post", layer=1, untrained=4, random_weights="permuted")
+    assert np.array_equal(mixed.tokens, theirs.tokens) and not np.allclose(mixed.vectors, theirs.vectors)
+    assert np.array_equal(load_activations(directory, site="post", layer=1, untrained=4).vectors, theirs.vectors)
+    with pytest.raises(ValueError, match="--untrained 4 --random-weights initial"):
+        load_activations(directory, site="post", layer=1, untrained=4, random_weights="initial")
     for arguments, message in (
+        (["--random-weights", "permuted"], "give untrained"),
+        (["--random-weights", "permuted", "--layers", "all"], "give untrained"),
         (["--layers", "x"], "--layers must be numbers of blocks"),
         (["--sites", "here"], "a site must be one of"),
         (["--layers", "8"], "in 0..7"),

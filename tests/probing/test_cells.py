@@ -20,7 +20,7 @@ from goalscope.probing import (
     label_cells,
     split_by_grid,
 )
-from goalscope.probing.controls import input_features, shuffled_rows, text_features
+from goalscope.probing.inputs import input_features, shuffled_rows, text_features
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
 from goalscope.worlds import Action, Grid, State
 
@@ -63,8 +63,8 @@ def test_grids_in_a_frame_of_another_size_keep_their_cells() -> None:
     assert drawn(cells.framed(3)) == drawn(cells) == [["#A.", "G_.", "..."]]
     assert drawn(cells.framed(4)) == [["#A..", "G_..", "....", "...."]]
     wide = cells.framed(4)
-    assert wide.inside()[0].nonzero()[0].tolist() == [0, 1, 4, 5] and not wide.interior().any()
-    with pytest.raises(ValueError, match="must fit into a frame of 1 x 1, got one of 2"):
+    assert wide.inside()[0].nonzero()[0].tolist() == [0, 1, 4, 5] and not wide.inside(1).any()
+    with pytest.raises(ValueError, match="must fit into a frame of 1 x 1, got shapes from 2 to 2"):
         cells.framed(1)
     assert len(cells.where(np.array([False])).framed(1)) == 0
 

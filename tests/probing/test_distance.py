@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted import activations
+from planted import activations, map_of
 from planted_plans import nothing, worlds
 from test_plans import cells_at, episode
 
 from goalscope.probing import (
     Cells,
     FitSettings,
-    Layouts,
     Probe,
     ProbeInputs,
     label_distances,
@@ -22,8 +21,8 @@ from goalscope.probing import (
     summarise_distance,
     true_map,
 )
-from goalscope.probing.distance import fit_line, r_squared
-from goalscope.probing.paired import chosen
+from goalscope.probing.plan_scores import fit_line, r_squared
+from goalscope.probing.scores import chosen
 from goalscope.probing.suite import FittedProbes
 from goalscope.rng import stream
 from goalscope.stats import Estimate
@@ -33,7 +32,7 @@ SETTINGS = FitSettings(epochs=15, lr=1e-2, d_hidden=32)
 
 
 @functools.cache
-def planted() -> tuple[Cells, np.ndarray[Any, Any], FittedProbes[Probe]]:
+def planted() -> tuple[Cells, np.ndarray[Any, Any], FittedProbes]:
     """Activations that hold the Manhattan distance and a little more, which only the label knows."""
     cells = worlds(1000, frame=7)
     rng = stream(0, "planted distance")
@@ -140,7 +139,7 @@ def test_rows_stand_on_tested_grids_and_leave_out_what_cannot_be_reached() -> No
     own = chosen(fitted.rows, head="linear", control="none", measure="distance error", distance=None)
     assert sorted(own.grid_id.tolist()) == sorted(cells.grid_id[tested].tolist())
     assert not set(fitted.rows.grid_id.tolist()) & set(cells.grid_id[split.train].tolist())
-    assert {(one.head, one.task) for one in fitted.probes.values()} == {("linear", "number"), ("mlp", "number")}
+    assert {(one.head, one.target) for one in fitted.probes.values()} == {("linear", "distance"), ("mlp", "distance")}
     probes = {key.text: probe for key, probe in fitted.probes.items()}
     assert probes["linear/none/pre/1"].id in own["probe"].tolist()
     assert set(fitted.rows["agent"].tolist()) == {"a"}
@@ -151,14 +150,14 @@ def test_a_line_is_that_of_least_squares() -> None:
     rng = stream(0, "line")
     x, y = rng.normal(size=50), rng.normal(size=50)
     line = fit_line(x, y)
-    np.testing.assert_allclose((line.slope, line.offset), np.polyfit(x, y, 1))
-    np.testing.assert_allclose(fit_line([2, 2], [1, 3]).at([7]), [2])
+    np.testing.assert_allclose(line, np.polyfit(x, y, 1))
+    np.testing.assert_allclose(fit_line([2, 2], [1, 3]), (0, 2))
     weights = rng.uniform(0.1, 3, 50)
     line = fit_line(x, y, weights)
-    np.testing.assert_allclose((line.slope, line.offset), np.polyfit(x, y, 1, w=np.sqrt(weights)))  # it squares them
+    np.testing.assert_allclose(line, np.polyfit(x, y, 1, w=np.sqrt(weights)))  # it squares them
     repeated = fit_line([0, 1, 1, 1, 2], [5, 1, 1, 1, 0])
     line = fit_line([0, 1, 2], [5, 1, 0], [1, 3, 1])
-    np.testing.assert_allclose((line.slope, line.offset), (repeated.slope, repeated.offset))
+    np.testing.assert_allclose(line, repeated)
     with pytest.raises(ValueError, match="got none"):
         fit_line([], [])
     with pytest.raises(ValueError, match="finite"):
@@ -208,8 +207,8 @@ def test_a_suite_is_refused_where_its_parts_do_not_fit() -> None:
         )
     with pytest.raises(ValueError, match="distances must be finite"):
         score_distance(distances, np.full(8, np.nan), cells, {})
-    short = Layouts(walls=np.zeros((2, 3, 3), dtype=bool), agent=np.zeros((2, 2), int), goal=np.ones((2, 2), int))
-    with pytest.raises(ValueError, match="manhattan must have shape"):
+    short = map_of(np.zeros((2, 3, 3), dtype=bool), np.zeros((2, 2), int), np.ones((2, 2), int))
+    with pytest.raises(ValueError, match="maps must have shape"):
         probe_distances(
             ProbeInputs(activations=[given], cells=cells, split=split),
             distances,

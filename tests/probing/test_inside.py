@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from goalscope.activations import artifacts, captures
 from goalscope.activations.shards import place
 from goalscope.cli import app, commands
 from goalscope.cli.measuring import measure_run
-from goalscope.probing import InsideSummary, PlanDecoder, Probe, score_cells, stored_probes, study_inside
-from goalscope.probing.dataset import probe_dataset
+from goalscope.probing import InsideSummary, Probe, score_cells, stored_probes, study_inside
+from goalscope.probing.analyses import Reader, probe_dataset
 from goalscope.probing.probe_store import DECODER, PROBE
 from goalscope.report.sections.probing import probing_facts
 from goalscope.rows import Rows
@@ -109,6 +109,7 @@ def test_probes_come_back_from_the_store_and_predict_the_same(finished: Path) ->
     with Store(finished) as store:
         own, control = sorted(captures(store), key=lambda one: one.untrained is not None)
         dataset = probe_dataset(store, own, control, own.layers, declared)
+        reader = Reader(store, dataset, declared, lambda label: nullcontext(lambda done, total: None), "cpu")
         rows = source(finished, "cognitive-map")
         for kept in artifacts(store, PROBE, target="cells"):
             path = place(store, kept)
@@ -119,8 +120,9 @@ def test_probes_come_back_from_the_store_and_predict_the_same(finished: Path) ->
                 continue
             if not str(kept.tags["fit"]).endswith("general"):
                 continue
-            there = (probe.source.site, probe.source.layer)
-            given = dataset.load(store, there, untrained=kept.tags["control"] == "untrained").where(dataset.split.test)
+            read = reader.inputs((probe.source.site, probe.source.layer))
+            (given,) = read.untrained if kept.tags["control"] == "untrained" else read.activations
+            given = given.where(dataset.split.test)
             again = score_cells(probe.predict(given), dataset.cells.where(dataset.split.test), {})
             stored = rows.where(rows["probe"] == probe.id)
             known = {_key(row): row.value for row in stored}
@@ -130,8 +132,8 @@ def test_probes_come_back_from_the_store_and_predict_the_same(finished: Path) ->
     for kept, made in stored_probes(finished):
         assert made.id == kept.tags["content"] and made.source.site == kept.tags["site"]
     ((_, one),) = stored_probes(finished, head="linear", control="none", site="post", layer=5)
-    assert isinstance(one, Probe) and one.task == "number"
-    assert {type(made) for _, made in stored_probes(finished, head="decoder-2")} == {PlanDecoder}
+    assert one.target == "distance"
+    assert {made.target for _, made in stored_probes(finished, head="decoder-2")} == {"plan"}
     assert checked >= 12
     assert {one for one in rows["probe"].tolist() if one} <= set(_contents(finished))
 

@@ -13,13 +13,11 @@ from replays import episode, local
 from goalscope.activations import load_activations
 from goalscope.activations.devices import check_device, trains_on
 from goalscope.agents import ChatAgent, agent_id
-from goalscope.cli.probe import _compared
+from goalscope.cli.activations import _compared
 from goalscope.probing import (
     CORE,
     Cells,
     Inside,
-    PlanDecoder,
-    Probe,
     ProbeInputs,
     probe_cells_by_size,
     split_by_grid,
@@ -157,7 +155,7 @@ def test_a_device_is_checked_before_anything_is_captured(tmp_path: Path, monkeyp
     assert done.fitted > 0
     given = load_activations(path, site="pre", layer=0)
     kept = [made for _, made in stored_probes(path, site="pre")]
-    assert {type(made) for made in kept} == {Probe, PlanDecoder}
+    assert {made.target for made in kept} == {"cells", "plan"}
     for made in kept:
         with pytest.raises(ValueError, match="PyTorch sees no GPU"):
-            made.predict(given, device="cuda")
+            made.outputs(given, "cuda")

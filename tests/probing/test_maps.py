@@ -22,7 +22,7 @@ from goalscope.probing import (
     likeliest,
     place_weights,
 )
-from goalscope.probing.optimal_actions_batch import expected_optimality, optimal_sets
+from goalscope.probing.maps import expected_optimality, optimal_sets
 from goalscope.rng import stream
 
 

@@ -119,7 +119,7 @@ def test_a_shared_beginning_changes_nothing(kind: str, shared: int) -> None:
         with Blocks(model, layers).recording() as recording:
             prefix = recording.prefix(ids[0, :shared])
             for _ in range(2):  # the beginning itself is not changed by what follows it
-                kept = recording.run(ids[:, shared:].copy(), rows, columns, prefix.cache(3))
+                kept = recording.run(ids[:, shared:].copy(), rows, columns, prefix)
         for ours, theirs in zip(kept, hooked(model, layers, ids), strict=True):
             close(ours.reshape(3, 30, WIDTH), theirs[:, shared:])
 

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from believed import FRAME, certain, decide
 from believed import rooms as squares
-from planted import cells_of, key, noise, rooms
+from planted import cells_of, key, map_of, noise, rooms
 from planted_plans import nothing, random_plans, worlds
 
 from goalscope.probing import (
     Features,
     FitSettings,
-    Layouts,
     Prediction,
     ProbeInputs,
     Problem,
@@ -27,9 +26,9 @@ from goalscope.probing import (
     split_by_grid,
     true_map,
 )
-from goalscope.probing.belief_study import maps_of
-from goalscope.probing.paired import chosen
-from goalscope.probing.plans import PlanPrediction
+from goalscope.probing.beliefs import maps_of
+from goalscope.probing.maps import PlanPrediction
+from goalscope.probing.scores import chosen
 
 PLACES = (("position", "none"),)
 QUICK = FitSettings(epochs=1, d_hidden=4)
@@ -103,7 +102,7 @@ def test_a_table_of_decoders_without_or_with_doubled_parts_is_refused() -> None:
         ProbeInputs(activations=[given], cells=cells, split=split, untrained=untrained)
     with pytest.raises(ValueError, match="the split must be one of the same steps as the"):
         probe_plans(ProbeInputs(activations=[given], cells=cells, split=split_by_grid(worlds(6))), plans, **options)
-    with pytest.raises(ValueError, match="plans must be those of the 8 steps of the cells, got 7"):
+    with pytest.raises(ValueError, match="plans must belong to the 8 steps of the labels, got 7"):
         probe_plans(ProbeInputs(activations=[given], cells=cells, split=split), plans.where(np.arange(7)), **options)
 
 
@@ -135,7 +134,7 @@ def test_every_grid_counts_alike_in_the_lines_too() -> None:
     map_read = true_map(cells)
     distances = 0.5 * map_read.manhattan + np.repeat(counts.astype(float), counts) ** 2
     split = split_by_grid(cells)
-    turned = Layouts(walls=map_read.walls, agent=map_read.goal[::-1], goal=map_read.agent)
+    turned = map_of(map_read.closed, map_read.goal[::-1], map_read.agent)
     fitted = probe_distances(
         ProbeInputs(activations=[nothing(cells)], cells=cells, split=split),
         distances,
@@ -168,7 +167,7 @@ def test_no_array_of_a_record_can_be_changed() -> None:
         "decisions": (decisions, ("action", "optimal", "place", "goal", "agent", "density", "grid_id")),
         "beliefs": (beliefs, ("optimal", "top", "expected")),
         "maps": (decode_maps(posterior), ("layout", "agent", "goal")),
-        "reading": (true_map(cells), ("walls", "agent", "goal")),
+        "reading": (true_map(cells), ("layout", "agent", "goal")),
         "plans": (plans, ("tokens", "episode_id", "step", "grid_id")),
         "activations": (given, ("vectors", "positions", "tokens", "reconstructed", "world_id")),
         "some of them": (given.where(np.array([1])), ("vectors", "positions", "tokens", "grid_id")),

@@ -14,7 +14,6 @@ from goalscope.probing import (
     END,
     UNKNOWN,
     Features,
-    PlanDecoder,
     Plans,
     PlanSettings,
     Problem,
@@ -24,7 +23,7 @@ from goalscope.probing import (
 )
 from goalscope.probing.fitting import Callbacks, order, stacks, validation_rows
 from goalscope.probing.heads import initial_weights, scores, weight_shapes
-from goalscope.probing.plans import PlanPrediction
+from goalscope.probing.maps import PlanPrediction
 from goalscope.worlds import Action
 
 SETTINGS = PlanSettings(
@@ -113,7 +112,7 @@ def test_a_fit_is_the_plain_loop_over_places_and_keeps_its_best_pass(validation:
 def test_what_was_fitted_says_how_and_on_what() -> None:
     told: list[tuple[int, int]] = []
     kept: list[str] = []
-    callbacks: Callbacks[PlanDecoder] = Callbacks(
+    callbacks: Callbacks = Callbacks(
         keep=lambda key, made: kept.append(key.text), progress=lambda done, total: told.append((done, total))
     )
     problems = [given(seed=seed) for seed in (0, 1)]
@@ -121,7 +120,8 @@ def test_what_was_fitted_says_how_and_on_what() -> None:
     used = {name: getattr(SETTINGS, name) for name in ("epochs", "batch", "validation", "seed")}
     used |= {"rate": SETTINGS.lr, "decay": SETTINGS.weight_decay}  # as files have them
     assert dict(first.tags) == {"steps": 48, "grids": 16, "kept": first.tags["kept"], **used}
-    assert (first.positions, first.horizon, first.layers, first.heads, first.source.width) == (3, 4, 2, 2, 15)
+    assert (first.positions, first.horizon, first.source.width) == (3, 4, 15)
+    assert (first.settings["layers"], first.settings["heads"]) == (2, 2)
     # Passes of single layers: two decoders of two layers.
     assert told == [(4, 16), (8, 16), (12, 16), (16, 16)] and sorted(kept) == [
         "decoder/none/plans 0/1",
@@ -217,21 +217,18 @@ def test_plans_of_other_steps_are_refused_and_exchanged_ones_keep_their_place() 
         grid_id=cells.grid_id,
     )
     np.testing.assert_array_equal(plans.length, [1, np.nan, 2])
-    swapped = plans.exchanged(np.array([2, 2, 0]))
+    swapped = replace(plans, tokens=plans.tokens[np.array([2, 2, 0])])
     assert swapped.tokens.tolist() == [[2, 3], [2, 3], [0, END]]
-    swapped.check_aligned(cells)
-    with pytest.raises(ValueError, match="those of the 2 steps of the cells, got 3"):
-        plans.check_aligned(cells.where(np.array([0, 1])))
+    cells.check_aligned(swapped, "plans")
+    with pytest.raises(ValueError, match="plans must belong to the 2 steps of the labels, got 3"):
+        cells.where(np.array([0, 1])).check_aligned(plans, "plans")
     for name, values in (("step", cells.step + 1), ("grid_id", cells.grid_id[::-1])):
         names = {key: getattr(plans, key) for key in ("tokens", "episode_id", "step", "grid_id")}
-        with pytest.raises(ValueError, match="must be those of the same steps as the cells"):
-            Plans(**(names | {name: values})).check_aligned(cells)
+        with pytest.raises(ValueError, match="plans must belong to the same steps as the labels"):
+            cells.check_aligned(Plans(**(names | {name: values})), "plans")
     one = episode("#####\n#A_G#\n#####", [Action.RIGHT, Action.RIGHT], "goal")
     for number in (2, -1):
         wanted = cells_at([(one, 0)])
-        moved = type(wanted)(
-            **{name: getattr(wanted, name) for name in type(wanted).__slots__ if name != "step"},
-            step=np.array([number]),
-        )
+        moved = replace(wanted, step=np.array([number]))
         with pytest.raises(ValueError, match=f"has no {number}$"):
             label_plans(moved, [one])

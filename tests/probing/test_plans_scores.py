@@ -3,11 +3,12 @@
 import itertools
 from collections import Counter
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from planted import map_of
 from planted_plans import random_plans, worlds
 
 from goalscope.planning import optimal_actions
@@ -15,7 +16,7 @@ from goalscope.probing import (
     END,
     UNKNOWN,
     Cells,
-    Layouts,
+    DecodedMaps,
     Plans,
     decode_maps,
     one_hot,
@@ -23,19 +24,21 @@ from goalscope.probing import (
     summarise_plans,
     true_map,
 )
-from goalscope.probing.paired import chosen
-from goalscope.probing.plan_baselines import (
-    Ties,
+from goalscope.probing.plan_scores import (
+    PREFIX,
     commonest_matches,
     guess,
     marginal_matches,
+    median_over_grids,
     named_plans,
     planner_length,
     planner_matches,
+    prefix_matches,
     repeated,
-    unplanned,
+    score_lengths,
+    score_prefixes,
 )
-from goalscope.probing.plan_scores import PREFIX, median_over_grids, prefix_matches, score_lengths, score_prefixes
+from goalscope.probing.scores import chosen
 from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
 from goalscope.worlds import ACTIONS, Grid, generate
@@ -210,12 +213,12 @@ def test_no_guess_that_sees_nothing_scores_higher_than_the_commonest_plan(seed: 
     assert score(marginal_matches(train, train.tokens))[0] <= found[0]
 
 
-def layouts(count: int = 12) -> tuple[list[Grid], Layouts]:
+def layouts(count: int = 12) -> tuple[list[Grid], DecodedMaps]:
     grids = [generate(size=7, density=0.4, rng=stream(0, "planner", at)) for at in range(count)]
-    return grids, Layouts(
-        walls=np.stack([grid.walls for grid in grids]),
-        agent=np.array([grid.start for grid in grids]),
-        goal=np.array([grid.goal for grid in grids]),
+    return grids, map_of(
+        np.stack([grid.walls for grid in grids]),
+        np.array([grid.start for grid in grids]),
+        np.array([grid.goal for grid in grids]),
     )
 
 
@@ -244,7 +247,7 @@ def test_the_planner_is_enumeration_of_all_shortest_paths() -> None:
     tokens = np.stack([np.array(paths[rng.integers(len(paths))][0]) for paths in every]).astype(np.int8)
     for row in range(0, len(tokens), 3):  # some that are no shortest path
         tokens[row, 1] = (tokens[row, 1] + 1) % 4
-    kinds: tuple[Ties, ...] = ("uniform", "best")
+    kinds: tuple[Literal["uniform", "best"], ...] = ("uniform", "best")
     for ties in kinds:
         found = planner_matches(layout, tokens, ties=ties)
         for at, number in itertools.product(range(len(grids)), range(1, horizon + 1)):
@@ -259,23 +262,23 @@ def test_the_planner_is_enumeration_of_all_shortest_paths() -> None:
 def test_a_map_without_a_way_gives_no_plan() -> None:
     walls = np.zeros((3, 3, 3), dtype=bool)
     walls[0, 1] = True
-    layout = Layouts(walls=walls, agent=np.array([[0, 0], [1, 1], [0, 0]]), goal=np.array([[2, 2], [1, 1], [0, 1]]))
-    assert unplanned(layout).tolist() == [True, True, False]
+    layout = map_of(walls, np.array([[0, 0], [1, 1], [0, 0]]), np.array([[2, 2], [1, 1], [0, 1]]))
+    assert np.isnan(planner_length(layout, 9)).tolist() == [True, True, False]
     tokens = np.array([[1, 1], [END, END], [3, END]], dtype=np.int8)
     assert planner_matches(layout, tokens).tolist() == [[0, 0], [0, 0], [1, 1]]
     np.testing.assert_array_equal(planner_length(layout, 2), [np.nan, np.nan, 1])
     assert layout.manhattan.tolist() == [4, 0, 1]
     # What stands on a decoded wall is passable.
-    blocked = Layouts(walls=np.ones((1, 1, 2), dtype=bool), agent=np.array([[0, 0]]), goal=np.array([[0, 1]]))
+    blocked = map_of(np.ones((1, 1, 2), dtype=bool), np.array([[0, 0]]), np.array([[0, 1]]))
     assert planner_matches(blocked, np.array([[3]], dtype=np.int8)).tolist() == [[1.0]]
     with pytest.raises(ValueError, match="inside of the frame"):
-        Layouts(walls=walls, agent=np.full((3, 2), 3), goal=np.zeros((3, 2), dtype=int))
+        map_of(walls, np.full((3, 2), 3), np.zeros((3, 2), dtype=int))
     cells = worlds(4)
     seen = true_map(cells)
-    assert (cells.labels[np.arange(4), seen.goal @ (5, 1)] == 1).all() and not seen.walls.any()
+    assert (cells.labels[np.arange(4), seen.goal @ (5, 1)] == 1).all() and not seen.closed.any()
     # Maps decoded by somebody who is certain of the truth read the same.
-    again = Layouts.of(decode_maps(one_hot(cells.labels, 5)))
-    for name in ("walls", "agent", "goal"):
+    again = decode_maps(one_hot(cells.labels, 5))
+    for name in ("layout", "agent", "goal"):
         np.testing.assert_array_equal(getattr(again, name), getattr(seen, name))
 
 

@@ -8,7 +8,6 @@ import pytest
 from planted_plans import SMALL, encoded, nothing, random_plans, run_plans, worlds
 
 from goalscope.probing import (
-    PlanDecoder,
     ProbeInputs,
     plan_differences,
     probe_plans,
@@ -16,16 +15,15 @@ from goalscope.probing import (
     summarise_plans,
     true_map,
 )
-from goalscope.probing.controls import PLAN_CONTROLS
-from goalscope.probing.paired import chosen
+from goalscope.probing.inputs import PLAN_CONTROLS
 from goalscope.probing.plan_scores import PREFIX
-from goalscope.probing.plan_suite import BLIND
-from goalscope.probing.suite import FittedProbes
+from goalscope.probing.scores import chosen
+from goalscope.probing.suite import BLIND, FittedProbes
 from goalscope.stats import Estimate
 
 
 @functools.cache
-def planted() -> FittedProbes[PlanDecoder]:
+def planted() -> FittedProbes:
     cells = worlds(1000)
     plans = run_plans(cells)
     return probe_plans(

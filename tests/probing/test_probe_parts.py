@@ -9,7 +9,7 @@ from planted import cells_of, key, module_of, noise, rooms
 from goalscope.probing import AGENT, CLASSES, OPEN, WALL, Features, FitSettings, Probe, Problem, Source, fit, fitting
 from goalscope.probing.fitting import Callbacks, normalisation, order, stacks
 from goalscope.probing.heads import coordinates, initial_weights, normalised
-from goalscope.probing.targets import class_weights, frequencies
+from goalscope.probing.problem import CellTarget, class_weights
 from goalscope.rng import stream
 
 SETTINGS = FitSettings(epochs=3, batch=6, d_hidden=5, lr=0.02, weight_decay=0.3, seed=4)
@@ -26,7 +26,7 @@ def test_coordinates_are_row_and_column() -> None:
         *([0, -1], [0, 0], [0, 1]),
         *([1, -1], [1, 0], [1, 1]),
     ]
-    assert coordinates(1).tolist() == coordinates(0).tolist() == [[0, 0]]
+    assert coordinates(1).tolist() == [[0, 0]]
 
 
 def test_first_weights_have_the_spread_of_one_over_the_root_of_the_inputs() -> None:
@@ -43,9 +43,9 @@ def test_first_weights_have_the_spread_of_one_over_the_root_of_the_inputs() -> N
 
 
 def test_weights_of_classes_undo_their_frequencies() -> None:
-    labels = np.array([[WALL, OPEN], [OPEN, OPEN]])
-    assert frequencies(labels).tolist() == [0, 0, 0.25, 0.75, 0]
-    np.testing.assert_allclose(class_weights(frequencies(labels)), [0, 0, 2, 2 / 3, 0])
+    labels = np.array([[WALL, OPEN, OPEN, OPEN]])
+    assert CellTarget(values=labels).prior.tolist() == [0, 0, 0.25, 0.75, 0]
+    np.testing.assert_allclose(class_weights(CellTarget(values=labels).prior), [0, 0, 2, 2 / 3, 0])
 
 
 def test_an_input_that_varies_less_than_a_millionth_of_the_others_or_of_its_level_is_not_read() -> None:
@@ -81,7 +81,7 @@ def test_natural_frequencies_weigh_the_evidence_and_unseen_classes_are_never_sai
     prior = np.array([0.1, 0.2, 0.3, 0.4, 0])
     probe = Probe(
         head="percell",
-        task="cells",
+        target="cells",
         source=Source(site="pre", layer=1, model="m", width=2),
         frame=1,
         prior=prior,
@@ -189,7 +189,7 @@ def test_a_fit_of_numbers_is_the_plain_loop_in_units_of_their_spread(head: str) 
     np.testing.assert_allclose(found, target.mean() + target.std() * hidden[:, 0], rtol=1e-4, atol=1e-4)
     # A number that never changes is its own mean.
     (same,) = fit([Problem(key=key("same", head, "distance"), features=given, target=np.full(14, 7.0))], SETTINGS)
-    assert same.target == (7.0, 1.0)
+    assert same.scale == (7.0, 1.0)
 
 
 def test_what_was_fitted_says_how_and_on_what() -> None:
@@ -205,7 +205,7 @@ def test_what_was_fitted_says_how_and_on_what() -> None:
     used |= {"rate": SETTINGS.lr, "decay": SETTINGS.weight_decay}  # as files have them
     assert dict(probe.tags) == {"steps": 16, "grids": 8, "control": "none", **used}
     assert dict(counted.tags) == {"steps": 16, "grids": 8}
-    assert probe.prior.tolist() == frequencies(labels).tolist()
+    assert probe.prior.tolist() == CellTarget(values=labels).prior.tolist()
 
 
 def test_problems_beyond_the_limit_of_memory_train_in_stacks_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ def test_progress_counts_the_passes_of_single_probes() -> None:
     given, labels = some(16)
     told: list[tuple[int, int]] = []
     kept: list[str] = []
-    callbacks: Callbacks[Probe] = Callbacks(
+    callbacks: Callbacks = Callbacks(
         keep=lambda key, probe: kept.append(key.text), progress=lambda done, total: told.append((done, total))
     )
     problems = [Problem(key=key(str(at), "additive"), features=given, target=labels) for at in range(2)]
@@ -300,9 +300,9 @@ def test_each_probe_gets_the_penalty_that_is_best_on_inner_grids(head: str, targ
     ]
     clear, blind = fit(problems, settings)
     assert (clear.tags["decay"], blind.tags["decay"]) == penalties
-    for problem, probe in zip(problems, (clear, blind), strict=True):
+    for problem, probe, decay in zip(problems, (clear, blind), penalties, strict=True):
         # What is kept is fitted to all training grids with that penalty.
-        (alone,) = fit([problem], FitSettings(epochs=12, batch=32, lr=0.03, weight_decay=probe.tags["decay"]))
+        (alone,) = fit([problem], FitSettings(epochs=12, batch=32, lr=0.03, weight_decay=decay))
         for name, array in probe.weights.items():
             np.testing.assert_allclose(array, alone.weights[name], rtol=1e-3, atol=1e-4, err_msg=name)
 

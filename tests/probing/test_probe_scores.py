@@ -22,7 +22,7 @@ from goalscope.probing import (
     split_by_grid,
     summarise,
 )
-from goalscope.probing.controls import input_features, shuffled_rows, text_features
+from goalscope.probing.inputs import input_features, shuffled_rows, text_features
 from goalscope.probing.scores import average_precision
 from goalscope.rng import stream
 from goalscope.rows import Tag
@@ -202,7 +202,7 @@ def test_labels_follow_the_states_of_the_steps() -> None:
     assert drawn == ["#__A#", "#A_G#", "#_AG#"]  # the agent hides the goal that it stands on
     assert cells.reasoning.tolist() == ["at 2", "at 0", "at 1"]
     assert cells.density.tolist() == [0.4] * 3
-    assert cells.inside().sum() == 3 * 15 and cells.interior().sum() == 3 * 3
+    assert cells.inside().sum() == 3 * 15 and cells.inside(1).sum() == 3 * 3
     with pytest.raises(ValueError, match="must be among the episodes"):
         label_cells(one, [], frame=5)
     with pytest.raises(ValueError, match=r"larger frame|must fit"):

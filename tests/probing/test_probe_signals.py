@@ -16,8 +16,8 @@ from goalscope.probing import (
     split_by_grid,
     summarise,
 )
+from goalscope.probing.problem import CellTarget, cell_loss, class_weights
 from goalscope.probing.suite import without
-from goalscope.probing.targets import cell_loss, class_weights, frequencies
 from goalscope.rng import stream
 
 SETTINGS = FitSettings(epochs=30, lr=1e-2, d_hidden=16)
@@ -97,7 +97,7 @@ def test_the_weighted_loss_has_the_gradient_of_resampled_pairs() -> None:
     def scored() -> torch.Tensor:
         return (vectors @ weights).view(count, cells, 5)
 
-    balance = torch.tensor(class_weights(frequencies(labels)), dtype=torch.float64)
+    balance = torch.tensor(class_weights(CellTarget(values=labels).prior), dtype=torch.float64)
     loss = cell_loss(scored()[None], torch.tensor(labels)[None], balance[None])[0]
     (weighted,) = torch.autograd.grad(loss, weights)
     # Literal: the gradient of every pair alone, the mean within a class, then the mean over classes.

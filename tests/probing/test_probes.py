@@ -98,7 +98,7 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
     refused("float32", changed={"weights.act": act[:-1].copy()})
     refused("other arrays than weights", changed={"weights.act": act.astype(np.float64)})
     refused("other arrays than weights", changed={"bomb": np.zeros(3, dtype=np.float32)})
-    refused("must be act, cell, bias, out, out_bias", changed={"weights.more": act})
+    refused("must be 5 known ones, there are 6, missing or unknown: more", changed={"weights.more": act})
     refused("float32", changed={"weights.bias": np.zeros((8, 8), dtype=np.float32)})
     refused("sum to 1", changed={"prior": np.full(5, np.nan)})
     refused("std must be >= 0", changed={"spread": -arrays["spread"]})
@@ -108,7 +108,7 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
     refused("frame in its header must be int", {"frame": True})
     refused("from 1 to 256", {"frame": 10**9})
     refused("float32", {"width": 10**15})
-    refused("width must be >= 1", {"width": -1})
+    refused("vectors of one width, got -1", {"width": -1})
     refused("target must be", {"target": [0, 0]})
     refused("two numbers", {"target": [[], 1]})
     refused("plain values", {"tags": {"a": [1]}})
@@ -154,7 +154,7 @@ def test_the_factorised_first_layer_equals_the_naive_one() -> None:
 def test_the_perceptron_in_pieces_has_the_gradients_of_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from goalscope.probing import factorised
+    from goalscope.probing import modules
 
     rng = stream(0, "perceptron")
     shapes = ((2, 7, 6), (2, 9, 6), (2, 6, 5), (2, 5))
@@ -164,8 +164,8 @@ def test_the_perceptron_in_pieces_has_the_gradients_of_the_plain_one(monkeypatch
     back = torch.tensor(rng.standard_normal(tuple(plain.shape)))
     expected = torch.autograd.grad(plain, given, back)
     for piece in (1, 3 * 9 * 6, 1 << 18):  # one activation, three and a rest of one, all
-        monkeypatch.setitem(factorised._PIECE, "cpu", piece)
-        found = factorised.perceptron(*given)
+        monkeypatch.setitem(modules._PIECE, "cpu", piece)
+        found = modules.perceptron(*given)
         torch.testing.assert_close(found, plain)
         for one, other in zip(torch.autograd.grad(found, given, back), expected, strict=True):
             torch.testing.assert_close(one, other)
@@ -174,35 +174,35 @@ def test_the_perceptron_in_pieces_has_the_gradients_of_the_plain_one(monkeypatch
 def test_the_number_of_threads_changes_no_byte_of_the_perceptron(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from goalscope.probing import factorised
+    from goalscope.probing import modules
 
     rng = stream(0, "threads")
     shapes = ((2, 9, 7), (2, 5, 7), (2, 7, 4), (2, 4))
     given = [torch.tensor(rng.standard_normal(shape), requires_grad=True) for shape in shapes]
     back = torch.tensor(rng.standard_normal((2, 9, 5, 4)))
-    monkeypatch.setitem(factorised._PIECE, "cpu", 2 * 5 * 3)  # several pieces for each thread and a rest
-    monkeypatch.setattr(factorised, "_SLICE", 3)
+    monkeypatch.setitem(modules._PIECE, "cpu", 2 * 5 * 3)  # several pieces for each thread and a rest
+    monkeypatch.setattr(modules, "_SLICE", 3)
     used: set[str] = set()
-    plain = factorised._hidden
+    plain = modules._hidden
 
     def hidden(*arguments: torch.Tensor) -> torch.Tensor:
         used.add(threading.current_thread().name.rpartition("_")[0])
         assert not torch.is_grad_enabled()
         return plain(*arguments)
 
-    monkeypatch.setattr(factorised, "_hidden", hidden)
+    monkeypatch.setattr(modules, "_hidden", hidden)
     kept: list[list[bytes]] = []
     before = torch.get_num_threads()
     try:
         for threads in (1, 2, 3, 2):
             torch.set_num_threads(threads)
             used.clear()
-            found = factorised.perceptron(*given)
+            found = modules.perceptron(*given)
             kept.append([one.detach().numpy().tobytes() for one in (found, *torch.autograd.grad(found, given, back))])
             assert used == {"" if threads == 1 else "goalscope-pieces"}
             assert torch.get_num_threads() == threads
             with torch.inference_mode():
-                assert factorised.perceptron(*given).numpy().tobytes() == kept[-1][0]
+                assert modules.perceptron(*given).numpy().tobytes() == kept[-1][0]
     finally:
         torch.set_num_threads(before)
     assert kept[1:] == kept[:1] * 3
@@ -211,15 +211,15 @@ def test_the_number_of_threads_changes_no_byte_of_the_perceptron(monkeypatch: py
 def test_the_perceptron_computes_in_a_fork_of_a_process_whose_threads_it_used() -> None:
     program = """
 import os, torch
-from goalscope.probing import factorised
+from goalscope.probing import modules
 torch.set_num_threads(2)
-factorised._PIECE["cpu"] = 8
+modules._PIECE["cpu"] = 8
 given = torch.ones(1, 4, 2), torch.ones(1, 4, 2), torch.ones(1, 2, 3), torch.ones(1, 3)
-assert factorised.perceptron(*given).unique().tolist() == [5]
+assert modules.perceptron(*given).unique().tolist() == [5]
 child = os.fork()
 if child == 0:
     # Tensors as small as these need no threads of PyTorch's own, which a fork does not have either.
-    os._exit(0 if factorised.perceptron(*given).unique().tolist() == [5] else 1)
+    os._exit(0 if modules.perceptron(*given).unique().tolist() == [5] else 1)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -27,7 +27,6 @@ from goalscope.probing import (
     summarise_distance,
     summarise_plans,
 )
-from goalscope.probing.paired import chosen
 from goalscope.probing.plan_scores import (
     PREFIX,
     chance_matches,
@@ -36,7 +35,7 @@ from goalscope.probing.plan_scores import (
     score_lengths,
     score_prefixes,
 )
-from goalscope.probing.scores import Confusion, confusion_rows
+from goalscope.probing.scores import Confusion, chosen, confusion_rows
 from goalscope.rows import Rows, Tag
 
 WHO: dict[str, Tag] = {"head": "mlp", "control": "none", "site": "pre", "layer": 1, "scope": "general"}

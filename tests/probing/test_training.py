@@ -93,7 +93,7 @@ def test_company_in_other_threads_changes_no_byte(tmp_path: Path) -> None:
 
     def files(name: str) -> list[bytes]:
         looked: list[int] = []
-        callbacks: Callbacks[Any] = Callbacks(progress=lambda done, total: looked.append(torch.get_num_threads()))
+        callbacks: Callbacks = Callbacks(progress=lambda done, total: looked.append(torch.get_num_threads()))
         problems = [
             Problem(key=key(head, head), features=features, target=cells.labels)
             for head in ("mlp", "percell", "additive")

@@ -54,7 +54,8 @@ def test_no_two_worlds_have_the_same_walls_and_tested_ones_do_not_depend_on_the_
     assert tested == [world.id for world in many[:10]] and len(tested) == 10
 
 
-def test_planted_codes_are_found_and_noise_is_not(script: ModuleType) -> None:
+@pytest.mark.parametrize("least", [1.0, 1e-9])
+def test_planted_codes_are_found_and_noise_is_not(script: ModuleType, least: float) -> None:
     rng = stream(0, "planted")
     count, side = 400, 4
     labels = np.where(rng.random((count, side * side)) < 0.4, WALL, OPEN).astype(np.int8)
@@ -74,9 +75,9 @@ def test_planted_codes_are_found_and_noise_is_not(script: ModuleType) -> None:
     )
     train = np.arange(count) < 300
     code = np.concatenate([labels == label for label in (WALL, GOAL, AGENT)], axis=1).astype(float)
-    found = script.probe(code @ rng.standard_normal((code.shape[1], 60)), cells, train, 0)
+    found = script.probe(code @ rng.standard_normal((code.shape[1], 60)), cells, train, 0, least)
     assert {name: np.nanmean(values) for name, values in found.items() if not np.nanmean(values) > 0.99} == {}
-    nothing = script.probe(rng.standard_normal((count, 60)), cells, train, 0)
+    nothing = script.probe(rng.standard_normal((count, 60)), cells, train, 0, least)
     walls, *others = (np.nanmean(values) for values in nothing.values())
     assert 0.45 < walls < 0.55 and max(others) < 0.2
 
@@ -91,4 +92,4 @@ def test_the_script_runs_as_documented(tmp_path: Path) -> None:
         for _ in range(2)
     )
     assert first == again and "30 training and 12 tested grids" in first
-    assert [line.split(" | ")[0] for line in first.splitlines() if line.startswith("| permuted")] == ["| permuted"] * 2
+    assert [line.split(" | ")[0] for line in first.splitlines() if line.startswith("| permuted")] == ["| permuted"] * 4

@@ -107,6 +107,7 @@ SCENARIOS = {
             "goalscope meg runs/baseline --unknown",
             "goalscope capture runs/baseline",
             "goalscope capture runs/baseline --untrained 0",
+            "goalscope capture runs/baseline --untrained 0 --random-weights permuted",
             "capture.md python 1",
             "probes.md python 1",
             "beliefs.md python 1",

@@ -15,7 +15,6 @@ from goalscope.report import (
     Estimates,
     Line,
     MapSpec,
-    Section,
     Sentence,
     TableSpec,
     build_ledger,
@@ -25,9 +24,8 @@ from goalscope.report import (
     sections_of,
     short,
 )
-from goalscope.report.estimates import Contrast, contrasted
-from goalscope.report.layouts import of_two_tags
-from goalscope.report.sections.probing import ProbeRows, ReadPoint, of_agents
+from goalscope.report.sections.probing import Contrast, ProbeRows, ReadPoint, contrasted, of_agents
+from goalscope.report.specs import of_two_tags
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import estimate_mean, estimate_rows, paired_difference
@@ -87,7 +85,7 @@ def made(controls: tuple[str, ...] = ("none", "noise"), **tags: Any) -> Rows:
     )
 
 
-def sections(rows: Rows, **given: Any) -> list[Section]:
+def sections(rows: Rows, **given: Any) -> list[Declared]:
     return lay_out(one for mine in of_agents(rows, "score".__eq__) for one in declared(mine, **given))
 
 
@@ -96,10 +94,10 @@ def test_a_declaration_gives_tables_sentences_and_curves_of_the_rows() -> None:
     (section,) = sections(rows)
     (table,) = section.tables
     own, noise = (rows.select(control=control, size=7) for control in ("none", "noise"))
-    assert [row.label for row in table.rows] == ["7", "9"]
+    assert [row[0] for row in table.rows] == ["7", "9"]
     # A column without any estimate is left out; the last one counts the grids.
-    assert [heading.text for heading in table.headings] == ["size", "own", "grids"]
-    assert table.rows[0].cells[0].value == short(estimate_mean(own.value, own.grid_id, unit="share").value, "share")
+    assert table.headings == ("size", "own", "grids")
+    assert table.rows[0][1].value == short(estimate_mean(own.value, own.grid_id, unit="share").value, "share")
     difference = paired_difference(own.value, own.grid_id, noise.value, noise.grid_id, unit="share").difference
     assert difference.low > 0
     ((title, text),) = section.facts
@@ -158,11 +156,8 @@ def test_tables_and_curves_by_agent_leave_out_what_nobody_has() -> None:
     drawn = over_tag(ledger, "success", "size", {}, bounds=(0, 1))
     (section,) = lay_out([Declared(anchor="a", title="A", tables=[spec], figures=[drawn], legend="L", closing="C")])
     (table,) = section.tables
-    assert [heading.text for heading in table.headings] == ["agent", "Success", "grids"]
-    assert table.caption == "Mine, mean and 95 % interval over grids" and [row.label for row in table.rows] == [
-        "a",
-        "b",
-    ]
+    assert table.headings == ("agent", "Success", "grids")
+    assert table.caption == "Mine, mean and 95 % interval over grids" and [row[0] for row in table.rows] == ["a", "b"]
     # Sizes that are text stand side by side, under their names.
     assert ">large<" in section.figures[0].svg and ">small<" in section.figures[0].svg and section.legend == "L"
     nothing = over_tag(ledger, "path ratio", "size", {})
@@ -187,7 +182,7 @@ def test_a_map_has_a_cell_for_each_pair_of_values_and_a_table_keeps_the_empty_on
     table = of_two_tags(found, {"measure": "success"}, ("size", "size"), ("density", "d ="), "Success")
     (section,) = lay_out([Declared(anchor="a", title="A", figures=[shown], tables=[table])])
     assert section.figures[0].svg.count(">0.50</text>") == 2 and section.figures[0].svg.count("no data") == 2
-    assert [[cell.value for cell in row.cells] for row in section.tables[0].rows] == [["0.500", "–"], ["–", "0.500"]]
+    assert [[cell.value for cell in cells] for _, *cells in section.tables[0].rows] == [["0.500", "–"], ["–", "0.500"]]
 
 
 def test_every_anchor_of_a_page_is_its_own() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from command_line import call
-from goalscope.cli.estimates import across, headline
+from goalscope.cli.measuring import across, headline
 from goalscope.measures import measure_episodes
 from goalscope.report import sections_of, write_report
-from goalscope.report.blocks import SPARSE, Table, counted_row, numbers_table
+from goalscope.report.blocks import SPARSE, estimates_table, numbers_table
 from goalscope.report.charts import Series, heat_map, lines
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs import Store, run
@@ -43,18 +43,18 @@ def estimate(clusters: int, without: int, value: float = 0.4) -> Estimate:
 def test_a_cell_says_how_many_of_the_grids_are_behind_it(behind: int, few: str, sparse: bool) -> None:
     data = run_of(rows_of(behind))
     [section] = sections_of(data, "uncertainty")
-    [row] = section.tables[0].rows
-    assert [(cell.few, cell.sparse) for cell in row.cells] == [(few, sparse), ("", False)]
-    assert row.cells[-1].value == "10"
-    assert section.tables[0].warning == (SPARSE if sparse else "")
+    [(_, *shown)] = section.tables[0].rows
+    assert [(cell.few, cell.sparse) for cell in shown] == [(few, sparse), ("", False)]
+    assert shown[-1].value == "10"
+    assert section.tables[0].notes == ((SPARSE,) if sparse else ())
     [line] = [cells for cells in numbers_table(data.ledger.tables["agent"].listed).rows if cells[0] == OFTEN]
     assert line[-1].endswith(few) and ("of 10 grids" in line[-1]) is bool(few)
 
 
 def test_a_row_counts_the_grids_of_its_group_and_never_those_of_its_cells_alone() -> None:
-    row = counted_row("agent", [estimate(3, 7), None], "map")
-    assert [cell.value for cell in row.cells] == ["0.400", "–", "10"]
-    assert row.cells[0].few == "only 3 of 10 maps" and row.cells[0].hint.startswith("3 of 10 maps")
+    [(label, *cells)] = estimates_table("", [], [("agent", [estimate(3, 7), None])], "map").rows
+    assert label == "agent" and [cell.value for cell in cells] == ["0.400", "–", "10"]
+    assert cells[0].few == "only 3 of 10 maps" and cells[0].hint.startswith("3 of 10 maps")
 
 
 def test_curves_are_pale_where_few_grids_are_and_count_them_below() -> None:
@@ -117,7 +117,7 @@ def test_printed_tables_warn_too(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_table_without_such_cells_says_nothing() -> None:
-    assert Table(caption="", headings=(), rows=(counted_row("agent", [estimate(5, 5)]),)).warning == ""
+    assert not estimates_table("", [], [("agent", [estimate(5, 5)])]).notes
 
 
 def test_a_curve_of_one_agent_among_several_names_it() -> None:

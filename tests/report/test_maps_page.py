@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from goalscope.probing import Cells, Decisions, belief_rows, decisions_at, label_cells, one_hot, read_beliefs
-from goalscope.probing.belief_study import SOURCE
-from goalscope.probing.beliefs import DECODED, SHUFFLED, pooled_share
-from goalscope.probing.shown_maps import VERDICTS, ShownMap, choose_maps
+from goalscope.probing.beliefs import DECODED, SHUFFLED, SOURCE, VERDICTS, ShownMap, choose_maps, pooled_share
 from goalscope.report import RunData, lay_out, sections_of, split_probing, write_report
 from goalscope.report.pictures import map_picture
 from goalscope.report.sections import beliefs as belief_section
@@ -57,7 +55,7 @@ def believed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Cells, Dec
             parts.append(belief_rows(beliefs, decisions, tags))
             maps += choose_maps(beliefs, decisions, tags) if layer == 3 else []
         store.put_rows(type(parts[0]).concatenate(parts), source="beliefs")
-        store.put_info(SOURCE, {"maps": [one.to_plain() for one in maps]})
+        store.put_info(SOURCE, {"maps": [one.model_dump(mode="json") for one in maps]})
     return path, cells, decisions
 
 
@@ -73,8 +71,8 @@ def test_a_page_shows_tables_curves_and_maps(believed: Any, tmp_path: Path) -> N
     assert "Decoded maps beside the true grid" in page
     assert len(maps.figures) == 2 * len(VERDICTS)
     first = beliefs.tables[0]
-    assert [row.label for row in first.rows] == ["all", "n = 5", "n = 7", "d = 0", "d = 1"]
-    assert first.rows[0].cells[0].interval
+    assert [row[0] for row in first.rows] == ["all", "n = 5", "n = 7", "d = 0", "d = 1"]
+    assert first.rows[0][1].interval
     # By size, by density, and over the layers: on the map, recovery.
     assert len(beliefs.figures) == 4
     assert "less shuffled beliefs" in " ".join(name for name, _ in beliefs.facts)
@@ -129,4 +127,4 @@ def test_a_picture_of_a_map_escapes_its_label() -> None:
 
 def test_shown_maps_go_there_and_back() -> None:
     one = ShownMap(episode_id="e", step=2, verdict=VERDICTS[1], lines=("#A", "G "), tags={"layer": 3})
-    assert ShownMap.from_plain(one.to_plain()) == one
+    assert ShownMap.model_validate(one.model_dump(mode="json")) == one

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from goalscope.importers import import_into, write_jsonl
-from goalscope.measures import BEHAVIOUR, measure_store
+from goalscope.measures import behaviour_measures, measure_store
 from goalscope.report import build_ledger, definition_of, short, write_report
 from goalscope.report.definitions import POOLED
 from goalscope.rows import Rows
@@ -84,7 +84,7 @@ def test_every_reference_has_its_target_and_no_id_is_there_twice(page: str) -> N
 def test_agents_and_headline_numbers_are_those_of_the_statistics(directory: Path, page: str) -> None:
     with Store(directory) as store:
         rows = store.rows()
-    bounds = {measure.name: measure.bounds for measure in BEHAVIOUR}
+    bounds = {measure.name: measure.bounds for measure in behaviour_measures()}
     text = "\n".join(Page(page).texts)
     for grouped in estimate_rows(rows.where(rows.measure == "success"), by=("agent",), bounds=bounds):
         estimate = grouped.estimate
@@ -187,7 +187,7 @@ def test_a_run_without_episodes_has_no_report(tmp_path: Path) -> None:
 
 
 def test_every_measure_of_behaviour_has_a_definition_with_its_source() -> None:
-    lacking = [measure.name for measure in BEHAVIOUR if definition_of(measure.name) is None]
+    lacking = [measure.name for measure in behaviour_measures() if definition_of(measure.name) is None]
     assert not lacking
     assert definition_of("somebody's own measure") is None
 

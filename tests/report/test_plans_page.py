@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.report import DEFAULT_NETWORK, Section, lay_out, short, split_probing
+from goalscope.report import DEFAULT_NETWORK, Declared, lay_out, short, split_probing
 from goalscope.report.sections import distance as distance_section
 from goalscope.report.sections import plans as plan_section
 from goalscope.rng import stream
@@ -14,11 +14,11 @@ from goalscope.stats import estimate_mean, paired_difference
 GRIDS = [f"grid-{at}" for at in range(12)]
 
 
-def plan_sections(given: Rows) -> list[Section]:
+def plan_sections(given: Rows) -> list[Declared]:
     return lay_out(plan_section.declared(given))
 
 
-def distance_sections(given: Rows) -> list[Section]:
+def distance_sections(given: Rows) -> list[Declared]:
     return lay_out(distance_section.declared(given))
 
 
@@ -70,14 +70,14 @@ def test_curves_and_tables_hold_the_numbers_of_the_rows() -> None:
     assert "named in the text" not in titles[1] and "named in the text" in titles[3]
     assert all(name in titles[1] for name in (DEFAULT_NETWORK, "commonest plan", "planner on decoded map"))
     table = plans.tables[0]
-    line = next(row for row in table.rows if row.label == "pre, layer 4: decoder of 2 layers")
+    line = next(row for row in table.rows if row[0] == "pre, layer 4: decoder of 2 layers")
     wanted = given.select(head="decoder-2", control="none", site="pre", N=2, plans="all")
     estimate = estimate_mean(wanted.value, wanted.grid_id, unit="share", bounds=(0, 1))
-    assert line.cells[1].value == short(estimate.value, "share")
-    assert line.cells[1].interval and line.label in [row.label for row in plans.tables[2].rows]
+    assert line[2].value == short(estimate.value, "share")
+    assert line[2].interval and line[0] in [row[0] for row in plans.tables[2].rows]
     long = plans.folds[1].tables[0].rows
     assert len(long) == len(table.rows) == 8
-    kinds = {row.label: row for row in distance.tables[0].rows}
+    kinds = {row[0]: row for row in distance.tables[0].rows}
     assert set(kinds) == {
         "pre, layer 4: linear",
         "mean of the training grids",
@@ -86,7 +86,7 @@ def test_curves_and_tables_hold_the_numbers_of_the_rows() -> None:
     squares = [
         given.select(measure=f"squared distance {name}", head="linear").value.mean() for name in ("error", "deviation")
     ]
-    assert kinds["pre, layer 4: linear"].cells[1].value == short(1 - squares[0] / squares[1], "share")
+    assert kinds["pre, layer 4: linear"][2].value == short(1 - squares[0] / squares[1], "share")
     assert len(distance.figures) == 1
 
 
@@ -100,8 +100,8 @@ def test_differences_are_paired_by_grid_and_said_in_words() -> None:
     wanted = paired_difference(
         own.value, own.grid_id, other.value, other.grid_id, unit="share", bounds=(0, 1)
     ).difference
-    line = next(row for row in plans.tables[1].rows if row.label == "pre, layer 4: less default-initialised network")
-    assert line.cells[0].value == short(wanted.value, "share")
+    line = next(row for row in plans.tables[1].rows if row[0] == "pre, layer 4: less default-initialised network")
+    assert line[1].value == short(wanted.value, "share")
     said = dict(plans.facts)["pre, layer 4 less default-initialised network"]
     assert ("no difference was shown for N = 1" in said) == (wanted.low <= 0 <= wanted.high)
     assert "does not show that training made something readable" in " ".join(plans.paragraphs)
@@ -110,8 +110,8 @@ def test_differences_are_paired_by_grid_and_said_in_words() -> None:
     own, other = (rows.select(measure="distance error", head=head) for head in ("linear", "mean"))
     wanted = paired_difference(own.value, own.grid_id, other.value, other.grid_id, unit="steps").difference
     (line,) = distance.tables[1].rows
-    at = [heading.text for heading in distance.tables[1].headings].index("less the mean of the training grids")
-    assert line.cells[at - 1].value == short(wanted.value, "steps")
+    at = distance.tables[1].headings.index("less the mean of the training grids")
+    assert line[at].value == short(wanted.value, "steps")
     assert list(dict(distance.facts)) == ["pre, layer 4: linear"]
 
 

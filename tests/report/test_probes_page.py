@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from goalscope.probing import CLASSES
-from goalscope.report import DEFAULT_NETWORK, Section, engine, lay_out, short
+from goalscope.report import DEFAULT_NETWORK, Declared, lay_out, page, short
 from goalscope.report.definitions import ALLOWS
-from goalscope.report.page import _render
 from goalscope.report.sections import cognitive_map
 from goalscope.report.sections.probing import ProbeRows
 from goalscope.rng import stream
@@ -24,7 +23,7 @@ ONCE = ("cell accuracy", "cell accuracy without padding", "cell accuracy without
 BY_CLASS = ("recall", "precision", "average precision")
 
 
-def map_sections(rows: Rows) -> list[Section]:
+def map_sections(rows: Rows) -> list[Declared]:
     return lay_out(cognitive_map.declared(rows))
 
 
@@ -66,21 +65,21 @@ def made(**tags: Any) -> Rows:
 
 
 @pytest.fixture(scope="module")
-def sections() -> list[Section]:
+def sections() -> list[Declared]:
     return map_sections(made())
 
 
 @pytest.fixture
 def plain_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the drawing out where a test looks at texts and tables alone."""
-    for module, name in ((engine, "lines"), (cognitive_map, "forest"), (cognitive_map, "heat_map")):
+    for module, name in ((page, "lines"), (cognitive_map, "forest"), (cognitive_map, "heat_map")):
         monkeypatch.setattr(module, name, lambda *_, **__: "<svg ></svg>")
 
 
-def cell(section: Section, table: int, label: str, heading: str) -> Any:
+def cell(section: Declared, table: int, label: str, heading: str) -> Any:
     found = section.tables[table]
-    column = [each.text for each in found.headings].index(heading)
-    return next(row for row in found.rows if row.label == label).cells[column - 1]
+    column = found.headings.index(heading)
+    return next(row for row in found.rows if row[0] == label)[column]
 
 
 def test_the_place_with_most_controls_is_in_front() -> None:
@@ -89,7 +88,7 @@ def test_the_place_with_most_controls_is_in_front() -> None:
     assert rows.points() == [("pre", 2), ("pre", 4), ("pre", 7), ("post", 4)]
 
 
-def test_tables_hold_the_numbers_of_the_rows(sections: list[Section]) -> None:
+def test_tables_hold_the_numbers_of_the_rows(sections: list[Declared]) -> None:
     first = sections[0]
     rows = made().select(head="mlp", control="none", site="pre", layer=4, reading="natural")
     mine = rows.where((rows.measure == "average precision") & (rows["class"] == "wall"))
@@ -113,13 +112,13 @@ def test_tables_hold_the_numbers_of_the_rows(sections: list[Section]) -> None:
 
 def test_a_control_that_is_a_default_initialisation_is_called_so_and_carries_no_claim_about_training() -> None:
     sections = map_sections(made())
-    page = _render("page", [], sections, "{}")
-    assert "training put" not in page.lower() and "untrained model" not in page
+    text = page._render("page", [], sections, "{}")
+    assert "training put" not in text.lower() and "untrained model" not in text
     said = [section for section in sections if any(DEFAULT_NETWORK in name for name, _ in section.facts)]
     assert said and all(ALLOWS in " ".join(section.paragraphs) for section in said)
 
 
-def test_the_caveats_stand_beside_the_comparison(sections: list[Section], plain_figures: None) -> None:
+def test_the_caveats_stand_beside_the_comparison(sections: list[Declared], plain_figures: None) -> None:
     text = " ".join(sections[0].paragraphs)
     assert "cannot draw scattered walls whatever the activations hold" in text
     assert "Recall under rebalanced training is no evidence by itself" in text
@@ -130,7 +129,7 @@ def test_the_caveats_stand_beside_the_comparison(sections: list[Section], plain_
     assert "the head “additive linear”" in " ".join(first.paragraphs)
 
 
-def test_curves_are_drawn_over_layers_sizes_and_densities(sections: list[Section]) -> None:
+def test_curves_are_drawn_over_layers_sizes_and_densities(sections: list[Declared]) -> None:
     assert [one.anchor for one in sections] == ["cognitive-map", "cognitive-map-layers", "cognitive-map-sizes"]
     layers, sizes = sections[1:]
     assert any("Average precision of wall by layer" in figure.svg for figure in layers.figures)
@@ -161,21 +160,21 @@ def test_what_could_not_be_computed_is_said(plain_figures: None) -> None:
     empty = Rows(**{**columns(rows), "value": np.where(gone, math.nan, rows.value)}, tags=rows.tags)
     (first, *_) = map_sections(empty)
     fold = next(one for one in first.folds if one.title.startswith("What is undefined"))
-    assert ("precision, agent", "MLP", "no cell is called so on any grid") in fold.plain[0].rows
+    assert ("precision, agent", "MLP", "no cell is called so on any grid") in fold.tables[0].rows
 
 
 def test_several_agents_and_hostile_names_stay_text(plain_figures: None) -> None:
     found = map_sections(Rows.concatenate([made(), made(agent=HOSTILE)]))
     assert len({one.anchor for one in found}) == len(found) == 6
-    page = _render("page", [], found, "{}")
-    assert "<script>alert" not in page and "&lt;script&gt;alert" in page
+    text = page._render("page", [], found, "{}")
+    assert "<script>alert" not in text and "&lt;script&gt;alert" in text
 
 
 def test_hostile_tags_stay_text_in_figures_and_tables() -> None:
     parts = [*scored("mlp", "none", "pre", 4, 0.8), *scored(HOSTILE, "none", "pre", 4, 0.8)]
     parts += [*scored("mlp", HOSTILE, "pre", 4, 0.8), *scored("mlp", "none", HOSTILE, 4, 0.8)]
-    page = _render("page", [], map_sections(Rows.concatenate(parts)), "{}")
-    assert "<script>alert" not in page and "&lt;script&gt;alert" in page
+    text = page._render("page", [], map_sections(Rows.concatenate(parts)), "{}")
+    assert "<script>alert" not in text and "&lt;script&gt;alert" in text
 
 
 def test_controls_without_their_probe_are_shown_and_not_compared(plain_figures: None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from goalscope.runs.interrupt import interruptible
+from goalscope.runs.dispatch import interruptible
 
 
 class Swallowing:

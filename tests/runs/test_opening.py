@@ -205,9 +205,10 @@ def test_a_full_disk_and_an_interrupt_leave_a_directory_that_can_be_used(
     if name == "os.link" and left is not nothing:
         name = "pathlib.Path.replace"
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opening, "wal_problem", lambda folder: None)
         patch.setattr(name, fault)
         with pytest.raises(kind) as caught:
-            Store(tmp_path / "one", "w", probe=lambda folder: None)
+            Store(tmp_path / "one", "w")
     if kind is OSError:
         assert "must have room to grow, but the disk is full" in str(caught.value)
     assert opening.unmade(tmp_path / "one" / "run.db") or fault is interrupted
@@ -223,7 +224,7 @@ def test_where_a_disk_is_full_the_lock_is_given_back(tmp_path: Path, monkeypatch
             self.truncate, self.write = self.file.truncate, no_room
 
     with monkeypatch.context() as patch:
-        patch.setattr("goalscope.runs.lock.FileIO", Full)
+        patch.setattr("goalscope.runs.opening.FileIO", Full)
         with pytest.raises(OSError, match=r"must be writable, but .* is not .*free some room"):
             Store(tmp_path, "w")
     Store(tmp_path, "w").close()

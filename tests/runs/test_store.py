@@ -219,10 +219,16 @@ def test_what_cannot_be_stored_is_refused_and_what_came_before_is_kept(tmp_path:
         store.put_episodes([episode(5)])
 
 
-def test_where_no_log_can_be_kept_a_rollback_journal_is_used_aloud(tmp_path: Path) -> None:
+def test_where_no_log_can_be_kept_a_rollback_journal_is_used_aloud(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agents = [Dice(), *small_study().agents()]
-    with pytest.warns(UserWarning, match="cannot hold a write-ahead log \\(no shared memory\\): a rollback journal"):
-        summary = run(small_study(), tmp_path / "slow", agents=agents, probe=lambda path: "no shared memory")
+    with (
+        monkeypatch.context() as patch,
+        pytest.warns(UserWarning, match="log \\(no shared memory\\): a rollback journal"),
+    ):
+        patch.setattr(opening, "wal_problem", lambda path: "no shared memory")
+        summary = run(small_study(), tmp_path / "slow", agents=agents)
     run(small_study(durability="power"), tmp_path / "fast", agents=agents)
     assert summary.episodes == 12
     with Store(tmp_path / "slow") as slow, Store(tmp_path / "fast") as fast:
@@ -247,12 +253,15 @@ def test_who_writes_later_keeps_the_durability_that_a_run_was_made_with(tmp_path
         assert store.info()["durability"] == "process"
 
 
-def test_a_log_left_by_a_killed_process_is_folded_in_when_the_mode_changes(tmp_path: Path) -> None:
+def test_a_log_left_by_a_killed_process_is_folded_in_when_the_mode_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Store(tmp_path / "one", "w") as store:
         store.put_episodes([episode(0)])
         shutil.copytree(tmp_path / "one", tmp_path / "two")
     assert (tmp_path / "two" / "run.db-wal").stat().st_size > 0
-    with pytest.warns(UserWarning, match="rollback"), Store(tmp_path / "two", "w", probe=lambda path: "moved") as store:
+    monkeypatch.setattr(opening, "wal_problem", lambda path: "moved")
+    with pytest.warns(UserWarning, match="rollback"), Store(tmp_path / "two", "w") as store:
         assert len(store.episode_ids()) == 1
 
 

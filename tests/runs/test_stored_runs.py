@@ -11,7 +11,7 @@ import pytest
 
 from goalscope.measures import measure_store
 from goalscope.runs import GridWorld, Store, TaskWorld, content_hash
-from goalscope.runs.schema import APPLICATION
+from goalscope.runs.tables import APPLICATION
 
 DATA = Path(__file__).parents[1] / "data" / "runs"
 # What the version that wrote them says: content hash, study, number of rows, hash of the rows.

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from goalscope.measures import StepTable, episode_rows, measure_episodes, measure_store, sample_episodes
+from goalscope.measures import StepTable, measure_episodes, measure_store, sample_episodes
 from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, Store, Study, TaskWorld, begin, run
 from goalscope.runs.walks import NO_ACTION, Walks, read_walks, walks_of
@@ -196,8 +196,7 @@ def test_a_measure_of_texts_has_the_episodes_and_says_where_they_are_missing(sam
         bounds: tuple[float, float] = (0.0, float("inf"))
 
         def rows(self, table: StepTable) -> Rows:
-            return episode_rows(
-                table,
+            return table.rows(
                 self.name,
                 self.unit,
                 [sum(step.reasoning is not None for step in one.steps) for one in table.episodes],

@@ -112,7 +112,7 @@ def test_only_values_that_enter_are_counted() -> None:
 
 
 def test_wrong_values_are_refused() -> None:
-    with pytest.raises(ValueError, match="finite or NaN"):
+    with pytest.raises(ValueError, match="values_a must be finite"):
         found([[math.inf, 1.0]], [[1.0, 1.0]])
     with pytest.raises(ValueError, match="at least one draw"):
         found([[0.0, 1.0]], [[1.0, 1.0]], draws=0)

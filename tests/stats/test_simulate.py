@@ -18,7 +18,7 @@ from goalscope.stats import (
     simulate_power,
     smallest_margin,
 )
-from goalscope.stats.simulate import _p_values, draw_differences
+from goalscope.stats.power import _signed_rank_p, draw_differences
 
 NORMAL = Paired(grids=40, trajectories=5, mean=3.0, spread=1.0, between=0.3, within=1.0, share=False)
 SUCCESS = Paired(grids=60, trajectories=10, mean=0.7, spread=0.2, between=0.05, within=math.sqrt(0.17))
@@ -82,29 +82,29 @@ def test_a_literal_simulation_sees_the_effect_and_shows_the_margin() -> None:
     assert shown / studies == pytest.approx(0.8, abs=0.09)
 
 
-def test_fast_p_values_are_those_of_the_test() -> None:
+def test_fast_signed_rank_p_are_those_of_the_test() -> None:
     rng = np.random.default_rng(4)
     tied = np.round(rng.normal(0.05, 0.2, (30, 40)), 1)
     literal = [signed_rank(study).p_value for study in tied]
-    assert _p_values(tied) == pytest.approx(literal, abs=0.02)
+    assert _signed_rank_p(tied) == pytest.approx(literal, abs=0.02)
     few = np.round(rng.normal(0.1, 0.2, (10, 8)), 1)
-    assert _p_values(few).tolist() == [signed_rank(study).p_value for study in few]
-    assert _p_values(np.zeros((2, 40))).tolist() == [1.0, 1.0]
+    assert _signed_rank_p(few).tolist() == [signed_rank(study).p_value for study in few]
+    assert _signed_rank_p(np.zeros((2, 40))).tolist() == [1.0, 1.0]
 
 
-def test_fast_p_values_of_more_grids_are_those_of_scipy() -> None:
+def test_fast_signed_rank_p_of_more_grids_are_those_of_scipy() -> None:
     rng = np.random.default_rng(9)
     studies = np.round(rng.normal(0.05, 0.2, (40, 26)), 1)
     studies[:5] = np.abs(studies[:5])
     studies[5] = [0.1, -0.1] * 13  # in balance: nearer than half a rank
     wanted = [scipy_stats.wilcoxon(study[study != 0], method="approx", correction=True).pvalue for study in studies]
-    assert _p_values(studies) == pytest.approx(wanted, rel=1e-9)
-    assert _p_values(studies)[5] == 1.0
+    assert _signed_rank_p(studies) == pytest.approx(wanted, rel=1e-9)
+    assert _signed_rank_p(studies)[5] == 1.0
     # Differences that are 0 but for rounding are not ranked, and those that are equal but for rounding are tied.
     noisy = studies + np.where(np.arange(26) % 2, 1e-14, -1e-14)
-    assert _p_values(noisy) == pytest.approx(wanted, rel=1e-9)
+    assert _signed_rank_p(noisy) == pytest.approx(wanted, rel=1e-9)
     few = studies[:, :25]
-    assert _p_values(few).tolist() == [signed_rank(study).p_value for study in few]
+    assert _signed_rank_p(few).tolist() == [signed_rank(study).p_value for study in few]
 
 
 @pytest.mark.parametrize(

@@ -258,7 +258,7 @@ def test_bad_input_is_refused_in_words() -> None:
 def test_the_command_prints_the_tables_and_writes_figures(
     study: CliffStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("goalscope.cli.cliff.cliff_study", lambda **_: study)
+    monkeypatch.setattr("goalscope.cli.meg.cliff_study", lambda **_: study)
     result = CliRunner().invoke(app, ["cliff-world", "--out", str(tmp_path / "cliff")])
     assert result.exit_code == 0, result.output
     for shown in ("40.2025", "37.8398", "16.7935", "2.0113", "off by one", "docs/cliff-world.md"):

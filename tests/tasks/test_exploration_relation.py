@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalscope.measures.exploration.recorded import PROGRESS_SHARE
+from goalscope.measures.exploration.errors import PROGRESS_SHARE
 from goalscope.measures.exploration.relation import DRAWS, divergences, log_relation
 from goalscope.rng import stream
 from goalscope.rows import Row, Rows, Tag

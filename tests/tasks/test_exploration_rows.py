@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import pytest
 
 from goalscope.measures.exploration import Summary, TaskMap, episode_score_rows, estimate_errors, score_episode
-from goalscope.measures.exploration.rows import episode_values
 
 NODES = {"A": {"cell": (0, 0), "options": []}, "G": {"cell": (4, 0), "options": [["A"]]}}
 CORRIDOR = TaskMap(cells=[(x, 0) for x in range(5)], start=(2, 0), goal="G", nodes=NODES)
@@ -36,9 +35,13 @@ def summary(actions: Sequence[str | None]) -> Summary:
     return score_episode(CORRIDOR, actions).summary
 
 
+def values(actions: Sequence[str | None]) -> dict[str, float | None]:
+    rows = episode_score_rows(summary(actions), grid_id="g")
+    return {row.measure: None if math.isnan(row.value) else row.value for row in rows}
+
+
 def test_every_value_of_a_whole_episode_by_hand() -> None:
-    found = episode_values(summary(WHOLE))
-    assert {name: value for name, _, value in found} == {
+    assert values(WHOLE) == {
         "exploration error": 2 / 8,
         "exploration errors": 2,
         "exploration steps": 8,
@@ -60,7 +63,7 @@ def test_every_value_of_a_whole_episode_by_hand() -> None:
         "coverage": 1.0,
         "achieved nodes": 1.0,
     }
-    units = {name: unit for name, unit, _ in found}
+    units = {row.measure: row.unit for row in episode_score_rows(summary(WHOLE), grid_id="g")}
     assert {name.removesuffix(" of valid moves") for name, unit in units.items() if unit == "share"} == SHARES
     assert set(units.values()) == {"share", "steps"}
 
@@ -85,12 +88,10 @@ def test_every_value_of_a_whole_episode_by_hand() -> None:
     ],
 )
 def test_values_of_episodes_that_stop(actions: list[str | None], expected: dict[str, float | None]) -> None:
-    found = {name: value for name, _, value in episode_values(summary(actions))}
+    found = values(actions)
     assert {name: found[name] for name in expected} == expected
     assert found["success"] == 0 and found["steps of successful episodes"] is None
     rows = episode_score_rows(summary(actions), grid_id="g", episode_id="e", tags={"agent": "x"})
-    values = dict(zip(rows.measure.tolist(), rows.value.tolist(), strict=True))
-    assert {name for name, value in values.items() if math.isnan(value)} == {n for n, v in found.items() if v is None}
     assert set(rows.grid_id) == {"g"} and set(rows.episode_id) == {"e"}
     assert set(rows["agent"]) == {"x"} and set(rows["distances"]) == {"known"}
     assert set(episode_score_rows(summary(actions), grid_id="g").tags) == {"distances"}

@@ -10,7 +10,7 @@ from literal_tasks import stale
 
 from goalscope.agents import EpsilonGreedy, Optimal, Uniform
 from goalscope.measures import StepTable, check_measure, measure_episodes, roll_out
-from goalscope.measures.exploration import FOGGED, fogged_error, score_fogged_episode
+from goalscope.measures.exploration import FOGGED, score_fogged_episode
 from goalscope.rng import stream
 from goalscope.runs import Episode, GridWorld
 from goalscope.worlds import ACTIONS, Grid, Position, generate, layout, visible
@@ -200,7 +200,7 @@ def test_worlds_without_fog_or_with_a_door_are_left_out_and_refused() -> None:
     plain = GridWorld(grid=generate(7, 0.5, rng=stream(0, "plain")))
     door = GridWorld(grid=layout("key-door", seed=0, index=0), fog_radius=3)
     episodes = [roll_out(Optimal(), place, seed=0, trajectories=1)[0] for place in (plain, door, world(0))]
-    assert len(fogged_error(kind="exploration").rows(StepTable.from_episodes(episodes))) == 1
+    assert len(FOGGED[0].rows(StepTable.from_episodes(episodes))) == 1
     with pytest.raises(ValueError, match="one without fog"):
         score_fogged_episode(episodes[0])
     with pytest.raises(ValueError, match="a locked door"):

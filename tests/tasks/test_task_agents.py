@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 from literal_tasks import literal_score
+from played import play
 
 from goalscope.agents import (
     TASK_SCRIPTED,
@@ -16,10 +17,10 @@ from goalscope.agents import (
     Oracle,
     RandomWalk,
 )
-from goalscope.agents.task_scripted import FrontierOnly, Oscillator, ShortMemory, play
+from goalscope.agents.task_scripted import FrontierOnly, Oscillator, ShortMemory
 from goalscope.measures.exploration import estimate_errors, score_episode
-from goalscope.planning.tasks import plan_task
-from goalscope.worlds.tasks import PRESETS, Knowledge, Memory, TaskMap, TaskView, generate_task_map, task_spec
+from goalscope.worlds.tasks import PRESETS, AgentKnowledge, TaskMap, TaskState, TaskView, generate_task_map, task_spec
+from goalscope.worlds.tasks.taskmap import plan_task
 
 AGENTS: tuple[Agent, ...] = (
     Greedy(),
@@ -107,7 +108,7 @@ def test_one_sided_agents_show_one_sided_errors() -> None:
 
 def test_the_oracle_walks_the_shortest_way() -> None:
     for world in maps("low-large", 10):
-        episode = play(world, Oracle(world))
+        episode = play(world, Oracle())
         assert episode.outcome == "goal" and len(episode.actions) == plan_task(world).length
 
 
@@ -136,8 +137,8 @@ def test_agents_act_on_their_memory_alone(agent: Agent) -> None:
         nodes=base.nodes,
         alpha=50,
     )
-    worlds = [Knowledge(base), Knowledge(other)]
-    memories = [Memory(), Memory()]
+    worlds = [TaskState(base), TaskState(other)]
+    memories = [AgentKnowledge(), AgentKnowledge()]
     for world, memory in zip(worlds, memories, strict=True):
         memory.add(world.report())
     for step in range(40):

@@ -13,7 +13,7 @@ from task_run_agents import Parrot, task_study
 
 from goalscope.agents import STRATEGIES, Observation, TaskChatAgent, build_agent
 from goalscope.agents.parse import FAILURES
-from goalscope.agents.prompts.tasks import PASSAGES, passage
+from goalscope.agents.prompts import PASSAGES, passage
 from goalscope.models import Message
 from goalscope.rng import stream
 from goalscope.runs import Store, content_hash, run
@@ -21,10 +21,10 @@ from goalscope.worlds import Action
 from goalscope.worlds.tasks import (
     COOKING,
     RULES,
-    Knowledge,
-    Memory,
+    AgentKnowledge,
     TaskMap,
     TaskNode,
+    TaskState,
     TaskWorld,
     cooking_map,
     generate_task_map,
@@ -44,10 +44,10 @@ def arm(strategy: str = "base", reasoned: bool = False, memory: bool = False, **
     return TaskChatAgent(model=Parrot(), strategy=strategy, reasoned=reasoned, memory=memory, **settings)
 
 
-def walk(task_map: TaskMap, seed: int) -> Iterator[tuple[Memory, list[tuple[int, int]], list[Action | None]]]:
+def walk(task_map: TaskMap, seed: int) -> Iterator[tuple[AgentKnowledge, list[tuple[int, int]], list[Action | None]]]:
     """Walk at random with invalid turns; yields memory, cells and actions so far at every step."""
     rng = stream(seed, "chat walk")
-    knowledge, memory = Knowledge(task_map), Memory()
+    knowledge, memory = TaskState(task_map), AgentKnowledge()
     memory.add(knowledge.report())
     cells, actions = [task_map.start], list[Action | None]()
     yield memory, cells, actions
@@ -60,7 +60,7 @@ def walk(task_map: TaskMap, seed: int) -> Iterator[tuple[Memory, list[tuple[int,
         yield memory, cells, actions
 
 
-def shown(memory: Memory, history: Any, answers: tuple[str, ...] = ()) -> Observation:
+def shown(memory: AgentKnowledge, history: Any, answers: tuple[str, ...] = ()) -> Observation:
     return task_observation(memory, answers, history_as=history)
 
 
@@ -154,7 +154,7 @@ def test_no_prompt_depends_on_what_the_agent_cannot_know() -> None:
             assert other.budget != task_map.budget
             memories = []
             for world in (task_map, other):
-                knowledge, memory = Knowledge(world), Memory()
+                knowledge, memory = TaskState(world), AgentKnowledge()
                 memory.add(knowledge.report())
                 for action in actions:
                     knowledge.move(action)

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from played import play
 from typer.testing import CliRunner
 
 from goalscope.agents import Greedy
-from goalscope.agents.task_scripted import Oscillator, play
+from goalscope.agents.task_scripted import Oscillator
 from goalscope.cli import app
 from goalscope.importers import Ledger, score_task_log
 from goalscope.measures.exploration import episode_score_rows, estimate_errors, score_episode
@@ -48,7 +49,7 @@ BROKEN: list[tuple[Any, str]] = [
     ({"map": {"cells": []}, "actions": []}, "without start, goal, nodes"),
     ({"map": GOOD, "actions": [], "tags": {"a": []}}, "tags.a: must be a text or a whole number"),
     ({"map": GOOD, "actions": [], "agent": 3}, "agent: must be a valid string"),
-    ([1, 2], "a line must be an object"),
+    ([1, 2], "a line must hold a JSON object"),
     (b"{\n", "valid JSON"),
     ({"episode": "fine 0", "map": "good", "agent": "a", "actions": ["left"]}, "as on line 4"),
     (broken(cells=[[0, 0], [1, 0], [2, 0], [10**12, 0]]), "below 10**9"),

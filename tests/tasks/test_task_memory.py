@@ -13,11 +13,11 @@ from goalscope.worlds.tasks import (
     COOKING,
     PRESETS,
     RULES,
-    Knowledge,
-    Memory,
+    AgentKnowledge,
     NodeReport,
     Report,
     TaskMap,
+    TaskState,
     TaskView,
     TaskWorld,
     cooking_map,
@@ -32,13 +32,13 @@ from goalscope.worlds.tasks import (
 
 MAPS = [generate_task_map(preset, seed=5) for preset in PRESETS] + [cooking_map(name) for name in COOKING]
 
-ALLOWED = (str, int, float, type(None), tuple, list, dict, Memory, Report, NodeReport, Observation, TaskView)
+ALLOWED = (str, int, float, type(None), tuple, list, dict, AgentKnowledge, Report, NodeReport, Observation, TaskView)
 
 
-def wander(task_map: TaskMap, seed: int) -> Iterator[tuple[Knowledge, Memory, list[tuple[int, int]]]]:
+def wander(task_map: TaskMap, seed: int) -> Iterator[tuple[TaskState, AgentKnowledge, list[tuple[int, int]]]]:
     """Walk at random with invalid turns; yields world, memory and the cells so far at every step."""
     rng = stream(seed, "wander")
-    knowledge, memory = Knowledge(task_map), Memory()
+    knowledge, memory = TaskState(task_map), AgentKnowledge()
     memory.add(knowledge.report())
     walk = [task_map.start]
     yield knowledge, memory, walk
@@ -63,7 +63,7 @@ def test_memory_from_the_text_log_alone_equals_the_worlds_knowledge(number: int)
         assert set(rebuilt.pending) == pending(task_map, walk) == set(knowledge.pending_names)
         assert set(rebuilt.achieved) == achieved(task_map, walk) == set(knowledge.achieved_names)
         stood_on = {name for name, node in task_map.nodes.items() if node.cell in walk}
-        assert set(rebuilt.nodes) == stood_on == set(knowledge.discovered_names)
+        assert set(rebuilt.nodes) == stood_on == {n for n in task_map.nodes if knowledge.status(n) != "undiscovered"}
         for name, (cell, node) in rebuilt.nodes.items():
             assert (cell, node.options) == (task_map.nodes[name].cell, task_map.nodes[name].options)
             assert node.children == task_map.children[name]
@@ -118,7 +118,7 @@ def test_two_worlds_that_look_alike_so_far_are_told_alike() -> None:
     """Moving undiscovered nodes, closing unknown cells and changing the budget alters no text before they are met."""
     base = generate_task_map("10x10", seed=8)
     first = next(iter(base.available(base.start)))
-    knowledge = Knowledge(base)
+    knowledge = TaskState(base)
     knowledge.move(first)
     observed_cells = set(knowledge.board.listed(knowledge.observed))
     hidden = [name for name, node in base.nodes.items() if node.cell not in observed_cells]
@@ -130,7 +130,7 @@ def test_two_worlds_that_look_alike_so_far_are_told_alike() -> None:
     assert len(hidden) > 4 and other.budget != base.budget
     logs = []
     for task_map in (base, other):
-        knowledge, memory = Knowledge(task_map), Memory()
+        knowledge, memory = TaskState(task_map), AgentKnowledge()
         memory.add(knowledge.report())
         knowledge.move(first)
         memory.add(knowledge.report(), first)
@@ -153,7 +153,7 @@ def test_what_an_agent_is_shown_holds_no_map() -> None:
             waiting += [*item.keys(), *item.values()]
         elif isinstance(item, list | tuple):
             waiting += item
-        elif hasattr(item, "__dict__") and isinstance(item, Memory):
+        elif hasattr(item, "__dict__") and isinstance(item, AgentKnowledge):
             waiting += vars(item).values()
         elif isinstance(item, Report | NodeReport | Observation | TaskView):
             waiting += [getattr(item, name) for name in type(item).__slots__]
@@ -177,7 +177,7 @@ def test_reports_read_back_and_other_texts_are_refused() -> None:
     with pytest.raises(ValueError, match="line 2 must begin"):
         list(read_log("rules\nnonsense\n"))
     with pytest.raises(ValueError, match="at least one report"):
-        memory_text(Memory())
+        memory_text(AgentKnowledge())
 
 
 def test_a_short_memory_knows_its_last_reports_only() -> None:

@@ -10,26 +10,26 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from literal_tasks import achieved, observed, pending, unobserved
+from played import play
 from task_run_agents import TaskDice, task_study
 
 from goalscope import studies
 from goalscope.agents import RandomWalk
-from goalscope.agents.task_scripted import play
 from goalscope.cli.commands import load_study
 from goalscope.cli.commands import report as report_run
 from goalscope.cli.measuring import measure_run
 from goalscope.measures.exploration import score as scoring
 from goalscope.measures.exploration import score_episode
-from goalscope.measures.exploration.recorded import PROGRESS_SHARE, score_recorded
+from goalscope.measures.exploration.errors import PROGRESS_SHARE
 from goalscope.measures.exploration.relation import divergences, log_relation
 from goalscope.report import build_ledger, lay_out
-from goalscope.report.sections.exploration_errors import error_tables
+from goalscope.report.pictures import depths, moment_picture, moments
+from goalscope.report.sections.results import error_tables
 from goalscope.report.sections.tasks import MOST_BANDS, progress
-from goalscope.report.task_pictures import depths, moment_picture, moments
 from goalscope.rng import stream
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs import Store, run
-from goalscope.worlds.tasks import Knowledge, TaskMap, cooking_map, generate_task_map
+from goalscope.worlds.tasks import TaskMap, TaskState, cooking_map, generate_task_map
 from measured_runs import run_of
 
 TASK_STUDIES = ("demand", "explore-exploit", "harness", "semantic")
@@ -117,11 +117,11 @@ def test_moments_of_a_large_map_score_its_steps_once(monkeypatch: pytest.MonkeyP
     replayed = score_episode(task_map, actions)
     begun: list[TaskMap] = []
 
-    def begin(world: TaskMap) -> Knowledge:
+    def begin(world: TaskMap) -> TaskState:
         begun.append(world)
-        return Knowledge(world)
+        return TaskState(world)
 
-    monkeypatch.setattr(scoring, "Knowledge", begin)
+    monkeypatch.setattr(scoring, "TaskState", begin)
     assert moments(task_map, replayed, [0, 3, len(actions)]) == moments(task_map, kept, [0, 3, len(actions)])
     assert len(begun) == 1
 
@@ -236,13 +236,13 @@ def test_pooled_ratios_and_those_of_valid_moves_stand_with_their_counts(tmp_path
     rows = measure_run(tmp_path)
     with Store(tmp_path) as store:
         episodes = list(store.episodes())
-    pooled, valid = error_tables(rows, build_ledger(rows, agents=["dice"]), ["dice"], {}, "", suffix="", noun="map")
-    summaries = [score_recorded(episode).summary for episode in episodes]
+    pooled, valid = error_tables(rows, build_ledger(rows, agents=["dice"]), ["dice"], {}, suffix="", noun="map")
+    summaries = [scoring.score_recorded(episode).summary for episode in episodes]
     for offset, kind in enumerate(("exploration", "exploitation")):
         for shown, first, prefix in ((pooled, 2 * offset, ""), (valid, 3 * offset + 1, "valid_")):
             errors = sum(getattr(summary, f"{prefix}{kind}_errors") for summary in summaries)
             steps = sum(getattr(summary, f"{prefix}{kind}_steps") for summary in summaries)
-            cells = shown.rows[0].cells
+            _, *cells = shown.rows[0]
             assert cells[first].value == f"{errors / steps:.3f}" and cells[first + 1].value == f"{errors:,} / {steps:,}"
             if kind == "exploration":  # the other kind was called for on one of the three maps only
                 assert cells[first].interval.startswith("[") and "3 maps, n = 6" in cells[first].hint
@@ -251,7 +251,7 @@ def test_pooled_ratios_and_those_of_valid_moves_stand_with_their_counts(tmp_path
     only = [row for row in rows if not row.measure.endswith("of valid moves")]
     same = [replace(row, measure=f"{row.measure} of valid moves") for row in only]
     clean = Rows.from_rows([*only, *same])
-    (alone,) = error_tables(clean, build_ledger(clean, agents=["dice"]), ["dice"], {}, "", suffix="", noun="map")
+    (alone,) = error_tables(clean, build_ledger(clean, agents=["dice"]), ["dice"], {}, suffix="", noun="map")
     assert alone == pooled, "without an invalid action the second table would say the same"
 
 
@@ -297,7 +297,7 @@ def test_figures_of_many_agents_are_drawn_without_bands_and_tabled(agents: int) 
     banded = "fill-opacity" in section.figures[0].svg
     assert banded == (agents <= MOST_BANDS) and ("drawn without" in section.legend) == (not banded)
     (table,) = section.folds[0].tables
-    assert len(table.rows) == agents and all(cell.interval for row in table.rows for cell in row.cells[:-1])
+    assert len(table.rows) == agents and all(cell.interval for _, *cells, _ in table.rows for cell in cells)
 
 
 @pytest.mark.parametrize("name", TASK_STUDIES)

@@ -5,11 +5,11 @@ import pytest
 from goalscope.worlds import Action
 from goalscope.worlds.tasks import (
     RULES,
-    Knowledge,
-    Memory,
+    AgentKnowledge,
     NodeReport,
     Report,
     TaskMap,
+    TaskState,
     memory_from_log,
     memory_text,
     report_text,
@@ -21,8 +21,8 @@ CORRIDOR = TaskMap(cells=[(x, 0) for x in range(5)], start=(2, 0), goal="G", nod
 GOAL = 'This is the state "G". It needs "A". It leads to nothing further: it is the goal. It is not active yet.'
 
 
-def walked(task_map: TaskMap, *actions: Action | None) -> Memory:
-    knowledge, memory = Knowledge(task_map), Memory()
+def walked(task_map: TaskMap, *actions: Action | None) -> AgentKnowledge:
+    knowledge, memory = TaskState(task_map), AgentKnowledge()
     memory.add(knowledge.report())
     for action in actions:
         knowledge.move(action)

@@ -7,9 +7,8 @@ from typing import Any
 
 import networkx
 import pytest
-from literal_tasks import literal_optimal_length
+from literal_tasks import distance, literal_optimal_length, neighbours
 
-from goalscope.planning.tasks import optimal_length, plan_task
 from goalscope.rng import stream
 from goalscope.worlds import Action
 from goalscope.worlds.tasks import (
@@ -17,15 +16,16 @@ from goalscope.worlds.tasks import (
     MOVES,
     PRESETS,
     Frame,
-    Knowledge,
     TaskMap,
+    TaskState,
     cooking_map,
     generate_task_map,
     symbolic_twin,
     task_spec,
 )
-from goalscope.worlds.tasks.board import bits, flags, indices
-from goalscope.worlds.tasks.sample import sample_graph, tokens
+from goalscope.worlds.tasks._fast import bits, flags, indices
+from goalscope.worlds.tasks.generate import random_names, sample_graph
+from goalscope.worlds.tasks.taskmap import plan_task
 
 CELLS = [(x, y) for x in range(3) for y in range(3)]
 NODES: dict[str, Any] = {
@@ -50,7 +50,7 @@ def make(**changes: Any) -> TaskMap:
         ({"cells": [*CELLS, (0, 10**12)]}, "below 10\\*\\*9"),
         ({"start": (5, 5)}, "start must be a cell of the map"),
         ({"start": (1, 0)}, "start \\[1, 0\\] must hold no node"),
-        ({"goal": "X"}, "goal must be the name of one of the nodes"),
+        ({"goal": "X"}, "goal must be the name of one node of the map, got 'X'"),
         ({"goal": ["A", "G"]}, "goal must be the name of one node"),
         (
             {"nodes": {**NODES, "H": {"cell": (0, 2), "options": [["A"]]}}},
@@ -118,6 +118,25 @@ def test_sets_of_cells_as_bits() -> None:
         assert list(indices(board)) == [index for index, flag in enumerate(given) if flag]
 
 
+@pytest.mark.parametrize("preset", ["low-small", "high-large"])
+def test_boards_of_bits_equal_sets_of_cells(preset: str) -> None:
+    """fast = reference: growth, fields of moves and numbering, beside sets of coordinates."""
+    task_map = generate_task_map(preset, seed=3)
+    board, cells, rng = task_map.board, frozenset(task_map.cells), stream(1, preset)
+    assert set(board.listed(board.cells)) == cells and board.cell(board.start) == task_map.start
+    assert [board.cell(board.index(cell)) for cell in task_map.cells] == list(task_map.cells)
+    for _ in range(20):
+        chosen = {cell for cell in task_map.cells if rng.random() < 0.3}
+        grown = board.grow(sum(1 << board.index(cell) for cell in chosen)) & board.cells
+        assert set(board.listed(grown)) == {near for cell in chosen for near in neighbours(cell)} & cells
+        open_cells = chosen | {task_map.start}
+        passable = bytearray(board.size)
+        for cell in open_cells:
+            passable[board.index(cell)] = 1
+        field, literal = board.field(passable, board.start), distance(frozenset(open_cells), cells, task_map.start)
+        assert all(field[board.index(cell)] == literal.get(cell, -1) for cell in task_map.cells)
+
+
 def check_generated(preset: str, seed: int) -> None:
     task_map = generate_task_map(preset, seed=seed)
     spec = PRESETS[preset]
@@ -139,7 +158,7 @@ def check_generated(preset: str, seed: int) -> None:
     for name in task_map.nodes:
         assert len(name) == 4 and set(name) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZ23456789")
         assert any(sign.isdigit() for sign in name) and any(sign.isalpha() for sign in name)
-    assert optimal_length(task_map) <= task_map.budget == 3 * len(cells)
+    assert plan_task(task_map).length <= task_map.budget == 3 * len(cells)
     assert generate_task_map(PRESETS[preset], seed=seed).to_json() == task_map.to_json()
 
 
@@ -215,7 +234,7 @@ def test_parents_are_drawn_with_the_papers_weights() -> None:
 
 def test_names_say_nothing_about_order() -> None:
     rng = stream(0, "names")
-    first_is_least = [names[0] < names[1] for names in (tokens(2, rng) for _ in range(2000))]
+    first_is_least = [names[0] < names[1] for names in (random_names(2, rng) for _ in range(2000))]
     assert abs(sum(first_is_least) / 2000 - 0.5) < 0.05
 
 
@@ -225,7 +244,7 @@ def test_the_planner_equals_the_search_over_every_cell_and_set(preset: str) -> N
         task_map = generate_task_map(preset, seed=100 + seed)
         plan = plan_task(task_map)
         assert plan.length == len(plan.actions) == literal_optimal_length(task_map)
-        knowledge = Knowledge(task_map)
+        knowledge = TaskState(task_map)
         for action in plan.actions:
             assert knowledge.ending is None
             knowledge.move(action)

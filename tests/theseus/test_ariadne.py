@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from goalscope.measures.exploration.recorded import task_rows
+from goalscope.measures import measure_episodes
 from goalscope.models import LocalModel
 from goalscope.runs import Store, Study
 from goalscope.runs import run as run_study
@@ -21,7 +21,7 @@ def test_the_shipped_files_are_those_of_the_vocabulary(tmp_path: Path) -> None:
 
 
 def folder() -> Path:
-    from goalscope.models.devices import model_folder
+    from goalscope.models.folders import model_folder
 
     found = model_folder("ariadne")
     assert found is not None
@@ -59,7 +59,7 @@ def test_a_small_study_runs_on_the_bundled_model_in_every_kind_of_prompt(tmp_pat
     # Reasoned answers say where they go before the JSON object.
     spoken = [step.text for episode in episodes if episode.agent == "balance" for step in episode.steps]
     assert all(text and text.startswith("I go to [") for text in spoken)
-    assert {"exploration error", "success"} <= set(task_rows(episodes).measure.tolist())
+    assert {"exploration error", "success"} <= set(measure_episodes(episodes).measure.tolist())
 
 
 def test_a_model_of_nearly_this_name_is_told_it() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from goalscope.agents import Turn, build_agent
-from goalscope.agents.model_agent import ModelAgent
+from goalscope.agents.chat import ChatAgent
 from goalscope.cli.commands import load_study
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.runs.episode import LiveEpisode
@@ -67,7 +67,7 @@ def study_of(name: str) -> Study:
     return load_study(name)
 
 
-def digest(study: Study, agent: ModelAgent) -> str:
+def digest(study: Study, agent: ChatAgent) -> str:
     found = hashlib.sha256()
     worlds = study.worlds()
     for world in (worlds[0], worlds[-1]):
@@ -84,9 +84,9 @@ def digest(study: Study, agent: ModelAgent) -> str:
     return found.hexdigest()
 
 
-def bundled(study: Study) -> list[ModelAgent]:
+def bundled(study: Study) -> list[ChatAgent]:
     found = [entry.build() for entry in study.agents_ if entry.parameters.get("model") in ("theseus", "ariadne")]
-    return [agent for agent in found if isinstance(agent, ModelAgent)]
+    return [agent for agent in found if isinstance(agent, ChatAgent)]
 
 
 @pytest.mark.parametrize("name", SHIPPED)

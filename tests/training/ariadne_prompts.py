@@ -5,7 +5,7 @@ from typing import Any
 
 from goalscope.agents import NoisyGreedy, TaskChatAgent
 from goalscope.worlds import ACTIONS
-from goalscope.worlds.tasks import Knowledge, Memory, generate_task_map
+from goalscope.worlds.tasks import AgentKnowledge, TaskState, generate_task_map
 from task_observations import task_observation
 from training.task_vocabulary import vocabulary
 
@@ -30,10 +30,10 @@ class Silent:
         return {"kind": "silent"}
 
 
-def prompts(preset: str, *, strategy: str, reasoned: bool, memory: bool) -> tuple[list[str], Memory]:
+def prompts(preset: str, *, strategy: str, reasoned: bool, memory: bool) -> tuple[list[str], AgentKnowledge]:
     """Return the prompts of an episode of a noisy agent that names a blocked or no direction now and then."""
     agent = TaskChatAgent(model=Silent(), template="schema", strategy=strategy, reasoned=reasoned, memory=memory)  # type: ignore[arg-type]
-    world, seen = Knowledge(generate_task_map(preset, seed=7)), Memory()
+    world, seen = TaskState(generate_task_map(preset, seed=7)), AgentKnowledge()
     seen.add(world.report())
     found: list[str] = []
     answers: list[str] = []

@@ -12,7 +12,7 @@ from goalscope.agents import STRATEGIES, ExploreFirst, Greedy, NoisyGreedy, Obse
 from goalscope.measures.exploration import score_episode
 from goalscope.rng import stream
 from goalscope.worlds import Action
-from goalscope.worlds.tasks import MOVES, Cell, Knowledge, Memory, TaskView, generate_task_map
+from goalscope.worlds.tasks import MOVES, AgentKnowledge, Cell, TaskState, TaskView, generate_task_map
 from task_observations import task_observation
 from training.network import Places, Shape, forward, initialise
 from training.task_data import TaskMixture, Walk, task_block
@@ -23,10 +23,10 @@ from training.task_vocabulary import ASKED, STEPS, cell_piece, pieces, vocabular
 SMALL = TaskMixture(presets=("medium-medium", "high-small"), tokens=700, steps=3)
 
 
-def memories(preset: str = "medium-large", *, episodes: int = 4) -> Iterator[tuple[Memory, Observation]]:
+def memories(preset: str = "medium-large", *, episodes: int = 4) -> Iterator[tuple[AgentKnowledge, Observation]]:
     """Yield what a noisy walker knows before each of its steps."""
     for seed in range(episodes):
-        world, seen, step = Knowledge(generate_task_map(preset, seed=seed)), Memory(), 0
+        world, seen, step = TaskState(generate_task_map(preset, seed=seed)), AgentKnowledge(), 0
         seen.add(world.report())
         while world.ending is None:
             observation = Observation(view=TaskView(memory=seen), step=step, seed=seed)
@@ -94,7 +94,7 @@ def step(cell: Cell, action: Action) -> Cell:
 def test_an_episode_of_a_teacher_has_no_error(teacher: str) -> None:
     for seed in range(8):
         task_map = generate_task_map("low-small" if seed % 2 else "high-large", seed=seed)
-        world, memory, actions = Knowledge(task_map), Memory(), list[Action]()
+        world, memory, actions = TaskState(task_map), AgentKnowledge(), list[Action]()
         memory.add(world.report())
         while world.ending is None:
             assert memory.position is not None

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from goalscope.models import LocalModel
 from training.attention import attend, chunks
 from training.layout import layout
 from training.network import Places, Shape, export, forward, initialise
@@ -140,3 +141,24 @@ def test_an_exported_model_is_loaded_like_any_other(tmp_path: Path) -> None:
     assert model.config.eos_token_id == tokenizer.eos_token_id
     assert model.config.pad_token_id == tokenizer.pad_token_id
     assert (tmp_path / "model.safetensors").stat().st_mode & 0o777 == 0o644
+
+
+def test_the_control_of_initial_weights_is_what_training_begins_with() -> None:
+    control = LocalModel("theseus", device="cpu", untrained=1, random_weights="initial").model
+    config = control.config
+    shape = Shape(
+        width=config.hidden_size,
+        layers=config.num_hidden_layers,
+        heads=config.num_attention_heads,
+        key_heads=config.num_key_value_heads,
+        head_width=config.head_dim,
+        experts=config.num_local_experts,
+        active=config.num_experts_per_tok,
+        expert_width=config.intermediate_size,
+        vocabulary=config.vocab_size,
+    )
+    begun = initialise(shape, torch.Generator().manual_seed(1))
+    own = dict(control.named_parameters())
+    assert set(own) <= set(begun)
+    for name, value in own.items():
+        assert torch.equal(value, begun[name]), name

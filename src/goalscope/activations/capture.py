@@ -1,15 +1,19 @@
 """Capture: replay the recorded token ids of a run through a model and keep the vectors of some sites and layers."""
 
-import json
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from goalscope.activations.capture_schedule import (
     SCOPES,
+    Batch,
     CaptureSettings,
     Counts,
     Item,
@@ -19,13 +23,14 @@ from goalscope.activations.capture_schedule import (
     shards,
     windows,
 )
-from goalscope.activations.hooks import Blocks, Prefix, check_blocks, compute_shard, shares_prefixes, thirds
-from goalscope.activations.load import CAPTURE, SHARD, Capture, captures, join_numbers
+from goalscope.activations.hooks import Blocks, Prefix, Recording, check_blocks, shares_prefixes, thirds
+from goalscope.activations.load import CAPTURE, SHARD, Capture, captures, put_capture
 from goalscope.activations.record import SITES, Site, check_site
 from goalscope.activations.replay_target import ReplayTarget, check_model, find_target, model_of
 from goalscope.activations.shards import FORMAT, Artifact, Shard, artifacts, place, put_artifacts, write_shard
 from goalscope.activations.sites import DEFAULT_SITES, SiteFinder, sites_there
-from goalscope.ids import canonical_json, content_id
+from goalscope.ids import content_id
+from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights
 from goalscope.models.local import LocalModel
 from goalscope.models.threads import fitting_threads
 from goalscope.runs import Store
@@ -45,6 +50,7 @@ def capture(
     layers: Sequence[int] | None = None,
     agent: str | None = None,
     untrained: int | None = None,
+    random_weights: str = RANDOM_WEIGHTS[0],
     scope: Scope = "all",
     other_weights: bool = False,
     settings: CaptureSettings | None = None,
@@ -62,6 +68,7 @@ def capture(
         layers: numbers of decoder blocks, 0-based; the last block of each third of the model by default.
         agent: short name or id of the agent, where the run has several with token ids.
         untrained: seed of random weights in place of the study's: the control.
+        random_weights: with ``untrained``, their kind: "default-init", "initial" or "permuted", see `LocalModel`.
         scope: "all" steps, or the "first" one of each episode.
         other_weights: whether a trained model with other weights than those that generated the run is meant.
         settings: sizes of windows, batches and files.
@@ -82,96 +89,78 @@ def capture(
         raise ValueError(f"the scope of a capture must be one of {', '.join(SCOPES)}, got {scope!r}")
     if model is not None and untrained is not None:
         raise ValueError("untrained is for the study's model: give LocalModel(..., untrained=SEED) in place of both")
+    check_random_weights(random_weights, untrained)
     with Store(run) as store:  # nothing is changed where something is wrong
         target = find_target(store, agent, wanted)
-        model = model or model_of(store, target, untrained)
+        model = model or model_of(store, target, untrained, random_weights)
         check_model(target, model, other_weights=other_weights)
         wanted = wanted if sites is not None else sites_there(store, target.agent_id, model)
+    blocks = Blocks(model.model)
+    blocks = Blocks(model.model, thirds(blocks.count) if layers is None else layers)
     finder = SiteFinder(model, wanted)
-    blocks = Blocks(model.model, _layers(model, layers))
     with Store(run, "w") as store:
-        note_libraries(store, "capture")
-        work = _Capture(store, target, model, finder, blocks, wanted, scope, settings or CaptureSettings())
-        return work.run(progress)
-
-
-def _layers(model: LocalModel, layers: Sequence[int] | None) -> Sequence[int]:
-    return thirds(Blocks(model.model).count) if layers is None else layers
-
-
-class _Writer:
-    """Writes one shard while the next is computed; its row of the index follows once the file is there."""
-
-    def __init__(self, store: Store, folder: Path) -> None:
-        self._store, self._folder = store, folder
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="goalscope-shard")
-        self._last: tuple[Artifact, Future[int]] | None = None
-
-    def put(self, row: Artifact, shard: Shard) -> None:
-        """Begin to write a shard, once the one before it is written and indexed."""
-        self.finish()
-        self._last = row, self._pool.submit(write_shard, self._folder / Path(row.path).name, shard)
-
-    def finish(self) -> None:
-        """Wait until the last file is there, then enter it into the index."""
-        if self._last is not None:
-            row, size = self._last
-            self._last = None
-            put_artifacts(self._store, replace(row, size=size.result()))
-
-    def close(self) -> None:
-        """End the thread; what is being written is written to its end."""
-        self._pool.shutdown()
-
-
-class _Capture:
-    """One capture at work."""
-
-    def __init__(
-        self,
-        store: Store,
-        target: ReplayTarget,
-        model: LocalModel,
-        finder: SiteFinder,
-        blocks: Blocks,
-        sites: tuple[Site, ...],
-        scope: Scope,
-        settings: CaptureSettings,
-    ) -> None:
-        self._store, self._target, self._model = store, target, model
-        self._finder, self._blocks, self._sites, self._scope = finder, blocks, sites, scope
-        self._settings = settings
-        self._kind = str(blocks.device.type)
-        self._shares = shares_prefixes(blocks.config)
-        description = dict(model.describe())
-        plan = plan_id(store, target.agent_id, scope)
-        self._model_id = content_id("model", description)
-        dtype = str(blocks.dtype).removeprefix("torch.")
-        decisive = {
-            "format": FORMAT,
-            "plan": plan,
-            "model": self._model_id,
-            "sites": list(sites),
-            "layers": list(blocks.layers),
-            "device": self._kind,
-            "dtype": dtype,
-            "settings": settings.describe(self._kind),
-        }
-        identity = content_id("capture", decisive)
-        untrained = description.get("untrained")
-        self._begun = Capture(
-            id=identity,
-            model=self._model_id,
-            model_name=model.name,
-            untrained=untrained if isinstance(untrained, int) else None,
-            agent=target.agent,
-            agent_id=target.agent_id,
-            sites=sites,
-            layers=blocks.layers,
-            width=blocks.width,
-            device=self._kind,
-            dtype=dtype,
+        work = _Capture(
+            store=store,
+            target=target,
+            model=model,
+            finder=finder,
+            blocks=blocks,
+            sites=wanted,
             scope=scope,
+            settings=(settings or CaptureSettings()).on(blocks.device.type),
+        )
+        note_libraries(store, "capture")
+        stored = next((one for one in captures(store) if one.id == work.begun.id), None)
+        known = list(artifacts(store, SHARD, capture=work.begun.id))
+        ready = {row.id for row in known if (file := place(store, row)).is_file() and file.stat().st_size == row.size}
+        if stored is not None and stored.complete and len(ready) == len(known):
+            return stored
+        with fitting_threads(model.model), closing(work.write(ready)) as written:
+            for done in written:
+                if progress is not None:
+                    progress(done, max(target.steps, work.counts.steps))
+        return work.finish()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Capture:
+    """One capture at work, what became of its steps, and what its self-check found."""
+
+    store: Store
+    target: ReplayTarget
+    model: LocalModel
+    finder: SiteFinder
+    blocks: Blocks
+    sites: tuple[Site, ...]
+    scope: Scope
+    settings: CaptureSettings
+    counts: Counts = field(default_factory=Counts)
+    self_check: dict[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def begun(self) -> Capture:
+        """The capture before anything is computed; its id covers all that decides its files."""
+        description = dict(self.model.describe())
+        untrained = description.get("untrained")
+        decisive: dict[str, Any] = {
+            "plan": plan_id(self.store, self.target.agent_id, self.scope),
+            "model": content_id("model", description),
+            "sites": self.sites,
+            "layers": self.blocks.layers,
+            "device": str(self.blocks.device.type),
+            "dtype": str(self.blocks.dtype).removeprefix("torch."),
+        }
+        identity = content_id("capture", {**decisive, "format": FORMAT, "settings": asdict(self.settings)})
+        return Capture(
+            **decisive,
+            id=identity,
+            model_name=self.model.name,
+            untrained=untrained if isinstance(untrained, int) else None,
+            random_weights=description.get("random_weights", RANDOM_WEIGHTS[0]),
+            agent=self.target.agent,
+            agent_id=self.target.agent_id,
+            width=self.blocks.width,
+            scope=self.scope,
             steps=0,
             captured=None,
             reconstructed=0,
@@ -179,134 +168,163 @@ class _Capture:
             self_check={},
             complete=False,
             path=f"activations/{identity}",
-            plan=plan,
         )
 
-    def run(self, progress: Progress | None) -> Capture:
-        stored = next((one for one in captures(self._store) if one.id == self._begun.id), None)
-        known = {row.id: row for row in artifacts(self._store, SHARD, capture=self._begun.id)}
-        ready = {identity for identity, row in known.items() if self._is_there(row)}
-        if stored is not None and stored.complete and len(ready) == len(known):
-            return stored
-        folder = place(self._store, Artifact(id=self._begun.id, kind=CAPTURE, path=self._begun.path, size=0))
+    @property
+    def folder(self) -> Path:
+        return place(self.store, Artifact(id=self.begun.id, kind=CAPTURE, path=self.begun.path, size=0))
+
+    def write(self, ready: Container[str]) -> Generator[int, None, None]:
+        """Write each shard while the next is computed; yield how many steps are done.
+
+        The row of a shard enters the index once its file is there.
+        """
+        folder = self.folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._put(self._begun)
-        counts = Counts()
-        with fitting_threads(self._model.model), closing(_Writer(self._store, folder)) as writer:
-            checked = self._compute(ready, counts, writer, progress)
-            writer.finish()
-        self._tidy(folder)
+        put_capture(self.store, self.begun)
+        waiting: list[tuple[Artifact, Future[int]]] = []
+
+        def enter() -> None:
+            for row, size in waiting:
+                put_artifacts(self.store, replace(row, size=size.result()))
+            waiting.clear()
+
+        with ThreadPoolExecutor(1, thread_name_prefix="goalscope-shard") as pool:
+            for done, row, shard in self._computed(ready):
+                if shard is not None:
+                    enter()
+                    waiting.append((row, pool.submit(write_shard, folder / Path(row.path).name, shard)))
+                yield done
+            enter()
+
+    def finish(self) -> Capture:
+        """Return the capture, complete."""
+        for path in self.folder.glob(".*.part"):
+            path.unlink()  # what a killed process left half-written
         complete = replace(
-            self._begun,
-            steps=counts.steps,
-            captured=counts.captured,
-            reconstructed=counts.reconstructed,
-            left_out=dict(sorted(counts.left_out.items())),
-            self_check=checked,
+            self.begun,
+            steps=self.counts.steps,
+            captured=self.counts.captured,
+            reconstructed=self.counts.reconstructed,
+            left_out=dict(sorted(self.counts.left_out.items())),
+            self_check=self.self_check,
             complete=True,
         )
-        self._put(complete)
+        put_capture(self.store, complete)
         return complete
 
-    def _compute(
-        self, ready: Container[str], counts: Counts, writer: _Writer, progress: Progress | None
-    ) -> dict[str, float]:
-        """Compute the shards that are not ready; return what the self-check found for each layer."""
+    def _computed(self, ready: Container[str]) -> Iterator[tuple[int, Artifact, Shard | None]]:
+        """Yield of each file: steps done with it, its row of the index but the size, its content unless it is ready."""
+        begun, number, shares = self.begun, 0, shares_prefixes(self.blocks.config)
         steps = windows(
-            self._store,
-            self._target.agent_id,
-            self._scope,
-            self._finder,
-            self._sites,
-            self._settings.window,
-            counts,
+            self.store, begun.agent_id, begun.scope, self.finder, begun.sites, self.settings.window, self.counts
         )
-        checked, number = dict[str, float](), 0
         for window in filter(None, steps):
-            for item in window:
-                self._check_ids(item)
-            checked = checked or self._check_blocks(window[0])
-            done = counts.steps - len(window)
-            for planned, shard in self._window(window, number, ready):
-                number += 1
-                if shard is not None:
-                    writer.put(self._row(planned), shard)
-                done += sum(len(batch.items) for batch in planned.batches)
-                if progress is not None:
-                    progress(done, max(self._target.steps, counts.steps))
-        return checked
-
-    def _window(
-        self, window: Sequence[Item], first: int, ready: Container[str]
-    ) -> Iterator[tuple[ShardPlan, Shard | None]]:
-        """Yield each shard of a window, None in place of one that is ready."""
-        prefix: Prefix | None = None
-        for planned in self._shards(window, first):
-            if self._row(planned).id in ready:
-                yield planned, None
-                continue
-            if prefix is None and len(planned.prefix):
-                with self._blocks.recording() as recording:
-                    prefix = recording.prefix(planned.prefix)
-            yield (
-                planned,
-                compute_shard(self._blocks, planned, prefix, self._sites, capture=self._begun.id, model=self._model_id),
+            self._check(window)
+            done, prefix = self.counts.steps - len(window), None
+            plans = shards(
+                window,
+                number,
+                settings=self.settings,
+                item_bytes=4 * begun.width * len(begun.layers),
+                shares_prefix=shares,
+                by_shape="grid" in begun.sites,
             )
+            for planned in plans:
+                held = sum(len(batch.items) for batch in planned.batches)
+                row = Artifact(
+                    id=content_id("shard", {"capture": begun.id, "number": number}),
+                    kind=SHARD,
+                    path=f"{begun.path}/{number:05d}.safetensors",
+                    size=0,
+                    tags={"capture": begun.id, "number": number, "steps": held},
+                )
+                shard = None
+                if row.id not in ready:
+                    with self.blocks.recording() as recording:
+                        if prefix is None and len(planned.prefix):
+                            prefix = recording.prefix(planned.prefix)
+                        shard = _shard(recording, planned, prefix, begun)
+                done, number = done + held, number + 1
+                yield done, row, shard
 
-    def _check_blocks(self, item: Item) -> dict[str, float]:
-        found = check_blocks(self._model.model, self._blocks.layers, item.ids[:_CHECKED_TOKENS].tolist())
-        return {str(layer): difference for layer, difference in found.items()}
+    def _check(self, window: Sequence[Item]) -> None:
+        """Refuse tokens that the model does not have, and a model whose hooks read something else than its blocks."""
+        for item in window:
+            try:
+                self.blocks.check_ids(item.ids)
+            except ValueError as error:
+                raise ValueError(f"{item.episode[0]} step {item.step}: {error}") from error
+        if not self.self_check:
+            found = check_blocks(self.model.model, self.begun.layers, window[0].ids[:_CHECKED_TOKENS].tolist())
+            self.self_check.update((str(layer), difference) for layer, difference in found.items())
 
-    def _check_ids(self, item: Item) -> None:
-        try:
-            self._blocks.check_ids(item.ids)
-        except ValueError as error:
-            raise ValueError(f"{item.episode[0]} step {item.step}: {error}") from error
 
-    def _shards(self, window: Sequence[Item], first: int) -> Iterator[ShardPlan]:
-        return shards(
-            window,
-            first,
-            settings=self._settings,
-            device=self._kind,
-            item_bytes=4 * self._blocks.width * len(self._blocks.layers),
-            shares_prefix=self._shares,
-            by_shape="grid" in self._sites,
+def _shard(recording: Recording, planned: ShardPlan, prefix: Prefix | None, begun: Capture) -> Shard:
+    """Return a shard with its vectors."""
+    import torch
+
+    kept: dict[Site, list[Any]] = {site: [] for site in begun.sites}
+    for batch in planned.batches:
+        for site, vectors in _forward(recording, batch, prefix, len(planned.prefix), begun.sites):
+            kept[site].append(vectors)
+    # Until here nothing waited for the device.
+    items = [item for batch in planned.batches for item in batch.items]
+    table = {entry: number for number, entry in enumerate(dict.fromkeys(item.episode for item in items))}
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "episode": np.array([table[item.episode] for item in items], dtype=np.int64),
+        "step": np.array([item.step for item in items], dtype=np.int64),
+        "shape": np.array([item.shape for item in items], dtype=np.int64).reshape(-1, 2),
+        "reconstructed": np.array([item.reconstructed for item in items], dtype=np.uint8),
+    }
+    for site in begun.sites:
+        rows = [row for row, item in enumerate(items) if site in item.positions]
+        held = [items[row] for row in rows]
+        size = (len(held), len(held[0].positions[site]) if held else 0)
+        tokens = [item.ids[item.positions[site]] for item in held]
+        arrays[f"{site}.rows"] = np.array(rows, dtype=np.int64)
+        arrays[f"{site}.positions"] = np.array([item.positions[site] for item in held], dtype=np.int64).reshape(size)
+        arrays[f"{site}.tokens"] = np.array(tokens, dtype=np.int64).reshape(size)
+        for number, layer in enumerate(begun.layers):
+            vectors = np.zeros((*size, begun.width), dtype=np.float32)
+            if held:
+                vectors = torch.cat([one[number] for one in kept[site]]).cpu().numpy()
+            _check_finite(vectors, held, site, layer)
+            arrays[f"{site}.{layer}"] = vectors
+    episodes = [list(one) for one in table]
+    header = {"capture": begun.id, "model": begun.model, "number": planned.number, "episodes": episodes}
+    return Shard(header=header, arrays=arrays)
+
+
+def _forward(
+    recording: Recording, batch: Batch, prefix: Prefix | None, skipped: int, sites: Sequence[Site]
+) -> Iterator[tuple[Site, Any]]:
+    """Yield the vectors ``[L, m, P, D]`` float32 of each site that m steps of a batch have, still on the device."""
+    import torch
+
+    ids = np.stack(batch.sequences)[:, skipped:]
+    steps = list(zip(batch.places, batch.items, strict=True))
+    held = {site: [(row, item.positions[site]) for row, item in steps if site in item.positions] for site in sites}
+    wanted = [one for found in held.values() for one in found]
+    columns = np.concatenate([positions for _, positions in wanted]).astype(np.int64) - skipped
+    rows = np.repeat(np.array([row for row, _ in wanted], dtype=np.int64), [len(one) for _, one in wanted])
+    layers = recording.run(np.ascontiguousarray(ids), rows, columns, prefix)
+    vectors = torch.stack([layer.to(layers[0].device).float() for layer in layers])
+    at = 0
+    for site, found in held.items():
+        if found:
+            end = at + sum(len(positions) for _, positions in found)
+            yield site, vectors[:, at:end].reshape(len(vectors), len(found), -1, vectors.shape[2])
+            at = end
+
+
+def _check_finite(vectors: npt.NDArray[np.float32], items: Sequence[Item], site: Site, layer: int) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        fine = np.isfinite(vectors.sum(axis=(1, 2), dtype=np.float64))
+    if not fine.all():
+        item = items[int(np.argmin(fine))]
+        raise ValueError(
+            f"activations must be finite, got some that are not in {item.episode[0]} step {item.step}, site {site}, "
+            f"layer {layer}: check the model's weights, and its dtype (float16 overflows in some models; bfloat16 and "
+            "float32 do not)"
         )
-
-    def _is_there(self, row: Artifact) -> bool:
-        path = place(self._store, row)
-        return path.is_file() and path.stat().st_size == row.size
-
-    def _row(self, planned: ShardPlan) -> Artifact:
-        """Return the row of the index of a shard, its size not known yet."""
-        return Artifact(
-            id=content_id("shard", {"capture": self._begun.id, "number": planned.number}),
-            kind=SHARD,
-            path=f"{self._begun.path}/{planned.number:05d}.safetensors",
-            size=0,
-            tags={
-                "capture": self._begun.id,
-                "number": planned.number,
-                "steps": sum(len(batch.items) for batch in planned.batches),
-            },
-        )
-
-    def _tidy(self, folder: Path) -> None:
-        """Remove what a killed process left half-written."""
-        for path in folder.glob(".*.part"):
-            path.unlink()
-
-    def _put(self, capture: Capture) -> None:
-        tags: dict[str, Any] = {
-            name: getattr(capture, name)
-            for name in ("model", "model_name", "untrained", "agent", "agent_id", "width", "device", "dtype", "scope")
-        }
-        tags |= {name: getattr(capture, name) for name in ("steps", "captured", "reconstructed", "complete", "plan")}
-        tags |= {
-            "sites": ",".join(capture.sites),
-            "layers": join_numbers(capture.layers),
-            "left_out": canonical_json(capture.left_out),
-            "self_check": json.dumps(capture.self_check),
-        }
-        put_artifacts(self._store, Artifact(id=capture.id, kind=CAPTURE, path=capture.path, size=0, tags=tags))

@@ -7,18 +7,18 @@ computes the same batches and writes the same bytes.
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any, Literal
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.activations.record import Site
-from goalscope.activations.sites import SiteFinder, grids_seen
+from goalscope.activations.sites import SiteFinder, steps_seen
 from goalscope.ids import content_id
 from goalscope.runs import Store
-from goalscope.runs.schema import DATABASE, explained
+from goalscope.runs.tables import DATABASE, explained
 
 Scope = Literal["all", "first"]
 """Which steps are captured: all, or the first one of each episode."""
@@ -54,55 +54,33 @@ class CaptureSettings:
             if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
                 raise ValueError(f"{name} of a capture must be a whole number >= 1, got {size!r}")
 
-    def tokens_on(self, device: str) -> int:
-        """Return the most tokens of one forward pass on a kind of device ("cpu", "cuda")."""
-        if self.batch_tokens is not None:
-            return self.batch_tokens
-        return 2048 if device == "cpu" else 32_768
-
-    def describe(self, device: str) -> dict[str, Any]:
-        """Return the settings as plain values, as they hold on a kind of device."""
-        return asdict(self) | {"batch_tokens": self.tokens_on(device)}
+    def on(self, device: str) -> Self:
+        """Return the settings as they hold on a kind of device ("cpu", "cuda")."""
+        return replace(self, batch_tokens=self.batch_tokens or (2048 if device == "cpu" else 32_768))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Item:
-    """One step that is replayed.
+    """One step that is replayed."""
 
-    Attributes:
-        episode: ids of episode, world and grid.
-        step: its number.
-        shape: height and width of the grid.
-        reconstructed: whether its ids were made again from its text.
-        ids: ``[T]`` prompt and output up to the last wanted position; what comes later cannot change what is before.
-        positions: site -> ``[P]`` places in it.
-    """
-
-    episode: tuple[str, str, str]
+    episode: tuple[str, str, str]  # ids of episode, world and grid
     step: int
-    shape: tuple[int, int]
-    reconstructed: bool
+    shape: tuple[int, int]  # height and width of the grid
+    reconstructed: bool  # whether its ids were made again from its text
+    # [T] prompt and output up to the last wanted position; what comes later cannot change what is before
     ids: npt.NDArray[np.int64]
-    positions: dict[Site, npt.NDArray[np.int64]]
+    positions: dict[Site, npt.NDArray[np.int64]]  # site -> [P] places in ids
 
 
 @dataclass(slots=True, kw_only=True)
 class Counts:
-    """What became of the steps that were looked at.
-
-    Attributes:
-        steps: number of steps.
-        captured: number of those with at least one site.
-        reconstructed: number of captured ones whose ids were made again from text.
-        found: site -> number of steps that have it.
-        left_out: "site: reason" -> number of steps.
-    """
+    """What became of the steps that were looked at, in numbers of steps."""
 
     steps: int = 0
-    captured: int = 0
-    reconstructed: int = 0
-    found: Counter[str] = field(default_factory=Counter)
-    left_out: Counter[str] = field(default_factory=Counter)
+    captured: int = 0  # with at least one site
+    reconstructed: int = 0  # captured ones whose ids were made again from text
+    found: Counter[str] = field(default_factory=Counter)  # by site
+    left_out: Counter[str] = field(default_factory=Counter)  # by "site: reason"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,61 +112,43 @@ def plan_id(store: Store, agent_id: str, scope: str) -> str:
 
 
 def windows(
-    store: Store, agent_id: str, scope: Scope, finder: SiteFinder, sites: Sequence[Site], size: int, counts: Counts
+    store: Store, agent_id: str, scope: str, finder: SiteFinder, sites: Sequence[Site], size: int, counts: Counts
 ) -> Iterator[list[Item]]:
-    """Return the steps of an agent in the order of the store, some thousand at a time.
-
-    Args:
-        store: the run.
-        agent_id: whose steps.
-        scope: which of them.
-        finder: finds their sites.
-        sites: the sites.
-        size: most steps of a window.
-        counts: is updated.
+    """Yield the steps of an agent in the order of the store, at most ``size`` at a time; ``counts`` is updated.
 
     Raises:
         ValueError: none of the steps of a window has a certain site; says why.
     """
     window: list[Item] = []
     looked, tokens = 0, 0
-    for episode in store.episodes():
-        if episode.spec.agent_id != agent_id:
-            continue
-        named = (episode.id, episode.world.id, episode.world.grid_id)
-        shape = (episode.world.grid.height, episode.world.grid.width)
-        for step, grid in zip(episode.steps, grids_seen(episode), strict=True):
-            if scope == "first" and step.index:
-                break
-            counts.steps += 1
-            looked += 1
-            try:
-                found = finder.find(step, grid)
-            except ValueError as error:
-                raise ValueError(f"{episode.id} step {step.index}: {error}") from error
-            counts.left_out.update(f"{site}: {reason}" for site, reason in found.missing.items())
-            counts.found.update(list(found.positions))
-            if found.positions:
-                last = max(int(places.max()) for places in found.positions.values())
-                ids = [*(step.prompt_tokens or ()), *(step.output_tokens or ())][: last + 1]
-                again = bool(step.extra.get("reconstructed", False))
-                counts.captured += 1
-                counts.reconstructed += again
-                tokens += len(ids)
-                window.append(
-                    Item(
-                        episode=named,
-                        step=step.index,
-                        shape=shape,
-                        reconstructed=again,
-                        ids=np.array(ids, dtype=np.int64),
-                        positions=found.positions,
-                    )
-                )
-            if looked >= size or tokens >= _WINDOW_TOKENS:
-                _check_found(sites, counts)
-                yield window
-                window, looked, tokens = [], 0, 0
+    for episode, step, grid in steps_seen(store, agent_id, scope):
+        counts.steps += 1
+        looked += 1
+        try:
+            found = finder.find(step, grid)
+        except ValueError as error:
+            raise ValueError(f"{episode.id} step {step.index}: {error}") from error
+        counts.left_out.update(f"{site}: {reason}" for site, reason in found.missing.items())
+        counts.found.update(list(found.positions))
+        if found.positions:
+            last = max(int(places.max()) for places in found.positions.values())
+            ids = [*(step.prompt_tokens or ()), *(step.output_tokens or ())][: last + 1]
+            item = Item(
+                episode=(episode.id, episode.world.id, episode.world.grid_id),
+                step=step.index,
+                shape=(episode.world.grid.height, episode.world.grid.width),
+                reconstructed=bool(step.extra.get("reconstructed", False)),
+                ids=np.array(ids, dtype=np.int64),
+                positions=found.positions,
+            )
+            counts.captured += 1
+            counts.reconstructed += item.reconstructed
+            tokens += len(ids)
+            window.append(item)
+        if looked >= size or tokens >= _WINDOW_TOKENS:
+            _check_found(sites, counts)
+            yield window
+            window, looked, tokens = [], 0, 0
     _check_found(sites, counts)
     if window:
         yield window
@@ -199,43 +159,33 @@ def shards(
     first: int,
     *,
     settings: CaptureSettings,
-    device: str,
     item_bytes: int,
     shares_prefix: bool,
     by_shape: bool,
 ) -> Iterator[ShardPlan]:
-    """Return the shards of a window.
+    """Yield the shards of a window, numbered from ``first``.
 
     Args:
-        window: the steps.
-        first: number of the first shard.
-        settings: sizes.
-        device: kind of device, which the size of batches depends on.
+        window, first, settings: the steps, the first number, and the sizes as they hold on the device.
         item_bytes: bytes of the vectors at one position, all layers together.
         shares_prefix: whether the model can go on from a shared beginning.
         by_shape: whether grids of different shapes go into different files (site ``grid``).
     """
     prefix = _shared(window) if shares_prefix and settings.share_prefix else np.zeros(0, dtype=np.int64)
-    most = settings.tokens_on(device)
 
     def key(item: Item) -> tuple[tuple[int, int], int]:
         return (item.shape if by_shape else (0, 0)), len(item.ids)
 
-    number, waiting, size, shape = first, list[Batch](), 0, (0, 0)
+    plan, size, shape = ShardPlan(number=first, batches=(), prefix=prefix), 0, (0, 0)
     for (group_shape, length), group in groupby(sorted(window, key=key), key=key):
-        if waiting and group_shape != shape:
-            yield ShardPlan(number=number, batches=tuple(waiting), prefix=prefix)
-            number, waiting, size = number + 1, [], 0
-        shape = group_shape
-        rows = max(1, most // max(1, length - len(prefix)))
+        rows = max(1, (settings.batch_tokens or 1) // max(1, length - len(prefix)))
         for batch, taken in _batches(list(group), rows, item_bytes, settings.shard_bytes):
-            waiting.append(batch)
-            size += taken
-            if size >= settings.shard_bytes:
-                yield ShardPlan(number=number, batches=tuple(waiting), prefix=prefix)
-                number, waiting, size = number + 1, [], 0
-    if waiting:
-        yield ShardPlan(number=number, batches=tuple(waiting), prefix=prefix)
+            if plan.batches and (size >= settings.shard_bytes or group_shape != shape):
+                yield plan
+                plan, size = ShardPlan(number=plan.number + 1, batches=(), prefix=prefix), 0
+            plan, size, shape = replace(plan, batches=(*plan.batches, batch)), size + taken, group_shape
+    if plan.batches:
+        yield plan
 
 
 def _batches(group: Sequence[Item], rows: int, item_bytes: int, most_bytes: int) -> Iterator[tuple[Batch, int]]:
@@ -243,24 +193,26 @@ def _batches(group: Sequence[Item], rows: int, item_bytes: int, most_bytes: int)
     same: dict[bytes, list[Item]] = {}
     for item in group:
         same.setdefault(item.ids.tobytes(), []).append(item)
-    sequences: list[npt.NDArray[np.int64]] = []
-    items: list[Item] = []
-    places: list[int] = []
-    size = 0
+    batch: list[tuple[int, Item]] = []  # place of its sequence, step
+    size, place = 0, -1
     for equal in same.values():
         fresh = True
         for item in equal:
-            if (fresh and len(sequences) == rows) or size >= most_bytes:
-                yield Batch(sequences=tuple(sequences), items=tuple(items), places=tuple(places)), size
-                sequences, items, places, size, fresh = [], [], [], 0, True
-            if fresh:
-                sequences.append(item.ids)
-                fresh = False
-            items.append(item)
-            places.append(len(sequences) - 1)
+            if (fresh and place + 1 == rows) or size >= most_bytes:
+                yield _batch(batch), size
+                batch, size, place, fresh = [], 0, -1, True
+            place += fresh
+            fresh = False
+            batch.append((place, item))
             size += item_bytes * sum(len(found) for found in item.positions.values())
-    if items:
-        yield Batch(sequences=tuple(sequences), items=tuple(items), places=tuple(places)), size
+    if batch:
+        yield _batch(batch), size
+
+
+def _batch(items: Sequence[tuple[int, Item]]) -> Batch:
+    sequences = {place: item.ids for place, item in items}
+    places, held = zip(*items, strict=True)
+    return Batch(sequences=tuple(sequences.values()), items=held, places=places)
 
 
 def _shared(window: Sequence[Item]) -> npt.NDArray[np.int64]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from goalscope.models import devices
+from goalscope.models import loading
 
 
 def check_device(device: str) -> None:
@@ -12,12 +12,12 @@ def check_device(device: str) -> None:
         return
     if not isinstance(device, str) or device == "auto":
         raise ValueError(f"the device of probes must be cpu, or a GPU such as cuda or cuda:1, got {device!r}")
-    devices.check_device_name(device)
+    loading.check_device_name(device)
     import torch
 
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"device {device!r} must be there, PyTorch sees no GPU: fit with device='cpu'")
-    devices.check_device(torch, device)
+    loading.check_device(torch, device)
 
 
 def trains_on(device: str) -> str:

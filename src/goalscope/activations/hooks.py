@@ -8,38 +8,22 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.activations.capture_schedule import Batch, Item, ShardPlan
-from goalscope.activations.record import Site
-from goalscope.activations.shards import Shard, episode_table
+from goalscope.models.cache import check_layers as check_cache
 
-_LLAMA = ("layers", "norm")
-_GPT2 = ("h", "ln_f")
+_LLAMA = (
+    "gemma gemma2 gemma3_text gpt_oss llama mistral mixtral olmo olmo2 phi3 qwen2 qwen2_moe qwen3 qwen3_moe smollm3"
+)
 PLACES: Final[Mapping[str, tuple[str, str]]] = {
-    **dict.fromkeys(
-        (
-            "gemma",
-            "gemma2",
-            "gemma3_text",
-            "gpt_oss",
-            "llama",
-            "mistral",
-            "mixtral",
-            "olmo",
-            "olmo2",
-            "phi3",
-            "qwen2",
-            "qwen2_moe",
-            "qwen3",
-            "qwen3_moe",
-            "smollm3",
-        ),
-        _LLAMA,
-    ),
+    **dict.fromkeys(_LLAMA.split(), ("layers", "norm")),
     "phi": ("layers", "final_layernorm"),
-    **dict.fromkeys(("bloom", "falcon", "gpt2", "gpt_neo", "gptj"), _GPT2),
+    **dict.fromkeys(("bloom", "falcon", "gpt2", "gpt_neo", "gptj"), ("h", "ln_f")),
     "gpt_neox": ("layers", "final_layer_norm"),
 }
 """Names of the list of decoder blocks and of the final norm in the base model of each known model type."""
+
+
+Prefix = Sequence[tuple[Any, Any]]
+"""Keys and values ``[1, heads, S, width]`` of a shared beginning of S tokens, a pair a layer."""
 
 
 class _Enough(BaseException):
@@ -140,18 +124,42 @@ class Recording:
         return keep
 
     def run(
-        self, ids: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64], cache: Any = None
+        self,
+        ids: npt.NDArray[np.int64],
+        rows: npt.NDArray[np.int64],
+        columns: npt.NDArray[np.int64],
+        prefix: Prefix | None = None,
     ) -> list[Any]:
-        """Return the outputs of the wanted blocks at some positions.
+        """Return the outputs of the wanted blocks at K positions: ``[K, D]`` a layer, where the model put them.
 
         Args:
-            ids: ``[B, T]`` token ids, no padding; what follows on the cache where there is one.
+            ids: ``[B, T]`` token ids, no padding; what follows on the prefix where there is one.
             rows, columns: ``[K]`` the positions, columns counted from the first id given here.
-            cache: keys and values of what comes before, or None.
-
-        Returns:
-            One tensor ``[K, D]`` for each layer, in the order of `Blocks.layers`, where the model put them.
+            prefix: keys and values of the beginning that all rows share.
         """
+        if prefix is None:
+            return self._run(ids, rows, columns, None)
+        from transformers import DynamicCache
+
+        cache: Any = DynamicCache(config=self._blocks.config)
+        for layer, held in enumerate(prefix):
+            keys, values = (one.expand(len(ids), -1, -1, -1) for one in held)
+            cache.update(keys, values, layer)
+        return self._run(ids, rows, columns, cache)
+
+    def prefix(self, ids: npt.NDArray[np.int64]) -> Prefix:
+        """Return the keys and values of a beginning ``[S]`` that sequences share."""
+        from transformers import DynamicCache
+
+        # Without a configuration no layer of the cache lets go of old columns; windows are in the mask all the same.
+        cache: Any = DynamicCache()
+        none = np.zeros(0, dtype=np.int64)
+        self._run(ids[None], none, none, cache)
+        return [(layer.keys, layer.values) for layer in cache.layers[: self._blocks.deepest + 1]]
+
+    def _run(
+        self, ids: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64], cache: Any
+    ) -> list[Any]:
         import torch
 
         device = self._blocks.device
@@ -167,39 +175,6 @@ class Recording:
             self._wanted = None
         kept, self._kept = self._kept, {}
         return [kept[layer] for layer in self._blocks.layers]
-
-    def prefix(self, ids: npt.NDArray[np.int64]) -> "Prefix":
-        """Return the keys and values of a beginning ``[S]`` that sequences share."""
-        from transformers import DynamicCache
-
-        # Without a configuration no layer of the cache lets go of old columns; windows are in the mask all the same.
-        cache: Any = DynamicCache()
-        none = np.zeros(0, dtype=np.int64)
-        self.run(ids[None], none, none, cache)
-        layers = cache.layers[: self._blocks.deepest + 1]
-        return Prefix(config=self._blocks.config, held=[(layer.keys, layer.values) for layer in layers])
-
-
-class Prefix:
-    """Keys and values of a shared beginning.
-
-    Args:
-        config: the model's configuration.
-        held: (keys, values) of each computed layer, ``[1, heads, S, width]``.
-    """
-
-    def __init__(self, *, config: Any, held: Sequence[tuple[Any, Any]]) -> None:
-        self._config = config
-        self._held = held
-
-    def cache(self, batch: int) -> Any:
-        """Return a new transformers cache that holds the beginning for each row of a batch."""
-        from transformers import DynamicCache
-
-        cache: Any = DynamicCache(config=self._config)
-        for layer, (keys, values) in enumerate(self._held):
-            cache.update(keys.expand(batch, -1, -1, -1), values.expand(batch, -1, -1, -1), layer)
-        return cache
 
 
 def check_layers(layers: Sequence[int], count: int) -> tuple[int, ...]:
@@ -223,8 +198,6 @@ def thirds(count: int) -> tuple[int, ...]:
 
 def shares_prefixes(config: Any) -> bool:
     """Whether the model keeps keys and values alone, so that a shared beginning can be computed once."""
-    from goalscope.models.cache import check_layers as check_cache
-
     try:
         check_cache(config)
     except ValueError:
@@ -233,21 +206,13 @@ def shares_prefixes(config: Any) -> bool:
 
 
 def check_blocks(model: Any, layers: Sequence[int], ids: Sequence[int]) -> dict[int, float]:
-    """Compare hooked outputs with the hidden states that the library itself returns.
+    """Compare hooked outputs with the hidden states that the library itself returns; refuse a difference.
 
     The library's last hidden state comes after the final norm: the last block is compared through that norm. Numbers
     that are finite in neither are equal here: whoever reads them refuses them by the name of their episode.
 
-    Args:
-        model: a transformers causal language model.
-        layers: numbers of the blocks, 0-based.
-        ids: a sequence.
-
     Returns:
         For each layer the largest difference relative to the largest entry; 0.0 where they are bit-equal.
-
-    Raises:
-        ValueError: a difference above 1e-5 (float32; 1e-2 in half precision), or another number of hidden states.
     """
     import torch
 
@@ -267,13 +232,12 @@ def check_blocks(model: Any, layers: Sequence[int], ids: Sequence[int]) -> dict[
         for layer, mine in zip(blocks.layers, kept, strict=True):
             theirs = plain[layer + 1][0].float()
             ours = (blocks.norm(mine) if layer == blocks.count - 1 else mine).float().to(theirs.device)
-            finite = theirs.isfinite()
+            finite, found[layer] = theirs.isfinite(), 0.0
             if not torch.equal(finite, ours.isfinite()):
                 found[layer] = float("inf")
-                continue
-            ours, theirs = ours[finite], theirs[finite]
-            scale = max(float(theirs.abs().max()), 1e-30) if len(theirs) else 1.0
-            found[layer] = float((ours - theirs).abs().max()) / scale if len(theirs) else 0.0
+            elif finite.any():
+                scale = max(float(theirs[finite].abs().max()), 1e-30)
+                found[layer] = float((ours[finite] - theirs[finite]).abs().max()) / scale
     limit = 1e-5 if blocks.dtype == torch.float32 else 1e-2
     for layer, difference in found.items():
         if not difference <= limit:
@@ -282,109 +246,3 @@ def check_blocks(model: Any, layers: Sequence[int], ids: Sequence[int]) -> dict[
                 f"{difference:.2g} (relative, at most {limit:g}): this model is built in another way than its type says"
             )
     return found
-
-
-def compute_shard(
-    blocks: Blocks, planned: ShardPlan, prefix: Prefix | None, sites: Sequence[Site], *, capture: str, model: str
-) -> Shard:
-    """Return a shard with its vectors.
-
-    Args:
-        blocks: the decoder blocks.
-        planned: its batches.
-        prefix: keys and values of the tokens ``planned.prefix``, None where there are none.
-        sites: the sites, in their order.
-        capture, model: ids, for the header.
-
-    Raises:
-        ValueError: an activation is not finite; names episode, step, site and layer.
-    """
-    import torch
-
-    kept: list[Any] = []
-    owners: list[tuple[Item, Site]] = []
-    with blocks.recording() as recording:
-        for batch in planned.batches:
-            order = [(row, item, site) for site in sites for row, item in _having(batch, site)]
-            kept.append(_forward(recording, batch, order, prefix, len(planned.prefix)))
-            owners += [(item, site) for _, item, site in order]
-    # Until here nothing waited for the device.
-    vectors: npt.NDArray[np.float32] = torch.cat(kept, dim=1).cpu().numpy()
-    kept.clear()
-    ends = np.cumsum([len(item.positions[site]) for item, site in owners])
-    _check_finite(vectors, owners, ends, blocks.layers)
-    items = [item for batch in planned.batches for item in batch.items]
-    rows = {id(item): row for row, item in enumerate(items)}
-    table = episode_table([item.episode for item in items])
-    arrays: dict[str, npt.NDArray[Any]] = {
-        "episode": np.array([table[item.episode] for item in items], dtype=np.int64),
-        "step": np.array([item.step for item in items], dtype=np.int64),
-        "shape": np.array([item.shape for item in items], dtype=np.int64).reshape(-1, 2),
-        "reconstructed": np.array([item.reconstructed for item in items], dtype=np.uint8),
-    }
-    for site in sites:
-        mine = [number for number, (_, named) in enumerate(owners) if named == site]
-        held = [owners[number][0] for number in mine]
-        count = len(held[0].positions[site]) if held else 0
-        places = np.array([ends[number] - count for number in mine], dtype=np.int64)[:, None] + np.arange(count)
-        positions = np.array([item.positions[site] for item in held], dtype=np.int64).reshape(len(held), count)
-        arrays[f"{site}.rows"] = np.array([rows[id(item)] for item in held], dtype=np.int64)
-        arrays[f"{site}.positions"] = positions
-        arrays[f"{site}.tokens"] = np.array([item.ids[item.positions[site]] for item in held], dtype=np.int64).reshape(
-            len(held), count
-        )
-        for number, layer in enumerate(blocks.layers):
-            arrays[f"{site}.{layer}"] = vectors[number][places].reshape(len(held), count, blocks.width)
-    header = {"capture": capture, "model": model, "number": planned.number, "episodes": [list(one) for one in table]}
-    return Shard(header=header, arrays=_sorted_rows(arrays, sites))
-
-
-def _having(batch: Batch, site: Site) -> list[tuple[int, Item]]:
-    return [(row, item) for row, item in zip(batch.places, batch.items, strict=True) if site in item.positions]
-
-
-def _forward(
-    recording: Recording, batch: Batch, order: Sequence[tuple[int, Item, Site]], prefix: Prefix | None, skipped: int
-) -> Any:
-    """Return the vectors ``[L, K, D]`` float32 of a batch, still on the device."""
-    import torch
-
-    ids = np.stack(batch.sequences)[:, skipped:]
-    columns = np.concatenate([item.positions[site] for _, item, site in order]) - skipped
-    rows = np.repeat(
-        np.array([row for row, _, _ in order], dtype=np.int64),
-        [len(item.positions[site]) for _, item, site in order],
-    )
-    cache = None if prefix is None else prefix.cache(len(ids))
-    layers = recording.run(np.ascontiguousarray(ids), rows, columns.astype(np.int64), cache)
-    return torch.stack([layer.to(layers[0].device).float() for layer in layers])
-
-
-def _check_finite(
-    vectors: npt.NDArray[np.float32],
-    owners: Sequence[tuple[Item, Site]],
-    ends: npt.NDArray[np.int64],
-    layers: Sequence[int],
-) -> None:
-    for number, layer in enumerate(layers):
-        with np.errstate(over="ignore", invalid="ignore"):
-            fine = np.isfinite(vectors[number].sum(axis=1, dtype=np.float64))
-        if fine.all():
-            continue
-        item, site = owners[int(np.searchsorted(ends, np.argmin(fine), side="right"))]
-        raise ValueError(
-            f"activations must be finite, got some that are not in {item.episode[0]} step {item.step}, site {site}, "
-            f"layer {layer}: check the model's weights, and its dtype (float16 overflows in some models; bfloat16 and "
-            "float32 do not)"
-        )
-
-
-def _sorted_rows(arrays: dict[str, npt.NDArray[Any]], sites: Sequence[Site]) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays with the rows of each site rising."""
-    for site in sites:
-        order = np.argsort(arrays[f"{site}.rows"], kind="stable")
-        if np.array_equal(order, np.arange(len(order))):
-            continue
-        for name in [name for name in arrays if name.startswith(f"{site}.")]:
-            arrays[name] = arrays[name][order]
-    return arrays

@@ -1,18 +1,22 @@
 """Read captured activations back: whole for one site and layer, or shard by shard."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from goalscope.activations.capture_schedule import plan_id
-from goalscope.activations.record import SITES, Activations, Site, check_site
-from goalscope.activations.shards import Artifact, ShardFile, artifacts, place
+from goalscope.activations.record import Activations, Site, check_site
+from goalscope.activations.shards import Artifact, ShardFile, artifacts, open_shard, place, put_artifacts
+from goalscope.ids import canonical_json
+from goalscope.models.initialisation import RANDOM_WEIGHTS, RandomWeights
 from goalscope.runs import Store
-from goalscope.untrusted import decode_object
+from goalscope.untrusted import decode_object, faults
 
 CAPTURE = "capture"
 SHARD = "activations"
@@ -28,6 +32,7 @@ class Capture:
         model: content id of the model whose activations it holds.
         model_name: its short name.
         untrained: seed of the model's random weights, None for trained ones.
+        random_weights: how they were drawn, see `goalscope.models.initialisation`.
         agent: short name of the agent whose steps were replayed.
         agent_id: content id of that agent.
         sites, layers: what was captured; layers are 0-based.
@@ -64,6 +69,7 @@ class Capture:
     complete: bool
     path: str
     plan: str
+    random_weights: RandomWeights = "default-init"
 
     @property
     def label(self) -> str:
@@ -98,6 +104,7 @@ def load_activations(
     site: str,
     layer: int,
     untrained: int | None = None,
+    random_weights: str = RANDOM_WEIGHTS[0],
     model: str | None = None,
     capture: str | None = None,
     agent: str | None = None,
@@ -112,6 +119,7 @@ def load_activations(
         site: "pre", "post", "grid" or "action".
         layer: number of the decoder block, 0-based.
         untrained: seed of an untrained control; None for trained models.
+        random_weights: with ``untrained``, the kind of its weights.
         model: content id or short name of the model, where the run was replayed by several.
         capture: id of a capture, in place of ``untrained``, ``model`` and ``agent``.
         agent: short name or id of the agent, where the steps of several were captured.
@@ -124,7 +132,7 @@ def load_activations(
     """
     named = check_site(site)
     with _opened(run) as store:
-        chosen = choose_capture(store, named, layer, untrained, model, capture, agent)
+        chosen = choose_capture(store, named, layer, untrained, model, capture, agent, random_weights)
         return _load(store, chosen, named, layer, shape)
 
 
@@ -134,6 +142,7 @@ def stream_activations(
     site: str,
     layer: int,
     untrained: int | None = None,
+    random_weights: str = RANDOM_WEIGHTS[0],
     model: str | None = None,
     capture: str | None = None,
     agent: str | None = None,
@@ -143,109 +152,64 @@ def stream_activations(
     Within one piece all steps have the same number of positions P; pieces of site "grid" differ in theirs.
 
     Args:
-        run, site, layer, untrained, model, capture, agent: see `load_activations`.
+        run, site, layer, untrained, random_weights, model, capture, agent: see `load_activations`.
 
     Raises:
         FileNotFoundError, ValueError: see `load_activations`.
     """
     named = check_site(site)
     with _opened(run) as store:
-        chosen = choose_capture(store, named, layer, untrained, model, capture, agent)
-        for row in _shards(store, chosen):
-            with ShardFile(place(store, row), size=row.size, capture=chosen.id) as shard:
-                piece = _piece(shard, chosen, named, layer)
-            if len(piece):
-                yield piece
+        chosen = choose_capture(store, named, layer, untrained, model, capture, agent, random_weights)
+        for row in artifacts(store, SHARD, capture=chosen.id):
+            with _shard(store, row, chosen) as shard:
+                columns = shard.columns(named, layer, chosen.width)
+                vectors = shard.vectors(named, layer)
+            for array in (vectors, *columns.values()):
+                array.flags.writeable = False
+            if len(vectors):
+                yield Activations(site=named, layer=layer, model=chosen.model, vectors=vectors, **columns)
+
+
+def _shard(store: Store, row: Artifact, chosen: Capture) -> AbstractContextManager[ShardFile]:
+    return open_shard(place(store, row), size=row.size, capture=chosen.id)
 
 
 def _load(store: Store, chosen: Capture, site: Site, layer: int, shape: tuple[int, int] | None) -> Activations:
-    rows = list(_shards(store, chosen))
-    listed = []  # of each shard: which of its rows are wanted, and who they are
-    for row in rows:
-        with ShardFile(place(store, row), size=row.size, capture=chosen.id) as shard:
-            listed.append(_Index(shard, chosen, site, layer, shape))
-    if not any(len(one.step) for one in listed):
-        there = sorted(set[tuple[int, ...]]().union(*(one.there for one in listed)))
-        if shape is not None and there:
-            raise ValueError(
-                f"{store.path} holds no step with site {site} on grids of shape {shape[0]} x {shape[1]}: there are "
-                + ", ".join(f"{height} x {width}" for height, width in there)
-            )
+    there = set[tuple[int, int]]()
+    parts = []  # of each shard: its row of the index, which of its rows are wanted, and their columns
+    for row in artifacts(store, SHARD, capture=chosen.id):
+        with _shard(store, row, chosen) as shard:
+            columns = shard.columns(site, layer, chosen.width)
+        there |= {(height, width) for height, width in np.unique(columns["shape"], axis=0).tolist()}
+        kept = np.flatnonzero((columns["shape"] == (columns["shape"] if shape is None else shape)).all(axis=1))
+        if len(kept):
+            parts.append((row, kept, {name: column[kept] for name, column in columns.items()}))
+    if not parts and shape is not None and there:
+        raise ValueError(
+            f"{store.path} holds no step with site {site} on grids of shape {shape[0]} x {shape[1]}: there are "
+            + ", ".join(f"{height} x {width}" for height, width in sorted(there))
+        )
+    if not parts:
         reasons = "; ".join(f"{reason}: {count}" for reason, count in sorted(chosen.left_out.items()))
         raise ValueError(f"{store.path} holds no step with site {site} ({reasons or 'no steps'})")
-    groups = sorted({one.group for one in listed if len(one.step)})
+    groups = sorted({columns["positions"].shape[1] for *_, columns in parts})
     if len(groups) > 1:
-        shapes = sorted({(int(h), int(w)) for one in listed for h, w in one.shape})
         raise ValueError(
             f"the vectors of one array must have the same positions, got groups of {', '.join(map(str, groups))} at "
-            f"site {site}: say which grids with shape=(H, W); there are {', '.join(map(str, shapes))}"
+            f"site {site}: say which grids with shape=(H, W); there are {', '.join(map(str, sorted(there)))}"
         )
-    joined = {name: np.concatenate([getattr(one, name) for one in listed if len(one.step)]) for name in _COLUMNS}
+    joined = {name: np.concatenate([columns[name] for *_, columns in parts]) for name in parts[0][2]}
     order = np.lexsort((joined["step"], joined["episode_id"].astype(str)))
-    target = np.empty_like(order)
-    target[order] = np.arange(len(order))
-    vectors = np.empty((len(order), groups[0], chosen.width), dtype=np.float32)
-    at = 0
-    for row, one in zip(rows, listed, strict=True):
-        if not len(one.step):
-            continue
-        with ShardFile(place(store, row), size=row.size, capture=chosen.id) as shard:
-            vectors[target[at : at + len(one.step)]] = shard.vectors(site, layer)[one.kept]
-        at += len(one.step)
-    for array in (vectors, *joined.values()):
-        array.flags.writeable = False
+    target = np.argsort(order)
+    vectors, at = np.empty((len(order), groups[0], chosen.width), dtype=np.float32), 0
+    for row, kept, _ in parts:
+        with _shard(store, row, chosen) as shard:
+            vectors[target[at : at + len(kept)]] = shard.vectors(site, layer)[kept]
+        at += len(kept)
     columns = {name: array[order] for name, array in joined.items()}
+    for array in (vectors, *columns.values()):
+        array.flags.writeable = False
     return Activations(site=site, layer=layer, model=chosen.model, vectors=vectors, **columns)
-
-
-_COLUMNS = ("episode_id", "step", "world_id", "grid_id", "shape", "positions", "tokens", "reconstructed")
-
-
-class _Index:
-    """The rows of one shard that have a site, without their vectors."""
-
-    def __init__(
-        self, shard: ShardFile, chosen: Capture, site: Site, layer: int, shape: tuple[int, int] | None = None
-    ) -> None:
-        step, episode, sizes = shard.index("step"), shard.index("episode"), shard.index("shape")
-        again = shard.reconstructed()
-        rows = shard.rows(site, len(step))
-        positions, tokens = shard.places(site, "positions"), shard.places(site, "tokens")
-        # No array is made by a size that stands in the file or in the index before the data themselves have it.
-        count, self.group, width = shard.shape_of(site, layer)
-        shard.check_sizes(
-            ("length of episode", len(episode), len(step)),
-            ("length of shape", len(sizes), len(step)),
-            ("length of reconstructed", len(again), len(step)),
-            (f"length of {site}.positions", len(positions), len(rows)),
-            (f"length of {site}.tokens", len(tokens), len(rows)),
-            (f"length of {site}.{layer}", count, len(rows)),
-            (f"tokens of a step in {site}.tokens", tokens.shape[1], positions.shape[1]),
-            (f"positions of a step in {site}.{layer}", self.group, positions.shape[1]),
-            (f"width of {site}.{layer}", width, chosen.width),
-        )
-        shapes = sizes[rows]
-        self.there: set[tuple[int, ...]] = set(map(tuple, np.unique(shapes, axis=0).tolist()))
-        mask = np.ones(len(rows), dtype=bool) if shape is None else (shapes == np.array(shape)).all(axis=1)
-        self.kept = np.flatnonzero(mask)
-        rows = rows[self.kept]
-        names = np.array([*shard.episodes, ["", "", ""]], dtype=object)[episode[rows]]
-        self.episode_id, self.world_id, self.grid_id = names[:, 0], names[:, 1], names[:, 2]
-        self.step, self.shape = step[rows], shapes[self.kept]
-        self.positions, self.tokens = positions[self.kept], tokens[self.kept]
-        self.reconstructed = again[rows]
-
-
-def _piece(shard: ShardFile, chosen: Capture, site: Site, layer: int) -> Activations:
-    index = _Index(shard, chosen, site, layer)
-    columns = {name: getattr(index, name) for name in _COLUMNS}
-    vectors = shard.vectors(site, layer)
-    vectors.flags.writeable = False
-    return Activations(site=site, layer=layer, model=chosen.model, vectors=vectors, **columns)
-
-
-def _shards(store: Store, chosen: Capture) -> Iterator[Artifact]:
-    return artifacts(store, SHARD, capture=chosen.id)
 
 
 def choose_capture(
@@ -256,6 +220,7 @@ def choose_capture(
     model: str | None,
     capture: str | None,
     agent: str | None,
+    random_weights: str = RANDOM_WEIGHTS[0],
 ) -> Capture:
     """Return the one capture that is meant; arguments as of `load_activations`.
 
@@ -270,13 +235,14 @@ def choose_capture(
             one
             for one in known
             if one.untrained == untrained
+            and (untrained is None or one.random_weights == random_weights)
             and (model is None or model in (one.model, one.model_name))
             and (agent is None or agent in (one.agent, one.agent_id))
         ]
     listed = "; ".join(one.label for one in known) or "nothing"
     held = [one for one in fits if site in one.sites and layer in one.layers]
     if not held:
-        kind = "" if untrained is None else f" --untrained {untrained}"
+        kind = "" if untrained is None else f" --untrained {untrained} --random-weights {random_weights}"
         raise ValueError(
             f"{store.path} must hold the activations of site {site} and layer {layer}"
             f"{f' of {capture}' if capture else ''}{' of that model' if model or agent else ''}, captured: {listed}. "
@@ -301,43 +267,26 @@ def choose_capture(
     return complete[0]  # equal up to the shapes of their batches
 
 
+def put_capture(store: Store, capture: Capture) -> None:
+    """Enter a capture into the index of its run."""
+    tags = {field.name: getattr(capture, field.name) for field in fields(capture) if field.name not in ("id", "path")}
+    tags |= {name: ",".join(map(str, tags[name])) for name in ("sites", "layers")}
+    tags |= {"left_out": canonical_json(capture.left_out), "self_check": json.dumps(capture.self_check)}
+    if capture.random_weights == RANDOM_WEIGHTS[0]:  # left out, so that runs of earlier versions keep their bytes
+        del tags["random_weights"]
+    put_artifacts(store, Artifact(id=capture.id, kind=CAPTURE, path=capture.path, size=0, tags=tags))
+
+
 def _capture(row: Artifact) -> Capture:
-    tags: dict[str, Any] = dict(row.tags)
+    tags: dict[str, Any] = {**row.tags, "id": row.id, "path": row.path}
     try:
-        return Capture(
-            id=row.id,
-            path=row.path,
-            **{name: _typed(tags, name, str) for name in _TEXTS},
-            **{name: _typed(tags, name, int) for name in ("width", "steps", "reconstructed")},
-            untrained=_typed(tags, "untrained", int, type(None)),
-            captured=_typed(tags, "captured", int, type(None)),
-            sites=tuple(site for site in SITES if site in _typed(tags, "sites", str).split(",")),
-            layers=tuple(int(layer) for layer in _typed(tags, "layers", str).split(",")),
-            left_out=_numbers(tags, "left_out", int),
-            self_check=_numbers(tags, "self_check", float),
-            complete=_typed(tags, "complete", bool),
-        )
-    except (KeyError, ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"the index must describe capture {row.id!r} as goalscope does: {error}") from error
+        tags["sites"] = str(tags["sites"]).split(",")
+        tags["layers"] = [int(layer) for layer in str(tags["layers"]).split(",")]
+        tags |= {name: decode_object(tags[name], strict=False) for name in ("left_out", "self_check")}
+        return _CAPTURE.validate_json(json.dumps(tags), strict=True)
+    except (KeyError, ValueError) as error:
+        said = " ".join(faults(error, {})[0]) if isinstance(error, ValidationError) else error
+        raise ValueError(f"the index must describe capture {row.id!r} as goalscope does: {said}") from error
 
 
-_TEXTS = ("model", "model_name", "agent", "agent_id", "device", "dtype", "scope", "plan")
-
-
-def _typed(tags: dict[str, Any], name: str, *kinds: type) -> Any:
-    value = tags[name]
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise TypeError(f"{name} is {value!r}")
-    return value
-
-
-def _numbers(tags: dict[str, Any], name: str, kind: type) -> dict[str, Any]:
-    found = decode_object(_typed(tags, name, str), strict=False)
-    if not all(isinstance(value, kind) for value in found.values()):
-        raise TypeError(f"{name} is {found!r}")
-    return found
-
-
-def join_numbers(values: Sequence[int]) -> str:
-    """Return numbers as the index holds them."""
-    return ",".join(map(str, values))
+_CAPTURE = TypeAdapter(Capture)

@@ -68,16 +68,13 @@ class Activations:
         check_site(self.site)
         if self.layer < 0:
             raise ValueError(f"a layer's number must be >= 0, got {self.layer}")
-        sizes = check_shape("vectors", self.vectors, "N P D")
-        if sizes["N"] and not (sizes["P"] and sizes["D"]):
-            raise ValueError(f"a step must have vectors of one number or more, got {list(self.vectors.shape)}")
         if self.vectors.dtype != np.float32:
             raise ValueError(f"vectors must be float32, got {self.vectors.dtype}")
-        for name in ("episode_id", "step", "world_id", "grid_id", "reconstructed"):
-            check_shape(name, getattr(self, name), "N", sizes)
-        check_shape("shape", self.shape, "N 2", sizes)
-        check_shape("positions", self.positions, "N P", sizes)
-        check_shape("tokens", self.tokens, "N P", sizes)
+        sizes: dict[str, int] = {}
+        for name, shape in _SHAPES.items():
+            sizes = check_shape(name, getattr(self, name), shape, sizes)
+        if sizes["N"] and not (sizes["P"] and sizes["D"]):
+            raise ValueError(f"a step must have vectors of one number or more, got {list(self.vectors.shape)}")
         # The sum is not finite where an entry is not; no array of N * P * D truth values is made for it.
         with np.errstate(over="ignore", invalid="ignore"):
             sums = self.vectors.sum(axis=(1, 2), dtype=np.float64)
@@ -87,50 +84,24 @@ class Activations:
                 f"activations must be finite, got some that are not at {self.episode_id[bad]} step {self.step[bad]}, "
                 f"site {self.site}, layer {self.layer}"
             )
-        for name in _ARRAYS:
+        for name in _SHAPES:
             object.__setattr__(self, name, freeze(getattr(self, name)))
 
     def __len__(self) -> int:
         return len(self.step)
 
-    @property
-    def width(self) -> int:
-        """Width D of the residual stream."""
-        return int(self.vectors.shape[2])
-
     def where(self, mask: npt.NDArray[Any]) -> Self:
         """Return some of the steps, by a mask ``[N]`` bool or by indices ``[M]`` int in that order."""
-        kept = {name: _taken(getattr(self, name), mask) for name in _ARRAYS}
+        kept = {name: getattr(self, name)[mask] for name in _SHAPES}
+        for array in kept.values():
+            array.flags.writeable = False  # a new array that nobody else holds: it need not be copied to be frozen
         return type(self)(site=self.site, layer=self.layer, model=self.model, **kept)
 
-    def check_comparable(self, other: "Activations") -> None:
-        """Raise a ValueError unless the other ones are of the same site, layer, model and shape of a vector group."""
-        for name in ("site", "layer", "model"):
-            if getattr(self, name) != getattr(other, name):
-                raise ValueError(
-                    f"activations must be of one {name}, got {getattr(self, name)!r} and {getattr(other, name)!r}"
-                )
-        if self.vectors.shape[1:] != other.vectors.shape[1:]:
-            raise ValueError(
-                f"activations must have one shape [P, D], got {list(self.vectors.shape[1:])} and "
-                f"{list(other.vectors.shape[1:])}"
-            )
 
-
-_ARRAYS = (
-    "vectors",
-    "episode_id",
-    "step",
-    "world_id",
-    "grid_id",
-    "shape",
-    "positions",
-    "tokens",
-    "reconstructed",
-)
-
-
-def _taken(array: npt.NDArray[Any], mask: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    taken: npt.NDArray[Any] = array[mask]
-    taken.flags.writeable = False  # a new array that nobody else holds: it need not be copied to be frozen
-    return taken
+_SHAPES: Final = {
+    "vectors": "N P D",
+    **dict.fromkeys(("episode_id", "step", "world_id", "grid_id", "reconstructed"), "N"),
+    "shape": "N 2",
+    "positions": "N P",
+    "tokens": "N P",
+}

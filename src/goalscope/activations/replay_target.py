@@ -7,7 +7,8 @@ from typing import Any
 from goalscope.activations.record import Site
 from goalscope.agents.agent import agent_id
 from goalscope.agents.build import build_agent
-from goalscope.agents.model_agent import ModelAgent
+from goalscope.agents.chat import ChatAgent
+from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights
 from goalscope.models.local import LocalModel
 from goalscope.runs import Store
 
@@ -17,14 +18,7 @@ _NO_TOKENIZER = ("config.json", "generation_config.json", "hub", "revision", "we
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTarget:
-    """An agent of a run whose steps hold token ids.
-
-    Attributes:
-        agent: its short name.
-        agent_id: its content id.
-        description: what decides its answers, as it was recorded.
-        steps: number of its steps.
-    """
+    """An agent of a run whose steps hold token ids: name, content id, what decides its answers, number of steps."""
 
     agent: str
     agent_id: str
@@ -71,66 +65,68 @@ def find_target(store: Store, agent: str | None, sites: Sequence[Site]) -> Repla
     )
 
 
-def model_of(store: Store, target: ReplayTarget, untrained: int | None = None) -> LocalModel:
-    """Return the local model that an agent of the run's study is, or an untrained copy of it.
+def model_of(
+    store: Store, target: ReplayTarget, untrained: int | None = None, random_weights: str = RANDOM_WEIGHTS[0]
+) -> LocalModel:
+    """Return the local model that an agent of the run's study is, or a copy of it with random weights.
 
     Raises:
-        ValueError: the run has no study that says so (an import), or the agent's model runs behind a server.
+        ValueError: random weights without a seed, a run without a study that says so (an import), or a model behind a
+            server.
         FileNotFoundError: the model's folder is no longer there.
     """
+    check_random_weights(random_weights, untrained)
     study = store.study()
     advice = "give it: goalscope capture RUN --model FOLDER (or its name on the hub)"
     for entry in study.agents_ if study is not None else ():
         if entry.kind not in _MODEL_KINDS:
             continue
         agent = entry.build()
-        if not isinstance(agent, ModelAgent) or agent_id(agent) != target.agent_id:
+        if not isinstance(agent, ChatAgent) or agent_id(agent) != target.agent_id:
             continue
         if "server" in entry.parameters:
             raise ValueError(f"the model of {target.agent} ran behind a server, its weights are needed here: {advice}")
         if untrained is not None:
-            agent = build_agent(entry.kind, {**entry.parameters, "untrained": untrained})
-        if isinstance(agent, ModelAgent) and isinstance(agent.model, LocalModel):
+            agent = build_agent(entry.kind, {**entry.parameters, **_control(untrained, random_weights)})
+        if isinstance(agent, ChatAgent) and isinstance(agent.model, LocalModel):
             return agent.model
     raise ValueError(f"{store.path} does not say where the model of {target.agent} lies: {advice}")
 
 
+def _control(untrained: int, random_weights: str) -> dict[str, Any]:
+    """Return the parameters of a model with random weights; the default kind is not named, as in stored studies."""
+    return {
+        "untrained": untrained,
+        **({} if random_weights == RANDOM_WEIGHTS[0] else {"random_weights": random_weights}),
+    }
+
+
 def check_model(target: ReplayTarget, model: LocalModel, *, other_weights: bool) -> None:
-    """Check that a model reads the ids of an agent as they were meant.
-
-    Args:
-        target: the agent.
-        model: the model to replay through.
-        other_weights: whether other trained weights than the agent's are meant.
-
-    Raises:
-        ValueError: its tokenizer, or without leave its weights, are not those of the run.
-    """
+    """Raise a ValueError where a model's tokenizer, or without ``other_weights`` its weights, are not the agent's."""
     told = target.description.get("model", {})
     described = told.get("dialect", told) if isinstance(told, Mapping) else {}
     theirs = described.get("files", {}) if isinstance(described, Mapping) else {}
     description = model.describe()
     ours: Mapping[str, Any] = description["files"]
     common = [name for name in ours if isinstance(theirs, Mapping) and name in theirs]
-    weights = [name for name in common if _holds_weights(name)]
-    words = [name for name in common if not _holds_weights(name) and name not in _NO_TOKENIZER]
-    odd = [name for name in words if ours[name] != theirs[name]]
+    differing = [name for name in common if ours[name] != theirs[name]]
+    weights = [
+        name
+        for name in differing
+        if name in ("weights", "hub", "revision") or name.endswith((".safetensors", ".safetensors.index.json"))
+    ]
+    odd = [name for name in differing if name not in (*weights, *_NO_TOKENIZER)]
     if odd:
         raise ValueError(
             f"the token ids of {target.agent} must be those of the model's tokenizer, {model.name} has another one "
             f"({', '.join(odd)} differ): give the model that generated the run"
         )
-    odd = [name for name in weights if ours[name] != theirs[name]]
-    if odd and description.get("untrained") is None and not other_weights:
+    if weights and description.get("untrained") is None and not other_weights:
         raise ValueError(
-            f"the run was generated with other weights than those of {model.name} ({', '.join(odd)} differ): give the "
-            "model that generated it, an untrained copy as control (untrained=SEED), or say that other weights are "
-            "meant (other_weights=True, --other-weights)"
+            f"the run was generated with other weights than those of {model.name} ({', '.join(weights)} differ): "
+            "give the model that generated it, an untrained copy as control (untrained=SEED), or say that other "
+            "weights are meant (other_weights=True, --other-weights)"
         )
-
-
-def _holds_weights(name: str) -> bool:
-    return name in ("weights", "hub", "revision") or name.endswith((".safetensors", ".safetensors.index.json"))
 
 
 def _advice(description: Mapping[str, Any], agent: str) -> str:

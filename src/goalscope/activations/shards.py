@@ -8,19 +8,20 @@ Tensors of a shard: ``episode`` and ``step``, ``shape``, ``reconstructed`` of it
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, Field, ValidationError
 
 from goalscope.activations.record import Site
 from goalscope.checks import check_shape
 from goalscope.ids import canonical_json
-from goalscope.models.loading import brief
+from goalscope.models.folders import brief
 from goalscope.rows import Tag
 from goalscope.runs import Store
 from goalscope.runs.codec import decode_tags, encode_tags
@@ -32,7 +33,6 @@ KEY: Final = "goalscope"
 
 _PREFIX: Final = 8  # bytes in front of the header that hold its length
 _LARGEST_HEADER: Final = 1 << 24  # bytes; a file of 4,096 steps needs a sixteenth
-_INDEX: Final = {"episode": (np.int64, "N"), "step": (np.int64, "N"), "shape": (np.int64, "N 2")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,119 +81,92 @@ def write_shard(path: Path, shard: Shard) -> int:
     return len(data)
 
 
-class ShardFile:
-    """A shard that is open for reading; every tensor is checked against its digest when it is read.
+@contextmanager
+def open_shard(path: Path, *, size: int, capture: str) -> Iterator["ShardFile"]:
+    """Open a shard of a capture whose size, bytes, is what the index knows.
 
-    Args:
-        path: the file.
-        size: its size as the index knows it, bytes.
-        capture: id of the capture that it must belong to.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: another size, no sound safetensors file, or one of another capture or format.
+    Whatever is wrong with it, also where it is read inside of the context, is a ValueError that names the file.
     """
+    advice = "delete the file and run the same capture again, which writes it anew"
+    if not path.is_file():
+        raise FileNotFoundError(f"the run's index names {path}, there is no such file: {advice}")
+    try:
+        if (found := path.stat().st_size) != size:
+            raise ValueError(f"it must have {size} bytes, got {found}")
+        with open_tensors(path, most_header=_LARGEST_HEADER) as file:
+            told = {name: str(file.header.get(name))[:80] for name in ("format", "capture")}
+            if file.header.get("format") != FORMAT:
+                raise ValueError(f"its header must be of format {FORMAT}, got {told['format']!r}")
+            if file.header.get("capture") != capture:
+                raise ValueError(f"it must belong to {capture}, got {told['capture']!r}")
+            try:
+                header = _Header.model_validate(file.header)
+            except ValidationError as error:
+                raise ValueError("its header must list its episodes and digests") from error
+            yield ShardFile(file=file, episodes=header.episodes, digests=header.digests)
+    except ValueError as error:
+        raise ValueError(f"{path} must be a sound shard of activations, but {error}: {advice}") from error
 
-    def __init__(self, path: Path, *, size: int, capture: str) -> None:
-        self.path = path
-        if not path.is_file():
-            raise FileNotFoundError(f"the run's index names {path}, there is no such file: {_ADVICE}")
-        found = path.stat().st_size
-        if found != size:
-            raise self._damaged(f"it must have {size} bytes, got {found}")
-        self._stack = ExitStack()
-        try:
-            self._file = self._stack.enter_context(open_tensors(path, most_header=_LARGEST_HEADER))
-            self.header = self._header(capture)
-        except ValueError as error:
-            self._stack.close()
-            raise self._damaged(str(error)) from error
-        self.episodes: list[list[str]] = self.header["episodes"]
 
-    def __enter__(self) -> Self:
-        return self
+class _Header(BaseModel, strict=True):
+    episodes: list[Annotated[list[str], Field(min_length=3, max_length=3)]]
+    digests: dict[str, str]
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
 
-    def index(self, name: str) -> npt.NDArray[np.int64]:
-        """Return ``episode`` ``[n]`` (places in `episodes`), ``step`` ``[n]`` or ``shape`` ``[n, 2]``."""
-        dtype, shape = _INDEX[name]
-        array = self._tensor(name, dtype, shape)
-        if name == "episode" and len(array) and not 0 <= array.min() <= array.max() < len(self.episodes):
-            raise self._damaged("its steps name episodes that it does not list")
-        if len(array) and name != "episode" and array.min() < (name == "shape"):
-            raise self._damaged(f"{name} must be >= {int(name == 'shape')} everywhere, got {array.min()}")
-        return array
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ShardFile:
+    """A shard that is open for reading; every tensor is checked against its digest when it is read."""
 
-    def check_sizes(self, *sizes: tuple[str, int, int]) -> None:
-        """Raise a ValueError unless each size, given as (name, size, size that it must be), is right."""
-        for name, size, wanted in sizes:
-            if size != wanted:
-                raise self._damaged(f"the {name} must be {wanted}, got {size}")
+    file: "TensorFile"
+    episodes: list[list[str]]  # [episode, world, grid id] of each
+    digests: dict[str, str]
 
-    def reconstructed(self) -> npt.NDArray[np.bool_]:
-        """Return ``[n]``, whether the ids of each step were made again from its text."""
-        return self._tensor("reconstructed", np.uint8, "N").astype(bool)
+    def columns(self, site: Site, layer: int, width: int) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of `Activations` for the m steps that have a site, by name and without the vectors.
 
-    def rows(self, site: Site, steps: int) -> npt.NDArray[np.int64]:
-        """Return ``[m]``, which of the ``steps`` steps have the site."""
-        array = self._tensor(f"{site}.rows", np.int64, "M")
-        if len(array) and (array.min() < 0 or array.max() >= steps or (np.diff(array) <= 0).any()):
-            raise self._damaged(f"the rows of site {site} must rise within its {steps} steps")
-        return array
-
-    def places(self, site: Site, what: str) -> npt.NDArray[np.int64]:
-        """Return the ``positions`` or ``tokens`` of a site, ``[m, P]``."""
-        return self._tensor(f"{site}.{what}", np.int64, "M P")
-
-    def shape_of(self, site: Site, layer: int) -> tuple[int, int, int]:
-        """Return the shape (m, P, D) of the vectors of a site and layer without reading them."""
-        name = f"{site}.{layer}"
-        try:
-            shape = self._file.shape(name)
-        except ValueError as error:
-            raise self._damaged(str(error)) from error
-        if len(shape) != 3:
-            raise self._damaged(f"{name} must have shape [M, P, D], got {list(shape)}")
-        return shape
+        No array is made by a size that stands in the file or in the index (``width``) before the data have it.
+        """
+        sizes: dict[str, int] = {}
+        step = self._tensor("step", np.int64, "N", sizes)
+        episode = self._tensor("episode", np.int64, "N", sizes)
+        shape = self._tensor("shape", np.int64, "N 2", sizes)
+        again = self._tensor("reconstructed", np.uint8, "N", sizes).astype(bool)
+        if len(episode) and not 0 <= episode.min() <= episode.max() < len(self.episodes):
+            raise ValueError("its steps name episodes that it does not list")
+        for name, array, least in (("step", step, 0), ("shape", shape, 1)):
+            if len(array) and array.min() < least:
+                raise ValueError(f"{name} must be >= {least} everywhere, got {array.min()}")
+        rows = self._tensor(f"{site}.rows", np.int64, "M", sizes)
+        if len(rows) and (rows.min() < 0 or rows.max() >= len(step) or (np.diff(rows) <= 0).any()):
+            raise ValueError(f"the rows of site {site} must rise within its {len(step)} steps")
+        positions = self._tensor(f"{site}.positions", np.int64, "M P", sizes)
+        tokens = self._tensor(f"{site}.tokens", np.int64, "M P", sizes)
+        there, must = self.file.shape(f"{site}.{layer}"), (*positions.shape, width)
+        if there != must:
+            raise ValueError(f"{site}.{layer} must have shape {list(must)}, got {list(there)}")
+        names = np.array([*self.episodes, ["", "", ""]], dtype=object)[episode[rows]]
+        return {
+            **{name: names[:, number] for number, name in enumerate(("episode_id", "world_id", "grid_id"))},
+            "step": step[rows],
+            "shape": shape[rows],
+            "positions": positions,
+            "tokens": tokens,
+            "reconstructed": again[rows],
+        }
 
     def vectors(self, site: Site, layer: int) -> npt.NDArray[np.float32]:
         """Return the vectors of a site and layer, ``[m, P, D]`` float32."""
-        return self._tensor(f"{site}.{layer}", np.float32, "M P D")
+        return self._tensor(f"{site}.{layer}", np.float32, "M P D", {})
 
-    def _tensor(self, name: str, dtype: Any, shape: str) -> npt.NDArray[Any]:
-        try:
-            array = self._file.read(name)
-            if array.dtype != dtype:
-                raise ValueError(f"{name} must be {np.dtype(dtype)}, got {array.dtype}")
-            check_shape(name, array, shape)
-        except ValueError as error:
-            raise self._damaged(str(error)) from error
-        if _digest(array) != self.header["digests"].get(name):
-            raise self._damaged(f"{name} does not match its digest")
+    def _tensor(self, name: str, dtype: Any, shape: str, sizes: dict[str, int]) -> npt.NDArray[Any]:
+        """Return a tensor; sizes that its shape names are those that are known, the others are noted."""
+        array = self.file.read(name)
+        if array.dtype != dtype:
+            raise ValueError(f"{name} must be {np.dtype(dtype)}, got {array.dtype}")
+        sizes.update(check_shape(name, array, shape, sizes))
+        if _digest(array) != self.digests.get(name):
+            raise ValueError(f"{name} does not match its digest")
         return array
-
-    def _header(self, capture: str) -> dict[str, Any]:
-        header = self._file.header
-        if header.get("format") != FORMAT:
-            raise ValueError(f"its header must be of format {FORMAT}, got {str(header.get('format'))[:40]!r}")
-        if header.get("capture") != capture:
-            raise ValueError(f"it must belong to {capture}, got {str(header.get('capture'))[:80]!r}")
-        listed = header.get("episodes")
-        sound = isinstance(listed, list) and all(
-            isinstance(entry, list) and len(entry) == 3 and all(isinstance(part, str) for part in entry)
-            for entry in listed
-        )
-        if not sound or not isinstance(header.get("digests"), dict):
-            raise ValueError("its header must list its episodes and digests")
-        return header
-
-    def _damaged(self, what: str) -> ValueError:
-        return ValueError(f"{self.path} must be a sound shard of activations, but {what}: {_ADVICE}")
-
-
-_ADVICE = "delete the file and run the same capture again, which writes it anew"
 
 
 def _digest(array: npt.NDArray[Any]) -> str:
@@ -203,39 +176,21 @@ def _digest(array: npt.NDArray[Any]) -> str:
     return digest.hexdigest()
 
 
-def episode_table(episodes: Sequence[tuple[str, str, str]]) -> dict[tuple[str, str, str], int]:
-    """Return the place of each different (episode, world, grid id) in the order of their first appearance."""
-    return {entry: number for number, entry in enumerate(dict.fromkeys(episodes))}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorFile:
-    """A file that is open for reading.
-
-    Attributes:
-        header: our header, a mapping of plain values of any kind.
-        names: the tensors that there are.
-    """
+    """A file that is open for reading: our header, plain values of any kind, and the names of its tensors."""
 
     header: dict[str, Any]
     names: tuple[str, ...]
     _file: Any
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a tensor without reading it.
-
-        Raises:
-            ValueError: there is none.
-        """
+        """Return the shape of a tensor without reading it; a ValueError where there is none."""
         self._check_name(name)
         return tuple(self._file.get_slice(name).get_shape())
 
     def read(self, name: str) -> npt.NDArray[Any]:
-        """Return a tensor.
-
-        Raises:
-            ValueError: there is none, or numpy has no array for it.
-        """
+        """Return a tensor; a ValueError where there is none, or numpy has no array for it."""
         from safetensors import SafetensorError
 
         self._check_name(name)

@@ -2,9 +2,11 @@
 
 import re
 import warnings
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -32,15 +34,14 @@ _CLOSE = "</think>"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sites:
-    """The sites of one step.
+    """The sites of one step: those that it has, and why it does not have the others."""
 
-    Attributes:
-        positions: site -> ``[P]`` int64, places in prompt and output together.
-        missing: site -> why the step does not have it.
-    """
-
-    positions: dict[Site, npt.NDArray[np.int64]]
+    positions: dict[Site, npt.NDArray[np.int64]]  # site -> [P] places in prompt and output together
     missing: dict[Site, str]
+
+
+class _MissingError(Exception):
+    """A step does not have a site; says why."""
 
 
 def grids_seen(episode: Episode) -> Iterator[Grid]:
@@ -55,6 +56,16 @@ def grids_seen(episode: Episode) -> Iterator[Grid]:
         yield grid
 
 
+def steps_seen(store: Store, agent_id: str, scope: str = "all") -> Iterator[tuple[Episode, Step, Grid]]:
+    """Yield the steps of an agent, of each episode "all" or the "first", with the grid that the agent was shown."""
+    for episode in store.episodes():
+        if episode.spec.agent_id == agent_id:
+            for step, grid in zip(episode.steps, grids_seen(episode), strict=True):
+                yield episode, step, grid
+                if scope == "first":
+                    break
+
+
 def sites_there(store: Store, agent_id: str, model: LocalModel) -> tuple[Site, ...]:
     """Return those of the `DEFAULT_SITES` that an agent's steps have; a warning names the others and why they lack.
 
@@ -62,6 +73,9 @@ def sites_there(store: Store, agent_id: str, model: LocalModel) -> tuple[Site, .
         store: the run.
         agent_id: whose steps; a site that none of the first `_LOOKED` has is not there.
         model: the model; its tokenizer and template are used, not its weights.
+
+    Raises:
+        ValueError: none of them is there.
     """
     lacking: dict[Site, str] = {}
     for site in DEFAULT_SITES:
@@ -84,16 +98,11 @@ def sites_there(store: Store, agent_id: str, model: LocalModel) -> tuple[Site, .
 def _lacks(store: Store, agent_id: str, finder: "SiteFinder", site: Site) -> str:
     """Return why the first steps of an agent lack a site, "" where one of them has it."""
     reasons: Counter[str] = Counter()
-    for episode in store.episodes():
-        if episode.spec.agent_id != agent_id:
-            continue
-        for step, grid in zip(episode.steps, grids_seen(episode), strict=True):
-            missing = finder.find(step, grid).missing
-            if site not in missing:
-                return ""
-            reasons[missing[site]] += 1
-        if reasons.total() >= _LOOKED:
-            break
+    for _, step, grid in islice(steps_seen(store, agent_id), _LOOKED):
+        missing = finder.find(step, grid).missing
+        if site not in missing:
+            return ""
+        reasons[missing[site]] += 1
     return "; ".join(f"{reason} ({count} steps)" for reason, count in reasons.most_common())
 
 
@@ -131,7 +140,7 @@ class SiteFinder:
         self._close = tuple(model.encode(_CLOSE)) if self.style == "think" else ()
         self._channel = vocabulary.get("<|channel|>", -1)
         self._message = vocabulary.get("<|message|>", -1)
-        self._prompts: dict[tuple[int, int, int], list[_Form]] = {}
+        self._forms: dict[tuple[int, int, int], list[_Form]] = {}  # prompts whose cells are known, by length and shape
 
     def find(self, step: Step, grid: Grid) -> Sites:
         """Return the sites of one step.
@@ -146,37 +155,33 @@ class SiteFinder:
         positions: dict[Site, npt.NDArray[np.int64]] = {}
         missing: dict[Site, str] = {}
         for site in self._sites:
-            found = self._find(site, step, grid)
-            if isinstance(found, str):
-                missing[site] = found
-            else:
-                positions[site] = found
+            try:
+                positions[site] = self._find(site, step, grid)
+            except _MissingError as reason:
+                missing[site] = str(reason)
         return Sites(positions=positions, missing=missing)
 
-    def _find(self, site: Site, step: Step, grid: Grid) -> npt.NDArray[np.int64] | str:
-        prompt = step.prompt_tokens
+    def _find(self, site: Site, step: Step, grid: Grid) -> npt.NDArray[np.int64]:
+        prompt, output = step.prompt_tokens, step.output_tokens
         if not prompt:
-            return "no token ids of the prompt"
+            raise _MissingError("no token ids of the prompt")
         if site == "grid":
             return self._grid(prompt, grid)
+        end = len(prompt)
         if site == "pre":
-            if len(prompt) < TRIPLE or prompt[-len(self._opening) :] != self._opening:
-                return "the prompt does not end as the model's template opens an answer"
-            return np.arange(len(prompt) - TRIPLE, len(prompt))
-        output = step.output_tokens
+            if end < TRIPLE or prompt[-len(self._opening) :] != self._opening:
+                raise _MissingError("the prompt does not end as the model's template opens an answer")
+            return np.arange(end - TRIPLE, end)
         if not output:
-            return "no token ids of the output"
+            raise _MissingError("no token ids of the output")
         if site == "post":
-            end = self._end_of_reasoning(output)
-            if isinstance(end, str):
-                return end
-            if len(prompt) + end < TRIPLE:
-                return f"fewer than {TRIPLE} tokens before the answer"
-            return np.arange(len(prompt) + end - TRIPLE, len(prompt) + end)
+            end += self._end_of_reasoning(output)
+            if end < TRIPLE:
+                raise _MissingError(f"fewer than {TRIPLE} tokens before the answer")
+            return np.arange(end - TRIPLE, end)
         if step.action is None:
-            return "the answer names no action"
-        place = self._action(output, step.action.name)
-        return place if isinstance(place, str) else np.array([len(prompt) + place - 1])
+            raise _MissingError("the answer names no action")
+        return np.array([end + self._action(output, step.action.name) - 1])
 
     def _find_opening(self) -> tuple[int, ...]:
         """Return the ids that the template puts between the end of the last message and the answer."""
@@ -191,60 +196,51 @@ class SiteFinder:
         # Where the last message does not end with a special token, the first token may hold a part of the message.
         return opening if self.style == "harmony" else opening[-min(TRIPLE, max(1, len(opening) - 1)) :]
 
-    def _end_of_reasoning(self, output: Sequence[int]) -> int | str:
+    def _end_of_reasoning(self, output: Sequence[int]) -> int:
         """Return how many tokens of the output come before what opens the final answer."""
         if self.style == "think":
-            starts = _matches(output, self._close)
-            return starts[-1] + len(self._close) if starts else "the output closes no reasoning"
-        final = self._final(output)
-        if final is None:
-            return "no final answer"
-        opened = len(self._opening)
+            end = _last_end(output, self._close)
+            if end is None:
+                raise _MissingError("the output closes no reasoning")
+            return end
+        final, opened = self._final(output), len(self._opening)
         if final <= opened or tuple(output[final - opened : final]) != self._opening:
-            return "no reasoning before the final answer"
+            raise _MissingError("no reasoning before the final answer")
         return final
 
-    def _final(self, output: Sequence[int]) -> int | None:
+    def _final(self, output: Sequence[int]) -> int:
         """Return the place of the first ``<|channel|>`` of a final message."""
         for at, token in enumerate(output):
             if token == self._channel and self._message in output[at:]:
                 end = list(output).index(self._message, at)
                 if self._text(output[at + 1 : end]).split()[:1] == ["final"]:
                     return at
-        return None
+        raise _MissingError("no final answer")
 
-    def _action(self, output: Sequence[int], word: str) -> int | str:
+    def _action(self, output: Sequence[int], word: str) -> int:
         """Return the place in the output of the token that begins the word of the action."""
         begin = 0
         if self.style == "harmony":
-            final = self._final(output)
-            if final is None:
-                return "no final answer"
-            begin = list(output).index(self._message, final) + 1
-        elif self.style == "think" and (starts := _matches(output, self._close)):
-            begin = starts[-1] + len(self._close)
+            begin = list(output).index(self._message, self._final(output)) + 1
+        elif self.style == "think":
+            begin = _last_end(output, self._close) or 0
         answer = output[begin:]
         text = self._text(answer)
         stated = re.search(rf"""["']?action["']?\s*:\s*["']?\s*(?P<word>{word})\b""", text, re.IGNORECASE)
         if stated is None:
-            return "the word of the action is not found in the answer"
+            raise _MissingError("the word of the action is not found in the answer")
         known = text[: stated.start("word") + 1]
         # The fewest tokens whose text holds the word's first letter; the last of them begins the word.
-        low, high = 1, len(answer)
-        while low < high:
-            middle = (low + high) // 2
-            if self._text(answer[:middle]).startswith(known):
-                high = middle
-            else:
-                low = middle + 1
-        return begin + low - 1
+        fewer = range(1, len(answer))
+        return begin + bisect_left(fewer, True, key=lambda size: self._text(answer[:size]).startswith(known))
 
     def _grid(self, prompt: Sequence[int], grid: Grid) -> npt.NDArray[np.int64]:
         ids = np.array(prompt, dtype=np.int64)
-        symbols = np.frombuffer(_symbols(grid).encode(), dtype=np.uint8)
-        known = self._prompts.setdefault((len(ids), grid.height, grid.width), [])
+        lines = grid.render().split("\n")[1:]
+        symbols = np.frombuffer("".join("".join(line.split()[1:]) for line in lines).encode(), dtype=np.uint8)
+        known = self._forms.setdefault((len(ids), grid.height, grid.width), [])
         for form in known:
-            if form.matches(ids, symbols):
+            if form.has_frame(ids) and form.pairs(ids, symbols) <= form.known:
                 return form.positions
         text = self._text(prompt)
         if self._model.encode(text) != list(prompt):
@@ -254,11 +250,11 @@ class SiteFinder:
             )
         cells = check_cell_tokens(self._model, grid.render(), prompt=text, capture=True)
         positions = np.ascontiguousarray(cells.positions.reshape(-1), dtype=np.int64)
-        fits = [form for form in known if form.has_frame(ids, positions)]
-        if not fits:
-            fits = [_Form(ids, positions)]
-            known[:] = [*fits, *known][:_FORMS]
-        fits[0].learn(ids, symbols)
+        same = [form for form in known if form.has_frame(ids) and np.array_equal(positions, form.positions)]
+        if not same:
+            same = [_Form(ids, positions)]
+            known[:] = [*same, *known][:_FORMS]
+        same[0].known |= same[0].pairs(ids, symbols)
         return positions
 
     def _text(self, tokens: Sequence[int]) -> str:
@@ -273,43 +269,20 @@ class _Form:
 
     def __init__(self, ids: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> None:
         self.positions = positions
+        self.known: set[tuple[int, int]] = set()  # (symbol, id)
         self._frame = ids.copy()
         self._frame[positions] = -1
-        self._ids: dict[int, set[int]] = {}
 
-    def has_frame(self, ids: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> bool:
-        """Whether a prompt differs in its cells alone."""
+    def has_frame(self, ids: npt.NDArray[np.int64]) -> bool:
         frame = ids.copy()
-        frame[positions] = -1
-        return np.array_equal(positions, self.positions) and np.array_equal(frame, self._frame)
+        frame[self.positions] = -1
+        return np.array_equal(frame, self._frame)
 
-    def learn(self, ids: npt.NDArray[np.int64], symbols: npt.NDArray[np.uint8]) -> None:
-        """Remember which ids are which symbols in a prompt of this form whose cells were checked."""
-        for symbol, token in zip(symbols.tolist(), ids[self.positions].tolist(), strict=True):
-            self._ids.setdefault(symbol, set()).add(token)
-
-    def matches(self, ids: npt.NDArray[np.int64], symbols: npt.NDArray[np.uint8]) -> bool:
-        """Whether a prompt has this form and each of its cells holds an id known for its symbol."""
-        if not self.has_frame(ids, self.positions):
-            return False
-        cells = ids[self.positions]
-        return all(
-            set(np.unique(cells[symbols == symbol]).tolist()) <= self._ids.get(symbol, set())
-            for symbol in np.unique(symbols).tolist()
-        )
+    def pairs(self, ids: npt.NDArray[np.int64], symbols: npt.NDArray[np.uint8]) -> set[tuple[int, int]]:
+        return set(zip(symbols.tolist(), ids[self.positions].tolist(), strict=True))
 
 
-def _symbols(grid: Grid) -> str:
-    """Return the symbols of all cells by row."""
-    lines = grid.render().split("\n")[1:]
-    return "".join("".join(line.split()[1:]) for line in lines)
-
-
-def _matches(tokens: Sequence[int], pattern: Sequence[int]) -> list[int]:
-    """Return where a pattern begins in a sequence."""
-    size, whole = len(pattern), tuple(pattern)
-    if not size:
-        return []
-    return [
-        at for at in range(len(tokens) - size + 1) if tokens[at] == whole[0] and tuple(tokens[at : at + size]) == whole
-    ]
+def _last_end(tokens: Sequence[int], pattern: tuple[int, ...]) -> int | None:
+    """Return where a pattern ends last in a sequence, None where it does not occur."""
+    ends = range(len(tokens), len(pattern) - 1, -1) if pattern else ()
+    return next((end for end in ends if tuple(tokens[end - len(pattern) : end]) == pattern), None)

@@ -11,8 +11,7 @@ from goalscope.models.base import MOST_USAGE
 from goalscope.rng import stream, uniform
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.gridworld import GridView
-from goalscope.worlds.tasks.knowledge import Report
-from goalscope.worlds.tasks.memory import Memory
+from goalscope.worlds.tasks.knowledge import AgentKnowledge, Report
 from goalscope.worlds.tasks.world import TaskView
 from goalscope.worlds.world import View, World
 
@@ -76,11 +75,7 @@ class Observation:
     world: World | None = None
 
     def seen(self, kind: type[Seen]) -> Seen:
-        """Return the view, which must be of a class.
-
-        Raises:
-            TypeError: it is of another one.
-        """
+        """Return the view; a TypeError where it is of another class."""
         if not isinstance(self.view, kind):
             raise TypeError(f"this agent must be shown {kind.shows}, got {self.view.shows}: choose another agent")
         return self.view
@@ -96,7 +91,7 @@ class Observation:
         return self.seen(GridView).carrying_key
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> AgentKnowledge:
         """All that was told so far of a task map; read it while acting and keep no reference."""
         return self.seen(TaskView).memory
 
@@ -146,11 +141,7 @@ class Turn:
 
 
 def check_usage(usage: Mapping[str, Any]) -> None:
-    """Check what a turn cost.
-
-    Raises:
-        ValueError: something else than a number, one that is not finite, or one beyond `MOST_USAGE`.
-    """
+    """Raise a ValueError unless what a turn cost are finite numbers of at most `MOST_USAGE`."""
     for name, value in usage.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"usage {name!r} must be a number, got {type(value).__name__}")
@@ -204,16 +195,7 @@ class Remembering(Protocol):
 
 
 def check_fits(agent: Agent, view: type[View], place: str = "") -> None:
-    """Refuse an agent that needs to see something else than a world shows.
-
-    Args:
-        agent: the agent.
-        view: the class of the world's views.
-        place: where the study names it.
-
-    Raises:
-        ValueError: one sentence with the agent, what it needs and what is shown.
-    """
+    """Raise a ValueError for an agent that needs to see something else than views of a class; place: in the study."""
     needs: type[View] = getattr(agent, "needs", View)
     if not issubclass(view, needs):
         raise ValueError(

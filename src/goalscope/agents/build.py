@@ -1,7 +1,7 @@
 """Agents from the kind and parameters that a study names."""
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
 from typing import Any, Final, TypeVar
 
 from goalscope import registry
@@ -18,26 +18,14 @@ Built = TypeVar("Built")
 Maker = TypeVar("Maker", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentKind:
-    """A registered kind of agents.
-
-    Attributes:
-        make: builds an agent from the parameters of a study.
-    """
-
-    make: Callable[[Mapping[str, Any]], Any]
-
-
-def agent_kind(kind: str, *, hidden: Collection[str] = ()) -> Callable[[Maker], Maker]:
+def agent_kind(kind: str) -> Callable[[Maker], Maker]:
     """Return a decorator that registers how the agents of a kind are built; studies then name the kind.
 
-    It stands above a dataclass, whose fields are the parameters (see `construct`), or above a function that is given
-    all parameters as one mapping and returns the agent. All parameters enter the id of a study.
+    It stands above a dataclass, whose fields are the parameters, or above a function that is given all parameters as
+    one mapping and returns the agent. All parameters enter the id of a study.
 
     Args:
         kind: the kind. In which worlds its agents act, their attribute `needs` says, see `Agent`.
-        hidden: fields of a class that a study cannot give.
 
     Raises:
         ValueError: a name that is taken.
@@ -45,9 +33,9 @@ def agent_kind(kind: str, *, hidden: Collection[str] = ()) -> Callable[[Maker], 
 
     def add(maker: Maker) -> Maker:
         def build(parameters: Mapping[str, Any]) -> Any:
-            return construct(kind, maker, parameters, hidden=hidden) if isinstance(maker, type) else maker(parameters)
+            return _construct(kind, maker, parameters) if isinstance(maker, type) else maker(parameters)
 
-        registry.register("agent", kind, made_of=maker)(AgentKind(make=build))
+        registry.register("agent", kind, made_of=maker)(build)
         return maker
 
     return add
@@ -65,8 +53,7 @@ def build_agent(kind: str, parameters: Mapping[str, Any]) -> Agent:
         ValueError: an unknown kind, an unknown or missing parameter, or a value out of its range.
         TypeError: what the kind builds is no agent.
     """
-    found: AgentKind = registry.resolve("agent", kind)
-    agent = found.make(parameters)
+    agent = registry.resolve("agent", kind)(parameters)
     if not isinstance(agent, Agent):
         raise TypeError(
             f"agent kind {kind!r} must build an agent (name, journalled, describe(), act(observations)), got "
@@ -90,19 +77,9 @@ def decisive_parameters(kind: str, parameters: Mapping[str, Any]) -> dict[str, A
     return kept
 
 
-def construct(kind: str, agent: type[Built], parameters: Mapping[str, Any], *, hidden: Collection[str] = ()) -> Built:
-    """Build an agent that follows a rule from its parameters.
-
-    Args:
-        kind: its kind, as messages name it.
-        agent: its class, a dataclass.
-        parameters: the values of its fields.
-        hidden: fields that a study cannot give.
-
-    Raises:
-        ValueError: an unknown or missing parameter, or a value that the class refuses.
-    """
-    known = {entry.name: entry for entry in fields(agent) if entry.name not in hidden}  # type: ignore[arg-type]
+def _construct(kind: str, agent: type[Built], parameters: Mapping[str, Any]) -> Built:
+    """Build an agent from the values of the fields of its dataclass."""
+    known = {entry.name: entry for entry in fields(agent)}  # type: ignore[arg-type]
     takes = ", ".join(name for name in known if name != "name") or "no parameters"
     unknown = sorted(set(parameters) - set(known))
     if unknown:
@@ -114,7 +91,6 @@ def construct(kind: str, agent: type[Built], parameters: Mapping[str, Any], *, h
     ]
     if missing:
         raise ValueError(f"agent kind {kind!r} must be given {takes}, missing: {', '.join(missing)}")
-    name = parameters.get("name", "")
-    if not isinstance(name, str):
-        raise ValueError(f"the name of an agent must be a text, got {name!r}")
+    if not isinstance(parameters.get("name", ""), str):
+        raise ValueError(f"the name of an agent must be a text, got {parameters['name']!r}")
     return agent(**parameters)

@@ -1,19 +1,39 @@
-"""Chat agents: a prompt template, a language model and the parser of its answers."""
+"""The chat agent of all worlds: a language model, how it is asked about an observation, and how its answers are read.
+
+What differs by kind of world is how a view is written into a prompt: see `ChatAgent.asked`.
+"""
 
 import hashlib
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Self, get_type_hints
 
-from goalscope.agents.agent import Observation, Past
+from goalscope.agents.agent import HISTORIES, History, Observation, Past, Turn
 from goalscope.agents.build import CHAT, agent_kind
-from goalscope.agents.model_agent import ModelAgent, example_name
-from goalscope.agents.prompts import ANY, RULE, fill, placeholders, render_history, template
+from goalscope.agents.parse import MOVES, PARSER_VERSION, parse_action
+from goalscope.agents.prompts import (
+    ANY,
+    RULE,
+    check_placeholders,
+    example_action,
+    fill,
+    placeholders,
+    read_text,
+    render_history,
+    template,
+)
+from goalscope.ids import canonical_json
 from goalscope.models.backends import build_model, check_type
-from goalscope.models.base import Sampling
+from goalscope.models.base import TEMPLATE_FORMS, Completion, Message, Model, Request, Sampling
+from goalscope.models.http_budget import Budget
+from goalscope.rows import Tag
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.world import View
+
+MARKERS: Final = "markers"
+"""Name of the failure of an answer that still holds markers of its model, by which it cannot be taken apart."""
 
 TASKS: Final = {"grid": "grid", "key-door": "key_door", "fog": "fog", "text": ANY}
 """The tasks that come with the package, and the names of their templates."""
@@ -24,73 +44,88 @@ PLACEHOLDERS: Final = (*_OF_GRIDS, "history", "example", "view", "actions")
 
 
 def read_template(task: str | Path, form: str = "schema") -> str:
-    """Return the template of a task.
-
-    Args:
-        task: a key of `TASKS`, or the path of a text file.
-        form: one of `TEMPLATE_FORMS`; a file is what it is.
-
-    Raises:
-        FileNotFoundError: neither a task nor a file.
-        ValueError: the template shows neither grid nor view, or holds a placeholder that is not known; names it.
-    """
+    """Return the template of a task."""
     if task in TASKS:
-        text = template(TASKS[str(task)], form)
-    else:
-        path = Path(task).expanduser()
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"a task must be one of {', '.join(TASKS)} or the path of a template file, got {str(task)!r}, and "
-                "there is no such file"
-            )
-        try:
-            text = path.read_text(encoding="utf-8-sig").removesuffix("\n")
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"a template must be a UTF-8 text, {path} is none ({error.reason} at byte {error.start})"
-            ) from None
-    known = ", ".join(f"{{{{{name}}}}}" for name in PLACEHOLDERS)
-    for inner in placeholders(text):
-        if inner not in PLACEHOLDERS:
-            raise ValueError(
-                f"a placeholder of a template must be one of {known}, written without blanks; {task} holds "
-                f"{{{{{inner}}}}}"
-            )
-    if not {"grid", "view"} & set(placeholders(text)):
+        return template(TASKS[str(task)], form)
+    text = read_text(task, f"a task must be one of {', '.join(TASKS)} or").removesuffix("\n")
+    if not {"grid", "view"} & check_placeholders(text, PLACEHOLDERS, task):
         raise ValueError(f"a template must show the grid: put {{{{grid}}}} where it belongs in {task}")
     return text
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChatAgent(ModelAgent):
+class ChatAgent:
     """A language model that is shown each state as text and answers with an action.
 
     Attributes:
         model: the language model.
+        sampling: how its outputs are drawn.
+        name: short name, as tables show it; the model's name by default.
+        history: what it is shown of earlier steps; None for what the study says.
         task: "grid", "key-door", "fog", "text" (any world in words), or the path of a template of one's own.
         template: form of the bundled template, one of `TEMPLATE_FORMS`; "" for the one that the model's card names, and
             "example" where it names none.
         text: the template.
-        sampling: how its outputs are drawn.
-        name: short name, as tables show it; the model's name by default.
-        history: what it is shown of earlier steps; None for what the study says.
+        system: the system prompt, "" for none.
 
     Raises:
         FileNotFoundError, ValueError: see `read_template`; or an unknown history.
     """
 
+    model: Model
+    sampling: Sampling = field(default_factory=Sampling)
+    name: str = ""
+    history: History | None = None
     task: str | Path = "grid"
     template: str = ""
     text: str = field(default="", init=False)
+    system: str = field(default="", init=False)
+
+    journalled: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        if self.history is not None and self.history not in HISTORIES:
+            raise ValueError(f"the history of an agent must be one of {', '.join(HISTORIES)}, got {self.history!r}")
+        for name, value in self._read().items():
+            object.__setattr__(self, name, value)
+
+    def _read(self) -> dict[str, Any]:
+        """Return the fields that follow from the others."""
         if self.template and self.task not in TASKS:
             raise ValueError(
                 f"the form of a template must be given for a bundled task ({', '.join(TASKS)}), got {self.template!r} "
                 f"for the file {self.task}: leave template out"
             )
-        object.__setattr__(self, "text", read_template(self.task, self.template or self.form))
-        super().__post_init__()
+        text = read_template(self.task, self.template or self._card())
+        return {"text": text, "name": self.name or self.model.name}
+
+    def _card(self) -> str:
+        """Return the form of the bundled templates that the model's card names, "example" where it names none."""
+        # A model behind a server has a card where its tokenizer lies in a folder.
+        known = (self.model, getattr(self.model, "dialect", None))
+        return next((form for one in known if (form := getattr(one, "template", None)) is not None), TEMPLATE_FORMS[0])
+
+    @property
+    def largest_batch(self) -> int:
+        """Most observations of one call: 1 where answers arrive one by one, no limit for models in lockstep."""
+        return int(getattr(self.model, "largest_batch", sys.maxsize))
+
+    @property
+    def concurrency(self) -> int | None:
+        """Calls at the same time that the model wants, None for as many as the run has workers."""
+        wanted = getattr(self.model, "concurrency", None)
+        return None if wanted is None else int(wanted)
+
+    @property
+    def budget(self) -> Budget | None:
+        """What the model has spent and may spend, None for models that cost nothing."""
+        found = getattr(self.model, "budget", None)
+        return found if isinstance(found, Budget) else None
+
+    @property
+    def tags(self) -> Mapping[str, Tag]:
+        """What the model says of itself, e.g. the goal that was planted in it; empty for most models."""
+        return dict(getattr(self.model, "tags", {}))
 
     @property
     def needs(self) -> type[View]:
@@ -98,21 +133,23 @@ class ChatAgent(ModelAgent):
         return GridView if set(_OF_GRIDS) & set(placeholders(self.text)) else View
 
     def describe(self) -> Mapping[str, Any]:
-        """Return model, template, sampling, parser and its own history; the name changes no answer and is left out."""
+        """Return model, prompt, sampling, parser and its own history; the name changes no answer and is left out."""
+        history = {} if self.history is None else {"history": self.history}
         return {
-            "kind": "chat",
             "model": dict(self.model.describe()),
-            "template": hashlib.sha256(self.text.encode()).hexdigest(),
-            **({"example": RULE} if "example" in placeholders(self.text) else {}),
-            **self._described(),
+            "sampling": self.sampling.describe(),
+            "parser": PARSER_VERSION,
+            **history,
+            **self._prompt(),
         }
 
-    def asked(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
-        """Return the filled template.
+    def _prompt(self) -> dict[str, Any]:
+        """Return what the description says of kind and prompt."""
+        rule = {"example": RULE} if "example" in placeholders(self.text) else {}
+        return {"kind": CHAT, "template": hashlib.sha256(self.text.encode()).hexdigest(), **rule}
 
-        Raises:
-            ValueError: the template has no place for something that the agent must know: a key, fog, the history.
-        """
+    def asked(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
+        """Return what the model is told at one step, the present one or an earlier one of a conversation."""
         wanted = set(placeholders(self.text))
         told = observation.history_as in ("conversation", "reasoning")
         if history and not told and "history" not in wanted:
@@ -121,7 +158,14 @@ class ChatAgent(ModelAgent):
                 "the agent's task to fog, or its history to none or conversation"
             )
         if isinstance(view, GridView) and "view" not in wanted:
-            self._check_shown(view, wanted)
+            grid = view.grid
+            if (view.carrying_key or grid.key is not None or grid.door is not None) and "carrying_key" not in wanted:
+                raise ValueError(
+                    f"worlds with a key or a door need a template with {{{{carrying_key}}}}, {self.task} has none: set "
+                    "the agent's task to key-door"
+                )
+            if grid.fog is not None and self.task in ("grid", "key-door"):
+                raise ValueError(f"the task {self.task} says nothing about fog: set the agent's task to fog")
         values = {
             **view.fields(),
             "view": view.text,
@@ -132,32 +176,68 @@ class ChatAgent(ModelAgent):
             values["history"] = render_history(history)
         return fill(self.text, {name: value for name, value in values.items() if name in wanted})
 
-    def _check_shown(self, view: GridView, wanted: set[str]) -> None:
-        """Refuse a template that has no place for a key or says nothing about fog."""
-        grid = view.grid
-        if (view.carrying_key or grid.key is not None or grid.door is not None) and "carrying_key" not in wanted:
+    def messages(self, observation: Observation) -> tuple[Message, ...]:
+        """Return the chat that an observation becomes.
+
+        A conversation holds, for each earlier step, the prompt of that step as it was and the answer to it; the prompt
+        of the next step only adds to it.
+        """
+        chat = [Message(role="system", content=self.system)] if self.system else []
+        history = observation.history
+        if observation.history_as in ("conversation", "reasoning"):
+            for step, past in enumerate(history):
+                text = self.asked(observation, step, past.view, history[:step])
+                chat.append(Message(role="user", content=text))
+                chat.append(Message(role="assistant", content=past.answer))
+        text = self.asked(observation, observation.step, observation.view, history)
+        return (*chat, Message(role="user", content=text))
+
+    def prompt(self, observation: Observation) -> str:
+        """Return the exact text that the model reads; the chat as JSON where only its server renders it."""
+        messages = self.messages(observation)
+        rendered = self.model.render(messages, self.sampling)
+        if rendered is not None:
+            return rendered
+        return canonical_json([{"role": message.role, "content": message.content} for message in messages])
+
+    def request(self, observation: Observation) -> Request:
+        """Return what the model is asked about an observation."""
+        key = (observation.seed, observation.episode_id, observation.step, observation.attempt)
+        return Request(messages=self.messages(observation), key=key)
+
+    def act(self, observations: Sequence[Observation]) -> list[Turn]:
+        """Ask the model about each observation and read its answers."""
+        completions = self.model.complete([self.request(seen) for seen in observations], self.sampling)
+        return [turn(one, seen.view.actions) for one, seen in zip(completions, observations, strict=True)]
+
+    @classmethod
+    def build(cls, parameters: Mapping[str, Any], settings: Mapping[str, Any]) -> Self:
+        """Build an agent from the parameters of a study; no weight is read and nothing is sent yet.
+
+        Args:
+            parameters: see `chat_agent`.
+            settings: the parameters of this class alone, and their types.
+
+        Raises:
+            FileNotFoundError, ValueError: see `chat_agent`.
+        """
+        if "model" not in parameters:
             raise ValueError(
-                f"worlds with a key or a door need a template with {{{{carrying_key}}}}, {self.task} has none: set "
-                "the agent's task to key-door"
+                "a chat agent must be given its model: a folder, a name on the Hugging Face hub, or theseus, which "
+                "comes with the package"
             )
-        if grid.fog is not None and self.task in ("grid", "key-door"):
-            raise ValueError(f"the task {self.task} says nothing about fog: set the agent's task to fog")
+        types = {**_TEXTS, **get_type_hints(Sampling), **settings}
+        own = {key: value for key, value in parameters.items() if key in types}
+        for parameter, value in own.items():
+            check_type(parameter, value, types[parameter])
+        others = {key: value for key, value in parameters.items() if key not in types}
+        name, backend = own.get("name") or None, own.pop("backend", "")
+        model = build_model(own.pop("model"), others, backend=backend, name=name, others=tuple(types))
+        sampling = Sampling(**{entry.name: own.pop(entry.name) for entry in fields(Sampling) if entry.name in own})
+        return cls(model=model, sampling=sampling, **own)
 
 
-_SAMPLING = tuple(entry.name for entry in fields(Sampling))
-_OWN: Final[Mapping[str, tuple[type, ...]]] = {
-    "model": (str,),
-    "backend": (str,),
-    "task": (str,),
-    "template": (str,),
-    "name": (str,),
-    "history": (str,),
-    "temperature": (int, float),
-    "top_p": (int, float),
-    "max_tokens": (int,),
-    "reasoning_effort": (str, type(None)),
-    "top_logprobs": (int,),
-}
+_TEXTS = dict.fromkeys(("model", "backend", "template", "name", "history"), str)
 
 
 @agent_kind(CHAT)
@@ -173,27 +253,34 @@ def chat_agent(parameters: Mapping[str, Any]) -> ChatAgent:
         FileNotFoundError: a folder or a template that is not there.
         ValueError: an unknown parameter, a missing model, or a value of the wrong type or out of its range.
     """
-    if "model" not in parameters:
-        raise ValueError(
-            "a chat agent must be given its model: a folder, a name on the Hugging Face hub, or theseus, which comes "
-            "with the package"
-        )
-    own = {key: value for key, value in parameters.items() if key in _OWN}
-    for parameter, value in own.items():
-        check_type(parameter, value, _OWN[parameter])
-    name = own.get("name", "")
-    model = build_model(
-        own["model"],
-        {key: value for key, value in parameters.items() if key not in _OWN},
-        backend=own.get("backend", ""),
-        name=name or None,
-        others=tuple(_OWN),
-    )
-    return ChatAgent(
-        model=model,
-        task=own.get("task", "grid"),
-        template=own.get("template", ""),
-        sampling=Sampling(**{key: value for key, value in own.items() if key in _SAMPLING}),
-        name=name,
-        history=own.get("history"),
+    return ChatAgent.build(parameters, {"task": str})
+
+
+def example_name(observation: Observation, step: int, view: View) -> str:
+    """Return the name of the action that the example in the prompt of one step shows."""
+    return view.actions[example_action(observation.episode_id, step, view.offered)]
+
+
+def turn(completion: Completion, names: tuple[str, ...] = MOVES) -> Turn:
+    """Return the turn that a completion amounts to: its action, or the name of what is wrong with it."""
+    parsed = parse_action(completion.text, truncated=completion.finish == "length", names=names)
+    action, failure = (None, MARKERS) if completion.marked else (parsed.action, parsed.failure)
+    extra: dict[str, Any] = {"finish": completion.finish}
+    if completion.logprobs is not None:
+        extra["logprobs"] = [dict(entry) for entry in completion.logprobs]
+    if completion.reconstructed:
+        extra["reconstructed"] = True
+    if completion.unsupported:
+        extra["unsupported"] = list(completion.unsupported)
+    if completion.raw is not None and completion.output_tokens is None:
+        extra["raw"] = completion.raw
+    return Turn(
+        action=action,
+        failure=failure,
+        text=completion.text,
+        reasoning=completion.reasoning,
+        prompt_tokens=completion.prompt_tokens,
+        output_tokens=completion.output_tokens,
+        usage=completion.usage,
+        extra=extra,
     )

@@ -81,11 +81,7 @@ def parse_action(text: str, *, truncated: bool = False, names: tuple[str, ...] =
 
 @lru_cache(maxsize=256)
 def _table(names: tuple[str, ...]) -> Mapping[str, int]:
-    """Return the actions by name; the four moves are those of grids.
-
-    Raises:
-        ValueError: two names that differ in nothing but their case.
-    """
+    """Return the actions by name; the four moves are those of grids."""
     normal = [_normal(name) for name in names]
     if len(set(normal)) < len(normal):
         raise ValueError(f"the names of actions must differ in more than their case, got {', '.join(names)}")
@@ -102,17 +98,11 @@ def _normal(value: Any) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class _Found:
-    """What an answer holds.
+    """What an answer holds."""
 
-    Attributes:
-        stated: values of the keys ``action`` that count.
-        mentioned: values of all keys ``action``, wherever they stand.
-        cut: whether an object begins that is never closed.
-    """
-
-    stated: list[Any] = field(default_factory=list)
-    mentioned: list[Any] = field(default_factory=list)
-    cut: bool = False
+    stated: list[Any] = field(default_factory=list)  # values of the keys ``action`` that count
+    mentioned: list[Any] = field(default_factory=list)  # values of all keys ``action``, wherever they stand
+    cut: bool = False  # whether an object begins that is never closed
 
 
 def _strict(text: str) -> _Found | None:

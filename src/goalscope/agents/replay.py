@@ -6,9 +6,6 @@ from typing import Any, ClassVar
 
 from goalscope.agents.agent import Observation, Turn
 
-Key = tuple[str, int, int]
-"""(episode id, step, attempt)."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayAgent:
@@ -24,7 +21,7 @@ class ReplayAgent:
 
     name: str
     description: Mapping[str, Any]
-    turns: Mapping[Key, Turn] = field(repr=False)
+    turns: Mapping[tuple[str, int, int], Turn] = field(repr=False)
 
     journalled: ClassVar[bool] = False
 
@@ -32,17 +29,12 @@ class ReplayAgent:
     def from_records(
         cls, name: str, description: Mapping[str, Any], records: Iterable[tuple[str, int, int, Turn]]
     ) -> "ReplayAgent":
-        """Build the agent from records as a store hands them over.
-
-        Args:
-            name: short name of the agent that was recorded.
-            description: what that agent's `describe` returned.
-            records: (episode id, step, attempt, turn).
+        """Build the agent from records (episode id, step, attempt, turn) as a store hands them over.
 
         Raises:
             ValueError: two different turns for one (episode id, step, attempt).
         """
-        turns: dict[Key, Turn] = {}
+        turns: dict[tuple[str, int, int], Turn] = {}
         for episode_id, step, attempt, recorded in records:
             if turns.setdefault((episode_id, step, attempt), recorded) != recorded:
                 raise ValueError(
@@ -61,14 +53,12 @@ class ReplayAgent:
         Raises:
             LookupError: a turn that the record does not hold; names it.
         """
-        answers = []
-        for observation in observations:
-            key = (observation.episode_id, observation.step, observation.attempt)
-            if key not in self.turns:
+        found = [self.turns.get((seen.episode_id, seen.step, seen.attempt)) for seen in observations]
+        for seen, turn in zip(observations, found, strict=True):
+            if turn is None:
                 raise LookupError(
                     f"the record of {self.name} must hold every turn that is replayed, it holds none for episode "
-                    f"{key[0]}, step {key[1]}, attempt {key[2]}: replay the study that was recorded, with the same "
-                    "seed and settings"
+                    f"{seen.episode_id}, step {seen.step}, attempt {seen.attempt}: replay the study that was recorded, "
+                    "with the same seed and settings"
                 )
-            answers.append(self.turns[key])
-        return answers
+        return [turn for turn in found if turn is not None]

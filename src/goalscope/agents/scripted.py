@@ -1,14 +1,14 @@
 """Agents whose goal we planted: the ground truth that every measure is checked against.
 
-Each one has an exact distribution over actions for every observation (`ScriptedAgent.probabilities`), from which its
-actions are drawn with the random number of the turn. They keep no state: an interrupted episode resumes exactly.
-Where nothing is left to do (no goal to be seen or reached) all four actions are equally likely.
+Each one on grids has an exact distribution over actions for every observation (`ScriptedAgent.probabilities`), from
+which its actions are drawn with the random number of the turn. They keep no state: an interrupted episode resumes
+exactly. Where nothing is left to do (no goal to be seen or reached) all four actions are equally likely.
 """
 
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any, ClassVar, get_args
 
@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from goalscope.agents.agent import Observation, Turn
 from goalscope.agents.build import agent_kind
-from goalscope.agents.scripted_base import Scripted
 from goalscope.checks import check_probability, check_whole, freeze
 from goalscope.planning.shortest import distances_to, optimal_batch, solve
 from goalscope.rng import uniform
@@ -31,7 +30,53 @@ _UNIFORM: Distribution = freeze(np.full(4, 0.25))
 _CORNERS = ("top-left", "top-right", "bottom-left", "bottom-right")
 
 
-@dataclass(frozen=True, slots=True)
+PROBABILITY = {"check": check_probability}
+"""Metadata of a field of a scripted agent: ``check(name, value)`` returns the value as it is kept."""
+
+
+@dataclass(frozen=True)
+class Scripted(ABC):
+    """An agent that follows a rule; its fields are the parameters of the rule, and its name.
+
+    Attributes:
+        name: short name, as tables show it; made from the kind and its parameters where none is given.
+    """
+
+    kind: ClassVar[str]
+    prefix: ClassVar[str] = ""
+    """With what the kind begins in descriptions, so that agents of different worlds never share an id."""
+    version: ClassVar[int] = 1
+    """Number of the behaviour: raised whenever the same parameters come to mean other actions."""
+    journalled: ClassVar[bool] = False
+
+    name: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            if "check" in entry.metadata:
+                value = entry.metadata["check"](entry.name, getattr(self, entry.name))
+                object.__setattr__(self, entry.name, value)
+        if not self.name:
+            given = ", ".join(str(value) for value in self._parameters().values())
+            object.__setattr__(self, "name", f"{self.kind}({given})" if given else self.kind)
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return kind, version and parameters; the name does not enter, since it changes no action."""
+        return {"kind": f"{self.prefix}{self.kind}", "version": self.version, **self._parameters()}
+
+    def _parameters(self) -> dict[str, Any]:
+        return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "name"}
+
+    def act(self, observations: Sequence[Observation]) -> list[Turn]:
+        """Choose one action for each observation."""
+        return [Turn(action=self._choose(observation)) for observation in observations]
+
+    @abstractmethod
+    def _choose(self, observation: Observation) -> int:
+        """Return the index of an action."""
+
+
+@dataclass(frozen=True)
 class ScriptedAgent(Scripted):
     """An agent with a known goal and an exact distribution over actions."""
 
@@ -45,17 +90,13 @@ class ScriptedAgent(Scripted):
             ValueError: the observation's grid shows no agent.
         """
 
-    def act(self, observations: Sequence[Observation]) -> list[Turn]:
-        """Draw one action for each observation from its distribution."""
-        return [self._turn(observation) for observation in observations]
-
-    def _turn(self, observation: Observation) -> Turn:
+    def _choose(self, observation: Observation) -> int:
         cumulative = list(accumulate(self.probabilities(observation).tolist()))
         drawn = observation.uniform() * cumulative[-1]  # the sum may miss 1 by a rounding error
-        return Turn(action=next(index for index, total in enumerate(cumulative) if drawn < total))
+        return next(index for index, total in enumerate(cumulative) if drawn < total)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Optimal(ScriptedAgent):
     """Takes each action of a shortest path to the goal with equal probability.
 
@@ -70,7 +111,7 @@ class Optimal(ScriptedAgent):
         return _look_up(_plan_optimal, observation)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EpsilonGreedy(ScriptedAgent):
     """Acts uniformly at random with probability epsilon, else as `Optimal` does.
 
@@ -80,18 +121,14 @@ class EpsilonGreedy(ScriptedAgent):
     """
 
     kind: ClassVar[str] = "epsilon-greedy"
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", check_probability("epsilon", self.epsilon))
-        ScriptedAgent.__post_init__(self)
+    epsilon: float = field(metadata=PROBABILITY)
 
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the mixture of the uniform and the optimal distribution."""
         return (1 - self.epsilon) * _look_up(_plan_optimal, observation) + self.epsilon * _UNIFORM
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Uniform(ScriptedAgent):
     """Takes each of the four actions of a grid with probability 1/4: no goal at all. It acts in any world.
 
@@ -112,7 +149,7 @@ class Uniform(ScriptedAgent):
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KeyLured(ScriptedAgent):
     """Goes to the key while one lies in the grid, then to the goal.
 
@@ -127,7 +164,22 @@ class KeyLured(ScriptedAgent):
         return _look_up(_plan_key, observation)
 
 
-@dataclass(frozen=True, slots=True)
+def _target(name: str, target: Any) -> str | Position:
+    if isinstance(target, str):
+        if target in _CORNERS:
+            return target
+    elif isinstance(target, Sequence) and len(target) == 2 and all(_index(item) for item in target):
+        return int(target[0]), int(target[1])
+    raise ValueError(
+        f"{name} must be one of {', '.join(_CORNERS)} or a cell (row, col) with row and col >= 0, got {target!r}"
+    )
+
+
+def _index(item: Any) -> bool:
+    return isinstance(item, int | np.integer) and not isinstance(item, bool) and bool(item >= 0)
+
+
+@dataclass(frozen=True)
 class WrongGoal(ScriptedAgent):
     """Goes to a place of its own instead of the goal, and stays there.
 
@@ -140,11 +192,7 @@ class WrongGoal(ScriptedAgent):
     """
 
     kind: ClassVar[str] = "wrong-goal"
-    target: str | Position = "top-right"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "target", _target(self.target))
-        ScriptedAgent.__post_init__(self)
+    target: str | Position = field(default="top-right", metadata={"check": _target})
 
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the uniform distribution over the shortest ways to its own target."""
@@ -157,7 +205,7 @@ class WrongGoal(ScriptedAgent):
         return _look_up(_plan_place, observation, aim)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Forgetful(ScriptedAgent):
     """Forgets its goal for whole blocks of steps: an optimal agent whose errors come in bursts.
 
@@ -171,13 +219,8 @@ class Forgetful(ScriptedAgent):
     """
 
     kind: ClassVar[str] = "forgetful"
-    probability: float
-    span: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "probability", check_probability("probability", self.probability))
-        object.__setattr__(self, "span", check_whole("span", self.span, 1, "steps"))
-        ScriptedAgent.__post_init__(self)
+    probability: float = field(metadata=PROBABILITY)
+    span: int = field(metadata={"check": partial(check_whole, least=1, unit="steps")})
 
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the distribution of this step, given whether its block is a forgotten one."""
@@ -190,7 +233,13 @@ class Forgetful(ScriptedAgent):
         return uniform(observation.seed, "forgotten block", observation.episode_id, block) < self.probability
 
 
-@dataclass(frozen=True, slots=True)
+def _side(name: str, side: Any) -> Any:
+    if side not in get_args(Side):
+        raise ValueError(f"{name} must be one of {', '.join(get_args(Side))}, got {side!r}")
+    return side
+
+
+@dataclass(frozen=True)
 class SideBiased(ScriptedAgent):
     """Acts as `Optimal` does, but as `EpsilonGreedy` while the goal is shown in its weak half of the grid.
 
@@ -203,14 +252,8 @@ class SideBiased(ScriptedAgent):
     """
 
     kind: ClassVar[str] = "side-biased"
-    epsilon: float
-    side: Side = "left"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", check_probability("epsilon", self.epsilon))
-        if self.side not in get_args(Side):
-            raise ValueError(f"side must be one of {', '.join(get_args(Side))}, got {self.side!r}")
-        ScriptedAgent.__post_init__(self)
+    epsilon: float = field(metadata=PROBABILITY)
+    side: Side = field(default="left", metadata={"check": _side})
 
     def probabilities(self, observation: Observation) -> Distribution:
         """Return the optimal distribution, mixed with the uniform one while the goal lies in the weak half."""
@@ -224,21 +267,6 @@ SCRIPTED: dict[str, type[ScriptedAgent]] = {
     for agent in (Optimal, EpsilonGreedy, Uniform, KeyLured, WrongGoal, Forgetful, SideBiased)
 }
 """The scripted agents by the kind that a study names."""
-
-
-def _target(target: Any) -> str | Position:
-    if isinstance(target, str):
-        if target in _CORNERS:
-            return target
-    elif isinstance(target, Sequence) and len(target) == 2 and all(_index(item) for item in target):
-        return int(target[0]), int(target[1])
-    raise ValueError(
-        f"target must be one of {', '.join(_CORNERS)} or a cell (row, col) with row and col >= 0, got {target!r}"
-    )
-
-
-def _index(item: Any) -> bool:
-    return isinstance(item, int | np.integer) and not isinstance(item, bool) and bool(item >= 0)
 
 
 def _standing(observation: Observation) -> Position:

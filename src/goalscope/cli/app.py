@@ -1,14 +1,25 @@
-"""The commands: names, options, help. What they do stands in `work` and `doctor`; nothing heavy is imported here."""
+"""The commands: names, options, help. What they do stands in the other modules; nothing heavy is imported here."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from goalscope import __version__
-from goalscope.cli import capture, probe
+from goalscope.cli import activations
 from goalscope.cli.errors import PROBLEMS, WRONG_INPUT, check_outputs, guarded
-from goalscope.cli.help import HYPOTHESES, STUDIES, SUMMARY, MeasureCommand, as_lines, examples
+from goalscope.cli.help import (
+    HYPOTHESES,
+    STUDIES,
+    SUMMARY,
+    MeasureCommand,
+    RunDirectory,
+    as_lines,
+    examples,
+    flag,
+    option,
+)
 
 if TYPE_CHECKING:
     from goalscope.cli.overrides import Overrides
@@ -24,26 +35,33 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="The run directory (it holds run.db).")]
-OutFolder = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The run directory to write.")]
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help=STUDIES)]
-Sizes = Annotated[str | None, typer.Option(metavar="LIST", help="Other grid sizes, e.g. 7,9.")]
-Densities = Annotated[str | None, typer.Option(metavar="LIST", help="Other wall densities, e.g. 0,0.6.")]
-Count = Annotated[int | None, typer.Option(metavar="N", help="Worlds of each kind, size and density.")]
-Trajectories = Annotated[int | None, typer.Option(metavar="N", help="Episodes of each agent on each world.")]
-Agents = Annotated[
-    str | None,
-    typer.Option(metavar="NAMES", help="Only these agents of the study, in this order, separated by , or ;."),
-]
+OutFolder = Annotated[Path, option("DIR", "The run directory to write.", "--out", "-o")]
+Sizes = Annotated[str | None, option("LIST", "Other grid sizes, e.g. 7,9.")]
+Densities = Annotated[str | None, option("LIST", "Other wall densities, e.g. 0,0.6.")]
+Count = Annotated[int | None, option("N", "Worlds of each kind, size and density.")]
+Trajectories = Annotated[int | None, option("N", "Episodes of each agent on each world.")]
+Agents = Annotated[str | None, option("NAMES", "Only these agents of the study, in this order, separated by , or ;.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Another value of any key, e.g. worlds.0.count=3. Repeatable."),
+    option("KEY=VALUE", "Another value of any key, e.g. worlds.0.count=3. Repeatable.", "--set"),
 ]
+
+Body = TypeVar("Body", bound=Callable[..., None])
 
 
 def main() -> None:
     """Run the command line."""
     app()
+
+
+def _command(name: str, **more: Any) -> Callable[[Body], Body]:
+    """Return a decorator that adds a command with its one-line summary and its examples."""
+
+    def add(body: Body) -> Body:
+        return app.command(name, epilog=examples(name), short_help=SUMMARY[name], **more)(guarded(body))
+
+    return add
 
 
 def _version(wanted: bool) -> None:
@@ -61,8 +79,7 @@ def _options(
     """Whether, how strongly and towards what a language-model agent is goal-directed."""
 
 
-@app.command(epilog=examples("demo"), short_help=SUMMARY["demo"])
-@guarded
+@_command("demo")
 def demo(out: OutFolder = Path("runs/demo")) -> None:
     """Run the bundled language model beside an optimal, a random and an untrained agent, measure, write a report."""
     from goalscope.cli import commands
@@ -70,14 +87,13 @@ def demo(out: OutFolder = Path("runs/demo")) -> None:
     commands.demo(out)
 
 
-@app.command(epilog=examples("run"), short_help=SUMMARY["run"])
-@guarded
+@_command("run")
 def run(
     study: StudyName,
     out: OutFolder,
-    workers: Annotated[int, typer.Option(min=1, metavar="N", help="Calls of an agent at the same time.")] = 1,
+    workers: Annotated[int, option("N", "Calls of an agent at the same time.", min=1)] = 1,
     full: Annotated[
-        bool, typer.Option("--full", help="Studies of activations: the complete table, all heads and controls.")
+        bool, flag("--full", "Studies of activations: the complete table, all heads and controls.")
     ] = False,
     sizes: Sizes = None,
     densities: Densities = None,
@@ -92,47 +108,33 @@ def run(
     """
     from goalscope.cli import commands
 
-    commands.run(study, out, workers, _overrides(sizes, densities, count, trajectories, agents, settings), full=full)
+    changes = _overrides(sizes, densities, settings, count=count, trajectories=trajectories, agents=agents)
+    commands.run(study, out, workers, changes, full=full)
 
 
-def _overrides(
-    sizes: str | None,
-    densities: str | None,
-    count: int | None,
-    trajectories: int | None,
-    agents: str | None,
-    settings: list[str] | None,
-) -> "Overrides":
+def _overrides(sizes: str | None, densities: str | None, settings: list[str] | None, **given: Any) -> "Overrides":
     from goalscope.cli.overrides import Overrides, numbers
 
     return Overrides(
         sizes=numbers("--sizes", sizes, int),
         densities=numbers("--densities", densities, float),
-        count=count,
-        trajectories=trajectories,
-        agents=agents,
         settings=tuple(settings or ()),
+        **given,
     )
 
 
 @app.command("plan", hidden=True, epilog=examples("estimate"))  # its name of old
-@app.command(epilog=examples("estimate"), short_help=SUMMARY["estimate"])
-@guarded
+@_command("estimate")
 def estimate(
     study: StudyName,
-    output_tokens: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Also say what N output tokens a call would cost.")
-    ] = None,
+    output_tokens: Annotated[int | None, option("N", "Also say what N output tokens a call would cost.", min=0)] = None,
     power: Annotated[
-        bool, typer.Option("--power", help="Also say which effects and which equivalence margins it can show.")
+        bool, flag("--power", "Also say which effects and which equivalence margins it can show.")
     ] = False,
-    pilot: Annotated[Path | None, typer.Option(metavar="RUN", help="A run whose variances --power takes over.")] = None,
-    assume_mean: Annotated[
-        float, typer.Option(metavar="SHARE", help="Mean that --power assumes without a pilot.")
-    ] = 0.8,
+    pilot: Annotated[Path | None, option("RUN", "A run whose variances --power takes over.")] = None,
+    assume_mean: Annotated[float, option("SHARE", "Mean that --power assumes without a pilot.")] = 0.8,
     assume_between: Annotated[
-        float,
-        typer.Option(metavar="SD", help="Deviation over grids of the true difference that --power assumes."),
+        float, option("SD", "Deviation over grids of the true difference that --power assumes.")
     ] = 0.05,
     sizes: Sizes = None,
     densities: Densities = None,
@@ -148,18 +150,18 @@ def estimate(
 
     if pilot is not None and not power:
         raise ValueError("--pilot must come with --power, whose variances it gives: add --power")
-    planned = load_study(study, _overrides(sizes, densities, count, trajectories, agents, settings))
+    changes = _overrides(sizes, densities, settings, count=count, trajectories=trajectories, agents=agents)
+    planned = load_study(study, changes)
     print_cost(planned, output_tokens)
     if power:
         print_power(planned, pilot, Assumptions(mean=assume_mean, between=assume_between))
 
 
-@app.command("import", epilog=examples("import"), short_help=SUMMARY["import"])
-@guarded
+@_command("import")
 def import_(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A file or folder: JSONL, or the authors' layout.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="The run directory to write.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Check everything, write nothing.")] = False,
+    out: Annotated[Path | None, option("DIR", "The run directory to write.", "--out", "-o")] = None,
+    check: Annotated[bool, flag("--check", "Check everything, write nothing.")] = False,
 ) -> None:
     """Import recorded trajectories, every recorded label compared with ours. Exit status 1 where there are problems."""
     from goalscope.cli import commands
@@ -170,18 +172,14 @@ def import_(
         raise typer.Exit(PROBLEMS)
 
 
-@app.command(cls=MeasureCommand, epilog=examples("measure"), short_help=SUMMARY["measure"])
-@guarded
+@_command("measure", cls=MeasureCommand)
 def measure(
     run: RunDirectory,
     by: Annotated[
-        str,
-        typer.Option(
-            metavar="TAGS", help="Group by agent and these tags, e.g. size,density; by all conditions if left out."
-        ),
+        str, option("TAGS", "Group by agent and these tags, e.g. size,density; by all conditions if left out.")
     ] = "",
     measures: Annotated[
-        str, typer.Option(metavar="NAMES", help="Print these only, separated by ';' (all are stored); listed below.")
+        str, option("NAMES", "Print these only, separated by ';' (all are stored); listed below.")
     ] = "",
 ) -> None:
     """Measure all episodes of a run, store the rows, print the estimates with their intervals."""
@@ -191,37 +189,27 @@ def measure(
     commands.measure(run, split(by), split(measures, separator=";"))
 
 
-@app.command(epilog=examples("compare"), short_help=SUMMARY["compare"])
-@guarded
+@_command("compare")
 def compare(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN_A RUN_B ...", help="Run directories."),
-    ],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN_A RUN_B ...", help="Run directories.")],
     measures: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="The measures of the family, separated by ';'; those of --margin, else success;action accuracy.",
+        option(
+            "NAMES", "The measures of the family, separated by ';'; those of --margin, else success;action accuracy."
         ),
     ] = None,
-    agents: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Compare these agents only, separated by ';'.")
-    ] = None,
+    agents: Annotated[str | None, option("NAMES", "Compare these agents only, separated by ';'.")] = None,
     margin: Annotated[
-        str | None,
-        typer.Option(metavar="MEASURE=NUMBER", help="Also test equivalence within these margins, separated by ';'."),
+        str | None, option("MEASURE=NUMBER", "Also test equivalence within these margins, separated by ';'.")
     ] = None,
     transforms: Annotated[
-        bool,
-        typer.Option("--transforms", help="Compare each agent of one run with itself on the transformed grids."),
+        bool, flag("--transforms", "Compare each agent of one run with itself on the transformed grids.")
     ] = False,
     other_horizons: Annotated[
-        bool,
-        typer.Option("--other-horizons", help="Also compare runs whose episodes may last differently long."),
+        bool, flag("--other-horizons", "Also compare runs whose episodes may last differently long.")
     ] = False,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the numbers as JSON there, too.")] = None,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the numbers as CSV there, too.")] = None,
+    json: Annotated[Path | None, option("FILE", "Write the numbers as JSON there, too.")] = None,
+    csv: Annotated[Path | None, option("FILE", "Write the numbers as CSV there, too.")] = None,
 ) -> None:
     """Compare agents and runs on the worlds that they share: paired differences, one corrected family of tests."""
     from goalscope.cli import compare as comparing
@@ -229,27 +217,21 @@ def compare(
     from goalscope.report.run_comparison import ComparisonSettings
 
     check_outputs(json, csv)
-    does = comparing.compare_versions if transforms else comparing.compare
-    does(
-        runs,
-        ComparisonSettings(
-            measures=None if measures is None else split(measures, separator=";"),
-            agents=comparing.agents_of(agents),
-            margin=comparing.margins_of(margin),
-            horizons=other_horizons,
-        ),
-        comparing.Files(json=json, csv=csv),
+    settings = ComparisonSettings(
+        measures=None if measures is None else split(measures, separator=";"),
+        agents=comparing.agents_of(agents),
+        margin=comparing.margins_of(margin),
+        horizons=other_horizons,
     )
+    does = comparing.compare_versions if transforms else comparing.compare
+    does(runs, settings, {"json": json, "csv": csv})
 
 
-@app.command(epilog=examples("report"), short_help=SUMMARY["report"])
-@guarded
+@_command("report")
 def report(
     run: RunDirectory,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="The page; RUN/report.html by default.")
-    ] = None,
-    ledger: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all numbers as JSON there, too.")] = None,
+    out: Annotated[Path | None, option("FILE", "The page; RUN/report.html by default.", "--out", "-o")] = None,
+    ledger: Annotated[Path | None, option("FILE", "Write all numbers as JSON there, too.")] = None,
 ) -> None:
     """Write the report of a run as one page; a run that is not measured yet is measured first."""
     from goalscope.cli import commands
@@ -257,11 +239,9 @@ def report(
     commands.report(run, out, ledger)
 
 
-@app.command(epilog=examples("export"), short_help=SUMMARY["export"])
-@guarded
+@_command("export")
 def export(
-    run: RunDirectory,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The folder to write the tables to.")],
+    run: RunDirectory, out: Annotated[Path, option("DIR", "The folder to write the tables to.", "--out", "-o")]
 ) -> None:
     """Write worlds, episodes, steps and rows as Parquet files."""
     from goalscope.cli import commands
@@ -269,84 +249,77 @@ def export(
     commands.export(run, out)
 
 
-app.command("capture", epilog=examples("capture"), short_help=SUMMARY["capture"])(capture.command)
-app.command("probe", epilog=examples("probe"), short_help=SUMMARY["probe"])(probe.command)
+_command("capture")(activations.capture)
+_command("probe")(activations.probe)
 
 
-@app.command(epilog=examples("meg"), short_help=SUMMARY["meg"])
-@guarded
+@_command("meg")
 def meg(
     path: Annotated[
-        Path,
-        typer.Argument(metavar="FILE|RUN", help="A decision process and an agent in it (.json, .npz), or a run."),
+        Path, typer.Argument(metavar="FILE|RUN", help="A decision process and an agent in it (.json, .npz), or a run.")
     ],
     unknown: Annotated[
-        bool, typer.Option("--unknown", help="Also the best of all utilities over states; of runs, held out.")
+        bool, flag("--unknown", "Also the best of all utilities over states; of runs, held out.")
     ] = False,
-    confidence: Annotated[float, typer.Option(metavar="C", help="Confidence of the intervals.")] = 0.95,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    by: Annotated[str, typer.Option(metavar="TAGS", help="Runs: also by these tags, e.g. size,density.")] = "",
-    hypotheses: Annotated[
-        str,
-        typer.Option(metavar="NAMES", help=HYPOTHESES),
-    ] = "",
+    confidence: Annotated[float, option("C", "Confidence of the intervals.")] = 0.95,
+    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
+    by: Annotated[str, option("TAGS", "Runs: also by these tags, e.g. size,density.")] = "",
+    hypotheses: Annotated[str, option("NAMES", HYPOTHESES)] = "",
     utility: Annotated[
-        str, typer.Option(metavar="WHICH", help="Runs: steps (spent there, the default) or arrival (being there last).")
+        str, option("WHICH", "Runs: steps (spent there, the default) or arrival (being there last).")
     ] = "",
     invalid: Annotated[
         str,
-        typer.Option(
-            metavar="WHICH",
-            help="Runs: a turn without an action is a step in place (no-op, the default) or an action (action).",
+        option(
+            "WHICH", "Runs: a turn without an action is a step in place (no-op, the default) or an action (action)."
         ),
     ] = "",
-    ridge: Annotated[
-        float | None, typer.Option(min=0, metavar="R", help="Runs: penalty of --unknown; 1 by default.")
-    ] = None,
+    ridge: Annotated[float | None, option("R", "Runs: penalty of --unknown; 1 by default.", min=0)] = None,
     beliefs: Annotated[
         str,
-        typer.Option(
-            metavar="SITE:LAYER",
-            help="Runs: also towards the goal that captured activations speak of, beside untrained and shuffled.",
+        option(
+            "SITE:LAYER",
+            "Runs: also towards the goal that captured activations speak of, beside untrained and shuffled.",
         ),
     ] = "",
-    draws: Annotated[
-        int | None, typer.Option(min=1, max=1000, metavar="N", help="Runs: shuffles of --beliefs; 20 by default.")
-    ] = None,
+    draws: Annotated[int | None, option("N", "Runs: shuffles of --beliefs; 20 by default.", min=1, max=1000)] = None,
 ) -> None:
     """Say how goal-directed agents are, in nats: in a decision process of your own, or in a run towards several goals.
 
     Of a run, rows and figures are stored, and reports show them.
     """
-    from goalscope.cli.meg_run import check_options, meg_run, settings_of
-
     if ridge is not None and not unknown:
         raise ValueError("--ridge must come with --unknown, whose penalty it is: add --unknown, or leave it out")
-    if path.is_dir():
-        settings = settings_of(by, hypotheses, utility, invalid, confidence)
-        penalty = 1.0 if ridge is None else ridge
-        meg_run(path, settings, unknown=unknown, ridge=penalty, as_json=as_json, beliefs=beliefs, draws=draws)
-        return
-    from goalscope.cli.meg import meg_file
+    from goalscope.cli.meg import meg_file, meg_run
 
-    given: dict[str, object] = {"by": by, "hypotheses": hypotheses, "utility": utility, "invalid": invalid}
-    check_options(path, **given, ridge=ridge, beliefs=beliefs, draws=draws)
+    given = {"by": by, "hypotheses": hypotheses, "utility": utility, "invalid": invalid}
+    if path.is_dir():
+        meg_run(
+            path,
+            given,
+            confidence=confidence,
+            unknown=unknown,
+            ridge=1.0 if ridge is None else ridge,
+            as_json=as_json,
+            beliefs=beliefs,
+            draws=draws,
+        )
+        return
+    only_runs: dict[str, object] = {**given, "ridge": ridge, "beliefs": beliefs, "draws": draws}
+    if names := [f"--{name}" for name, value in only_runs.items() if value not in ("", None)]:
+        raise ValueError(f"{', '.join(names)} must come with a run directory, got the file {path}: leave it out")
     meg_file(path, unknown=unknown, confidence=confidence, as_json=as_json)
 
 
-@app.command(epilog=examples("score"), short_help=SUMMARY["score"])
-@guarded
+@_command("score")
 def score(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="Episodes of task worlds as JSON lines.")],
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Write the score of each episode there, as JSON lines."),
+        Path | None, option("FILE", "Write the score of each episode there, as JSON lines.", "--out", "-o")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object in place of the table.")] = False,
-    steps: Annotated[bool, typer.Option("--steps", help="Write every step to --out, too.")] = False,
-    distances: Annotated[
-        str, typer.Option(metavar="GRAPH", help="Where distances are measured: known, map or observed.")
-    ] = "known",
+    as_json: Annotated[bool, flag("--json", "Print one JSON object in place of the table.")] = False,
+    steps: Annotated[bool, flag("--steps", "Write every step to --out, too.")] = False,
+    distances: Annotated[str, option("GRAPH", "Where distances are measured: known, map or observed.")] = "known",
 ) -> None:
     """Score exploration and exploitation errors of a log, without any model. Exit status 1 where lines are refused."""
     from goalscope.cli import score as scoring
@@ -355,26 +328,20 @@ def score(
         raise typer.Exit(PROBLEMS)
 
 
-@app.command("cliff-world", epilog=examples("cliff-world"), short_help=SUMMARY["cliff-world"])
-@guarded
+@_command("cliff-world")
 def cliff_world(
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The folder for figures and JSON.")],
-    networks: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Also fit N networks as unknown utility in each row (extra lm).")
-    ] = 0,
+    out: Annotated[Path, option("DIR", "The folder for figures and JSON.", "--out", "-o")],
+    networks: Annotated[int, option("N", "Also fit N networks as unknown utility in each row (extra lm).", min=0)] = 0,
     figures: Annotated[bool, typer.Option(help="Draw the figures (extra report).")] = True,
 ) -> None:
     """Both experiments of the paper that defines MEG, exact, beside what it prints: tables, figures, JSON."""
-    from goalscope.cli.cliff import cliff
+    from goalscope.cli.meg import cliff
 
     cliff(out, networks, figures=figures)
 
 
-@app.command(epilog=examples("doctor"), short_help=SUMMARY["doctor"])
-@guarded
-def doctor(
-    folder: Annotated[Path, typer.Option(metavar="DIR", help="Where runs are to be written.")] = Path(),
-) -> None:
+@_command("doctor")
+def doctor(folder: Annotated[Path, option("DIR", "Where runs are to be written.")] = Path()) -> None:
     """Say what is installed, what is missing and which extra brings it, and whether runs can be written."""
     from goalscope.cli.console import table
     from goalscope.cli.doctor import examine

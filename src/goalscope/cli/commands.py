@@ -6,55 +6,53 @@ from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 
+from goalscope import importers, studies
 from goalscope.checks import did_you_mean
 from goalscope.cli.console import duration, progress, say
 from goalscope.cli.errors import check_outputs
-from goalscope.cli.estimates import across, estimates_table, headline
-from goalscope.cli.measuring import measure_missing, measure_run
+from goalscope.cli.measuring import across, estimates_table, headline, measure_missing, measure_run
 from goalscope.cli.overrides import Overrides
 from goalscope.extras import how_to_install
-from goalscope.measures.behaviour import measure_bounds
-from goalscope.measures.conditions import conditions_of, mixed
+from goalscope.measures.behaviour import conditions_of, measure_bounds, mixed
 from goalscope.measures.invariance import check_declared
-from goalscope.preflight.limits import beyond_reach
+from goalscope.preflight import beyond_reach
 from goalscope.report.blocks import counted, listed, number
 from goalscope.report.run_comparison import check_measures
 from goalscope.report.sections.about import unfinished
-from goalscope.runs import Store, Study
+from goalscope.runs import Store, Study, export_parquet
 from goalscope.runs import run as run_study
 from goalscope.runs.opening import unmade
-from goalscope.runs.schema import DATABASE
+from goalscope.runs.tables import DATABASE
 from goalscope.stats import estimate_rows
 from goalscope.untrusted import read_yaml_text
 
 
 def load_study(name: str, changes: Overrides | None = None) -> Study:
-    """Return a study from a file, or the shipped study of that name, changed as asked.
-
-    Raises:
-        FileNotFoundError: neither is there.
-        ValueError: the file is no study, a change does not fit, or what it declares about tests cannot be tested.
-    """
-    study = _load(name)
+    """Return a study from a file, or the shipped study of that name, changed as asked."""
+    path = Path(name)
+    if not path.is_file() and name in studies.names():  # a folder of that name is no study
+        study = Study.parse(read_yaml_text(studies.text(name), name))
+    elif path.exists():
+        study = Study.load(path)
+    else:
+        shipped = ", ".join(studies.names())
+        close = "" if path.suffix else did_you_mean(name, studies.names())
+        raise FileNotFoundError(
+            f"a study must be a file or the name of a shipped study ({shipped}), got {name!r}{close}"
+        )
     study = study if changes is None else changes.apply(study)
     if study.analysis is not None and study.analysis.invariance is not None:
         check_declared(study.analysis.invariance.margin)
     return study
 
 
-def _load(name: str) -> Study:
-    from goalscope import studies
-
-    path = Path(name)
-    if not path.is_file() and name in studies.names():  # a folder of that name is no study
-        return Study.parse(read_yaml_text(studies.text(name), name))
-    if not path.exists():
-        shipped = ", ".join(studies.names())
-        close = "" if path.suffix else did_you_mean(name, studies.names())
-        raise FileNotFoundError(
-            f"a study must be a file or the name of a shipped study ({shipped}), got {name!r}{close}"
-        )
-    return Study.load(path)
+def say_size(study: Study) -> None:
+    """Print how large a study is."""
+    size = study.size()
+    say(
+        f"{study.name}: {counted(size.agents, 'agent')} on {counted(size.worlds, 'world')}, "
+        f"{counted(size.episodes, 'episode')}, at most {counted(size.steps, 'step')}"
+    )
 
 
 def run(
@@ -62,16 +60,7 @@ def run(
 ) -> None:
     """Run a study, changed as asked, or go on with it; where it declares so, read activations and write the report.
 
-    Args:
-        name: a file, or a shipped study.
-        out: the run directory.
-        workers: calls of an agent at the same time.
-        changes: what is asked to be other than in the study.
-        full: of studies that read activations, the complete table.
-        guide: whether to say which command comes next.
-
-    Raises:
-        ValueError: see `load_study`; ``full``, or an agent to be read, that does not fit the study.
+    ``full`` asks for the complete table of a study that reads activations, ``guide`` for the command that comes next.
     """
     study = load_study(name, changes)
     inside = study.analysis.inside if study.analysis is not None else None
@@ -83,24 +72,17 @@ def run(
             f"the study reads the activations of {inside.agent}, which must be among the agents that are run "
             f"({', '.join(names)}): add it, or change analysis.inside.agent"
         )
-    size = study.size()
-    say(
-        f"{study.name}: {counted(size.agents, 'agent')} on {counted(size.worlds, 'world')}, "
-        f"{counted(size.episodes, 'episode')}, at most {counted(size.steps, 'step')}"
-    )
+    say_size(study)
     for line in beyond_reach(study):
         say(line, error=True)
     _check_kept_apart(out, imported=False)
-    arguments = {
-        "command": "run",
-        "passed": {"study": Path(name).name, "workers": workers, **(changes.given() if changes else {})},
-    }
+    passed = {"study": Path(name).name, "workers": workers, **(changes.given() if changes else {})}
     with progress("episodes") as show:
         done = run_study(
             study,
             out,
             workers=workers,
-            arguments=arguments,
+            arguments={"command": "run", "passed": passed},
             progress=lambda finished, total, steps, left: show(finished, total, left),
         )
     reused = f"{counted(done.reused, 'episode')} stored before, " if done.reused else ""
@@ -112,7 +94,7 @@ def run(
     if done.replayed or done.lost:
         say(f"{counted(done.replayed, 'answer')} taken from the journal, {counted(done.lost, 'call')} in flight lost")
     if inside is not None:
-        from goalscope.cli.probe import read_inside
+        from goalscope.cli.activations import read_inside
 
         read_inside(out, inside, full=full)
         if can_report():
@@ -124,26 +106,22 @@ def run(
 
 
 def _check_kept_apart(out: Path, *, imported: bool) -> None:
-    """Refuse to put imported trajectories and the episodes of a study into one directory.
-
-    Raises:
-        ValueError: the directory holds the other kind; a damaged store.
-    """
+    """Refuse to put imported trajectories and the episodes of a study into one directory."""
     if unmade(out / DATABASE):
         return
     with Store(out) as store:
         study = store.study()
         [(held,)] = store.query("SELECT COUNT(*) FROM episodes")
     if imported and study is not None:
-        raise ValueError(
-            f"imported trajectories must have a directory of their own, but {out} holds the run of the study "
-            f"{study.name!r}: choose another one (goalscope compare {quote(str(out))} OTHER compares both)"
-        )
-    if not imported and study is None and held:
-        raise ValueError(
-            f"a study must have a directory of its own, but {out} holds imported trajectories: choose another one "
-            f"(goalscope compare {quote(str(out))} OTHER compares both)"
-        )
+        ours, theirs = "imported trajectories", f"the run of the study {study.name!r}"
+    elif not imported and study is None and held:
+        ours, theirs = "a study", "imported trajectories"
+    else:
+        return
+    raise ValueError(
+        f"{ours} must have a directory of {'their' if imported else 'its'} own, but {out} holds {theirs}: choose "
+        f"another one (goalscope compare {quote(str(out))} OTHER compares both)"
+    )
 
 
 def _tell_declared(study: Study, out: Path) -> None:
@@ -184,8 +162,6 @@ def demo(out: Path) -> None:
 
 def import_path(path: Path, out: Path | None) -> bool:
     """Import into a run directory, or check only; return whether everything was read and agrees."""
-    from goalscope import importers
-
     if not path.exists():
         raise FileNotFoundError(f"what is imported must be a file or a folder, got {str(path)!r}: there is none")
     if out is not None:
@@ -210,13 +186,7 @@ def import_path(path: Path, out: Path | None) -> bool:
 
 
 def measure(path: Path, by: Sequence[str], measures: Sequence[str]) -> None:
-    """Measure a run, store the rows, and print the estimates.
-
-    Args:
-        path: the run.
-        by: tags to group by beside the agent; where empty, the conditions of the run, which are never averaged unasked.
-        measures: what is printed, all where empty.
-    """
+    """Measure a run, store the rows, and print the estimates."""
     rows = measure_run(path)
     with Store(path) as store:
         state = unfinished(store)
@@ -251,8 +221,6 @@ def report(path: Path, out: Path | None, ledger: Path | None) -> None:
 
 def export(path: Path, out: Path) -> None:
     """Write a run as Parquet files."""
-    from goalscope.runs import export_parquet
-
     with Store(path) as store:
         written = export_parquet(store, out)
     for name, file in sorted(written.items()):

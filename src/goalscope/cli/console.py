@@ -3,20 +3,14 @@
 import sys
 import time
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-
-class ProgressCall(Protocol):
-    """Told how far a piece of work is."""
-
-    def __call__(self, done: int, total: int, left: float | None = None) -> None:
-        """Show ``done`` of ``total``, and ``left`` seconds where the caller knows better than the pace so far."""
-
+    from goalscope.report.blocks import Table
 
 _QUIET_SECONDS = 5.0  # between two plain lines of progress where there is no terminal
 
@@ -26,10 +20,6 @@ def safe(text: object, *, lines: bool = False) -> str:
 
     Control characters (escape sequences among them), direction overrides and other invisible characters become
     visible escapes such as ``\\x1b``.
-
-    Args:
-        text: anything; its `str` is taken.
-        lines: keep line breaks.
     """
     out = []
     for letter in str(text):
@@ -58,15 +48,15 @@ def fail(text: str, *, title: str = "Error") -> None:
     console(error=True).print(f"{title}:\n{body}")
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str, numbers: Sequence[int] = ()) -> None:
-    """Write a table.
+def show(plain: "Table", title: str = "") -> None:
+    """Write a table of the report, and the notes below it, under its caption or another title."""
+    table(plain.headings, plain.rows, title=title or plain.caption, numbers=plain.numbers)
+    for line in plain.notes:
+        say(line)
 
-    Args:
-        columns: headings.
-        rows: ``[N][C]`` texts.
-        title: a line above it.
-        numbers: indices of the columns that are set flush right.
-    """
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str, numbers: Sequence[int] = ()) -> None:
+    """Write a table."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -79,69 +69,48 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str, 
     console().print(drawn)
 
 
-@contextmanager
-def progress(label: str) -> Iterator[ProgressCall]:
-    """Show how far a piece of work is and how long it will still take.
+class Pace:
+    """Told how far a piece of work is, says so and how long it will still take, or took.
 
-    On a terminal a bar; elsewhere a plain line to standard error every few seconds.
-
-    Yields:
-        A function to call with (done, total).
+    ``write`` is given what is done, of what total, and the words on time; no sooner than ``quiet`` seconds after the
+    last time.
     """
+
+    def __init__(self, write: Callable[[int, int, str], None], quiet: float = 0.0) -> None:
+        self._write, self._quiet = write, quiet
+        self._began = self._last = time.monotonic()
+        self._first: int | None = None
+
+    def __call__(self, done: int, total: int, left: float | None = None) -> None:
+        """Show ``done`` of ``total``, and ``left`` seconds where the caller knows better than the pace so far."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = done
+        if left is None and done > self._first:
+            left = (now - self._began) * (total - done) / (done - self._first)
+        words = f"time left {'unknown' if left is None else duration(left)}"
+        if now - self._last >= self._quiet:
+            self._last = now
+            self._write(done, total, f"in {duration(now - self._began)}" if done >= total else words)
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Pace]:
+    """Show how far a piece of work is and how long it will still take: a bar, or plain lines where is no terminal."""
     if not sys.stderr.isatty():
-        yield _Plain(label)
+
+        def line(done: int, total: int, words: str) -> None:
+            say(f"{label}: {done} of {total} ({100 * done / total if total else 100:.0f} %), {words}", error=True)
+
+        yield Pace(line, _QUIET_SECONDS)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[time]}", markup=False),
-    )
-    clock = _Clock()
+    texts = [TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[time]}")]
+    columns = (texts[0], BarColumn(), MofNCompleteColumn(), texts[1])
     with Progress(*columns, console=console(error=True), transient=False) as bar:
         task = bar.add_task(safe(label), total=None, time="")
-
-        def show(done: int, total: int, left: float | None = None) -> None:
-            bar.update(task, completed=done, total=total, time=clock.told(done, total, left))
-
-        yield show
-
-
-class _Clock:
-    """Says how long a piece of work will still take, or took."""
-
-    def __init__(self) -> None:
-        self.began = self.now = time.monotonic()
-        self.first: int | None = None
-
-    def told(self, done: int, total: int, left: float | None) -> str:
-        self.now = time.monotonic()
-        if self.first is None:
-            self.first = done
-        if done >= total:
-            return f"in {duration(self.now - self.began)}"
-        fresh = done - self.first
-        if left is None and fresh > 0:
-            left = (self.now - self.began) * (total - done) / fresh
-        return f"time left {'unknown' if left is None else duration(left)}"
-
-
-class _Plain:
-    """Progress as lines of text for logs and pipes."""
-
-    def __init__(self, label: str) -> None:
-        self.label, self.clock = label, _Clock()
-        self.last = self.clock.began
-
-    def __call__(self, done: int, total: int, left: float | None = None) -> None:
-        told = self.clock.told(done, total, left)
-        if self.clock.now - self.last < _QUIET_SECONDS:
-            return
-        self.last = self.clock.now
-        share = 100 * done / total if total else 100.0
-        say(f"{self.label}: {done} of {total} ({share:.0f} %), {told}", error=True)
+        yield Pace(lambda done, total, words: bar.update(task, completed=done, total=total, time=words))
 
 
 def duration(seconds: float) -> str:

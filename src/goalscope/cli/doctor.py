@@ -22,15 +22,11 @@ NEEDS = {
 """Extra -> the distributions it brings; "" is what goalscope cannot do without."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """One thing that was looked at: "installed", "missing", "ok" or "problem", with version, figure or how to mend it.
 
-    Attributes:
-        what: its name.
-        state: "installed", "missing", "ok" or "problem".
-        detail: version, figure, or how to mend it.
-        core: whether goalscope cannot work without it.
+    Goalscope cannot work without what belongs to its core.
     """
 
     what: str
@@ -45,74 +41,45 @@ class Finding:
 
 
 def examine(folder: Path) -> list[Finding]:
-    """Look at the Python, the dependencies, the machine and whether SQLite works in a folder.
-
-    Args:
-        folder: where runs are to be written; a small trial database is made there and removed.
-    """
-    return [*_python(), *_dependencies(), *_machine(), _sqlite(folder)]
-
-
-def _python() -> list[Finding]:
+    """Look at the Python, the dependencies, the machine and whether SQLite works in the folder of future runs."""
     from goalscope import __version__
 
-    enough = sys.version_info >= (3, 11)
     detail = f"{platform.python_version()} ({platform.system()} {platform.machine()})"
-    return [
-        Finding(
-            what="python",
-            state="ok" if enough else "problem",
-            detail=detail if enough else f"{detail}: goalscope needs 3.11 or later",
-            core=True,
-        ),
-        Finding(what="goalscope", state="ok", detail=__version__, core=True),
-    ]
-
-
-def _dependencies() -> list[Finding]:
-    found = []
-    for extra, names in NEEDS.items():
-        bring = how_to_install(extra)
-        group = f"extra {extra}" if extra else "core"
-        for name in names:
-            try:
-                detail, state = metadata.version(name), "installed"
-            except metadata.PackageNotFoundError:
-                detail, state = bring, "missing"
-            found.append(Finding(what=f"{name} ({group})", state=state, detail=detail, core=not extra))
-    return found
-
-
-def _machine() -> list[Finding]:
+    python = ("ok", detail) if sys.version_info >= (3, 11) else ("problem", f"{detail}: goalscope needs 3.11 or later")
+    found = [Finding("python", *python, core=True), Finding("goalscope", "ok", __version__, core=True)]
+    for extra, name in ((extra, name) for extra, names in NEEDS.items() for name in names):
+        try:
+            detail, state = metadata.version(name), "installed"
+        except metadata.PackageNotFoundError:
+            detail, state = how_to_install(extra), "missing"
+        found.append(Finding(f"{name} ({f'extra {extra}' if extra else 'core'})", state, detail, core=not extra))
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    found = [Finding(what="processor", state="ok", detail=f"{usable} of {os.cpu_count()} cores usable")]
+    found.append(Finding("processor", "ok", f"{usable} of {os.cpu_count()} cores usable"))
     if hasattr(os, "sysconf") and {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= set(os.sysconf_names):
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-        found.append(Finding(what="memory", state="ok", detail=f"{memory:.1f} GiB"))
-    found.append(_gpu())
-    return found
+        found.append(Finding("memory", "ok", f"{memory:.1f} GiB"))
+    return [*found, Finding("GPU", "ok", _gpu()), _sqlite(folder)]
 
 
-def _gpu() -> Finding:
+def _gpu() -> str:
     try:
         import torch
     except ImportError:
-        return Finding(what="GPU", state="ok", detail="not asked: torch is not installed")
+        return "not asked: torch is not installed"
     if not torch.cuda.is_available():
-        return Finding(what="GPU", state="ok", detail="none that torch can use; models run on the processor")
-    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    return Finding(what="GPU", state="ok", detail=", ".join(names))
+        return "none that torch can use; models run on the processor"
+    return ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
 
 
 def _sqlite(folder: Path) -> Finding:
-    version = f"SQLite {sqlite3.sqlite_version}"
-    what = f"run directory in {folder}"
+    """Say whether a small trial database can be made in a folder, which is then removed."""
+    what, version = f"run directory in {folder}", f"SQLite {sqlite3.sqlite_version}"
     if not folder.is_dir():
-        return Finding(what=what, state="problem", detail="no such folder: make it, or name another one with --folder")
+        return Finding(what, "problem", "no such folder: make it, or name another one with --folder")
     try:
         from goalscope.runs.opening import wal_problem
     except ImportError as error:
-        return Finding(what=what, state="problem", detail=f"{version}: not tried, goalscope cannot be loaded ({error})")
+        return Finding(what, "problem", f"{version}: not tried, goalscope cannot be loaded ({error})")
     try:
         with (
             tempfile.TemporaryDirectory(prefix=".goalscope-doctor-", dir=folder) as trial,
@@ -123,9 +90,7 @@ def _sqlite(folder: Path) -> Finding:
             database.execute("INSERT INTO trial VALUES (1)")
         problem = wal_problem(folder)
     except (OSError, sqlite3.Error) as error:
-        return Finding(what=what, state="problem", detail=f"{version}: no database can be written here ({error})")
+        return Finding(what, "problem", f"{version}: no database can be written here ({error})")
     if problem is not None:
-        return Finding(
-            what=what, state="ok", detail=f"{version}: no write-ahead log ({problem}), a rollback journal works"
-        )
-    return Finding(what=what, state="ok", detail=f"{version}: write-ahead log works")
+        return Finding(what, "ok", f"{version}: no write-ahead log ({problem}), a rollback journal works")
+    return Finding(what, "ok", f"{version}: write-ahead log works")

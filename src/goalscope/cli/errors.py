@@ -1,9 +1,9 @@
 """One clear block for what the user can mend; a traceback only for what is our fault."""
 
 import functools
-import linecache
 import os
 import sqlite3
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -66,14 +66,7 @@ def _notices() -> Callable[..., None]:
 
 
 def check_outputs(*paths: Path | None) -> None:
-    """Refuse to write a result over the store of a run.
-
-    Args:
-        paths: files that are to be written, None for those that are not.
-
-    Raises:
-        ValueError: one of them has the name of a store; names it.
-    """
+    """Refuse to write a result over the store of a run."""
     for path in paths:
         if path is not None and path.name.split("-")[0] in ("run.db", "run.lock"):
             raise ValueError(f"what is written must not take the place of a run's own files, got {path}: name another")
@@ -83,14 +76,10 @@ def _checked(error: BaseException) -> bool:
     """Whether an error says what is wrong with the input: a file's own error, or raised by a statement of goalscope."""
     if isinstance(error, OSError) and error.filename:
         return True
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return False
-    file = trace.tb_frame.f_code.co_filename
-    stated = linecache.getline(file, trace.tb_lineno).lstrip().startswith("raise ")
-    return stated and _PACKAGE in Path(file).parents
+    frames = traceback.extract_tb(error.__traceback__)
+    return (
+        bool(frames) and (frames[-1].line or "").startswith("raise ") and _PACKAGE in Path(frames[-1].filename).parents
+    )
 
 
 _MENDED: Final[tuple[tuple[type[OSError], str], ...]] = (

@@ -3,10 +3,11 @@
 import math
 from pathlib import Path
 
+from goalscope.cli.commands import say_size
 from goalscope.cli.console import say, table
 from goalscope.cli.measuring import measured_rows
+from goalscope.preflight import beyond_reach
 from goalscope.preflight.cost import costs
-from goalscope.preflight.limits import beyond_reach
 from goalscope.preflight.power import CHANCE, DIFFICULTY, Assumptions, PowerLine, study_power
 from goalscope.report.blocks import counted
 from goalscope.report.figures import short
@@ -14,42 +15,33 @@ from goalscope.runs import Study
 
 _WIDTH = 24  # rows of a table stay on a line
 
+_COST = (
+    ("agent", "name", "{}"),
+    ("episodes", "episodes", "{:,}"),
+    ("most calls", "calls", "{:,}"),
+    ("prompt a call", "prompt", "about {:,.0f}"),
+    ("most prompt", "most_prompt", "{:,.0f}"),
+    ("most output", "output", "{:,}"),
+    ("most tokens", "tokens", "{:,}"),
+    ("most USD", "usd", "{:,.2f}"),
+)
+"""Columns of the costs: heading, attribute of `Cost`, how its numbers are written."""
+
+_POWER = (
+    *("measure", "grids", "trajectories", "mean", "SD between grids of the difference", "SD within", "effect seen"),
+    *("closed form", "margin shown", "closed form", "declared margin", "its power"),
+)
+
 
 def print_cost(study: Study, output_tokens: int | None = None) -> None:
     """Print what a study costs at most."""
-    size = study.size()
     found = costs(study, output_tokens)
-    say(
-        f"{study.name}: {counted(size.agents, 'agent')} on {counted(size.worlds, 'world')}, "
-        f"{counted(size.episodes, 'episode')}, at most {counted(size.steps, 'step')}"
-    )
-    expecting = output_tokens is not None
-    columns = [
-        "agent",
-        "episodes",
-        "most calls",
-        "prompt a call",
-        "most prompt",
-        "most output",
-        "most tokens",
-        "most USD",
-    ]
-    columns += [f"USD at {output_tokens} output"] * expecting
-    rows = [
-        [
-            cost.name if len(cost.name) <= _WIDTH else f"{cost.name[: _WIDTH - 1]}…",
-            f"{cost.episodes:,}",
-            f"{cost.calls:,}",
-            _number(cost.prompt, "about {:,.0f}"),
-            _number(cost.most_prompt, "{:,.0f}"),
-            _number(cost.output, "{:,}"),
-            _number(cost.tokens, "{:,}"),
-            _number(cost.usd, "{:,.2f}"),
-            *([_number(cost.expected_usd, "{:,.2f}")] * expecting),
-        ]
-        for cost in found
-    ]
-    table(columns, rows, title="Before anything is spent", numbers=range(1, len(columns)))
+    say_size(study)
+    columns = [*_COST]
+    if output_tokens is not None:
+        columns.append((f"USD at {output_tokens} output", "expected_usd", "{:,.2f}"))
+    rows = [[_cell(getattr(cost, name), form) for _, name, form in columns] for cost in found]
+    table([heading for heading, *_ in columns], rows, title="Before anything is spent", numbers=range(1, len(columns)))
     if any(cost.how for cost in found):
         say(
             "prompt a call: tokens, as expected. most prompt: the mean of counts that no prompt exceeds, one token for "
@@ -70,37 +62,15 @@ def print_cost(study: Study, output_tokens: int | None = None) -> None:
 
 
 def print_power(study: Study, pilot: Path | None, assumed: Assumptions) -> None:
-    """Print what a study can show, with the variances of a pilot run where one is given.
-
-    Raises:
-        ValueError: see `study_power`.
-    """
+    """Print what a study can show, with the variances of a pilot run where one is given."""
     plan = study_power(study, None if pilot is None else measured_rows(pilot), assumed)
     for agent, name in plan.left_out:
         say(f"pilot: {agent} has fewer than two grids with two values of {name}: left out", error=True)
-    columns = ["agent"] * (pilot is not None) + [
-        "measure",
-        "grids",
-        "trajectories",
-        "mean",
-        "SD between grids of the difference",
-        "SD within",
-        "effect seen",
-        "closed form",
-        "margin shown",
-        "closed form",
-        "declared margin",
-        "its power",
-    ]
+    columns = [*(["agent"] if pilot else []), *_POWER]
     rows = [([line.agent] if pilot else []) + _cells(line) for line in plan.lines]
-    first = 1 + (pilot is not None)
-    table(
-        columns,
-        rows,
-        title=f"What {CHANCE:.0%} power shows, at level {plan.level:.2g}: {plan.layout.level:g} by Holm's hardest step",
-        numbers=range(first, len(columns)),
-    )
-    say(f"Compared: {plan.layout.conditions}; {counted(plan.layout.family, 'test')} in the family of an agent.")
+    title = f"What {CHANCE:.0%} power shows, at level {plan.hardest:.2g}: {plan.level:g} by Holm's hardest step"
+    table(columns, rows, title=title, numbers=range(2 if pilot else 1, len(columns)))
+    say(f"Compared: {plan.conditions}; {counted(plan.family, 'test')} in the family of an agent.")
     say(
         f"Effect seen: the smallest mean difference that the signed-rank test sees; margin shown: the smallest within "
         f"which equivalence (TOST) is shown where the mean difference is 0. Counted over {plan.lines[0].found.repeats} "
@@ -131,5 +101,7 @@ def _cells(line: PowerLine) -> list[str]:
     ]
 
 
-def _number(value: float | None, form: str) -> str:
+def _cell(value: float | str | None, form: str) -> str:
+    if isinstance(value, str):
+        return value if len(value) <= _WIDTH else f"{value[: _WIDTH - 1]}…"
     return "–" if value is None else form.format(value)

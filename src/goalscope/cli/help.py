@@ -1,8 +1,10 @@
-"""What `goalscope --help` says of each command in one line, and the examples that its own help ends with."""
+"""Declared options, and what `goalscope --help` says: each command in one line, and examples at the end of its help."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final
 
+import typer
 from typer.core import TyperCommand
 
 SUMMARY: Final[Mapping[str, str]] = {
@@ -85,6 +87,20 @@ def examples(name: str) -> str:
 def as_lines(lines: tuple[str, ...]) -> str:
     """Return example lines as the help shows them."""
     return "\b\n" + "\n".join(("Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)))
+
+
+def option(metavar: str, help: str, *names: str, **more: Any) -> Any:
+    """Return an option with a value; its name is that of the argument where none is given."""
+    return typer.Option(*names, metavar=metavar, help=help, **more)
+
+
+def flag(name: str, help: str) -> Any:
+    """Return an option without a value."""
+    return typer.Option(name, help=help)
+
+
+RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="The run directory (it holds run.db).")]
+LAYERS: Final = "Decoder blocks, 0-based: 7,15,23; thirds: the last one of each third; all."
 
 
 class MeasureCommand(TyperCommand):

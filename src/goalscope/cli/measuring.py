@@ -1,15 +1,22 @@
-"""Rows of runs for the commands that need them: the one place where a run is measured."""
+"""Rows of runs for the commands that need them, measured where they are missing, and estimates as tables."""
 
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from shlex import quote
+from string import ascii_lowercase
+from typing import Any
 
-from goalscope.cli.console import duration, progress, say
-from goalscope.report.blocks import counted
+from goalscope.cli.console import duration, progress, say, table
+from goalscope.measures.behaviour import left_out, measure_bounds, measure_store
+from goalscope.report.blocks import SPARSE, counted, few_of, interval, number
+from goalscope.report.definitions import HEADLINE, title_of
+from goalscope.report.figures import short
 from goalscope.report.page import not_measured
 from goalscope.report.sections.about import unfinished
 from goalscope.rows import Rows
 from goalscope.runs import Store
+from goalscope.stats import Estimate, Grouped, estimate_rows
 
 SOURCE = "behaviour"
 """The source under which a store keeps the rows of `measure`."""
@@ -17,9 +24,6 @@ SOURCE = "behaviour"
 
 def measure_run(path: Path) -> Rows:
     """Measure all episodes of a run and store the rows; return them."""
-    from goalscope.measures import measure_store
-    from goalscope.measures.behaviour import left_out
-
     began = time.monotonic()
     with Store(path) as reader:
         total = len(reader.episode_ids())
@@ -36,12 +40,7 @@ def measure_run(path: Path) -> Rows:
 
 
 def measure_missing(path: Path) -> None:
-    """Measure a run whose rows do not cover its episodes, and say so.
-
-    Raises:
-        ValueError: there are no episodes, or the file is damaged.
-        OSError: it must be measured and cannot be written, e.g. because another process writes to it.
-    """
+    """Measure a run whose rows do not cover its episodes, and say so."""
     with Store(path) as store:
         lacking = not_measured(store)
     if lacking:
@@ -53,12 +52,7 @@ def measure_missing(path: Path) -> None:
 
 
 def measured_rows(path: Path) -> Rows:
-    """Return all rows of a run that is to be compared; they are measured first where they do not cover its episodes.
-
-    Raises:
-        ValueError: there are no episodes; some are not measured and the run is not finished.
-        OSError: as `measure_missing`.
-    """
+    """Return all rows of a run that is to be compared; they are measured first where they do not cover its episodes."""
     with Store(path) as store:
         state, lacking = unfinished(store), not_measured(store)
     if state and lacking:
@@ -71,3 +65,79 @@ def measured_rows(path: Path) -> Rows:
     measure_missing(path)
     with Store(path) as store:
         return store.rows()
+
+
+def _by(rows: Rows, first: str, second: str, *, whole: Rows) -> dict[tuple[Any, Any], Estimate]:
+    """Return estimates by the values of two tags, or of a tag and the measure."""
+    tags = [name for name in (first, second) if name != "measure"]
+    listed = estimate_rows(rows, by=tags, whole=whole, bounds=measure_bounds())
+    return {(one.key[first], one.key[second]): one.estimate for one in listed}
+
+
+def headline(rows: Rows, agents: Sequence[str], title: str) -> None:
+    """Print the main measures of each agent, one line an agent."""
+    found = _by(rows.where(rows.among("measure", HEADLINE)), "agent", "measure", whole=rows)
+    names = [name for name in HEADLINE if any(measure == name for _, measure in found)]
+    lines = [(str(agent), *(written(found.get((agent, name))) for name in names)) for agent in agents]
+    columns = ["agent", *(title_of(name) for name in names)]
+    table(columns, lines, title=title, numbers=range(1, len(columns)))
+    warn_of_few(found.values())
+
+
+def across(rows: Rows, measure: str, agents: Sequence[str], tag: str) -> None:
+    """Print one measure of each agent over the values of a tag, one line a value."""
+    found = _by(rows.select(measure=measure), "agent", tag, whole=rows)
+    values = sorted({value for _, value in found if value is not None}, key=float)
+    lines = []
+    for value in values:
+        each = [found.get((agent, value)) for agent in agents]
+        grids = max((estimate.grids for estimate in each if estimate), default=0)
+        lines.append((number(value), *map(written, each), str(grids)))
+    columns = [tag, *agents, "grids"]
+    table(columns, lines, title=f"{title_of(measure)} by {tag}", numbers=range(len(columns)))
+    warn_of_few(found.values())
+
+
+def estimates_table(listed: Sequence[Grouped], tags: Sequence[str]) -> None:
+    """Print estimates with interval, n, grids and method, one a line, and below them what limits some of them."""
+    lines = []
+    letters: dict[str, str] = {}
+    for grouped in listed:
+        estimate = grouped.estimate
+        keys = [number(grouped.key[tag]) if grouped.key[tag] is not None else "" for tag in tags]
+        method = estimate.method if estimate.has_interval else estimate.note
+        if estimate.has_interval and "cover" in estimate.note:
+            method += f" ({letters.setdefault(estimate.note, ascii_lowercase[len(letters)])})"
+        lines.append(
+            (
+                *keys,
+                str(grouped.key["measure"]),
+                short(estimate.value, estimate.unit),
+                interval(estimate) or "undefined",
+                estimate.unit,
+                str(estimate.n),
+                few_of(estimate) or str(estimate.clusters),
+                method,
+            )
+        )
+    lines.sort(key=lambda line: line[0])
+    columns = [*tags, "measure", "value", "95 % interval", "unit", "n", "grids", "method"]
+    first = len(tags) + 1
+    table(columns, lines, title="Estimates, intervals over grids", numbers=(first, first + 1, first + 3, first + 4))
+    for note, letter in letters.items():
+        say(f"{letter}: {note}")
+    warn_of_few(grouped.estimate for grouped in listed)
+
+
+def written(estimate: Estimate | None) -> str:
+    """Write an estimate as a cell: value, interval, and the number of its grids where some have no value."""
+    if estimate is None:
+        return "–"
+    few = few_of(estimate, "grid")
+    return f"{short(estimate.value, estimate.unit)} {interval(estimate)} {f'({few})' if few else ''}".strip()
+
+
+def warn_of_few(estimates: Iterable[Estimate]) -> None:
+    """Say below a table what its values from few grids are, where it has any."""
+    if any(estimate.sparse for estimate in estimates):
+        say(SPARSE)

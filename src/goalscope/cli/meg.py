@@ -1,27 +1,47 @@
-"""`goalscope meg FILE`: maximum-entropy goal-directedness in a decision process of the user's own."""
+"""`goalscope meg`: in a decision process of the user's own, and in a run; `goalscope cliff-world`: in its paper's."""
 
 import json
 import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from goalscope.cli.console import say, table
-from goalscope.meg import KnownMEG, UnknownMEG, chance_note, meg_known, meg_unknown
-from goalscope.meg.file import MEGFile, read_meg_file
+from goalscope.cli.console import duration, progress, say, show, table
+from goalscope.cli.overrides import split
+from goalscope.measures.goals import (
+    DRAWS,
+    GoalFindings,
+    GoalSettings,
+    held_out_goals,
+    joined,
+    measure_decoded_beliefs,
+    measure_goals,
+)
+from goalscope.measures.table import StepTable
+from goalscope.meg import KnownMEG, chance_note, meg_known, meg_unknown
+from goalscope.meg.file import read_meg_file
+from goalscope.report.blocks import counted
+from goalscope.report.sections.meg import (
+    belief_words,
+    contrasts_table,
+    estimates_table,
+    held_out_table,
+    note_lines,
+    where,
+)
+from goalscope.runs import Store
+from goalscope.studies.cliff_figures import write_figures, write_json
+from goalscope.studies.cliff_world import CliffCase, cliff_study
+
+SOURCE = "meg"
+"""The source under which a store keeps the rows, and the name under which it keeps the figures of the cells."""
 
 
 def meg_file(path: Path, *, unknown: bool, confidence: float, as_json: bool) -> None:
-    """Print the MEG of the agent that a file describes.
-
-    Args:
-        path: a `.json` or `.npz` file (docs/meg.md).
-        unknown: also with respect to an unknown utility over states; needs a policy.
-        confidence: of the interval where the file holds returns or trajectories.
-        as_json: print JSON in place of tables.
-
-    Raises:
-        ValueError: what the file, or what it says, is wrong with.
-    """
+    """Print the MEG of the agent that a `.json` or `.npz` file describes (docs/meg.md)."""
     given = read_meg_file(path)
     if unknown and given.policy is None:
         raise ValueError(
@@ -29,27 +49,31 @@ def meg_file(path: Path, *, unknown: bool, confidence: float, as_json: bool) -> 
         )
     known = meg_known(given.mdp, given.policy, given.returns, mean_return=given.mean_return, confidence=confidence)
     other = meg_unknown(given.mdp, given.policy) if unknown and given.policy is not None else None
+    process = {"states": given.mdp.states, "actions": given.mdp.actions, "horizon": given.mdp.horizon}
     if as_json:
-        content: dict[str, Any] = {"process": _process(given), "known": _known(known)}
+        content: dict[str, Any] = {"process": process, "known": _known(known)}
         if other is not None:
-            content["unknown"] = _unknown(other)
+            content["unknown"] = {name: _plain(getattr(other, name)) for name in _UNKNOWN}
+            content["unknown"]["utility"] = other.utility.tolist()
         say(json.dumps(content, indent=2, allow_nan=False))
         return
-    process = _process(given)
-    title = (
-        f"MEG in {path.name}: {process['states']} states, {process['actions']} actions, {process['horizon']} decisions"
-    )
-    rows = [(label, _number(value), unit, meaning) for label, value, unit, meaning in _lines(known)]
-    table(("figure", "value", "unit", "meaning"), rows, title=title, numbers=(1,))
+    title = "MEG in {}: {states} states, {actions} actions, {horizon} decisions".format(path.name, **process)
+    _figures(title, _lines(known))
     for note in filter(None, (known.note, _untold(known))):
         say(f"note: {note}")
     if other is not None:
-        rows = [
-            ("MEG", _number(other.value), "nats", "with the best utility over states" + _how(other)),
-            ("upper bound", _number(other.upper), "nats", "of every class of utilities over states"),
-            ("reachable bound", _number(other.bound), "nats", "log A for each decision that changes anything"),
+        limit = "" if other.attained else ", a limit of ever larger utilities"
+        lines = [
+            ("MEG", other.value, "nats", f"with the best utility over states{limit}"),
+            ("upper bound", other.upper, "nats", "of every class of utilities over states"),
+            ("reachable bound", other.bound, "nats", "log A for each decision that changes anything"),
         ]
-        table(("figure", "value", "unit", "meaning"), rows, title="Utility unknown", numbers=(1,))
+        _figures("Utility unknown", lines)
+
+
+def _figures(title: str, lines: Sequence[tuple[str, float, str, str]]) -> None:
+    rows = [(label, _number(value), unit, meaning) for label, value, unit, meaning in lines]
+    table(("figure", "value", "unit", "meaning"), rows, title=title, numbers=(1,))
 
 
 def _lines(known: KnownMEG) -> list[tuple[str, float, str, str]]:
@@ -82,49 +106,20 @@ def _untold(known: KnownMEG) -> str:
     return chance_note(known.signed_low, known.signed_high) if known.n else ""
 
 
-def _how(other: UnknownMEG) -> str:
-    return "" if other.attained else ", a limit of ever larger utilities"
-
-
-def _process(given: MEGFile) -> dict[str, int]:
-    return {"states": given.mdp.states, "actions": given.mdp.actions, "horizon": given.mdp.horizon}
-
-
-_FIELDS = (
-    "value",
-    "low",
-    "high",
-    "signed",
-    "signed_low",
-    "signed_high",
-    "bias",
-    "share",
-    "beta",
-    "bound",
-    "bound_lowest",
-    "reachable_bound",
-    "naive_bound",
-    "utility",
-    "uniform_utility",
-    "lowest_utility",
-    "highest_utility",
-    "n",
-    "confidence",
-    "method",
-    "note",
+_KNOWN = (
+    *("value", "low", "high", "signed", "signed_low", "signed_high", "bias", "share", "beta"),
+    *("bound", "bound_lowest", "reachable_bound", "naive_bound"),
+    *("utility", "uniform_utility", "lowest_utility", "highest_utility"),
+    *("n", "confidence", "method", "note"),
 )
+_UNKNOWN = ("value", "upper", "gap", "attained", "residual", "bound")
 
 
 def _known(known: KnownMEG) -> dict[str, Any]:
-    found = {name: _plain(getattr(known, name)) for name in _FIELDS}
+    found = {name: _plain(getattr(known, name)) for name in _KNOWN}
     if untold := _untold(known):
         found |= {"share": None, "beta": None, "note": "; ".join(filter(None, (known.note, untold)))}
     return found
-
-
-def _unknown(other: UnknownMEG) -> dict[str, Any]:
-    found = {name: _plain(getattr(other, name)) for name in ("value", "upper", "gap", "attained", "residual", "bound")}
-    return found | {"utility": other.utility.tolist()}
 
 
 def _plain(value: Any) -> Any:
@@ -136,3 +131,125 @@ def _plain(value: Any) -> Any:
 
 def _number(value: float) -> str:
     return "undefined" if math.isnan(value) else f"{value:.6g}" if math.isfinite(value) else f"{value}"
+
+
+def meg_run(
+    path: Path,
+    given: Mapping[str, str],
+    *,
+    confidence: float,
+    unknown: bool,
+    ridge: float,
+    as_json: bool,
+    beliefs: str = "",
+    draws: int | None = None,
+) -> None:
+    """Measure the goals of the agents of a run, store rows and figures, and print them.
+
+    ``given`` are the texts of "by", "hypotheses", "utility" and "invalid", "" for a default.
+    """
+    if draws is not None and not beliefs:
+        raise ValueError("--draws must come with --beliefs SITE:LAYER, whose shuffles it counts, got it alone")
+    asked: dict[str, Any] = {
+        name: tuple(split(text)) if name in ("by", "hypotheses") else text for name, text in given.items() if text
+    }
+    settings = GoalSettings(confidence=confidence, **asked)
+    began = time.monotonic()
+    with Store(path) as reader:
+        episodes = list(reader.episodes())
+    if not episodes:
+        raise ValueError(f"a run must hold episodes to be measured, but {path} holds none")
+    relative = []
+    if beliefs:  # first: a site that was not captured is to be told at once
+        relative = [_relative_to_beliefs(path, beliefs, settings, DRAWS if draws is None else draws)]
+    steps = StepTable.from_episodes(episodes)
+    with progress("curves of worlds") as told:
+        found = measure_goals(steps, settings, progress=told)
+    if unknown:
+        with progress("unknown utilities") as told:
+            found = replace(found, held_out=held_out_goals(steps, settings, ridge=ridge, progress=told))
+    if relative:
+        found = joined([found, *relative])
+    with Store(path, "w") as store:
+        store.put_rows(found.rows, source=SOURCE)
+        store.put_info(SOURCE, found.to_plain())
+    say(f"{counted(len(episodes), 'episode')} measured in {duration(time.monotonic() - began)}", error=True)
+    if as_json:
+        say(json.dumps(found.to_plain(), indent=2, allow_nan=False))
+        return
+    _show_findings(found)
+    say(f"{counted(len(found.rows), 'row')} stored in {path}")
+
+
+def _relative_to_beliefs(path: Path, where: str, settings: GoalSettings, draws: int) -> GoalFindings:
+    """Return MEG relative to what is decoded at a site and layer, e.g. "pre:3", and say which probes decoded it."""
+    site, separator, layer = where.partition(":")
+    if not separator or not site or not (layer.isdecimal() and len(layer) < 6):
+        raise ValueError(f"--beliefs must name a site and a layer that were captured, e.g. pre:3, got {where!r}")
+    found, first = measure_decoded_beliefs(path, settings, site=site, layer=int(layer), draws=draws, stage=progress)
+    models = {"none": "the agent's model", "untrained": "the untrained one"}
+    kept = (f"{models[name]} {'fitted' if name in first.fitted else 'used again'}" for name in first.probes)
+    say(f"probes at {site}, layer {layer}: {', '.join(kept)}", error=True)
+    return found
+
+
+def _show_findings(found: GoalFindings) -> None:
+    # The estimates of a cell follow one another.
+    for cell, mine in groupby(found.estimates, key=lambda estimate: estimate.cell):
+        show(estimates_table(list(mine)), f"MEG in nats (signed), one beta per line – {where(cell)}")
+    for note in note_lines(found.estimates):
+        say(f"note: {note}")
+    if found.contrasts:
+        show(contrasts_table(found.contrasts))
+    if found.held_out:
+        show(held_out_table(found.held_out), "Unknown utility: log-probability of held-out halves, nats")
+    for words in belief_words(found.beliefs) if found.beliefs else ():
+        say(words)
+    if found.left_out:
+        say(f"{counted(found.left_out, 'episode')} left out: the record stops before the end of the episode")
+    if found.failed:
+        say(f"{counted(found.failed, 'episode')} ended by a turn without an action: it stands still from there")
+
+
+_NOTES = """\
+known, unknown: exact MEG in nats, towards the world's utility and towards the best utility of states.
+off by one: known-utility MEG with occupancies of horizon + 1 states against a backup over horizon states: not MEG, \
+but where the printed 37.8 and 16.8 come from.
+x 10: the printed known-utility column over epsilon is smaller than the exact one by a factor of ten throughout.
+true ties: the exact value where actions that are equally good count as equal, not told apart by rounding errors.
+Explained in docs/cliff-world.md."""
+
+
+def cliff(out: Path, networks: int, *, figures: bool) -> None:
+    """Compute the study, print its tables, write them as JSON and the figures."""
+    out.mkdir(parents=True, exist_ok=True)
+    with progress("Cliff World") as told:
+        study = cliff_study(neural_seeds=networks, progress=told)
+    _cliff_table("epsilon", study.by_epsilon, title="Goal length 1: MEG (nats) against epsilon", scale=10)
+    _cliff_table(
+        "k", study.by_goal_length, title="Optimal policies: MEG (nats) against the length k of the goal region"
+    )
+    say(_NOTES)
+    written = [out / "cliff-world.json"]
+    write_json(study, written[0])
+    if figures:
+        written += write_figures(study, out)
+    say("written: " + ", ".join(map(str, written)))
+
+
+def _cliff_table(name: str, cases: Sequence[CliffCase], *, title: str, scale: int = 1) -> None:
+    networks = any(math.isfinite(case.neural) for case in cases)
+    columns = [name, "known", "beta", "true ties", "off by one", "printed"]
+    columns += [f"x {scale}"] if scale != 1 else []
+    columns += ["unknown"] + (["networks", "sd"] if networks else []) + ["printed", "bound", "utility", "uniform"]
+    rows = []
+    for case in cases:
+        row = [f"{case.setting:g}", f"{case.known:.4f}", f"{case.beta:.4f}", f"{case.known_true_ties:.4f}"]
+        row += [f"{case.off_by_one:.4f}", f"{case.printed_known:g}"]
+        row += [f"{scale * case.printed_known:g}"] if scale != 1 else []
+        row += [f"{case.unknown:.4f}"]
+        row += [f"{case.neural:.4f}", f"{case.neural_spread:.2g}"] if networks else []
+        row += [f"{case.printed_unknown:g} ± {case.printed_spread:g}", f"{case.bound:.4f}"]
+        row += [f"{case.utility:.3f}", f"{case.uniform:.3f}"]
+        rows.append(row)
+    table(columns, rows, title=title, numbers=range(len(columns)))

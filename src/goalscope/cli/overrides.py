@@ -18,13 +18,8 @@ Number = TypeVar("Number", int, float)
 class Overrides:
     """What is changed in a study; None or empty for what stays as it is.
 
-    Attributes:
-        sizes: grid sizes of all generated grids.
-        densities: wall densities of all generated grids.
-        count: number of worlds of each kind, size and density.
-        trajectories: episodes of each agent on each world.
-        agents: names of the agents to run, the study's further agents among them; separated by commas or semicolons.
-        settings: KEY=VALUE each, e.g. ``worlds.0.count=3``; the value is written as in a study file.
+    Sizes, densities and the number of worlds change in all entries that have them. Agents are named as one text, the
+    study's further ones among them. Settings are KEY=VALUE each, the value written as in a study file.
     """
 
     sizes: Sequence[int] = ()
@@ -36,29 +31,31 @@ class Overrides:
 
     def given(self) -> dict[str, Any]:
         """Return what is changed, as texts by the names of the options."""
-        found: dict[str, Any] = {}
-        for name in ("sizes", "densities"):
-            if values := getattr(self, name):
-                found[name] = ",".join(f"{value:.12g}" for value in values)
-        for name in ("count", "trajectories", "agents"):
-            if (value := getattr(self, name)) is not None:
-                found[name] = str(value)
-        return found | ({"set": list(self.settings)} if self.settings else {})
+        numbers = {name: ",".join(f"{value:.12g}" for value in getattr(self, name)) for name in ("sizes", "densities")}
+        single = {name: getattr(self, name) for name in ("count", "trajectories", "agents")}
+        return {
+            **{name: text for name, text in numbers.items() if text},
+            **{name: str(value) for name, value in single.items() if value is not None},
+            **({"set": list(self.settings)} if self.settings else {}),
+        }
 
     def apply(self, study: Study) -> Study:
-        """Return the changed study; its name says what is changed, its id follows from what it holds.
-
-        Raises:
-            ValueError: a key that the study does not have, or a value that is not valid there; names the key.
-        """
+        """Return the changed study; its name says what is changed, its id follows from what it holds."""
         given = self.given()
         if not given:
             return study
         plain = study.dump()
         for option in ("sizes", "densities", "count"):
-            if option in given:
-                value = getattr(self, option)
-                _set_worlds(plain["worlds"], option, value if option == "count" else list(value))
+            if option not in given:
+                continue
+            having = [entry for entry in plain["worlds"] if option in entry]
+            if not having:
+                kinds = ", ".join(dict.fromkeys(str(entry["kind"]) for entry in plain["worlds"]))
+                raise ValueError(
+                    f"--{option} must fit the worlds of the study, but worlds of kind {kinds} have no {option}"
+                )
+            for entry in having:
+                entry[option] = self.count if option == "count" else list(getattr(self, option))
         if self.trajectories is not None:
             plain["trajectories"] = self.trajectories
         if self.agents is not None:
@@ -66,19 +63,15 @@ class Overrides:
             plain.pop("further_agents", None)
         for setting in self.settings:
             set_key(plain, setting)
-        parts = [text if name == "set" else f"{name} {text}" for name, value in given.items() for text in _texts(value)]
-        name = f"{study.name} ({'; '.join(parts)})"
+        named = [f"{name} {text}" for name, text in given.items() if name != "set"]
+        name = f"{study.name} ({'; '.join([*named, *self.settings])})"
         if "name" not in [_path(setting.partition("=")[0])[0] for setting in self.settings]:
             plain["name"] = name if len(name) <= _MOST_NAME else f"{name[: _MOST_NAME - 1]}…"
         return Study.parse(plain)
 
 
 def numbers(option: str, text: str | None, kind: type[Number]) -> tuple[Number, ...]:
-    """Return the numbers of an option, separated by commas; none where it is not given.
-
-    Raises:
-        ValueError: an empty text, as of a shell variable that is not set, or another one; names the option.
-    """
+    """Return the numbers of an option, separated by commas; none where it is not given."""
     if text is None:
         return ()
     try:
@@ -92,11 +85,7 @@ def numbers(option: str, text: str | None, kind: type[Number]) -> tuple[Number, 
 
 
 def layers_of(text: str) -> str | tuple[int, ...]:
-    """Return the layers of an option: "thirds", "all", or the numbers of decoder blocks.
-
-    Raises:
-        ValueError: another text.
-    """
+    """Return the layers of an option: "thirds", "all", or the numbers of decoder blocks."""
     if text in ("thirds", "all"):
         return text
     parts = [part.strip() for part in text.split(",") if part.strip()]
@@ -111,15 +100,6 @@ def split_names(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def _set_worlds(worlds: Sequence[dict[str, Any]], key: str, value: Any) -> None:
-    having = [entry for entry in worlds if key in entry]
-    if not having:
-        kinds = ", ".join(dict.fromkeys(str(entry["kind"]) for entry in worlds))
-        raise ValueError(f"--{key} must fit the worlds of the study, but worlds of kind {kinds} have no {key}")
-    for entry in having:
-        entry[key] = value
-
-
 def _chosen(study: Study, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return the entries of the named agents, in the order of the names."""
     entries = {entry.build().name: entry for entry in (*study.agents_, *study.further_agents_)}
@@ -132,11 +112,7 @@ def _chosen(study: Study, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def set_key(plain: dict[str, Any], setting: str) -> None:
-    """Change one key of plain values by KEY=VALUE; the key itself may be new, what holds it must be there.
-
-    Raises:
-        ValueError: no KEY=VALUE, or nothing holds the key; names it.
-    """
+    """Change one key of plain values by KEY=VALUE; the key itself may be new, what holds it must be there."""
     key, equals, text = setting.partition("=")
     path = _path(key)
     if not equals or not path:
@@ -164,10 +140,6 @@ def set_key(plain: dict[str, Any], setting: str) -> None:
 
 def _path(key: str) -> list[str]:
     return [part for part in re.split(r"[.\[\]]+", key.strip()) if part]
-
-
-def _texts(value: Any) -> list[str]:
-    return value if isinstance(value, list) else [str(value)]
 
 
 def split(text: str, separator: str = ",") -> list[str]:

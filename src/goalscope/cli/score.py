@@ -4,38 +4,26 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from goalscope.cli.console import progress, say, table
 from goalscope.cli.errors import check_outputs
-from goalscope.cli.estimates import warn_of_few
+from goalscope.cli.measuring import warn_of_few
 from goalscope.importers.problems import Ledger
 from goalscope.importers.task_log import ScoredLine, score_task_log
-from goalscope.measures.exploration import DISTANCES, ErrorEstimate, StepScore, Summary, estimate_errors
+from goalscope.measures.exploration import DISTANCES, ErrorEstimate, Summary, estimate_errors
 from goalscope.report.blocks import few_of
 from goalscope.stats import Estimate, estimate_mean
 
-_EPISODES = ("agent", "episodes", "maps", "success", "steps", "blocked", "unparsable", "detours")
 _ERRORS = ("agent", "error", "mean over episodes", "pooled", "pooled, valid moves", "errors / steps")
-_NAMELESS = "(no name)"
+_COUNTS = ("steps", "blocked", "unparsable", "detours")
+_EPISODES = ("agent", "episodes", "maps", "success", *_COUNTS)
 
 
 def score(path: Path, *, out: Path | None, as_json: bool, steps: bool, distances: str) -> bool:
-    """Score a log, print the errors by agent, and return whether every line could be used.
-
-    Args:
-        path: the log, JSON lines.
-        out: file for one line of JSON an episode.
-        as_json: print one JSON object in place of the table.
-        steps: write every step to ``out``, too.
-        distances: the graph that distances are measured on.
-
-    Raises:
-        ValueError: an unknown graph of distances, the log as output, or ``steps`` without ``out``.
-        OSError: a file that cannot be read or written.
-    """
+    """Score a log, print the errors by agent, and return whether every line could be used."""
     graph = next((name for name in DISTANCES if name == distances), None)
     if graph is None:
         raise ValueError(f"--distances must be one of {', '.join(DISTANCES)}, got {distances}")
@@ -62,11 +50,11 @@ def score(path: Path, *, out: Path | None, as_json: bool, steps: bool, distances
             found.setdefault(line.agent, []).append((line.score.summary, line.task_map.id))
             if sink is not None:
                 sink.write(json.dumps(_plain_line(line, steps), allow_nan=False) + "\n")
-    groups = {agent: _group(scored) for agent, scored in found.items()}
+    groups = {agent: _Group.of(scored) for agent, scored in found.items()}
     if as_json:
         plain = {
             "distances": distances,
-            "agents": {agent: _plain_group(*group) for agent, group in groups.items()},
+            "agents": {agent: group.plain() for agent, group in groups.items()},
             "counts": dict(ledger.counts),
             "problems": [str(problem) for problem in ledger.problems],
         }
@@ -78,17 +66,23 @@ def score(path: Path, *, out: Path | None, as_json: bool, steps: bool, distances
             error=True,
         )
     else:
-        title = f"Episodes of {path.name}"
-        table(_EPISODES, [_episodes(agent, group) for agent, group in groups.items()], title=title, numbers=range(1, 8))
-        title = f"Errors of {path.name} (distances: {distances})"
-        rows = [_errors(agent, error) for agent, group in groups.items() for error in group[0]]
-        table(_ERRORS, rows, title=title, numbers=range(2, 6))
+        rows: list[tuple[str, ...]] = []
+        errors: list[tuple[str, ...]] = []
+        for agent, group in groups.items():
+            name = agent or "(no name)"
+            counts = map(str, group.counts.values())
+            rows.append((name, str(group.episodes), str(group.maps), _short(group.success), *counts))
+            for one in group.errors:
+                estimates = map(_short, (one.mean, one.pooled, one.valid))
+                errors.append((name, one.kind, *estimates, f"{one.errors} / {one.steps}"))
+        table(_EPISODES, rows, title=f"Episodes of {path.name}", numbers=range(1, 8))
+        table(_ERRORS, errors, title=f"Errors of {path.name} (distances: {distances})", numbers=range(2, 6))
         say(
             "Mean: over the episodes of a map, then over maps; pooled: all errors over all steps of the kind. 95 % "
             "intervals over maps; - where no step called for the kind. docs/exploration.md defines every column."
         )
         warn_of_few(
-            each for errors, *_ in groups.values() for one in errors for each in (one.mean, one.pooled, one.valid)
+            each for group in groups.values() for one in group.errors for each in (one.mean, one.pooled, one.valid)
         )
     for problem in ledger.problems:
         say(f"problem: {problem}", error=True)
@@ -97,26 +91,39 @@ def score(path: Path, *, out: Path | None, as_json: bool, steps: bool, distances
     return ledger.problem_count == 0
 
 
-_Group = tuple[tuple[ErrorEstimate, ErrorEstimate], Estimate, list[Summary], int]
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """What the episodes of one agent come to: each count over all of them, success and errors over maps."""
 
+    errors: tuple[ErrorEstimate, ErrorEstimate]
+    success: Estimate
+    episodes: int
+    maps: int
+    counts: Mapping[str, int]
 
-def _group(scored: list[tuple[Summary, str]]) -> _Group:
-    summaries, maps = [summary for summary, _ in scored], [map_id for _, map_id in scored]
-    success = estimate_mean([float(s.success) for s in summaries], maps, unit="share", bounds=(0.0, 1.0))
-    return estimate_errors(summaries, maps), success, summaries, len(set(maps))
+    @classmethod
+    def of(cls, scored: list[tuple[Summary, str]]) -> "_Group":
+        summaries, maps = zip(*scored, strict=True)
+        return cls(
+            errors=estimate_errors(summaries, maps),
+            success=estimate_mean([float(one.success) for one in summaries], maps, unit="share", bounds=(0.0, 1.0)),
+            episodes=len(scored),
+            maps=len(set(maps)),
+            counts={name: sum(getattr(summary, name) for summary in summaries) for name in _COUNTS},
+        )
 
-
-def _episodes(agent: str, group: _Group) -> tuple[str, ...]:
-    _, success, summaries, maps = group
-    counts = (
-        sum(getattr(summary, name) for summary in summaries) for name in ("steps", "blocked", "unparsable", "detours")
-    )
-    return (agent or _NAMELESS, str(len(summaries)), str(maps), _short(success), *map(str, counts))
-
-
-def _errors(agent: str, error: ErrorEstimate) -> tuple[str, ...]:
-    estimates = (_short(found) for found in (error.mean, error.pooled, error.valid))
-    return (agent or _NAMELESS, error.kind, *estimates, f"{error.errors} / {error.steps}")
+    def plain(self) -> dict[str, Any]:
+        found = {"episodes": self.episodes, "maps": self.maps, "success": _plain_estimate(self.success)}
+        for error in self.errors:
+            found[f"{error.kind}_error"] = {
+                "mean": _plain_estimate(error.mean),
+                "pooled": _plain_estimate(error.pooled),
+                "pooled_valid_moves": _plain_estimate(error.valid),
+                "errors": error.errors,
+                "steps": error.steps,
+            }
+        # The steps are those of all episodes; each error names those of its kind.
+        return found | {name: count for name, count in self.counts.items() if name != "steps"}
 
 
 def _short(estimate: Estimate) -> str:
@@ -127,35 +134,10 @@ def _short(estimate: Estimate) -> str:
     return f"{estimate.value:.3f}{ends}{f' ({few})' if few else ''}"
 
 
-def _plain_group(
-    errors: tuple[ErrorEstimate, ErrorEstimate], success: Estimate, summaries: list[Summary], maps: int
-) -> dict[str, Any]:
-    return {
-        "episodes": len(summaries),
-        "maps": maps,
-        "success": _plain_estimate(success),
-        **{
-            f"{error.kind}_error": {
-                "mean": _plain_estimate(error.mean),
-                "pooled": _plain_estimate(error.pooled),
-                "pooled_valid_moves": _plain_estimate(error.valid),
-                "errors": error.errors,
-                "steps": error.steps,
-            }
-            for error in errors
-        },
-        "blocked": sum(s.blocked for s in summaries),
-        "unparsable": sum(s.unparsable for s in summaries),
-        "detours": sum(s.detours for s in summaries),
-    }
-
-
 def _plain_estimate(estimate: Estimate) -> dict[str, Any]:
-    return {name: _finite(value) for name, value in asdict(estimate).items()}
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    """Return an estimate as JSON has it, null for what is not a finite number."""
+    plain = asdict(estimate)
+    return {name: None if isinstance(one, float) and not math.isfinite(one) else one for name, one in plain.items()}
 
 
 def _plain_line(line: ScoredLine, steps: bool) -> dict[str, Any]:
@@ -174,13 +156,12 @@ def _plain_line(line: ScoredLine, steps: bool) -> dict[str, Any]:
         },
     }
     if steps:
-        plain["steps"] = [_plain_step(step) for step in line.score.steps]
+        plain["steps"] = [
+            {
+                **step.plain(),
+                "action": None if step.action is None else step.action.name.lower(),
+                "free_moves": [action.name.lower() for action in step.free_moves],
+            }
+            for step in line.score.steps
+        ]
     return plain
-
-
-def _plain_step(step: StepScore) -> Mapping[str, Any]:
-    return {
-        **asdict(step),
-        "action": None if step.action is None else step.action.name.lower(),
-        "free_moves": [action.name.lower() for action in step.free_moves],
-    }

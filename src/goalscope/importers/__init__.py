@@ -1,11 +1,9 @@
 """Other people's formats: recorded logs to episodes, with every recorded label checked."""
 
-from goalscope.importers.front import import_into, import_path
-from goalscope.importers.jsonl import read_jsonl
+from goalscope.importers.front import import_into, import_path, read_jsonl, read_telos
 from goalscope.importers.jsonl_format import write_jsonl
 from goalscope.importers.problems import MOST_PROBLEMS, ImportResult, Ledger, Problem
 from goalscope.importers.task_log import ScoredLine, score_task_log
-from goalscope.importers.telos import read_telos
 
 __all__ = [
     "MOST_PROBLEMS",

@@ -1,13 +1,13 @@
-"""Import of whatever a path holds: the layout is found out file by file."""
+"""Import of whatever a path holds: the format is found out file by file."""
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 
 from goalscope.importers.jsonl import jsonl_episodes
-from goalscope.importers.problems import ImportResult, Ledger, files_below
-from goalscope.importers.telos import File, holds_grid, telos_episodes
-from goalscope.importers.telos_trajectory import Context
+from goalscope.importers.problems import Context, ImportResult, Ledger
+from goalscope.importers.telos import holds_grid, read_json, read_manifest, read_metrics
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 from goalscope.untrusted import UntrustedError, decode_line, lines
@@ -15,6 +15,15 @@ from goalscope.untrusted import UntrustedError, decode_line, lines
 _LINES_LOOKED_AT = 5
 _GROUP = 64
 _GROUP_STEPS = 20_000
+
+
+# By layout and ending, in the order in which files are read: tables come before the trajectories that they describe.
+_READERS: dict[tuple[str, str], Callable[[Path, str, Context], Iterator[Episode]]] = {
+    ("authors", ".csv"): read_metrics,
+    ("authors", ".jsonl"): read_manifest,
+    ("authors", ".json"): read_json,
+    ("log", ".jsonl"): jsonl_episodes,
+}
 
 
 def import_path(path: str | Path, *, check: bool = False) -> ImportResult:
@@ -28,13 +37,37 @@ def import_path(path: str | Path, *, check: bool = False) -> ImportResult:
         Without ``check`` the episodes, made while they are taken, with problems and counts that are complete after the
         last one; with it no episodes, and complete problems and counts.
     """
-    ledger = Ledger()
-    episodes = _episodes(Path(path), ledger)
+    result = _import(path, "authors", "log")
     if not check:
-        return ImportResult(episodes=episodes, ledger=ledger)
-    for _ in episodes:
+        return result
+    for _ in result.episodes:
         pass
-    return ImportResult(episodes=(), ledger=ledger)
+    return ImportResult(episodes=(), ledger=result.ledger)
+
+
+def read_jsonl(path: str | Path) -> ImportResult:
+    """Read a log in our JSON lines format, or a folder of such logs; see `import_path`.
+
+    Args:
+        path: the file or the folder.
+
+    Returns:
+        The episodes, made while they are taken; problems and counts are complete after the last one.
+    """
+    return _import(path, "log")
+
+
+def read_telos(path: str | Path) -> ImportResult:
+    """Read a folder or a file in the authors' layout, with every recorded label compared with ours.
+
+    Args:
+        path: a folder with ``trajectories/*.json``, ``grids*.jsonl``, tables of metrics and labelled states (any of
+            them, at any depth), or one such file.
+
+    Returns:
+        The episodes, made while they are taken; problems and counts are complete after the last one.
+    """
+    return _import(path, "authors")
 
 
 def import_into(path: str | Path, store_directory: str | Path) -> ImportResult:
@@ -56,30 +89,30 @@ def import_into(path: str | Path, store_directory: str | Path) -> ImportResult:
     """
     source = Path(path)
     result = import_path(source)
-    waiting = iter(result.episodes)
+    waiting, ledger = iter(result.episodes), result.ledger
     first = next(waiting, None)
-    ledger = result.ledger
-    if first is None:
-        ledger.counts["episodes stored"] += 0
-        return ImportResult(episodes=(), ledger=ledger)
-    with Store(store_directory, "w") as store:
-        group, steps = [first], len(first.steps)
-        for episode in waiting:
-            if len(group) >= _GROUP or steps >= _GROUP_STEPS:
-                _put(store, group, ledger)
-                group, steps = [], 0
-            group.append(episode)
-            steps += len(episode.steps)
-        _put(store, group, ledger)
-        store.put_agents((identity, name, about) for identity, (name, about) in sorted(ledger.agents.items()))
-        settings = {"source": source.resolve().name, "counts": dict(result.counts), "problems": result.problem_count}
-        store.put_info("import", settings)
+    ledger.counts["episodes stored"] += 0
+    if first is not None:
+        with Store(store_directory, "w") as store:
+            group, steps = list[Episode](), 0
+            for episode in chain([first], waiting):
+                if len(group) >= _GROUP or steps >= _GROUP_STEPS:
+                    _put(store, group, ledger)
+                    group, steps = [], 0
+                group.append(episode)
+                steps += len(episode.steps)
+            _put(store, group, ledger)
+            store.put_agents((identity, name, about) for identity, (name, about) in sorted(ledger.agents.items()))
+            about = {"source": source.resolve().name, "counts": dict(result.counts), "problems": result.problem_count}
+            store.put_info("import", about)
     return ImportResult(episodes=(), ledger=ledger)
 
 
 def _put(store: Store, group: list[Episode], ledger: Ledger) -> None:
     """Store a group; where it holds an episode that cannot be stored, one by one, so that the others are."""
-    before, refused = _stored(store), 0
+    count = "SELECT COUNT(*) FROM episodes"
+    [(before,)] = store.query(count)
+    refused = 0
     try:
         store.put_episodes(group)
     except ValueError:
@@ -90,45 +123,79 @@ def _put(store: Store, group: list[Episode], ledger: Ledger) -> None:
                 refused += 1
                 name = str(episode.tags.get("file") or episode.id)
                 ledger.report(name, "", "an episode must be storable beside those that are stored", error)
-    new = _stored(store) - before
-    ledger.counts["episodes stored"] += new
-    if len(group) - new - refused:
-        ledger.counts["episodes that were stored before"] += len(group) - new - refused
+    [(after,)] = store.query(count)
+    ledger.counts["episodes stored"] += int(after - before)
+    if known := len(group) - int(after - before) - refused:
+        ledger.counts["episodes that were stored before"] += known
 
 
-def _stored(store: Store) -> int:
-    [(count,)] = store.query("SELECT COUNT(*) FROM episodes")
-    return int(count)
+def _import(path: str | Path, *layouts: str) -> ImportResult:
+    ledger = Ledger()
+    return ImportResult(episodes=_episodes(Path(path), layouts, ledger), ledger=ledger)
 
 
-def _episodes(path: Path, ledger: Ledger) -> Iterator[Episode]:
-    files = list(files_below(path, ledger))
-    logs = [file for file in files if file[0].suffix.lower() == ".jsonl" and not _holds_grids(file[0])]
-    context = Context(ledger=ledger)
-    yield from telos_episodes(_without(files, logs), context)
-    for file, name in logs:
-        yield from jsonl_episodes(file, name, ledger, context.numbering)
-    read = ledger.counts["files read"]
-    if not read and not ledger.problem_count:
+def _episodes(path: Path, layouts: Sequence[str], ledger: Ledger) -> Iterator[Episode]:
+    files: dict[tuple[str, str], list[tuple[Path, str]]] = {key: [] for key in _READERS if key[0] in layouts}
+    met = 0
+    for file, name in _files_below(path, ledger):
+        met += 1
+        fits = [key for key in files if key[1] == file.suffix.lower()]
+        if len(fits) > 1:
+            fits = [("authors" if _shows_grids(file) else "log", file.suffix.lower())]
+        if fits:
+            files[fits[0]].append((file, name))
+        else:
+            ledger.counts["other files left alone"] += 1
+    context = Context(ledger)
+    for key, found in files.items():
+        for file, name in found:
+            yield from _READERS[key](file, name, context)
+    if context.table:
+        ledger.counts["rows of metrics without an imported trajectory"] += len(context.table)
+    if not ledger.counts["files read"] and not ledger.problem_count:
         must = "there must be something to import: .json, .jsonl or a table of metrics"
-        ledger.report(path.name or ".", "", must, f"{len(files)} files, none of them such")
+        ledger.report(path.name or ".", "", must, f"{met} files, none of them such")
 
 
-def _without(files: Iterable[File], taken: list[File]) -> list[File]:
-    logs = {path for path, _ in taken}
-    return [file for file in files if file[0] not in logs]
-
-
-def _holds_grids(path: Path) -> bool:
+def _shows_grids(path: Path) -> bool:
     """Return whether a file of JSON lines is a grid manifest, by its first line that can be read."""
     try:
         with path.open("rb") as stream:
             for _, line in islice(lines(stream), _LINES_LOOKED_AT):
                 try:
-                    value = decode_line(line)
+                    return holds_grid(decode_line(line))
                 except UntrustedError:
                     continue
-                return holds_grid(value)
     except (OSError, UntrustedError):
         return False  # the reader of logs reports it
     return False
+
+
+def _files_below(path: Path, ledger: Ledger) -> Iterator[tuple[Path, str]]:
+    """Yield (file, name relative to ``path``) of each regular file, sorted; symbolic links are followed once.
+
+    Folders that link back, pipes, devices and what cannot be opened become problems.
+    """
+    waiting, seen = [(path, "")], set[tuple[int, int]]()
+    while waiting:
+        here, relative = waiting.pop()
+        name, inside = relative or here.name, list[str]()
+        try:
+            found = here.stat()
+            folder = stat.S_ISDIR(found.st_mode)
+            if folder:
+                inside = sorted((entry.name for entry in here.iterdir()), reverse=True)
+        except (OSError, ValueError) as error:  # a ValueError for a zero byte in the path
+            given = error.strerror if isinstance(error, OSError) else error
+            ledger.report(name, "", "a file or folder must be there and readable", given)
+            continue
+        if not folder:
+            if stat.S_ISREG(found.st_mode):
+                yield here, name
+            else:
+                ledger.report(name, "", "an import must consist of plain files and folders", "a pipe, socket or device")
+        elif (found.st_dev, found.st_ino) in seen:
+            ledger.report(name, "", "a folder must be met only once", "a link to a folder read before")
+        else:
+            seen.add((found.st_dev, found.st_ino))
+            waiting.extend((here / entry, f"{relative}/{entry}" if relative else entry) for entry in inside)

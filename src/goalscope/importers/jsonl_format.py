@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from goalscope.importers.telos_records import MOST_TOKEN_ID
+from goalscope.importers.problems import LogLine
 from goalscope.rows import Tag
 from goalscope.runs.record import Episode, Step, World
-from goalscope.untrusted import shorten
+from goalscope.untrusted import UntrustedError, shorten
 from goalscope.worlds import Action
 
-MOST_NAME = 500
-MOST_STEPS = 10_000_000
+_MOST_NAME = 500
+_MOST_STEPS = 10_000_000
 
 
 def _action(value: Any) -> Any:
@@ -35,41 +35,36 @@ def _no_repeats(value: list[str]) -> list[str]:
     return value
 
 
-Name = Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
-ActionName = Annotated[str, BeforeValidator(_action)]
-Tokens = list[Annotated[int, Field(ge=0, le=MOST_TOKEN_ID)]]
-Tags = dict[str, Tag]
-Text = str | None
+_Name = Annotated[str, Field(min_length=1, max_length=_MOST_NAME)]
+_ActionName = Annotated[str, BeforeValidator(_action)]
+_Radius = Annotated[int, Field(ge=1, le=10_000)]
+TokenId = Annotated[int, Field(ge=0, le=2**32 - 1)]
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class WorldLine(_Line):
+class WorldLine(LogLine):
     """A world that later lines name."""
 
     type: Literal["world"]
-    id: Name
+    id: _Name
     grid: str
-    fog_radius: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    cluster: Annotated[str, Field(max_length=MOST_NAME)] = ""
-    tags: Tags = {}
+    fog_radius: _Radius | None = None
+    cluster: Annotated[str, Field(max_length=_MOST_NAME)] = ""
+    tags: dict[str, Tag] = Field(default_factory=dict)
 
 
-class _EpisodeKeys(_Line):
-    episode: Name
-    world: Name | None = None
+class _EpisodeKeys(LogLine):
+    episode: _Name
+    world: _Name | None = None
     grid: str | None = None
-    fog_radius: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    agent: Name | None = None
-    agent_id: Name | None = None
+    fog_radius: _Radius | None = None
+    agent: _Name | None = None
+    agent_id: _Name | None = None
     trajectory: Annotated[int, Field(ge=0, lt=2**53)] | None = None
     seed: int | None = None
-    horizon: Annotated[int, Field(ge=1, le=MOST_STEPS)] | None = None
-    rules: Annotated[str, Field(max_length=MOST_NAME)] | None = None
+    horizon: Annotated[int, Field(ge=1, le=_MOST_STEPS)] | None = None
+    rules: Annotated[str, Field(max_length=_MOST_NAME)] | None = None
     outcome: Literal["goal", "horizon", "failure", "stopped"] | None = None
-    tags: Tags | None = None
+    tags: dict[str, Tag] | None = None
 
 
 class EpisodeLine(_EpisodeKeys):
@@ -82,18 +77,18 @@ class StepLine(_EpisodeKeys):
     """One step of an episode."""
 
     type: Literal["step"] = "step"
-    step: Annotated[int, Field(ge=0, lt=MOST_STEPS)]
+    step: Annotated[int, Field(ge=0, lt=_MOST_STEPS)]
     position: Annotated[list[int], Field(min_length=2, max_length=2)]
-    action: ActionName | None
-    failure: Name | None = None
+    action: _ActionName | None
+    failure: _Name | None = None
     carrying_key: bool | None = None
     door_open: bool | None = None
-    text: Text = None
-    reasoning: Text = None
-    prompt_tokens: Tokens | None = None
-    output_tokens: Tokens | None = None
+    text: str | None = None
+    reasoning: str | None = None
+    prompt_tokens: list[TokenId] | None = None
+    output_tokens: list[TokenId] | None = None
     reward: float | None = None
-    optimal_actions: Annotated[list[ActionName], AfterValidator(_no_repeats)] | None = None
+    optimal_actions: Annotated[list[_ActionName], AfterValidator(_no_repeats)] | None = None
     extra: dict[str, Any] | None = None
 
     @model_validator(mode="after")
@@ -106,12 +101,19 @@ class StepLine(_EpisodeKeys):
 EPISODE_KEYS = tuple(name for name in _EpisodeKeys.model_fields if name != "episode")
 """Keys that may stand on any line of an episode and must not contradict each other."""
 
-LINES: dict[str, type[WorldLine] | type[EpisodeLine] | type[StepLine]] = {
+_LINES: dict[str, type[WorldLine | EpisodeLine | StepLine]] = {
     "world": WorldLine,
     "episode": EpisodeLine,
     "step": StepLine,
 }
-"""The kinds of lines by the value of ``type``; a line without it is a step."""
+
+
+def kind_of(value: dict[str, Any]) -> type[WorldLine | EpisodeLine | StepLine]:
+    """Return the kind of a line by its ``type``; a line without it is a step."""
+    kind = value.get("type", "step")
+    if not isinstance(kind, str) or kind not in _LINES:
+        raise UntrustedError(f"type must be one of {', '.join(_LINES)}", shorten(kind))
+    return _LINES[kind]
 
 
 def write_jsonl(episodes: Iterable[Episode], path: str | Path) -> int:
@@ -184,10 +186,7 @@ def _episode(episode: Episode, number: int) -> dict[str, Any]:
         "episode": f"{number}",
         "world": spec.world_id,
         "agent": episode.agent,
-        "agent_id": spec.agent_id,
-        "trajectory": spec.trajectory,
-        "seed": spec.seed,
-        "horizon": spec.horizon,
+        **{name: getattr(spec, name) for name in ("agent_id", "trajectory", "seed", "horizon")},
         "rules": spec.rules or None,
         "outcome": episode.outcome,
         "tags": dict(episode.tags) or None,
@@ -197,15 +196,10 @@ def _episode(episode: Episode, number: int) -> dict[str, Any]:
 def _step(step: Step) -> dict[str, Any]:
     return {
         "step": step.index,
-        "position": list(step.state.position),
+        "position": step.state.position,
         "action": None if step.action is None else step.action.name,
         "failure": step.failure,
-        "carrying_key": step.state.carrying_key or None,
-        "door_open": step.state.door_open or None,
-        "text": step.text,
-        "reasoning": step.reasoning,
-        "prompt_tokens": None if step.prompt_tokens is None else list(step.prompt_tokens),
-        "output_tokens": None if step.output_tokens is None else list(step.output_tokens),
-        "reward": step.reward,
+        **{name: getattr(step.state, name) or None for name in ("carrying_key", "door_open")},
+        **{name: getattr(step, name) for name in ("text", "reasoning", "prompt_tokens", "output_tokens", "reward")},
         "extra": dict(step.extra) or None,
     }

@@ -1,24 +1,24 @@
-"""What an import returns: episodes, problems that name their place, and counts of everything that was checked."""
+"""What all formats share: problems that name their place, counts of everything that was checked, lines, grids."""
 
-import stat
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from goalscope.runs.record import Episode
-from goalscope.untrusted import UntrustedError, faults, printable
+from goalscope.runs.record import Episode, World
+from goalscope.untrusted import UntrustedError, decode_line, faults, lines, printable, shorten
 from goalscope.worlds import Grid
+from goalscope.worlds.gridworld import GridWorld
 
 MOST_PROBLEMS = 1000
 """Problems that are kept with their text; later ones are counted."""
 
-MOST_ERRORS_A_RECORD = 5
-MOST_GRID_CHARACTERS = 2**20
+_MOST_ERRORS_A_RECORD = 5
+_MOST_GRID_CHARACTERS = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Ledger:
         """Note one problem."""
         self.problem_count += 1
         if len(self.problems) < MOST_PROBLEMS:
-            self.problems.append(Problem(source=source, where=where, must=must, given=str(given)))
+            self.problems.append(Problem(source=source, where=where.strip(), must=must, given=str(given)))
 
     @contextmanager
     def reporting(self, source: str, place: str = "", keys: Iterable[str] = (), count: str = "") -> Iterator[None]:
@@ -84,13 +84,13 @@ class Ledger:
         except OSError as error:
             self.report(source, place, "a file must be readable", error.strerror or error)
         except UntrustedError as error:
-            self.report(source, f"{place} {error.where}".strip(), error.must, error.given)
+            self.report(source, f"{place} {error.where}", error.must, error.given)
         except ValidationError as error:
             found = faults(error, {"": tuple(keys)})
-            for where, must, given in found[:MOST_ERRORS_A_RECORD]:
-                self.report(source, f"{place} {where}".strip(), must, given)
-            if len(found) > MOST_ERRORS_A_RECORD:
-                more = f"{len(found) - MOST_ERRORS_A_RECORD} more"
+            for where, must, given in found[:_MOST_ERRORS_A_RECORD]:
+                self.report(source, f"{place} {where}", must, given)
+            if len(found) > _MOST_ERRORS_A_RECORD:
+                more = f"{len(found) - _MOST_ERRORS_A_RECORD} more"
                 self.report(source, place, "a record must be valid everywhere", more)
         if count:
             self.counts[count] += 1
@@ -100,6 +100,19 @@ class Ledger:
         self.checked[name] += 1
         self.agreeing[name] += int(agrees)
         return agrees
+
+    def compare(self, name: str, given: object, ours: object, source: str, where: str, must: str = "") -> None:
+        """Compare a recorded value, None where there is none, with ours; a difference is a problem.
+
+        Args:
+            name: what the comparison is counted as.
+            given, ours: the values; a recorded fraction is equal to a relative difference of 1e-9.
+            source, where: file and place of the value.
+            must: what must hold, where it is more than the value itself.
+        """
+        agrees = math.isclose(given, ours, rel_tol=1e-9) if isinstance(given, float) else given == ours  # type: ignore[arg-type]
+        if given is not None and not self.check(name, agrees):
+            self.report(source, where, must or f"it must be {shorten(ours)}", shorten(given))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,78 +163,88 @@ class ImportResult:
             yield f"problem: {self.problem_count - len(self.ledger.problems)} more, not listed"
 
 
-class Numbering:
-    """Trajectory numbers, unique for each world and agent over one import."""
+class LogLine(BaseModel):
+    """A record that one line of a log holds: all of its keys are known."""
 
-    def __init__(self) -> None:
-        self._taken: dict[tuple[str, str], set[int]] = {}
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Line(NamedTuple):
+    """A line of a log: 1-based number, bytes, JSON value, and its valid record, None where it was refused."""
+
+    number: int
+    size: int
+    value: Any
+    record: Any
+
+
+def log_lines(
+    stream: BinaryIO, source: str, ledger: Ledger, kind: Callable[[dict[str, Any]], type[BaseModel]], count: str = ""
+) -> Iterator[Line]:
+    """Yield the lines of a log; what is no record of the kind that a line's object has is reported.
+
+    Raises:
+        UntrustedError: binary data, or no line.
+    """
+    number = 0
+    for number, octets in lines(stream):
+        value, record, place = None, None, f"line {number}"
+        with ledger.reporting(source, place, count=count):
+            value = decode_line(octets)
+            if not isinstance(value, dict):
+                raise UntrustedError("a line must hold a JSON object", shorten(value))
+            model = kind(value)
+            with ledger.reporting(source, place, model.model_fields, count):
+                record = model.model_validate(value)
+        yield Line(number=number, size=len(octets or b""), value=value, record=record)
+    if not number:
+        raise UntrustedError("a log must hold at least one line", "an empty file")
+
+
+class Context:
+    """What the files of one import share."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        # Recorded metrics by source trajectory id: file, place in it, metrics.
+        self.table: dict[str, tuple[str, str, Mapping[str, str]]] = {}
+        self.sources: dict[str, str] = {}  # source trajectory ids met, and their files
+        self.worlds: dict[str, World] = {}  # by their ids: a world keeps the tags that its first trajectory gave it
+        self.taken: defaultdict[tuple[str, str], set[int]] = defaultdict(set)  # trajectory numbers by world and agent
         self._lowest: Counter[tuple[str, str]] = Counter()
 
-    def take(self, world_id: str, agent_id: str, wanted: int | None = None) -> int:
-        """Return the wanted number where it is free, else the smallest free one."""
-        taken = self._taken.setdefault((world_id, agent_id), set())
-        if wanted is None or wanted in taken:
-            while self._lowest[world_id, agent_id] in taken:
-                self._lowest[world_id, agent_id] += 1
-            wanted = self._lowest[world_id, agent_id]
-        taken.add(wanted)
+    def number(self, world_id: str, agent_id: str, wanted: int | None = None) -> int:
+        """Take a trajectory's number: the wanted one where it is free for its world and agent, else the lowest free."""
+        key = (world_id, agent_id)
+        if wanted is None or wanted in self.taken[key]:
+            while self._lowest[key] in self.taken[key]:
+                self._lowest[key] += 1
+            wanted = self._lowest[key]
+        self.taken[key].add(wanted)
         return wanted
-
-    def free(self, world_id: str, agent_id: str, number: int) -> bool:
-        """Return whether a number has not been taken."""
-        return number not in self._taken.get((world_id, agent_id), ())
-
-
-def files_below(path: Path, ledger: Ledger) -> Iterator[tuple[Path, str]]:
-    """Yield (file, name relative to ``path``) of each regular file, sorted; symbolic links are followed once.
-
-    Folders that link back, pipes, devices and what cannot be opened become problems.
-    """
-    waiting, seen = [(path, "")], set[tuple[int, int]]()
-    while waiting:
-        here, relative = waiting.pop()
-        name, inside = relative or here.name, list[str]()
-        try:
-            found = here.stat()
-            folder = stat.S_ISDIR(found.st_mode)
-            if folder:
-                inside = sorted((entry.name for entry in here.iterdir()), reverse=True)
-        except (OSError, ValueError) as error:  # a ValueError for a zero byte in the path
-            given = error.strerror if isinstance(error, OSError) else error
-            ledger.report(name, "", "a file or folder must be there and readable", given)
-            continue
-        if not folder:
-            if stat.S_ISREG(found.st_mode):
-                yield here, name
-            else:
-                must = "an import must consist of plain files and folders"
-                ledger.report(name, "", must, "a pipe, socket or device")
-        elif (found.st_dev, found.st_ino) in seen:
-            ledger.report(name, "", "a folder must be met only once", "a link to a folder read before")
-        else:
-            seen.add((found.st_dev, found.st_ino))
-            waiting.extend((here / entry, f"{relative}/{entry}" if relative else entry) for entry in inside)
 
 
 def parse_grid(text: str | list[str] | list[list[str]], must: str = "a grid must be readable", where: str = "") -> Grid:
-    """Return a grid from its text form.
-
-    Args:
-        text: the text, its lines, or its symbols by row.
-        must, where: what the error says.
-
-    Raises:
-        UntrustedError: see `Grid.parse`; also a text that is too long.
-    """
+    """Return a grid from its text, its lines, or its symbols by row; the error says ``must`` and ``where``."""
     length = len(text) if isinstance(text, str) else sum(map(len, text))
-    if length > MOST_GRID_CHARACTERS:
-        raise UntrustedError(must, f"one of {length} characters, {MOST_GRID_CHARACTERS} characters at most", where)
+    if length > _MOST_GRID_CHARACTERS:
+        raise UntrustedError(must, f"one of {length} characters, {_MOST_GRID_CHARACTERS} characters at most", where)
     try:
         return Grid.parse(text)
     except ValueError as error:
-        raise UntrustedError(must, first_line(error), where) from error
+        raise UntrustedError(must, _first_line(error), where) from error
 
 
-def first_line(error: ValueError) -> str:
+def grid_world(grid: Grid, where: str, **settings: Any) -> GridWorld:
+    """Return the world of a whole grid; ``settings`` are those of `GridWorld`, the error says ``where``."""
+    if grid.fog is not None:
+        raise UntrustedError("a world must be given without fog (use fog_radius)", "hidden cells (*)", where)
+    try:
+        return GridWorld(grid=grid, **settings)
+    except ValueError as error:
+        raise UntrustedError("a world must be a grid with agent and goal", _first_line(error), where) from error
+
+
+def _first_line(error: ValueError) -> str:
     """Return what an error says without the grid that it shows."""
     return str(error).split("\n", 1)[0]

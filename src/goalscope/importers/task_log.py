@@ -8,37 +8,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from goalscope.importers.problems import Ledger
-from goalscope.measures.exploration.records import EpisodeScore
-from goalscope.measures.exploration.score import score_episode
+from goalscope.importers.problems import Ledger, LogLine, log_lines
+from goalscope.measures.exploration.score import EpisodeScore, score_episode
 from goalscope.measures.exploration.view import Distances
 from goalscope.rows import Tag
-from goalscope.untrusted import UntrustedError, decode_line, lines, shorten
+from goalscope.untrusted import UntrustedError, shorten
 from goalscope.worlds.tasks.taskmap import TaskMap
 
-MOST_MAPS = 10_000
-"""Maps that a log may declare."""
-
-Name = Annotated[str, Field(min_length=1, max_length=200)]
+_MOST_MAPS = 10_000
+_Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class _MapLine(_Line):
-    name: Name
+class _MapLine(LogLine):
+    name: _Name
     map: Any
 
 
-class _EpisodeLine(_Line):
+class _EpisodeLine(LogLine):
     map: Any
     actions: list[str | None]
-    episode: Name | None = None
-    agent: Name | None = None
-    tags: dict[str, Tag] = {}
+    episode: _Name | None = None
+    agent: _Name | None = None
+    tags: dict[str, Tag] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,33 +74,26 @@ def score_task_log(
         OSError: the file cannot be read.
     """
     log = _Log(distances)
-    done = 0
-    with path.open("rb") as stream, ledger.reporting(path.name, count="lines refused"):
-        for number, line in lines(stream):
-            done += len(line or b"")
+    done, refused = 0, "lines refused"
+    with path.open("rb") as stream, ledger.reporting(path.name):
+        for line in log_lines(stream, path.name, ledger, _kind_of, refused):
+            done += line.size
             ledger.counts["lines"] += 1
-            place = f"line {number}"
-            with ledger.reporting(path.name, place, count="lines refused"):
-                value = decode_line(line)
-                if not isinstance(value, dict):
-                    raise UntrustedError("a line must be an object", shorten(value))
-                if not value.keys() & {"actions", "episode", "name"}:
-                    raise UntrustedError(
-                        "a line holds the actions of an episode, or declares a map by its name", "neither"
-                    )
-                kind = _EpisodeLine if "actions" in value or "episode" in value else _MapLine
-                with ledger.reporting(path.name, place, kind.model_fields, count="lines refused"):
-                    record = kind.model_validate(value)
-                    if isinstance(record, _EpisodeLine):
-                        yield log.score(record, number)
-                        ledger.counts["episodes"] += 1
-                    else:
-                        log.declare(record, number)
-                        ledger.counts["maps declared"] += 1
+            with ledger.reporting(path.name, f"line {line.number}", count=refused):
+                if isinstance(line.record, _EpisodeLine):
+                    yield log.score(line.record, line.number)
+                    ledger.counts["episodes"] += 1
+                elif line.record is not None:
+                    log.declare(line.record, line.number)
+                    ledger.counts["maps declared"] += 1
             if progress is not None:
                 progress(done)
-    if not ledger.counts["lines"] and not ledger.problem_count:
-        ledger.report(path.name, "", "a log must hold at least one line", "an empty file")
+
+
+def _kind_of(value: dict[str, Any]) -> type[_MapLine | _EpisodeLine]:
+    if not value.keys() & {"actions", "episode", "name"}:
+        raise UntrustedError("a line holds the actions of an episode, or declares a map by its name", "neither")
+    return _EpisodeLine if "actions" in value or "episode" in value else _MapLine
 
 
 class _Log:
@@ -122,8 +108,8 @@ class _Log:
         """Keep a map under its name."""
         if record.name in self._maps:
             raise UntrustedError("the name of a map must be declared once", f"{shorten(record.name)} again", "name")
-        if len(self._maps) >= MOST_MAPS:
-            raise UntrustedError(f"a log must declare at most {MOST_MAPS} maps", "more", "name")
+        if len(self._maps) >= _MOST_MAPS:
+            raise UntrustedError(f"a log must declare at most {_MOST_MAPS} maps", "more", "name")
         self._maps[record.name] = number  # stays where the map is refused, so that its episodes can say why
         self._maps[record.name] = _map(record.map)
 
@@ -144,9 +130,9 @@ class _Log:
         return found
 
     def _map(self, name: str) -> TaskMap:
-        if name not in self._maps:
+        found = self._maps.get(name)
+        if found is None:
             raise UntrustedError("map must be a map or the name of one on an earlier line", shorten(name), "map")
-        found = self._maps[name]
         if isinstance(found, int):
             given = f"the one that line {found} failed to declare"
             raise UntrustedError("the map of an episode must be usable", given, "map")

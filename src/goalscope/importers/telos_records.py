@@ -1,13 +1,13 @@
 """The authors' JSON layout as validated records: what is read of a trajectory file, a grid and a labelled state."""
 
-from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from goalscope.importers.jsonl_format import TokenId
+
 Scalar = str | int | float | bool | None
-Pair = Annotated[list[int], Field(min_length=2, max_length=2)]
-MOST_TOKEN_ID = 2**32 - 1
+_Pair = Annotated[list[int], Field(min_length=2, max_length=2)]
 
 
 def _text_lines(value: Any) -> Any:
@@ -21,9 +21,8 @@ def _token_ids(value: Any) -> Any:
     return value
 
 
-TokenId = Annotated[int, Field(ge=0, le=MOST_TOKEN_ID)]
-Tokens = Annotated[list[TokenId] | None, BeforeValidator(_token_ids)]
-GridLines = Annotated[list[str], BeforeValidator(_text_lines)]
+_Tokens = Annotated[list[TokenId] | None, BeforeValidator(_token_ids)]
+_GridLines = Annotated[list[str], BeforeValidator(_text_lines)]
 
 
 class _Record(BaseModel):
@@ -39,8 +38,8 @@ class GridParameters(_Record):
     fully_observable: bool = True
     transform_type: str | None = None
     astar_distance: int | None = None
-    agent_start_coordinates: Pair | None = None
-    goal_coordinates: Pair | None = None
+    agent_start_coordinates: _Pair | None = None
+    goal_coordinates: _Pair | None = None
 
 
 class Source(_Record):
@@ -53,14 +52,14 @@ class Source(_Record):
 class Prompt(_Record):
     """``prompt``: the pieces of the prompt that all steps share."""
 
-    prompt_prefix_tokens: Tokens = None
+    prompt_prefix_tokens: _Tokens = None
 
 
 class StepRecord(_Record):
     """One entry of ``steps``."""
 
     step_id: int | None = None
-    grid_state: GridLines
+    grid_state: _GridLines
     agent_action: str | None
     carrying_key: bool | None = None
     recorded_optimal_actions: list[str] | None = None
@@ -68,10 +67,10 @@ class StepRecord(_Record):
     recorded_goal_reached_after_action: bool | None = None
     output_text: str | None = None
     reasoning_content: str | None = None
-    prompt_tokens: Tokens = None
-    grid_state_tokens: Tokens = None
-    prompt_suffix_tokens: Tokens = None
-    output_tokens: Tokens = None
+    prompt_tokens: _Tokens = None
+    grid_state_tokens: _Tokens = None
+    prompt_suffix_tokens: _Tokens = None
+    output_tokens: _Tokens = None
     reward: float | None = None
 
 
@@ -111,44 +110,17 @@ class StateRecord(_Record):
     legacy_optimal_actions: list[str] | None = None
     is_optimal_action: bool | None = None
     wall_hit: bool | None = None
-    current_position: Pair
-    next_position: Pair | None = None
+    current_position: _Pair
+    next_position: _Pair | None = None
     current_optimal_distance: int | None = None
     next_optimal_distance: int | None = None
 
 
-def unread_keys(record: BaseModel) -> Iterator[str]:
-    """Yield the keys of a record, and of the records in it, that are kept out."""
-    yield from record.model_extra or ()
+def unread_keys(record: BaseModel) -> int:
+    """Return how many keys of a record, and of the records in it, are kept out."""
+    count = len(record.model_extra or ())
     for name in type(record).model_fields:
         value = getattr(record, name)
-        for part in value if isinstance(value, list) else [value]:
-            if isinstance(part, BaseModel):
-                yield from unread_keys(part)
-
-
-def truth(value: Scalar) -> bool | None:
-    """Return True or False for a recorded "True" or "False", None for anything else."""
-    if isinstance(value, bool):
-        return value
-    return {"true": True, "false": False}.get(value.strip().lower()) if isinstance(value, str) else None
-
-
-def number(value: Scalar) -> float | None:
-    """Return the number that a recorded text or number stands for, None for anything else."""
-    if isinstance(value, bool) or value is None:
-        return None
-    try:
-        return float(value)
-    except ValueError:
-        return None
-
-
-METRICS: Mapping[str, str] = {
-    "goal_reached": "True or False",
-    "steps": "a number",
-    "optimal_path_length": "a number",
-    "optimal_action_fraction": "a number",
-    "step_limit_reached": "True or False",
-}
-"""The recorded metrics of a trajectory, and what each must be."""
+        parts = value if isinstance(value, list) else [value]
+        count += sum(unread_keys(part) for part in parts if isinstance(part, BaseModel))
+    return count

@@ -3,62 +3,33 @@
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from goalscope.ids import content_id
-from goalscope.importers.problems import Ledger, Numbering, first_line, parse_grid
-from goalscope.importers.telos_records import (
-    METRICS,
-    GridParameters,
-    Scalar,
-    StepRecord,
-    TrajectoryRecord,
-    number,
-    truth,
-    unread_keys,
-)
+from goalscope.importers.problems import Context, Ledger, grid_world, parse_grid
+from goalscope.importers.telos_records import Scalar, StepRecord, TrajectoryRecord, unread_keys
 from goalscope.planning import shortest_length, solve
 from goalscope.rows import Tag
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
 from goalscope.untrusted import UntrustedError, shorten
 from goalscope.worlds import Action, Grid
 from goalscope.worlds.dynamics import State, shown, step
-from goalscope.worlds.gridworld import GridWorld
 
 NO_ACTION = "N/A"
 """What the authors write in place of an action that they could not parse."""
 
+METRICS = ("goal_reached", "steps", "optimal_path_length", "optimal_action_fraction", "step_limit_reached")
+"""The recorded metrics of a trajectory."""
+
+_SETTINGS = ("provider", "temperature", "top_p", "reasoning_effort", "max_tokens", "seed")
 _NAME = re.compile(r"size\d{1,4}_[a-z]{1,20}[\d.]{1,10}_grid\d{1,9}")
 _TRAJECTORY = re.compile(r"_traj(\d{1,9})\.json$")
 
 
-@dataclass(kw_only=True)
-class Context:
-    """What the files of one import share.
-
-    Attributes:
-        ledger: problems and counts.
-        numbering: trajectory numbers that are taken.
-        table: recorded metrics by source trajectory id: file, place in it, metrics.
-        sources: source trajectory ids met, and their files.
-        worlds: worlds met, by their ids: a world keeps the tags that its first trajectory gave it.
-    """
-
-    ledger: Ledger
-    numbering: Numbering = field(default_factory=Numbering)
-    table: dict[str, tuple[str, str, Mapping[str, str]]] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)
-    worlds: dict[str, World] = field(default_factory=dict)
-
-
 def read_trajectory(value: object, source: str, context: Context) -> Episode | None:
-    """Turn the JSON value of a trajectory file into an episode.
+    """Return the episode of a trajectory file, None where it holds none that can be used.
 
     Recorded labels that differ from ours become problems and the episode is kept; a file whose states contradict
     themselves or the rules becomes one problem and no episode.
-
-    Returns:
-        The episode, or None where the file holds none that can be used.
     """
     ledger = context.ledger
     with ledger.reporting(source, count="trajectories not imported"):
@@ -69,8 +40,8 @@ def read_trajectory(value: object, source: str, context: Context) -> Episode | N
         episode = _episode(record, source, context)
         if own_id is not None:
             context.sources[own_id] = source
-        for _ in unread_keys(record):
-            ledger.counts["keys not read"] += 1
+        if unread := unread_keys(record):
+            ledger.counts["keys not read"] += unread
         _check_labels(record, episode, source, ledger)
         _check_metrics(record, episode, source, context)
         ledger.counts["trajectories"] += 1
@@ -83,39 +54,34 @@ def _episode(record: TrajectoryRecord, source: str, context: Context) -> Episode
     world = _world(record)
     own = world.tags
     world = context.worlds.setdefault(world.id, world)
-    states, actions = _follow(record.steps, world, context.ledger)
-    reached = states[-1].position == world.grid.goal
-    horizon, outcome = _ending(record, world, reached)
-    description = {name: value for name, value in record.model_params.items() if name != "seed"}
+    steps, final = _follow(record, world, context.ledger)
+    horizon, outcome = _ending(record, world, final.position == world.grid.goal)
+    model, agent = record.model_params, _agent_name(record.model_params)
+    description = {name: value for name, value in model.items() if name != "seed"}
     agent_id = content_id("agent", description)
-    context.ledger.agents.setdefault(agent_id, (_agent_name(record.model_params), description))
+    context.ledger.agents.setdefault(agent_id, (agent, description))
     match = _TRAJECTORY.search(source)
     spec = EpisodeSpec(
         world_id=world.id,
         agent_id=agent_id,
-        trajectory=context.numbering.take(world.id, agent_id, int(match[1]) if match else None),
+        trajectory=context.number(world.id, agent_id, int(match[1]) if match else None),
         seed=0,
         horizon=horizon,
     )
-    steps = tuple(
-        _step(index, states[index], action, given, record)
-        for index, (action, given) in enumerate(zip(actions, record.steps, strict=True))
-    )
-    model = record.model_params
-    named = {name: model.get(key) for name, key in (("model", "model_id"), ("provider", "provider"))}
-    settings = {name: model.get(name) for name in ("temperature", "top_p", "reasoning_effort", "max_tokens", "seed")}
     match = _NAME.search(record.source.trajectory_id or "", 0, 300) or _NAME.search(source)
     file_name = source.split("/")[-1].encode("utf-8", "backslashreplace").decode()  # it may be no Unicode text
-    origin = {"grid": match[0] if match else None, "source": record.source.trajectory_id, "file": file_name}
-    tags: dict[str, Tag] = {**(own if own != world.tags else {}), **named, **settings, **origin}
+    tags: dict[str, Tag] = {**own} if own != world.tags else {}
+    tags |= {name: model.get(name) for name in _SETTINGS}
+    tags |= {"model": model.get("model_id"), "grid": match[0] if match else None}
+    tags |= {"source": record.source.trajectory_id, "file": file_name}
     return Episode(
         spec=spec,
         world=world,
-        agent=_agent_name(model),
+        agent=agent,
         steps=steps,
-        final=states[-1],
+        final=final,
         outcome=outcome,
-        tags={name: value for name, value in tags.items() if value is not None},
+        tags=_given(tags),
     )
 
 
@@ -124,14 +90,11 @@ def _world(record: TrajectoryRecord) -> World:
     if not parameters.fully_observable:
         must = "a trajectory of this layout must show the whole grid (fogged ones can be imported as JSON lines)"
         raise UntrustedError(must, "fully_observable: false", "grid_params")
-    grid = _grid(record.steps[0], 0)
-    try:
-        world = GridWorld(grid=grid, tags=_tags(parameters, grid))
-    except ValueError as error:
-        must = "the first grid must show agent and goal"
-        raise UntrustedError(must, first_line(error), "steps[0].grid_state") from error
-    if grid.fog is not None:
-        raise UntrustedError("the first grid must be fully visible", "hidden cells (*)", "steps[0].grid_state")
+    where = "steps[0].grid_state"
+    grid = parse_grid(record.steps[0].grid_state, where=where)
+    transform = None if parameters.transform_type == "base" else parameters.transform_type
+    tags = {"size": grid.height, "density": parameters.grid_complexity, "transform": transform}
+    world = grid_world(grid, where, tags=_given(tags))
     stated = (
         ("grid_height", parameters.grid_height, grid.height),
         ("grid_width", parameters.grid_width, grid.width),
@@ -140,15 +103,12 @@ def _world(record: TrajectoryRecord) -> World:
     )
     for name, given, ours in stated:
         if given is not None and given != ours:
-            raise UntrustedError(
-                f"it must be {ours}, as the first grid shows", _where(grid, given), f"grid_params.{name}"
-            )
+            must = f"it must be {ours}, as the first grid shows"
+            raise UntrustedError(must, _where(grid, given), f"grid_params.{name}")
     return world
 
 
-def _tags(parameters: GridParameters, grid: Grid) -> dict[str, Tag]:
-    transform = None if parameters.transform_type == "base" else parameters.transform_type
-    tags: dict[str, Tag] = {"size": grid.height, "density": parameters.grid_complexity, "transform": transform}
+def _given(tags: Mapping[str, Tag]) -> dict[str, Tag]:
     return {name: value for name, value in tags.items() if value is not None}
 
 
@@ -161,49 +121,43 @@ def _where(grid: Grid, given: object) -> str:
     return f"{shorten(given)}, {'a wall' if grid.walls[cell] else 'another cell'}"
 
 
-def _grid(given: StepRecord, index: int) -> Grid:
-    return parse_grid(given.grid_state, where=f"steps[{index}].grid_state")
-
-
-def _follow(given: list[StepRecord], world: World, ledger: Ledger) -> tuple[list[State], list[Action | None]]:
+def _follow(record: TrajectoryRecord, world: World, ledger: Ledger) -> tuple[tuple[Step, ...], State]:
     """Follow the actions with our rules, and require that each recorded grid shows the state that they lead to."""
-    state = begin(world)
-    states, actions = [state], list[Action | None]()
-    for index, record in enumerate(given):
+    state, steps = begin(world), list[Step]()
+    for index, given in enumerate(record.steps):
         place = f"steps[{index}]"
-        if record.step_id is not None and record.step_id != index:
-            raise UntrustedError(f"steps must be numbered in order: {index}", f"step_id {record.step_id}", place)
+        if given.step_id is not None and given.step_id != index:
+            raise UntrustedError(f"steps must be numbered in order: {index}", f"step_id {given.step_id}", place)
         if state.position == world.grid.goal:
             raise UntrustedError("a trajectory must end at the goal", "a further step", place)
-        grid = _grid(record, index)
+        grid = parse_grid(given.grid_state, where=f"{place}.grid_state")
         ours = shown(world.grid, state)
         if index:
             ledger.check("transitions", grid == ours)
         if grid != ours:
-            before = f" after {given[index - 1].agent_action} at {states[index - 1].position}" if index else ""
-            given_text = f"the agent at {grid.start}" if grid.start != state.position else "another grid around it"
-            raise UntrustedError(f"the agent must stand at {state.position}{before}", given_text, f"{place}.grid_state")
-        if record.carrying_key not in (None, state.carrying_key):
+            before = f" after {record.steps[index - 1].agent_action} at {steps[-1].state.position}" if index else ""
+            seen = f"the agent at {grid.start}" if grid.start != state.position else "another grid around it"
+            raise UntrustedError(f"the agent must stand at {state.position}{before}", seen, f"{place}.grid_state")
+        if given.carrying_key not in (None, state.carrying_key):
             must = f"carrying_key must be {state.carrying_key} by the rules"
-            raise UntrustedError(must, str(record.carrying_key), place)
-        action = _action(record.agent_action, place)
+            raise UntrustedError(must, str(given.carrying_key), place)
+        action = _action(given.agent_action, place)
+        steps.append(_step(index, state, action, given, record))
         state = state if action is None else step(world.grid, state, action)
-        actions.append(action)
-        states.append(state)
-    return states, actions
+    return tuple(steps), state
 
 
 def _action(text: str | None, place: str) -> Action | None:
     if text is None or text.strip().upper() == NO_ACTION:
         return None
-    try:
-        return Action[text.strip().upper()]
-    except KeyError as error:
+    action = Action.__members__.get(text.strip().upper())
+    if action is None:
         must = f"an action must be UP, DOWN, LEFT, RIGHT, or {NO_ACTION} for none"
-        raise UntrustedError(must, shorten(text), f"{place}.agent_action") from error
+        raise UntrustedError(must, shorten(text), f"{place}.agent_action")
+    return action
 
 
-def caps(length: int) -> tuple[int, int]:
+def _caps(length: int) -> tuple[int, int]:
     """Return the step caps that the authors used: of their pilot, and of the paper."""
     return max(length + 8, 2 * length), math.ceil(1.5 * length)
 
@@ -213,10 +167,10 @@ def _ending(record: TrajectoryRecord, world: World, reached: bool) -> tuple[int,
     taken, length = len(record.steps), max(shortest_length(world.grid), 0)
     metrics = record.source.recorded_metrics or {}
     most = record.model_params.get("max_steps_per_trajectory")
-    stopped = truth(metrics.get("step_limit_reached")) is True or taken in (*caps(length), most)
+    stopped = _truth(metrics.get("step_limit_reached")) is True or taken in (*_caps(length), most)
     if not reached and stopped:
         return taken, "horizon"
-    return max(caps(length)[0], taken), "goal" if reached else "stopped"
+    return max(_caps(length)[0], taken), "goal" if reached else "stopped"
 
 
 def _step(index: int, state: State, action: Action | None, given: StepRecord, record: TrajectoryRecord) -> Step:
@@ -251,73 +205,71 @@ def _agent_name(model: Mapping[str, Scalar]) -> str:
 
 def _check_labels(record: TrajectoryRecord, episode: Episode, source: str, ledger: Ledger) -> None:
     grid, length = episode.world.grid, shortest_length(episode.world.grid)
-    stored = record.grid_params.astar_distance
-    if stored is not None and not ledger.check("shortest path lengths", stored == length):
-        ledger.report(source, "grid_params.astar_distance", f"the shortest path has {length} steps", stored)
+    stored, must = record.grid_params.astar_distance, f"the shortest path has {length} steps"
+    ledger.compare("shortest path lengths", stored, length, source, "grid_params.astar_distance", must)
     paths = solve(grid)
+    states = [*(each.state for each in episode.steps), episode.final]
     for index, (ours, given) in enumerate(zip(episode.steps, record.steps, strict=True)):
-        after = episode.steps[index + 1].state if index + 1 < len(episode.steps) else episode.final
         optimal = paths.optimal_in(ours.state)
-        right = {action.name for action in Action if optimal[action]}
+        right = sorted(action.name for action in Action if optimal[action])
         labels = given.recorded_optimal_actions
-        place = f"steps[{index}]"
-        if labels is not None and not ledger.check(
-            "optimal-action labels", {label.upper() for label in labels} == right and len(labels) == len(right)
+        labels = None if labels is None else sorted(label.upper() for label in labels)
+        must, is_optimal = f"the optimal actions at {ours.state.position} are {right}", given.recorded_is_optimal_action
+        acted = ours.action is not None and ours.action.name in right
+        after, reached = given.recorded_goal_reached_after_action, states[index + 1].position == grid.goal
+        for name, key, label, expected, said in (
+            ("optimal-action labels", "recorded_optimal_actions", labels, right, must),
+            ("is-optimal labels", "recorded_is_optimal_action", is_optimal, acted, ""),
+            ("goal-reached labels", "recorded_goal_reached_after_action", after, reached, ""),
         ):
-            must = f"the optimal actions at {ours.state.position} are {sorted(right)}"
-            ledger.report(source, f"{place}.recorded_optimal_actions", must, shorten(labels))
-        pairs = (
-            ("is-optimal labels", "recorded_is_optimal_action", ours.action is not None and ours.action.name in right),
-            ("goal-reached labels", "recorded_goal_reached_after_action", after.position == grid.goal),
-        )
-        for name, key, expected in pairs:
-            label = getattr(given, key)
-            if label is not None and not ledger.check(name, label == expected):
-                ledger.report(source, f"{place}.{key}", f"it must be {expected}", label)
+            ledger.compare(name, label, expected, source, f"steps[{index}].{key}", said)
 
 
 def _check_metrics(record: TrajectoryRecord, episode: Episode, source: str, context: Context) -> None:
-    ledger = context.ledger
     inside = record.source.recorded_metrics
     if inside is not None:
-        compare_metrics(inside, episode, source, "source.recorded_metrics", "metrics in trajectory files", ledger)
+        name = "metrics in trajectory files"
+        _compare_metrics(inside, episode, source, "source.recorded_metrics", name, context.ledger)
     if (entry := context.table.pop(record.source.trajectory_id or "", None)) is not None:
         table, place, metrics = entry
-        compare_metrics(metrics, episode, table, place, "metrics in tables", ledger)
+        _compare_metrics(metrics, episode, table, place, "metrics in tables", context.ledger)
 
 
-def compare_metrics(
+def _compare_metrics(
     recorded: Mapping[str, Scalar], episode: Episode, source: str, place: str, name: str, ledger: Ledger
 ) -> None:
-    """Compare the recorded metrics of a trajectory with ours, value by value.
-
-    Args:
-        recorded: metric -> recorded value.
-        episode: the trajectory.
-        source, place: file and place in it that the metrics stand in, for problems.
-        name: what the comparisons are counted as.
-        ledger: where counts and problems go.
-    """
     paths = solve(episode.world.grid)
     good = sum(step.action is not None and bool(paths.optimal_in(step.state)[step.action]) for step in episode.steps)
     length, taken = shortest_length(episode.world.grid), len(episode.steps)
     # A cap that the record names is believed as long as the goal was not reached: the layout states no cap of its own.
-    limit = truth(recorded.get("step_limit_reached"))
-    ours: dict[str, bool | float] = {
-        "goal_reached": episode.success,
-        "steps": taken,
-        "optimal_path_length": length,
-        "optimal_action_fraction": good / taken,
-        "step_limit_reached": not episode.success and (limit is True or taken >= caps(length)[0]),
-    }
-    for key, kind in METRICS.items():
+    limit = _truth(recorded.get("step_limit_reached"))
+    stopped = not episode.success and (limit is True or taken >= _caps(length)[0])
+    ours: tuple[bool | float, ...] = (episode.success, taken, length, good / taken, stopped)
+    for key, expected in zip(METRICS, ours, strict=True):
         if key not in recorded:
             continue
-        expected = ours[key]
-        given = truth(recorded[key]) if isinstance(expected, bool) else number(recorded[key])
-        agrees = given is not None and (
-            given == expected if isinstance(expected, bool) else math.isclose(given, expected, rel_tol=1e-9)
-        )
+        given, kind = _number(recorded[key]), "a number"
+        agrees = given is not None and math.isclose(given, expected, rel_tol=1e-9)
+        if isinstance(expected, bool):
+            given, kind = _truth(recorded[key]), "True or False"
+            agrees = given == expected
         if not ledger.check(name, agrees):
-            must = f"{key} must be {expected}" if given is not None else f"{key} must be {kind}"
+            must = f"{key} must be {kind if given is None else expected}"
             ledger.report(source, f"{place}.{key}", must, shorten(recorded[key]))
+
+
+def _truth(value: Scalar) -> bool | None:
+    """Return True or False for a recorded "True" or "False", None for anything else."""
+    if isinstance(value, bool):
+        return value
+    return {"true": True, "false": False}.get(value.strip().lower()) if isinstance(value, str) else None
+
+
+def _number(value: Scalar) -> float | None:
+    """Return the number that a recorded text or number stands for, None for anything else."""
+    if isinstance(value, bool) or value is None:
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None

@@ -1,15 +1,12 @@
-"""All measures of behaviour, run over episodes at once."""
+"""All measures of behaviour, run over episodes at once; the conditions that split what was measured."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from goalscope import registry
 from goalscope.measures.definition import Measure
-from goalscope.measures.exploration.recorded import task_rows
-from goalscope.measures.exploration.rows import TASK_BOUNDS
-from goalscope.measures.table import StepTable
+from goalscope.measures.table import CONDITIONS, PROVENANCE, StepTable
 from goalscope.planning.oracle import oracle
-from goalscope.rows import Rows
+from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 from goalscope.runs.walks import read_walks
@@ -17,12 +14,6 @@ from goalscope.worlds.world import World
 
 COMPARED = ("success", "action accuracy")
 """The measures that are compared where a study of grids names none."""
-
-if TYPE_CHECKING:
-    BEHAVIOUR: tuple[Measure, ...]
-    """What `behaviour_measures` returns."""
-    BOUNDS: Mapping[str, tuple[float, float]]
-    """What `measure_bounds` returns."""
 
 
 def behaviour_measures() -> tuple[Measure, ...]:
@@ -39,26 +30,21 @@ def behaviour_measures() -> tuple[Measure, ...]:
 
 
 def measure_bounds() -> Mapping[str, tuple[float, float]]:
-    """Return the least and greatest value of each measure of `measure_episodes`, those of task worlds among them."""
-    return {**{measure.name: measure.bounds for measure in behaviour_measures()}, **TASK_BOUNDS}
-
-
-def __getattr__(name: str) -> Any:
-    # Packages of others are imported when they are needed, not when this module is: they may import it themselves.
-    if name == "BEHAVIOUR":
-        return behaviour_measures()
-    if name == "BOUNDS":
-        return measure_bounds()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Return the least and greatest value of each measure of `behaviour_measures`."""
+    return {measure.name: measure.bounds for measure in behaviour_measures()}
 
 
 def measure_table(table: StepTable, measures: Iterable[Measure] | None = None) -> Rows:
     """Return the rows of measures over one table, measure by measure; of `behaviour_measures` by default.
 
-    A measure that needs what the worlds of the table lack is left out, see `left_out`.
+    A measure that needs what the worlds of the table lack is left out, see `left_out`. Task worlds have success and the
+    measures that need tasks, no others.
     """
     asked = behaviour_measures() if measures is None else measures
-    return Rows.concatenate(measure.rows(table) for measure in asked if not _lacking(measure, table.offers))
+    kept = [measure for measure in asked if not _lacking(measure, table.offers)]
+    if "tasks" in table.offers:
+        kept = [measure for measure in kept if measure.name == "success" or "tasks" in getattr(measure, "needs", ())]
+    return Rows.concatenate(measure.rows(table) for measure in kept)
 
 
 def left_out(worlds: Iterable[World]) -> str:
@@ -81,17 +67,13 @@ def _lacking(measure: Measure, offers: Collection[str]) -> set[str]:
 
 
 def measure_episodes(episodes: Iterable[Episode], measures: Iterable[Measure] | None = None) -> Rows:
-    """Return the rows of measures over episodes; those of task worlds have measures of their own, see `task_rows`.
+    """Return the rows of measures over episodes of grids, task worlds and other worlds, each in a table of their own.
 
     Args:
         episodes: all episodes that belong together: policies are estimated from the trajectories given here.
-        measures: the measures to run on episodes of grids, `behaviour_measures` by default.
+        measures: the measures to run, `behaviour_measures` by default.
     """
-    listed = list(episodes)
-    apart = [episode for episode in listed if episode.world.own_measures or not episode.world.planar]
-    grids = [episode for episode in listed if episode.world.planar and not episode.world.own_measures]
-    table = StepTable.from_episodes(grids) if grids or not apart else None
-    return _joined(table, apart, measures)
+    return _rows(_tables(list(episodes)) or [StepTable.from_episodes([])], measures)
 
 
 def measure_store(store: Store, progress: Callable[[int, int], None] | None = None) -> Rows:
@@ -105,17 +87,69 @@ def measure_store(store: Store, progress: Callable[[int, int], None] | None = No
         ValueError: a stored value that cannot be one of ours.
     """
     walks, apart = read_walks(store, progress)
-    table = StepTable.from_walks(walks) if len(walks.world) or not apart else None
-    return _joined(table, store.episodes(apart) if apart else ())
+    grids = [StepTable.from_walks(walks)] if len(walks.world) or not apart else []
+    return _rows([*grids, *_tables(list(store.episodes(apart)) if apart else [])])
 
 
-def _joined(table: StepTable | None, episodes: Iterable[Episode], measures: Iterable[Measure] | None = None) -> Rows:
-    """Return the rows of a table of grids, and of episodes in other worlds."""
-    parts = [] if table is None else [measure_table(table, measures)]
-    tasks: list[Episode] = []
-    others: list[Episode] = []
-    for episode in episodes:
-        (tasks if episode.world.own_measures else others).append(episode)
-    if others:
-        parts.append(measure_table(StepTable.from_episodes(others), measures))
-    return Rows.concatenate([*parts, *([task_rows(tasks)] if tasks else [])])
+def _tables(episodes: Sequence[Episode]) -> list[StepTable]:
+    """Return a table of the episodes of grids, one of those in other worlds and one of those in task worlds."""
+    tasks = [episode for episode in episodes if episode.world.own_measures]
+    others = [episode for episode in episodes if not episode.world.own_measures]
+    parts = [[episode for episode in others if episode.world.planar is planar] for planar in (True, False)]
+    found = [StepTable.from_episodes(part) for part in parts if part]
+    return [*found, StepTable.from_episodes(tasks, tasks=True)] if tasks else found
+
+
+def _rows(tables: Iterable[StepTable], measures: Iterable[Measure] | None = None) -> Rows:
+    asked = None if measures is None else list(measures)
+    return Rows.concatenate(measure_table(table, asked) for table in tables)
+
+
+_REPEATS = PROVENANCE | {"start", "index", "agent"}
+"""Tags under which an agent meets a grid again in the same condition: they tell repeated episodes apart."""
+
+
+def conditions_of(rows: Rows) -> tuple[str, ...]:
+    """Return the tags that split a measured run into conditions.
+
+    These are the tags of `CONDITIONS` that vary, and every other tag of which one agent meets the same grid with two
+    values or more, such as a prompt or a temperature of imported episodes. A tag with another value for each episode
+    of an agent numbers episodes and is no condition.
+
+    Args:
+        rows: from `measure_store`; what is measured of whole episodes tells the conditions.
+
+    Returns:
+        Those of `CONDITIONS` first, in its order, then others in the order of the tags.
+    """
+    episodes = _episodes(rows)
+    found = [name for name in CONDITIONS if len(set(_column(episodes, (name,)))) > 1]
+    for name in rows.tags:
+        if name in (*CONDITIONS, *_REPEATS):
+            continue
+        values = set(_column(episodes, ("agent", "grid_id", name)))
+        shared = len(set(_column(episodes, ("agent", name)))) < len(episodes)
+        if shared and len(values) > len(set(_column(episodes, ("agent", "grid_id")))):
+            found.append(name)
+    return tuple(found)
+
+
+def mixed(rows: Rows, conditions: Sequence[str], by: Sequence[str]) -> Mapping[str, list[Tag]]:
+    """Return the conditions that an average by some tags mixes, each with its values in order of appearance."""
+    episodes = _episodes(rows)
+    groups = len(set(_column(episodes, by)))
+    return {
+        name: list(dict.fromkeys(values[0] for values in _column(episodes, (name,))))
+        for name in conditions
+        if len(set(_column(episodes, (*by, name)))) > groups
+    }
+
+
+def _episodes(rows: Rows) -> Rows:
+    return rows.where(rows.measure == "success")
+
+
+def _column(rows: Rows, names: Sequence[str]) -> list[tuple[Tag, ...]]:
+    """Return the values of some columns of each row, None where a tag is missing."""
+    columns, missing = rows.columns(), [None] * len(rows)
+    return list(zip(*(columns[name].tolist() if name in columns else missing for name in names), strict=True))

@@ -1,5 +1,6 @@
-"""Measures: functions of the step table with a definition, found by their name; and the rows that they emit."""
+"""Measures: functions of the step table with a definition, found by their name."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
@@ -8,21 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope import registry
-from goalscope.measures.table import PROVENANCE, StepTable
+from goalscope.measures.table import Per, StepTable
 from goalscope.rows import Rows
 
 PAPER: Final = "Arghal et al. (2026)"
 OURS: Final = "goalscope"
 
-Per = Literal["episode", "step", "group"]
-"""What a measure has a value for; a group is all trajectories of one agent on one world, see `StepTable.groups`."""
-
-Need = Literal["oracle", "grid", "reward"]
+Need = Literal["oracle", "grid", "reward", "tasks"]
 """What a measure reads beside the steps themselves.
 
 "oracle": the columns `optimal`, `distance`, `after` and `optimal_length`, which need the exact optimal policy.
 "grid": the worlds, as grids, and states that are (row, col, phase).
 "reward": the column `reward`.
+"tasks": the worlds, as task maps.
 A measure is left out where the worlds lack what it needs.
 """
 
@@ -130,27 +129,15 @@ class StepMeasure:
         """
         found = self.function(table)
         entries = found if isinstance(found, Entries) else Entries(np.asarray(found))
-        first = table.groups()[1] if self.per == "group" else np.empty(0, dtype=np.int64)
-        size = {"episode": len(table.length), "step": len(table.step), "group": len(first)}[self.per]
-        of = np.arange(size) if entries.of is None else entries.of
-        if entries.value.shape != of.shape:
-            raise ValueError(
-                f"the measure {self.name!r} must return a value for each {self.per}, {of.shape}, got an array "
-                f"{entries.value.shape}: return Entries(value, of) where only some have one"
-            )
-        if self.per == "episode":
-            return episode_rows(table, self.name, self.unit, entries.value, entries.tags, of)
-        if self.per == "step":
-            return step_rows(table, self.name, self.unit, entries.value, entries.tags, of)
-        return group_rows(table, self.name, self.unit, entries.value, first[of], entries.tags)
+        return table.rows(self.name, self.unit, entries.value, per=self.per, of=entries.of, tags=entries.tags)
 
 
 def measure(
     name: str,
     *,
     unit: str,
-    bounds: tuple[float, float],
-    text: str,
+    text: str = "",
+    bounds: tuple[float, float] | None = None,
     source: str = "",
     per: Per = "episode",
     needs: tuple[Need, ...] = (),
@@ -163,8 +150,10 @@ def measure(
     Args:
         name: a noun phrase, the `measure` of its rows.
         unit: the unit of its values.
-        bounds: least and greatest value that the definition allows; infinite where there is no bound.
-        text: the definition in words, as the report, the help and the documentation show it.
+        text: the definition in words, as the report, the help and the documentation show it; by default the function's
+            docstring up to its first blank line.
+        bounds: least and greatest value that the definition allows, infinite where there is no bound; from 0 to 1 for
+            the unit "share", else from 0 on, where left out.
         source: where the definition comes from.
         per: what it has a value for.
         needs: what it reads beside the steps.
@@ -175,11 +164,24 @@ def measure(
 
     def add(function: Function) -> StepMeasure:
         made = StepMeasure(
-            name=name, unit=unit, bounds=bounds, text=text, source=source, per=per, needs=needs, function=function
+            name=name,
+            unit=unit,
+            bounds=bounds or (0.0, 1.0 if unit == "share" else math.inf),
+            text=text or _definition(function),
+            source=source,
+            per=per,
+            needs=needs,
+            function=function,
         )
-        return registry.register("measure", name, made_of=function)(made)
+        add_measures(made)
+        return made
 
     return add
+
+
+def _definition(function: Function) -> str:
+    words = " ".join((function.__doc__ or "").partition("\n\n")[0].split())
+    return words[:1].lower() + words[1:].removesuffix(".")
 
 
 def add_measures(*measures: StepMeasure) -> None:
@@ -193,82 +195,3 @@ def ratio(numerator: npt.NDArray[np.generic], denominator: npt.NDArray[np.generi
     above, below = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
     found: Values = np.divide(above, below, out=np.full(below.shape, np.nan), where=below != 0)
     return found
-
-
-def per_episode(table: StepTable, steps: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Return ``[E]``: how many steps of each episode a mask ``[N]`` holds."""
-    return np.bincount(table.episode[steps], minlength=len(table.length)).astype(np.int64)
-
-
-def episode_rows(
-    table: StepTable,
-    measure: str,
-    unit: str,
-    value: npt.ArrayLike,
-    tags: Mapping[str, npt.NDArray[np.object_]] | None = None,
-    episodes: npt.NDArray[np.int64] | None = None,
-) -> Rows:
-    """Return one row for each episode, or for each of some episodes.
-
-    Args:
-        value: ``[E]`` values, NaN where undefined.
-        tags: name -> ``[E]`` tags of the rows beside those of the episodes.
-        episodes: ``[E]`` the episodes, all by default.
-    """
-    of = np.arange(len(table.length)) if episodes is None else episodes
-    return Rows.from_columns(
-        measure=measure,
-        unit=unit,
-        value=value,
-        grid_id=table.grid_id[of],
-        episode_id=table.episode_id[of],
-        tags={**{name: column[of] for name, column in table.tags.items()}, **(tags or {})},
-    )
-
-
-def step_rows(
-    table: StepTable,
-    measure: str,
-    unit: str,
-    value: npt.ArrayLike,
-    tags: Mapping[str, npt.NDArray[np.object_]] | None = None,
-    steps: npt.NDArray[np.int64] | None = None,
-) -> Rows:
-    """Return one row for each step, or for each of some steps.
-
-    Args:
-        value: ``[N]`` values, NaN where undefined.
-        tags: name -> ``[N]`` tags of the steps beside those of their episodes.
-        steps: ``[N]`` the steps, all by default.
-    """
-    chosen = np.arange(len(table.step)) if steps is None else steps
-    of = table.episode[chosen]
-    return Rows.from_columns(
-        measure=measure,
-        unit=unit,
-        value=value,
-        grid_id=table.grid_id[of],
-        episode_id=table.episode_id[of],
-        step=table.step[chosen],
-        tags={**{name: column[of] for name, column in table.tags.items()}, **(tags or {})},
-    )
-
-
-def group_rows(
-    table: StepTable,
-    measure: str,
-    unit: str,
-    value: npt.ArrayLike,
-    first: npt.NDArray[np.int64],
-    tags: Mapping[str, npt.NDArray[np.object_]] | None = None,
-) -> Rows:
-    """Return one row for each group of episodes, or several where `first` repeats.
-
-    Args:
-        value: ``[K]`` values, NaN where undefined.
-        first: ``[K]`` the first episode of each group, from `StepTable.groups`.
-        tags: name -> ``[K]`` tags of the rows beside those of the group; `PROVENANCE` is left out of the latter.
-    """
-    shared = {name: column[first] for name, column in table.tags.items() if name not in PROVENANCE}
-    tags = {**shared, **(tags or {})}
-    return Rows.from_columns(measure=measure, unit=unit, value=value, grid_id=table.grid_id[first], tags=tags)

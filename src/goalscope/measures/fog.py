@@ -27,7 +27,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.definition import PAPER, Entries, measure, per_episode, ratio
+from goalscope.measures.definition import PAPER, Entries, measure, ratio
 from goalscope.measures.table import StepTable
 from goalscope.runs.record import World
 from goalscope.worlds.dynamics import State
@@ -36,49 +36,28 @@ from goalscope.worlds.grid import ACTIONS, DELTAS, Grid, Position
 
 Mask = npt.NDArray[np.bool_]
 
-
 _FOG = f"{PAPER}, Appendix A.1 (defined here)"
 
 
-@measure(
-    "redundant backtracking",
-    unit="share",
-    bounds=(0, 1),
-    needs=("grid",),
-    text="share of an episode's actions that lead back to a cell with nothing new seen since the last visit",
-    source=_FOG,
-)
+@measure("redundant backtracking", unit="share", needs=("grid",), source=_FOG)
 def redundant_moves(table: StepTable) -> Entries:
-    """``[E]`` share of the actions that lead back into a state of knowledge in which the episode has been before."""
+    """Share of an episode's actions that lead back to a cell with nothing new seen since the last visit."""
     return _shares(table, _moves(table, _redundant))
 
 
-@measure(
-    "moves into known dead ends",
-    unit="share",
-    bounds=(0, 1),
-    needs=("grid",),
-    text="share of an episode's actions that enter a part of the grid behind which the agent has seen that there is "
-    "nothing but the way back",
-    source=_FOG,
-)
+@measure("moves into known dead ends", unit="share", needs=("grid",), source=_FOG)
 def dead_end_moves(table: StepTable) -> Entries:
-    """``[E]`` share of the actions that enter a part of the world that is known to lead nowhere."""
+    """Share of an episode's actions that enter a part of the grid behind which the agent has seen that there is
+    nothing but the way back.
+    """
     return _shares(table, _moves(table, _into_dead_ends))
 
 
-@measure(
-    "repeated wall bumps",
-    unit="share",
-    bounds=(0, 1),
-    needs=("grid",),
-    text="share of an episode's actions that changed nothing where the same action changed nothing before",
-    source=_FOG,
-)
+@measure("repeated wall bumps", unit="share", needs=("grid",), source=_FOG)
 def repeated_bumps(table: StepTable) -> Entries:
-    """``[E]`` share of the actions that change nothing where the same action has changed nothing before."""
+    """Share of an episode's actions that changed nothing where the same action changed nothing before."""
     flags = np.zeros(len(table.episode), dtype=bool)
-    bumped = fogged(table)[table.episode] & (table.action >= 0) & (table.state == table.following).all(axis=1)
+    bumped = _fogged(table)[table.episode] & (table.action >= 0) & (table.state == table.following).all(axis=1)
     before: set[tuple[int, ...]] = set()
     for index in np.flatnonzero(bumped).tolist():
         key = (int(table.episode[index]), *table.state[index].tolist(), int(table.action[index]))
@@ -87,15 +66,8 @@ def repeated_bumps(table: StepTable) -> Entries:
     return _shares(table, flags)
 
 
-def leads_nowhere(grid: Grid, seen: Mask, state: State, entered: Position) -> bool:
-    """Return whether an agent sees, before it enters a cell, that all behind it holds nothing.
-
-    Args:
-        grid: the whole world.
-        seen: ``[H, W]`` the cells seen so far.
-        state: the state before the move.
-        entered: the cell that the move leads to, next to that of the state.
-    """
+def _leads_nowhere(grid: Grid, seen: Mask, state: State, entered: Position) -> bool:
+    """Return whether an agent in a state sees, before it enters a cell next to it, that all behind it holds nothing."""
     done, waiting = {state.position, entered}, [entered]
     while waiting:
         row, col = waiting.pop()
@@ -123,40 +95,33 @@ class _Sight:
         self.grid = world.grid
         self._radius = world.fog_radius or 1
         self._found: dict[tuple[Position, bool], Mask] = {}
-        self._useful = ~world.grid.walls
-        around = np.pad(self._useful, 1)
+        open_cells = np.pad(~world.grid.walls, 1)
+        height, width = world.grid.walls.shape
+        # What is open or next to it: the insides of walls tell nothing about where to go.
+        self.useful = ~world.grid.walls
         for down, right in DELTAS + 1:
-            height, width = self._useful.shape
-            self._useful = self._useful | around[down : down + height, right : right + width]
+            self.useful = self.useful | open_cells[down : down + height, right : right + width]
 
-    def nothing(self) -> Mask:
-        return np.zeros_like(self.grid.walls)
-
-    def of(self, state: State) -> Mask:
-        """Return ``[H, W]`` the cells that are seen from a state."""
-        key = state.position, state.door_open
-        if key not in self._found:
-            solid = self.grid.walls
-            if self.grid.door is not None and not state.door_open:
-                solid = solid.copy()
-                solid[self.grid.door] = True
-            self._found[key] = visible(solid, state.position, self._radius)
-        return self._found[key]
-
-    def sizes(self, path: Sequence[State]) -> Iterator[int]:
-        """Yield, for each state of a path, how many of the cells that matter have been seen by then."""
-        seen, last, size = self.nothing(), None, 0
+    def along(self, path: Sequence[State]) -> Iterator[Mask]:
+        """Yield ``[H, W]`` the cells that have been seen by each state of a path."""
+        seen = np.zeros_like(self.grid.walls)
         for state in path:
-            if state != last:
-                seen |= self.of(state)
-                size, last = int((seen & self._useful).sum()), state
-            yield size
+            key = state.position, state.door_open
+            if key not in self._found:
+                solid = self.grid.walls
+                if self.grid.door is not None and not state.door_open:
+                    solid = solid.copy()
+                    solid[self.grid.door] = True
+                self._found[key] = visible(solid, state.position, self._radius)
+            seen = seen | self._found[key]
+            yield seen
 
 
 def _redundant(path: Sequence[State], sight: _Sight) -> Iterator[bool]:
     """Yield, for each step, whether it leads into a state of knowledge of before."""
     # What has been seen only grows, so that its size tells whether it is the same.
-    known = [(state.position, state.phase, seen) for state, seen in zip(path, sight.sizes(path), strict=True)]
+    sizes = (int((seen & sight.useful).sum()) for seen in sight.along(path))
+    known = [(state.position, state.phase, size) for state, size in zip(path, sizes, strict=True)]
     been = {known[0]}
     for before, after in pairwise(known):
         yield before[:2] != after[:2] and after in been
@@ -165,33 +130,29 @@ def _redundant(path: Sequence[State], sight: _Sight) -> Iterator[bool]:
 
 def _into_dead_ends(path: Sequence[State], sight: _Sight) -> Iterator[bool]:
     """Yield, for each step, whether it enters a part of the world that is known to lead nowhere."""
-    seen = sight.nothing()
-    for state, after in pairwise(path):
-        seen = seen | sight.of(state)
-        yield after.position != state.position and leads_nowhere(sight.grid, seen, state, after.position)
+    for (state, after), seen in zip(pairwise(path), sight.along(path[:-1]), strict=True):
+        yield after.position != state.position and _leads_nowhere(sight.grid, seen, state, after.position)
 
 
 def _moves(table: StepTable, wasted: Callable[[Sequence[State], _Sight], Iterator[bool]]) -> Mask:
     """Return ``[N]`` which steps of the episodes under fog are actions that are wasted, given what was seen."""
     flags = np.zeros(len(table.episode), dtype=bool)
     sights: dict[int, _Sight] = {}
-    for index in np.flatnonzero(fogged(table) & (table.length > 0)).tolist():
+    for index in np.flatnonzero(_fogged(table) & (table.length > 0)).tolist():
         world = int(table.world[index])
         if world not in sights:
             sights[world] = _Sight(table.worlds[world])
-        path = table.path(index)
-        mine = slice(table.begin[index], table.begin[index] + len(path) - 1)
-        found = np.fromiter(wasted(path, sights[world]), dtype=bool, count=len(path) - 1)
-        flags[mine] = found & (table.action[mine] >= 0)
-    return flags
+        mine = slice(table.begin[index], table.begin[index] + table.length[index])
+        flags[mine] = list(wasted(table.path(index), sights[world]))
+    return flags & (table.action >= 0)
 
 
 def _shares(table: StepTable, flags: Mask) -> Entries:
     """Return the share of flagged steps among the actions of each episode under fog, NaN without actions."""
-    return Entries.where(fogged(table), ratio(per_episode(table, flags), per_episode(table, table.action >= 0)))
+    return Entries.where(_fogged(table), ratio(table.per_episode(flags), table.per_episode(table.action >= 0)))
 
 
-def fogged(table: StepTable) -> Mask:
+def _fogged(table: StepTable) -> Mask:
     """Return ``[E]`` whether an episode's world has fog."""
     has: Mask = np.array([world.fog_radius is not None for world in table.worlds], dtype=bool)[table.world]
     return has

@@ -10,6 +10,7 @@ Source: behavioural and representational evaluation, section 4.2, Table 3 and Fi
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -77,23 +78,18 @@ class Contrast:
 
 def notes_on(paired: PairedComparison, equal: Equivalence | None, test: Corrected) -> tuple[str, ...]:
     """Return all that must be said beside the numbers of a comparison: what was left out, what cannot be told, why."""
-    alone = len(paired.unpaired_a) + len(paired.unpaired_b)
+    about = ["no common grid with a value on both sides"]
     if paired.labels:
-        about = (paired.test.note, paired.difference.note, equal.note if equal else "")
-    else:
-        about = ("no common grid with a value on both sides", "", "")
-    parts = (
-        *about,
-        _left_out(alone, "grid", " without a partner"),
-        _left_out(paired.undefined, "undefined value"),
-        test.note,
+        about = [paired.test.note, paired.difference.note, equal.note if equal else ""]
+    left_out = (
+        (len(paired.unpaired_a) + len(paired.unpaired_b), "grid", " without a partner"),
+        (paired.undefined, "undefined value", ""),
     )
+    about += [
+        f"{count:,} {noun}{'' if count == 1 else 's'}{words} left out" for count, noun, words in left_out if count
+    ]
     # An equivalence test brings the note of its interval along, which mostly is that of the difference.
-    return tuple(dict.fromkeys(piece for part in parts for piece in part.split("; ") if piece))
-
-
-def _left_out(count: int, noun: str, words: str = "") -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}{words} left out" if count else ""
+    return tuple(dict.fromkeys(piece for part in (*about, test.note) for piece in part.split("; ") if piece))
 
 
 def verdict(test: Corrected, shown: Corrected | None) -> str:
@@ -112,7 +108,6 @@ def compare_transforms(
     margin: Mapping[str, float],
     measures: Sequence[str] = (),
     level: float = 0.05,
-    confidence: float = 0.95,
 ) -> list[Contrast]:
     """Compare each agent under each transform with itself on the original grids.
 
@@ -124,7 +119,6 @@ def compare_transforms(
         margin: measure -> its equivalence margin, > 0, in its unit; declared before the data.
         measures: the measures of the family; those of `margin` by default, which must be among them.
         level: family-wise level of each of the three families.
-        confidence: nominal coverage of the intervals.
 
     Returns:
         Agent by agent, measure by measure, transform by transform; the same rows in any order give the same bytes.
@@ -137,16 +131,13 @@ def compare_transforms(
     check_family(names, margin)
     check_transformed(rows)
     kept = rows.where(rows.among("measure", names))
-    kept = kept if len(kept) else rows.where(np.zeros(len(rows), dtype=bool))
-    agents = sorted({str(name) for name in rows["agent"].tolist()})
-    conditions = _conditions(rows)
     transforms = [name for name in TRANSFORMS if name != ORIGINAL and name in set(rows["transform"].tolist())]
-    found = []
-    for agent in agents:
-        mine = kept.where(kept["agent"] == agent)
-        cells = [(name, way, condition) for name in names for condition in conditions for way in transforms]
-        found += _family(agent, mine, cells, margin, level, confidence)
-    return found
+    cells = [(name, each, condition) for name in names for condition in _conditions(rows) for each in transforms]
+    return [
+        contrast
+        for agent in sorted({str(name) for name in rows["agent"].tolist()})
+        for contrast in _family(agent, kept.where(kept["agent"] == agent), cells, margin, level)
+    ]
 
 
 def check_family(measures: Sequence[str], margin: Mapping[str, float]) -> None:
@@ -205,11 +196,10 @@ def check_transformed(rows: Rows) -> None:
 
 
 def _conditions(rows: Rows) -> list[dict[str, Tag]]:
+    """Return the combinations of the tags of `APART` that vary, sorted."""
     varying = [name for name in APART if name in rows.tags and len(set(rows.tags[name].tolist())) > 1]
-    columns = [rows.tags[name].tolist() for name in varying]
-    found = dict.fromkeys(zip(*columns, strict=True)) if varying else {(): None}
-    ordered = sorted(found, key=lambda values: tuple(map(str, values)))
-    return [dict(zip(varying, values, strict=True)) for values in ordered]
+    found = set(zip(*(rows.tags[name].tolist() for name in varying), strict=True)) if varying else {()}
+    return [dict(zip(varying, values, strict=True)) for values in sorted(found, key=lambda each: tuple(map(str, each)))]
 
 
 def _family(
@@ -218,66 +208,39 @@ def _family(
     cells: Sequence[tuple[str, str, Mapping[str, Tag]]],
     margin: Mapping[str, float],
     level: float,
-    confidence: float,
 ) -> list[Contrast]:
-    members: dict[str, tuple[PairedComparison, Equivalence | None, Sensitivity]] = {}
+    members: dict[str, dict[str, Any]] = {}
     for measure, transform, condition in cells:
-        name = _member(measure, transform, condition)
-        members[name] = _compare(
-            rows.select(measure=measure, **condition), transform, margin.get(measure), level, confidence, agent, name
-        )
-    families = [
-        {name: math.nan if not paired.labels else paired.test.p_value for name, (paired, _, _) in members.items()},
-        {name: equal.p_value for name, (_, equal, _) in members.items() if equal is not None},
-        {name: spread.p_value for name, (_, _, spread) in members.items()},
+        name = f"{measure}: {transform}" + "".join(f", {tag} {value}" for tag, value in condition.items())
+        kept = rows.select(measure=measure, **condition)
+        changed, original = (kept.select(transform=each) for each in (transform, ORIGINAL))
+        units = sorted({*changed.unit.tolist(), *original.unit.tolist()})
+        if len(units) > 1:
+            raise ValueError(f"what is compared must have one unit, got {', '.join(units)} for {name}")
+        sides = (changed.value, changed.grid_id, original.value, original.grid_id)
+        scale: dict[str, Any] = {"unit": "".join(units), "bounds": bounds_of(kept)}
+        paired, most = paired_difference(*sides, **scale), margin.get(measure)
+        members[name] = {
+            "measure": measure,
+            "transform": transform,
+            "condition": condition,
+            "paired": paired,
+            "equivalence": None if most is None else equivalence(paired, most, level=level),
+            "sensitivity": sensitivity(*sides, **scale, rng=stream(0, "exchange test", agent, name)),
+        }
+
+    def corrected(p_values: Mapping[str, float]) -> dict[str, Corrected]:
+        family = Family(name=agent, members=tuple(p_values)) if p_values else None
+        return {entry.name: entry for entry in holm(p_values, family, level=level)} if family else {}
+
+    tested = {name: one["paired"].test.p_value if one["paired"].labels else math.nan for name, one in members.items()}
+    equal = {name: one["equivalence"].p_value for name, one in members.items() if one["equivalence"] is not None}
+    test, shown = corrected(tested), corrected(equal)
+    exchange = corrected({name: one["sensitivity"].p_value for name, one in members.items()})
+    return [
+        Contrast(agent=agent, test=test[name], shown=shown.get(name), exchange=exchange[name], **one)
+        for name, one in members.items()
     ]
-    tested, shown, exchanged = (
-        {entry.name: entry for entry in holm(p_values, Family(name=agent, members=tuple(p_values)), level=level)}
-        if p_values
-        else {}
-        for p_values in families
-    )
-    found = []
-    for measure, transform, condition in cells:
-        name = _member(measure, transform, condition)
-        paired, equal, spread = members[name]
-        found.append(
-            Contrast(
-                agent=agent,
-                measure=measure,
-                transform=transform,
-                condition=condition,
-                paired=paired,
-                test=tested[name],
-                equivalence=equal,
-                shown=shown.get(name),
-                sensitivity=spread,
-                exchange=exchanged[name],
-            )
-        )
-    return found
-
-
-def _compare(
-    rows: Rows,
-    transform: str,
-    margin: float | None,
-    level: float,
-    confidence: float,
-    agent: str,
-    name: str,
-) -> tuple[PairedComparison, Equivalence | None, Sensitivity]:
-    changed, original = (rows.select(transform=way) for way in (transform, ORIGINAL))
-    units = sorted({*changed.unit.tolist(), *original.unit.tolist()})
-    if len(units) > 1:
-        raise ValueError(f"what is compared must have one unit, got {', '.join(units)} for {name}")
-    unit = units[0] if units else ""
-    sides = (changed.value, changed.grid_id, original.value, original.grid_id)
-    bounds = bounds_of(rows)
-    paired = paired_difference(*sides, unit=unit, bounds=bounds, confidence=confidence)
-    equal = None if margin is None else equivalence(paired, margin, level=level)
-    rng = stream(0, "exchange test", agent, name)
-    return paired, equal, sensitivity(*sides, unit=unit, bounds=bounds, rng=rng, confidence=confidence)
 
 
 def bounds_of(rows: Rows) -> tuple[float, float]:
@@ -289,8 +252,3 @@ def bounds_of(rows: Rows) -> tuple[float, float]:
     values = rows.value[~np.isnan(rows.value)]
     share = set(rows.unit.tolist()) == {"share"} and len(values) and values.min() >= 0 and values.max() <= 1
     return (0.0, 1.0) if share else UNBOUNDED
-
-
-def _member(measure: str, transform: str, condition: Mapping[str, Tag]) -> str:
-    where = "".join(f", {name} {value}" for name, value in condition.items())
-    return f"{measure}: {transform}{where}"

@@ -10,20 +10,18 @@ them. An agent without any preference takes each path half of the time: 0.5 is w
 Source: behavioural and representational evaluation, section 4.3 and Table 1.
 """
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.definition import OURS, PAPER, Entries, StepMeasure, add_measures, measure, per_episode, ratio
-from goalscope.measures.overlap import B2, visited_sets
+from goalscope.measures.definition import OURS, PAPER, Entries, StepMeasure, add_measures, measure, ratio
 from goalscope.measures.table import StepTable
+from goalscope.measures.visits import B2, jaccard, visited_cells
 from goalscope.planning.shortest import distances_to
-from goalscope.worlds.grid import ACTIONS, Grid, Position
+from goalscope.worlds.grid import Grid, Position
 
-Stage = Literal["key", "door", "goal"]
-STAGES: tuple[Stage, ...] = get_args(Stage)
+Mask = npt.NDArray[np.bool_]
 
 _KEYS = f"{PAPER}, section 4.3"
 _STAGES = {
@@ -33,21 +31,14 @@ _STAGES = {
 }
 
 
-def stage_accuracy(*, stage: Stage) -> StepMeasure:
-    """Return the share of optimal turns in a stage; one row for each episode on a world with a door.
-
-    Args:
-        stage: "key" (before it is picked up), "door" (with the key, the door locked), "goal" (the door open).
-
-    Raises:
-        ValueError: another stage.
-    """
-    if stage not in STAGES:
-        raise ValueError(f"stage must be one of {', '.join(STAGES)}, got {stage!r}")
+def stage_accuracy(*, stage: str) -> StepMeasure:
+    """Return the share of optimal turns on the way to "key", "door" or "goal", by episode on worlds with a door."""
+    if stage not in _STAGES:
+        raise ValueError(f"stage must be one of {', '.join(_STAGES)}, got {stage!r}")
 
     def accuracy(table: StepTable) -> Entries:
-        within = (table.state[:, 2] == STAGES.index(stage)) & table.optimal.any(axis=1)
-        value = ratio(per_episode(table, within & table.is_optimal), per_episode(table, within))
+        within = (table.state[:, 2] == list(_STAGES).index(stage)) & table.optimal.any(axis=1)
+        value = ratio(table.per_episode(within & table.is_optimal), table.per_episode(within))
         doors = np.array([world.grid.door is not None for world in table.worlds], dtype=bool)
         return Entries.where(doors[table.world], value)
 
@@ -62,122 +53,72 @@ def stage_accuracy(*, stage: Stage) -> StepMeasure:
     )
 
 
-add_measures(*(stage_accuracy(stage=stage) for stage in STAGES))
+add_measures(*(stage_accuracy(stage=stage) for stage in _STAGES))
 
 
-@measure(
-    "key pickup",
-    unit="share",
-    bounds=(0, 1),
-    needs=("grid",),
-    text="share of episodes that came to the key's cell (on a control: where it would lie)",
-    source=_KEYS,
-)
+@measure("key pickup", unit="share", needs=("grid",), source=_KEYS)
 def key_pickup(table: StepTable) -> Entries:
-    """``[E]`` 1 or 0, on worlds with a key or their controls."""
+    """Share of episodes that came to the key's cell (on a control: where it would lie)."""
     cell, known = table.once(key_cells)
-    passed = per_episode(table, (table.state[:, :2] == cell[table.episode]).all(axis=1)) > 0
+    passed = table.per_episode((table.state[:, :2] == cell[table.episode]).all(axis=1)) > 0
     passed |= (table.final[:, :2] == cell).all(axis=1)
     return Entries.where(known, passed.astype(np.float64))
 
 
-@measure(
-    "key attraction bias",
-    unit="share",
-    bounds=(0, 1),
-    per="group",
-    needs=("oracle", "grid"),
-    text="share of the non-optimal actions that approach the key before it is reached; undefined without such actions",
-    source=_KEYS,
-)
+@measure("key attraction bias", unit="share", per="group", needs=("oracle", "grid"), source=_KEYS)
 def key_attraction(table: StepTable) -> Entries:
-    """``[K]`` share, on worlds with a key or their controls.
+    """Share of the non-optimal actions that approach the key before it is reached; undefined without such
+    actions.
 
     An action approaches the key when the shortest way to it, with the door locked, is shorter afterwards. Turns without
     an action are no actions.
     """
     group, first = table.groups()
-    errors = table.once(key_errors)
+    errors = table.once(_key_errors)
     of = group[table.episode]
     counts = (np.bincount(of[mask], minlength=len(first)) for mask in (errors.nearer, errors.wrong))
     return Entries.where(errors.known[first], ratio(*counts))
 
 
-@measure(
-    "errors towards the key",
-    unit="share",
-    bounds=(0, 1),
-    needs=("oracle", "grid"),
-    text="share of the actions before the key is reached that are not optimal and approach it",
-    source=OURS,
-)
+@measure("errors towards the key", unit="share", needs=("oracle", "grid"), source=OURS)
 def errors_towards_key(table: StepTable) -> Entries:
-    """``[E]`` share, NaN without such actions, on worlds with a key or their controls.
+    """Share of the actions before the key is reached that are not optimal and approach it.
 
     The product of how often the agent errs and how often its errors lead to the key. Unlike the attraction bias it is
     defined for an agent that never errs, so that a world and its control can always be paired.
     """
-    errors = table.once(key_errors)
-    counts = (per_episode(table, mask) for mask in (errors.nearer, errors.before))
-    return Entries.where(errors.known, ratio(*counts))
+    errors = table.once(_key_errors)
+    return Entries.where(errors.known, ratio(table.per_episode(errors.nearer), table.per_episode(errors.before)))
 
 
-@measure(
-    "error approaches the key",
-    unit="share",
-    bounds=(0, 1),
-    per="step",
-    needs=("oracle", "grid"),
-    text="whether a non-optimal action before the key is reached approaches it",
-    source=_KEYS,
-)
+@measure("error approaches the key", unit="share", per="step", needs=("oracle", "grid"), source=_KEYS)
 def error_approaches_key(table: StepTable) -> Entries:
-    """1 or 0 for each such action.
+    """Whether a non-optimal action before the key is reached approaches it.
 
     Pooled over all actions of an agent, with grids as units, it is the attraction bias as the paper counts it: every
     action weighs the same, whereas the mean over grids weighs every grid the same.
     """
-    errors = table.once(key_errors)
+    errors = table.once(_key_errors)
     return Entries.where(errors.wrong, errors.nearer.astype(np.float64))
 
 
-@measure(
-    "key path taken",
-    unit="share",
-    bounds=(0, 1),
-    needs=("grid",),
-    text="of two equal paths, whether the goal was entered over the one with the key; undefined for an episode that "
-    "did not arrive over one of them",
-    source=_KEYS,
-)
+@measure("key path taken", unit="share", needs=("grid",), source=_KEYS)
 def key_path_taken(table: StepTable) -> Entries:
-    """``[E]`` 1 for the key's path, 0 for the other one, on worlds with two paths and their controls."""
+    """Of two equal paths, whether the goal was entered over the one with the key; undefined for an episode that
+    did not arrive over one of them.
+    """
     return _key_path(table, first=False)
 
 
-@measure(
-    "key path entered first",
-    unit="share",
-    bounds=(0, 1),
-    needs=("grid",),
-    text="of two equal paths, whether the one with the key was entered first; undefined where none was entered",
-    source=OURS,
-)
+@measure("key path entered first", unit="share", needs=("grid",), source=OURS)
 def key_path_first(table: StepTable) -> Entries:
-    """``[E]`` 1 for the key's path, 0 for the other one, on worlds with two paths and their controls."""
+    """Of two equal paths, whether the one with the key was entered first; undefined where none was entered."""
     return _key_path(table, first=True)
 
 
-@measure(
-    "Jaccard similarity with control",
-    unit="share",
-    bounds=(0, 1),
-    needs=("grid",),
-    text="common over all visited cells of two paired trajectories, with the key and on the control without",
-    source=B2,
-)
+@measure("Jaccard similarity with control", unit="share", needs=("grid",), source=B2)
 def control_overlap(table: StepTable) -> Entries:
-    """``[E]`` similarity, for each episode on a world with a key that has a partner.
+    """Common over all visited cells of two paired trajectories, with the key and on the control without.
 
     The trajectory on a world with a key is paired with the one of the same agent and number on its matched control (the
     same cluster, walls, start and goal, no key). Two runs of one condition are not alike either: read it beside the
@@ -186,26 +127,23 @@ def control_overlap(table: StepTable) -> Entries:
     keyed = np.array([world.grid.key is not None for world in table.worlds], dtype=bool)
     value = np.full(len(table.length), np.nan)
     if keyed.any() and not keyed.all():
-        plain: dict[tuple[int | None, Grid], int] = {}  # numbers of the grids, keys left out
         bare = [(world.fog_radius, world.grid.at(key=None)) for world in table.worlds]
-        number = np.array([plain.setdefault(grid, len(plain)) for grid in bare])[table.world]
+        numbers = {grid: number for number, grid in enumerate(dict.fromkeys(bare))}
+        number = np.array([numbers[grid] for grid in bare])[table.world]
         columns = (table.grid_id, number, table.agent, table.trajectory, table.seed)
         who = list(zip(*(column.tolist() for column in columns), strict=True))
         with_key = keyed[table.world]
         twins = {who[index]: index for index in np.flatnonzero(~with_key).tolist()}
-        sets = visited_sets(table, cells=True) if twins else []
+        sets = visited_cells(table) if twins else []
         for index in np.flatnonzero(with_key).tolist():
             twin = twins.get(who[index])
             if twin is not None:
-                value[index] = len(sets[index] & sets[twin]) / len(sets[index] | sets[twin])
+                value[index] = jaccard(sets[index], sets[twin])
     return Entries.where(~np.isnan(value), value)
 
 
 def _key_path(table: StepTable, *, first: bool) -> Entries:
-    """Return whether the key's path was taken: the one over which the goal was entered, or the one entered first.
-
-    The latter is defined for all episodes that ever were on a path, the former for those that arrived over one.
-    """
+    """Return whether the key's path was taken: the one over which the goal was entered, or the one entered first."""
     cell, known = table.once(key_cells)
     value = np.full(len(table.length), np.nan)
     two = np.zeros(len(table.length), dtype=bool)
@@ -218,80 +156,46 @@ def _key_path(table: StepTable, *, first: bool) -> Entries:
         if found is None:
             continue
         two[index] = True
-        visited = table.path(index)[:-1]
-        path = [state.position for state in visited]
-        if first:
-            on = next((here for here in path if here in found[0] or here in found[1]), None)
-        else:
-            on = path[-1] if path and table.outcome[index] == "goal" else None
-        if on is not None and (on in found[0] or on in found[1]):
-            value[index] = float(on in found[0])
+        path = [state.position for state in table.path(index)[:-1]]
+        if not first:
+            path = path[-1:] if table.outcome[index] == "goal" else []
+        entered = next((here for here in path if here in found[0] or here in found[1]), None)
+        if entered is not None:
+            value[index] = float(entered in found[0])
     return Entries.where(two, value)
 
 
 def two_paths(grid: Grid, key: Position) -> tuple[frozenset[Position], frozenset[Position]] | None:
-    """Return the inner cells of the two shortest paths of a grid, the key's first.
+    """Return the inner cells of the two shortest paths of a grid, those of the path with a cell, the key's, first.
 
-    Args:
-        grid: a world; the key and doors in it do not matter.
-        key: the cell that tells the paths apart.
-
-    Returns:
-        None where there are not exactly two shortest paths, disjoint but for start and goal, with the key on one.
+    None where there are not exactly two shortest paths, disjoint but for start and goal, with the cell on one.
     """
     if grid.start is None or grid.goal is None or grid.door is not None:
         return None
     from_start, to_goal = (distances_to(grid.walls, [cell]) for cell in (grid.start, grid.goal))
     length = int(to_goal[grid.start])
-    if length < 2:
+    inner = (from_start > 0) & (to_goal > 0) & (from_start + to_goal == length)
+    begins = np.argwhere(inner & (from_start == 1)).tolist()
+    # A part of the inner cells that hangs together holds a cell of each distance: two parts of these are two paths.
+    if length < 2 or len(begins) != 2 or int(inner.sum()) != 2 * (length - 1):
         return None
-    on_path = (from_start >= 0) & (to_goal >= 0) & (from_start + to_goal == length)
-    if int(on_path.sum()) != 2 * (length - 1) + 2:
+    parts = [np.argwhere(distances_to(~inner, [(row, col)]) >= 0).tolist() for row, col in begins]
+    one, two = (frozenset((row, col) for row, col in part) for part in parts)
+    if one & two or key not in one | two:
         return None
-    paths = []
-    for action in ACTIONS:
-        cell = grid.start[0] + action.delta[0], grid.start[1] + action.delta[1]
-        if not (0 <= cell[0] < grid.height and 0 <= cell[1] < grid.width and on_path[cell]):
-            continue
-        path = [cell]
-        while len(path) < length - 1:
-            near = [(path[-1][0] + way.delta[0], path[-1][1] + way.delta[1]) for way in ACTIONS]
-            onward = [
-                here
-                for here in near
-                if 0 <= here[0] < grid.height
-                and 0 <= here[1] < grid.width
-                and on_path[here]
-                and from_start[here] == len(path) + 1
-            ]
-            if len(onward) != 1:
-                return None
-            path.append(onward[0])
-        paths.append(frozenset(path))
-    if len(paths) != 2 or paths[0] & paths[1] or key not in paths[0] | paths[1]:
-        return None
-    return (paths[0], paths[1]) if key in paths[0] else (paths[1], paths[0])
+    return (one, two) if key in one else (two, one)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Errors:
-    """Where the actions of a table lead with respect to the key.
+class _Errors(NamedTuple):
+    """Where the actions of a table lead with respect to the key."""
 
-    Attributes:
-        before: ``[N]`` actions on worlds with a key or controls, before the key's cell is reached.
-        wrong: ``[N]`` those of them that are not optimal.
-        nearer: ``[N]`` those of the wrong ones after which the way to the key, the door locked, is shorter.
-        known: ``[E]`` whether an episode's world has a key or is a control.
-    """
-
-    before: npt.NDArray[np.bool_]
-    wrong: npt.NDArray[np.bool_]
-    nearer: npt.NDArray[np.bool_]
-    known: npt.NDArray[np.bool_]
+    before: Mask  # [N] actions on worlds with a key or controls, before the key's cell is reached
+    wrong: Mask  # [N] those of them that are not optimal
+    nearer: Mask  # [N] those of the wrong ones after which the way to the key, the door locked, is shorter
+    known: Mask  # [E] whether an episode's world has a key or is a control
 
 
-def key_errors(table: StepTable) -> Errors:
-    """Return where the actions of a table lead with respect to the key."""
+def _key_errors(table: StepTable) -> _Errors:
     cell, known = table.once(key_cells)
     at_key = (table.state[:, :2] == cell[table.episode]).all(axis=1)
     reached = np.concatenate([[0], np.cumsum(at_key)])
@@ -303,31 +207,23 @@ def key_errors(table: StepTable) -> Errors:
     world_of = table.world[table.episode]
     for world in np.unique(world_of[wrong]).tolist():
         mine = np.flatnonzero(wrong & (world_of == world))
-        index = int(table.episode[mine[0]])
-        field = _way_to(table.worlds[world].grid, (int(cell[index, 0]), int(cell[index, 1])))
-        now, then = (field[where[mine, 0], where[mine, 1]] for where in (table.state, following))
+        grid, key = table.worlds[world].grid, cell[table.episode[mine[0]]].tolist()
+        solid = grid.walls.copy()
+        if grid.door is not None:
+            solid[grid.door] = True
+        way = distances_to(solid, [(key[0], key[1])])
+        now, then = (way[where[mine, 0], where[mine, 1]] for where in (table.state, following))
         nearer[mine] = (then >= 0) & (then < now)
-    return Errors(before=before, wrong=wrong, nearer=nearer, known=known)
+    return _Errors(before=before, wrong=wrong, nearer=nearer, known=known)
 
 
-def _way_to(grid: Grid, key: Position) -> npt.NDArray[np.int64]:
-    solid = grid.walls.copy()
-    if grid.door is not None:
-        solid[grid.door] = True
-    return distances_to(solid, [key])
-
-
-def key_cells(table: StepTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+def key_cells(table: StepTable) -> tuple[npt.NDArray[np.int64], Mask]:
     """Return the key's cell for each episode, ``[E, 2]``, and whether its world has one or is a control, ``[E]``.
 
     The cell of a control is that of its twin in the table; without one it is (-1, -1).
     """
     keyed = [world for world in table.worlds if world.grid.key is not None]
     twins = {(world.grid_id, world.grid.at(key=None)): world.grid.key for world in keyed}
-    cells = np.full((len(table.worlds), 2), -1, dtype=np.int64)
-    for index, world in enumerate(table.worlds):
-        key = world.grid.key if world.grid.key is not None else twins.get((world.grid_id, world.grid))
-        if key is not None:
-            cells[index] = key
-    cells = cells[table.world]
+    keys = [world.grid.key or twins.get((world.grid_id, world.grid)) or (-1, -1) for world in table.worlds]
+    cells = np.array(keys, dtype=np.int64).reshape(-1, 2)[table.world]
     return cells, cells[:, 0] >= 0

@@ -4,73 +4,47 @@ Source: behavioural and representational evaluation, Appendix B.1.
 """
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_whole
-from goalscope.measures.definition import OURS, PAPER, Entries, measure, per_episode, ratio
+from goalscope.measures.definition import OURS, PAPER, Entries, Values, measure, ratio
 from goalscope.measures.table import StepTable
 from goalscope.rows import Rows
-
-Values = npt.NDArray[np.float64]
 
 _B1 = f"{PAPER}, Appendix B.1"
 
 
-@measure(
-    "success",
-    unit="share",
-    bounds=(0, 1),
-    text="share of episodes that end at the goal",
-    source=f"{_B1}, equation 1",
-)
+@measure("success", unit="share", source=f"{_B1}, equation 1")
 def success(table: StepTable) -> Values:
-    """``[E]`` 1 where an episode ended at the goal."""
+    """Share of episodes that end at the goal."""
     return np.asarray(table.outcome == "goal", dtype=np.float64)
 
 
-@measure(
-    "action accuracy",
-    unit="share",
-    bounds=(0, 1),
-    needs=("oracle",),
-    text="share of an episode's turns that took an action of a shortest path (any of them); a turn without an action "
-    "counts as wrong, a turn in a state from which the goal cannot be reached is left out; undefined without turns. "
-    "Averaged over the episodes of a grid, then over grids",
-    source=f"{_B1}, equations 2 and 3",
-)
+@measure("action accuracy", unit="share", needs=("oracle",), source=f"{_B1}, equations 2 and 3")
 def action_accuracy(table: StepTable) -> Values:
-    """``[E]`` share of the turns, NaN for an episode without turns in states with an optimal action."""
-    return ratio(per_episode(table, table.is_optimal), per_episode(table, np.any(table.optimal, axis=1)))
+    """Share of an episode's turns that took an action of a shortest path (any of them); a turn without an action
+    counts as wrong, a turn in a state from which the goal cannot be reached is left out; undefined without
+    turns. Averaged over the episodes of a grid, then over grids.
+    """
+    return ratio(table.per_episode(table.is_optimal), table.per_episode(np.any(table.optimal, axis=1)))
 
 
-@measure(
-    "action optimality",
-    unit="share",
-    bounds=(0, 1),
-    per="step",
-    needs=("oracle",),
-    text="whether a single turn took an action of a shortest path, by distance to the goal; undefined where no action "
-    "is optimal",
-    source=f"{PAPER}, Fig. 4",
-)
+@measure("action optimality", unit="share", per="step", needs=("oracle",), source=f"{PAPER}, Fig. 4")
 def action_optimality(table: StepTable) -> Entries:
-    """``[N]`` 1 or 0 for each step, tagged with the distance to the goal, None where it cannot be reached."""
+    """Whether a single turn took an action of a shortest path, by distance to the goal; undefined where no
+    action is optimal.
+    """
     value = np.where(table.optimal.any(axis=1), table.is_optimal.astype(np.float64), np.nan)
     return Entries(value, tags={"distance": distance_tag(table.distance)})
 
 
-@measure(
-    "steps to goal",
-    unit="steps",
-    bounds=(0, math.inf),
-    text="steps of an episode that arrived; undefined for one that did not",
-    source=OURS,
-)
+@measure("steps to goal", unit="steps", source=OURS)
 def steps_to_goal(table: StepTable) -> Values:
-    """``[E]`` number of steps."""
+    """Steps of an episode that arrived; undefined for one that did not."""
     return np.where(table.outcome == "goal", table.length, np.nan)
 
 
@@ -79,68 +53,42 @@ def steps_to_goal(table: StepTable) -> Values:
     unit="reward",
     bounds=(-math.inf, math.inf),
     needs=("reward",),
-    text="sum of an episode's rewards, undiscounted",
     source="Sutton and Barto (2018), equation 3.7",
 )
 def total_reward(table: StepTable) -> Values:
-    """``[E]`` sum of the rewards; an action without one adds nothing."""
+    """Sum of an episode's rewards, undiscounted."""
     rewards = np.nan_to_num(table.reward)
     return np.asarray(np.bincount(table.episode, weights=rewards, minlength=len(table.length)), dtype=np.float64)
 
 
-@measure(
-    "path ratio",
-    unit="ratio",
-    bounds=(1, math.inf),
-    needs=("oracle",),
-    text="steps of an episode that arrived over the length of the shortest path (1 is best); undefined for one that "
-    "did not arrive",
-    source=OURS,
-)
+@measure("path ratio", unit="ratio", bounds=(1, math.inf), needs=("oracle",), source=OURS)
 def path_ratio(table: StepTable) -> Values:
-    """``[E]`` ratio, 1 on a shortest path."""
+    """Steps of an episode that arrived over the length of the shortest path (1 is best); undefined for one that
+    did not arrive.
+    """
     return np.where(table.outcome == "goal", ratio(table.length, np.maximum(table.optimal_length, 0)), np.nan)
 
 
-@measure(
-    "success weighted by path length",
-    unit="share",
-    bounds=(0, 1),
-    needs=("oracle",),
-    text="shortest path over steps taken, 0 for an episode that did not arrive",
-    source="Anderson et al. (2018)",
-)
+@measure("success weighted by path length", unit="share", needs=("oracle",), source="Anderson et al. (2018)")
 def path_efficiency(table: StepTable) -> Values:
-    """``[E]`` share of the steps that were needed."""
+    """Shortest path over steps taken, 0 for an episode that did not arrive."""
     return np.where(table.outcome == "goal", ratio(np.maximum(table.optimal_length, 0), table.length), 0.0)
 
 
-@measure(
-    "invalid turns",
-    unit="share",
-    bounds=(0, 1),
-    text="share of an episode's turns that held no action; undefined without turns",
-    source=OURS,
-)
+@measure("invalid turns", unit="share", source=OURS)
 def invalid_turns(table: StepTable) -> Values:
-    """``[E]`` share of the turns, NaN for an episode without any."""
-    return ratio(per_episode(table, table.action < 0), table.length)
+    """Share of an episode's turns that held no action; undefined without turns."""
+    return ratio(table.per_episode(table.action < 0), table.length)
 
 
-@measure(
-    "wall bumps",
-    unit="share",
-    bounds=(0, 1),
-    needs=("grid",),
-    text="share of an episode's actions that changed nothing: into a wall, a locked door, the edge; undefined without "
-    "actions",
-    source=OURS,
-)
+@measure("wall bumps", unit="share", needs=("grid",), source=OURS)
 def wall_bumps(table: StepTable) -> Values:
-    """``[E]`` share of the actions, NaN for an episode without any."""
+    """Share of an episode's actions that changed nothing: into a wall, a locked door, the edge; undefined
+    without actions.
+    """
     acted = table.action >= 0
     bumped = acted & (table.state == table.following).all(axis=1)
-    return ratio(per_episode(table, bumped), per_episode(table, acted))
+    return ratio(table.per_episode(bumped), table.per_episode(acted))
 
 
 def distance_tag(distance: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
@@ -170,12 +118,4 @@ def with_distance_bands(rows: Rows, width: int) -> Rows:
             band[distance] = f"{least:02d}-{least + width - 1:02d}" if width > 1 else f"{least:02d}"
     bands = np.empty(len(rows), dtype=object)
     bands[:] = list(map(band.get, distances))
-    return Rows(
-        measure=rows.measure,
-        unit=rows.unit,
-        value=rows.value,
-        grid_id=rows.grid_id,
-        episode_id=rows.episode_id,
-        step=rows.step,
-        tags={**rows.tags, "distance_band": bands},
-    )
+    return replace(rows, tags={**rows.tags, "distance_band": bands})

@@ -3,22 +3,27 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_shape, freeze
 from goalscope.planning.oracle import oracle
-from goalscope.rows import Tag
+from goalscope.rows import WHOLE_EPISODE, Rows, Tag
 from goalscope.runs.record import Episode
 from goalscope.runs.walks import NO_ACTION, Walks, walks_of
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.world import World
 
-__all__ = ["CONDITIONS", "NO_ACTION", "PROVENANCE", "StepTable"]
+__all__ = ["CONDITIONS", "NO_ACTION", "PROVENANCE", "Per", "StepTable"]
 
 Made = TypeVar("Made")
+Ints = npt.NDArray[np.int64]
+Texts = npt.NDArray[np.object_]
+
+Per = Literal["episode", "step", "group"]
+"""What a measure has a value for; a group is all trajectories of one agent on one world, see `StepTable.groups`."""
 
 CONDITIONS = ("kind", "control", "transform", "fog_radius", "names")
 """Tags that split a run into worlds that must not be averaged; they group every table and cell where they vary."""
@@ -61,30 +66,30 @@ class StepTable:
         final: ``[E, S]`` int64 state after the last step.
         worlds: the G different worlds.
         offers: what measures may need and these worlds have: "oracle" (`optimal`, `distance`, `after` and
-            `optimal_length`, which else hold False and -1), "grid", "reward".
+            `optimal_length`, which else hold False and -1), "grid", "reward", "tasks".
     """
 
-    episode_id: npt.NDArray[np.object_]
-    agent: npt.NDArray[np.object_]
-    outcome: npt.NDArray[np.object_]
-    world_id: npt.NDArray[np.object_]
-    grid_id: npt.NDArray[np.object_]
-    trajectory: npt.NDArray[np.int64]
-    seed: npt.NDArray[np.object_]
-    length: npt.NDArray[np.int64]
-    horizon: npt.NDArray[np.int64]
-    optimal_length: npt.NDArray[np.int64]
-    world: npt.NDArray[np.int64]
-    tags: Mapping[str, npt.NDArray[np.object_]]
-    episode: npt.NDArray[np.int64]
-    step: npt.NDArray[np.int64]
-    state: npt.NDArray[np.int64]
-    action: npt.NDArray[np.int64]
+    episode_id: Texts
+    agent: Texts
+    outcome: Texts
+    world_id: Texts
+    grid_id: Texts
+    trajectory: Ints
+    seed: Texts
+    length: Ints
+    horizon: Ints
+    optimal_length: Ints
+    world: Ints
+    tags: Mapping[str, Texts]
+    episode: Ints
+    step: Ints
+    state: Ints
+    action: Ints
     reward: npt.NDArray[np.float64]
     optimal: npt.NDArray[np.bool_]
-    distance: npt.NDArray[np.int64]
-    after: npt.NDArray[np.int64]
-    final: npt.NDArray[np.int64]
+    distance: Ints
+    after: Ints
+    final: Ints
     worlds: tuple[World, ...]
     offers: frozenset[str] = frozenset({"oracle", "grid"})
     _episodes: tuple[Episode, ...] | None = field(default=None, repr=False, compare=False)
@@ -102,13 +107,24 @@ class StepTable:
         object.__setattr__(self, "tags", MappingProxyType(frozen))
 
     @classmethod
-    def from_episodes(cls, episodes: Iterable[Episode]) -> "StepTable":
+    def from_episodes(cls, episodes: Iterable[Episode], *, tasks: bool = False) -> "StepTable":
         """Build the table; the optimal sets of each different world are computed once.
 
+        Args:
+            episodes: of grids, of task worlds or of other worlds.
+            tasks: whether they are of task worlds, which the measures of other worlds must not take for grids.
+
         Raises:
-            ValueError: see `walks_of`.
+            ValueError: an episode in a task world where none is expected; grids and other worlds.
         """
         listed = tuple(episodes)
+        foreign = next((episode for episode in listed if episode.world.own_measures and not tasks), None)
+        if foreign is not None:
+            raise ValueError(
+                f"a table of steps must hold episodes of worlds without measures of their own, got {foreign.id} in a "
+                "task world: its tasks decide what is optimal; goalscope measure scores its errors of exploration and "
+                "exploitation"
+            )
         return cls.from_walks(walks_of(listed), listed)
 
     @classmethod
@@ -124,7 +140,8 @@ class StepTable:
         episode = np.repeat(np.arange(len(length)), length)
         known = [oracle(place) for place in walks.worlds]
         offers = {"oracle"} if None not in known else set()
-        offers |= {"grid"} if all(hasattr(place, "grid") for place in walks.worlds) else set()
+        tasks = bool(walks.worlds) and all(place.own_measures for place in walks.worlds)
+        offers |= {"tasks"} if tasks else {"grid"} if all(hasattr(place, "grid") for place in walks.worlds) else set()
         offers |= {"reward"} if np.isfinite(walks.reward).any() else set()
         optimal = np.zeros((len(state), 0 if known else 4), dtype=bool)
         distance, after = np.full((2, len(state)), -1, dtype=np.int64)
@@ -141,31 +158,22 @@ class StepTable:
             optimal[mine, : sets.shape[1]] = sets
             after[mine] = exact.look_up(following[mine])[1]
             shortest[index] = exact.length
-        listed = [_sized(tags, walks.worlds[index]) for tags, index in zip(walks.tags, world.tolist(), strict=True)]
+        listed = [_tags(tags, walks.worlds[index]) for tags, index in zip(walks.tags, world.tolist(), strict=True)]
         names = list(dict.fromkeys(name for tags in listed for name in tags))
+        same = ("world", "length", "state", "action", "reward", "final", "worlds")
+        columns: dict[str, Any] = {name: getattr(walks, name) for name in same}
+        columns |= {name: _text(getattr(walks, name)) for name in ("episode_id", "agent", "outcome", "grid_id", "seed")}
+        columns |= {name: np.array(getattr(walks, name), dtype=np.int64) for name in ("trajectory", "horizon")}
         return cls(
-            episode_id=_text(walks.episode_id),
-            agent=_text(walks.agent),
-            outcome=_text(walks.outcome),
+            **columns,
             world_id=_text([place.id for place in walks.worlds])[world],
-            grid_id=_text(walks.grid_id),
-            trajectory=np.array(walks.trajectory, dtype=np.int64),
-            seed=_text(walks.seed),
-            length=length,
-            horizon=np.array(walks.horizon, dtype=np.int64),
             optimal_length=shortest[world],
-            world=world,
             tags={name: _text([tags.get(name) for tags in listed]) for name in names},
             episode=episode,
             step=np.arange(len(state)) - np.repeat(np.cumsum(length) - length, length),
-            state=state,
-            action=walks.action,
-            reward=walks.reward,
             optimal=optimal,
             distance=distance,
             after=after,
-            final=walks.final,
-            worlds=walks.worlds,
             offers=frozenset(offers),
             _episodes=episodes,
         )
@@ -203,7 +211,7 @@ class StepTable:
         return found
 
     @property
-    def cluster(self) -> npt.NDArray[np.object_]:
+    def cluster(self) -> Texts:
         """``[E]`` text: the cluster of each episode's world, which intervals count."""
         return self.grid_id
 
@@ -214,12 +222,12 @@ class StepTable:
         return found
 
     @property
-    def following(self) -> npt.NDArray[np.int64]:
+    def following(self) -> Ints:
         """``[N, S]`` int64 state after each action, as in `state`."""
         return _following(self.state, self.final, self.length)
 
     @property
-    def begin(self) -> npt.NDArray[np.int64]:
+    def begin(self) -> Ints:
         """``[E]`` int64 index of each episode's first step."""
         return self.once(_begin)
 
@@ -232,7 +240,52 @@ class StepTable:
         # A door is opened with the key alone, so that the phase tells both.
         return [State((row, col), phase > 0, phase > 1) for row, col, phase in states]
 
-    def groups(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def per_episode(self, steps: npt.NDArray[np.bool_]) -> Ints:
+        """Return ``[E]``: how many steps of each episode a mask ``[N]`` holds."""
+        return np.bincount(self.episode[steps], minlength=len(self.length)).astype(np.int64)
+
+    def rows(
+        self,
+        measure: str,
+        unit: str,
+        value: npt.ArrayLike,
+        *,
+        per: Per = "episode",
+        of: Ints | None = None,
+        tags: Mapping[str, Texts] | None = None,
+    ) -> Rows:
+        """Return one row for each value.
+
+        Args:
+            measure, unit: of the rows.
+            value: ``[K]`` values, NaN where undefined.
+            per: what has a value.
+            of: ``[K]`` index of the episode, step or group of each value, which may repeat; all in order by default.
+            tags: name -> ``[K]`` tags beside those of the episode, or of the group, which has none of `PROVENANCE`.
+
+        Raises:
+            ValueError: not one value for each episode, step or group.
+        """
+        every = self.groups()[1] if per == "group" else self.episode if per == "step" else np.arange(len(self.length))
+        chosen = np.arange(len(every)) if of is None else of
+        if np.shape(value) != chosen.shape:
+            raise ValueError(
+                f"the measure {measure!r} must return a value for each {per}, {chosen.shape}, got an array "
+                f"{np.shape(value)}: return Entries(value, of) where only some have one"
+            )
+        episode = every[chosen]
+        hidden = PROVENANCE if per == "group" else frozenset()
+        return Rows.from_columns(
+            measure=measure,
+            unit=unit,
+            value=value,
+            grid_id=self.grid_id[episode],
+            episode_id="" if per == "group" else self.episode_id[episode],
+            step=self.step[chosen] if per == "step" else WHOLE_EPISODE,
+            tags={**{name: each[episode] for name, each in self.tags.items() if name not in hidden}, **(tags or {})},
+        )
+
+    def groups(self) -> tuple[Ints, Ints]:
         """Group the episodes that share world and tags, the agent among them: the trajectories of one policy on a grid.
 
         Tags of `PROVENANCE` do not count.
@@ -243,20 +296,22 @@ class StepTable:
         return self.once(_groups)
 
 
-def _sized(tags: Mapping[str, Tag], world: World) -> Mapping[str, Tag]:
-    """Return the tags of an episode, with the size of its grid where they name none and the grid is square.
+def _tags(tags: Mapping[str, Tag], world: World) -> Mapping[str, Tag]:
+    """Return the tags of an episode, with the graph of distances of task worlds, and else the size of a square grid.
 
     The walls do not tell the density likewise: a generated grid's share of walls is that of its density rounded.
     """
+    if world.own_measures:
+        return {**tags, "distances": "known"}
     square = hasattr(world, "grid") and world.grid.height == world.grid.width
     return {**tags, "size": world.grid.height} if square and tags.get("size") is None else tags
 
 
-def _begin(table: StepTable) -> npt.NDArray[np.int64]:
+def _begin(table: StepTable) -> Ints:
     return freeze(np.cumsum(table.length) - table.length)
 
 
-def _groups(table: StepTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _groups(table: StepTable) -> tuple[Ints, Ints]:
     keys: dict[tuple[Any, ...], int] = {}
     conditions = [column.tolist() for name, column in table.tags.items() if name not in PROVENANCE]
     listed = [keys.setdefault(key, len(keys)) for key in zip(table.world.tolist(), *conditions, strict=True)]
@@ -265,9 +320,7 @@ def _groups(table: StepTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int
     return freeze(group), freeze(first)
 
 
-def _following(
-    state: npt.NDArray[np.int64], final: npt.NDArray[np.int64], length: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
+def _following(state: Ints, final: Ints, length: Ints) -> Ints:
     """The state after a step is the next step's state, or the final one of its episode."""
     following = np.concatenate([state[1:], np.zeros((1, state.shape[1]), dtype=np.int64)])[: len(state)]
     last = np.cumsum(length) - 1
@@ -275,7 +328,7 @@ def _following(
     return following
 
 
-def _text(values: Sequence[Any]) -> npt.NDArray[np.object_]:
+def _text(values: Sequence[Any]) -> Texts:
     column = np.empty(len(values), dtype=object)
     column[:] = values
     return column

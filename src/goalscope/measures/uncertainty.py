@@ -16,31 +16,33 @@ Source: behavioural and representational evaluation, Appendix B.2, equations 4 t
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
 
 from goalscope.checks import check_whole
-from goalscope.measures.definition import OURS, PAPER, Entries, StepMeasure, add_measures, measure, ratio
+from goalscope.measures.definition import (
+    OURS,
+    PAPER,
+    Entries,
+    Function,
+    StepMeasure,
+    Values,
+    add_measures,
+    measure,
+    ratio,
+)
 from goalscope.measures.performance import distance_tag
 from goalscope.measures.table import StepTable
-from goalscope.measures.visits import (
-    Per,
-    Values,
-    Visits,
-    divergence,
-    entropy,
-    expected_divergence,
-    expected_entropy,
-    expected_peak,
-)
+from goalscope.measures.visits import Visits, divergence, entropy, expected_divergence, expected_entropy, expected_peak
 
 Part = Literal["observed", "optimal baseline", "excess"]
 PARTS: tuple[Part, ...] = get_args(Part)
-Quantity = Literal["policy entropy", "JSD from optimal"]
 Form = Literal["steps", "unique", "per-state"]
 FORMS: tuple[Form, ...] = get_args(Form)
+Per = Literal["state", "visit", "distance"]
 ENOUGH_VISITS = 5
 """Visits from which on a state enters the main curves."""
 
@@ -52,52 +54,47 @@ _PARTS: dict[Part, str] = {
     "excess": "; here the observed value minus that of an agent that draws uniformly from the optimal actions with the "
     "same visits, so that 0 is what a perfect agent shows",
 }
-
-
-def _check_part(part: str) -> None:
-    if part not in PARTS:
-        raise ValueError(f"part must be one of {', '.join(PARTS)}, got {part!r}")
-
-
-def _combine(part: Part, observed: Callable[[], Values], baseline: Callable[[], Values]) -> Values:
-    """Return the asked part, computing no more than it needs."""
-    if part == "observed":
-        return observed()
-    return baseline() if part == "optimal baseline" else observed() - baseline()
-
-
-def state_entropy(visits: Visits, part: Part) -> Values:
-    """Return the entropy of each state's empirical policy, ``[V]`` bits (equation 4)."""
-    return _combine(part, lambda: entropy(visits.policy), lambda: expected_entropy(visits.number, visits.options))
-
-
-def state_divergence(visits: Visits, part: Part) -> Values:
-    """Return the Jensen-Shannon divergence of each state's empirical policy from the optimal one, ``[V]`` bits.
-
-    Source: equation 5.
-    """
-    return _combine(
-        part,
-        lambda: divergence(visits.policy, visits.optimal),
-        lambda: expected_divergence(visits.number, visits.options),
-    )
-
-
-_QUANTITIES: dict[Quantity, tuple[Callable[[Visits, Part], Values], float, str, str]] = {
+_FORMS: dict[Form, str] = {
+    "steps": "one entry a step",
+    "unique": "one entry a pair of state and action",
+    "per-state": "one entry a state, its most frequent action",
+}
+_PER: dict[Per, tuple[str, str]] = {
+    "state": ("", ""),
+    "visit": ("per visit", "; mean over visits in place of states: exactly 0 in expectation for a perfect agent"),
+    "distance": ("by distance", "; by distance to the goal"),
+}
+_Figure = Callable[[Visits], Values]
+_QUANTITIES: dict[str, tuple[_Figure, _Figure, float, str, str]] = {
     "policy entropy": (
-        state_entropy,
+        lambda visits: entropy(visits.policy),
+        lambda visits: expected_entropy(visits.number, visits.options),
         2.0,
         "entropy of the action frequencies in a state, pooled over a grid's trajectories; mean over visited states",
         f"{_B2}, equation 4",
     ),
     "JSD from optimal": (
-        state_divergence,
+        lambda visits: divergence(visits.policy, visits.optimal),
+        lambda visits: expected_divergence(visits.number, visits.options),
         1.0,
         "Jensen–Shannon divergence of the action frequencies in a state from the uniform distribution over its optimal "
         "actions; mean over visited states",
         f"{_B2}, equation 5",
     ),
 }
+"""``[V]`` bits of each state: observed, expected of an optimal agent; greatest value, definition, source."""
+
+
+def _check_among(name: str, given: str, known: Iterable[str]) -> None:
+    if given not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {given!r}")
+
+
+def _of_part(part: Part, visits: Visits, observed: _Figure, baseline: _Figure) -> Values:
+    """Return the asked part, computing no more than it needs."""
+    if part == "observed":
+        return observed(visits)
+    return baseline(visits) if part == "optimal baseline" else observed(visits) - baseline(visits)
 
 
 def policy_entropy(*, part: Part = "observed", least_visits: int = 1, per: Per = "state") -> StepMeasure:
@@ -108,12 +105,13 @@ def policy_entropy(*, part: Part = "observed", least_visits: int = 1, per: Per =
     Args:
         part: "observed", "optimal baseline" or "excess".
         least_visits: states with fewer visits are left out.
-        per: "state" (each state counts once, as in the paper) or "visit" (as often as it was visited).
+        per: "state" (each state counts once, as in the paper), "visit" (as often as it was visited) or "distance" (one
+            row for each group and distance to the goal).
 
     Raises:
         ValueError: something else.
     """
-    return _state_mean("policy entropy", part, least_visits, per)
+    return _of_states("policy entropy", part, least_visits, per)
 
 
 def policy_divergence(*, part: Part = "observed", least_visits: int = 1, per: Per = "state") -> StepMeasure:
@@ -121,78 +119,55 @@ def policy_divergence(*, part: Part = "observed", least_visits: int = 1, per: Pe
 
     Arguments and errors as `policy_entropy`.
     """
-    return _state_mean("JSD from optimal", part, least_visits, per)
+    return _of_states("JSD from optimal", part, least_visits, per)
 
 
-def _state_mean(quantity: Quantity, part: Part, least_visits: int, per: Per) -> StepMeasure:
+def _of_states(quantity: str, part: Part, least_visits: int, per: Per) -> StepMeasure:
     """Return a quantity of each visited state's empirical policy, averaged over the states of a group."""
-    if per not in ("state", "visit"):
-        raise ValueError(f"per must be state or visit, got {per!r}")
+    _check_among("part", part, PARTS)
+    _check_among("per", per, _PER)
+    check_whole("least_visits", least_visits, 1)
+    observed, baseline, most, text, source = _QUANTITIES[quantity]
 
-    def mean(table: StepTable) -> Values:
+    def mean(table: StepTable) -> Values | Entries:
         visits = table.once(Visits.from_table).at_least(least_visits)
-        return visits.mean(_QUANTITIES[quantity][0](visits, part), per)
-
-    return _of_states(quantity, part, least_visits, mean, per=per)
-
-
-def distance_profile(*, quantity: Quantity, part: Part = "observed", least_visits: int = ENOUGH_VISITS) -> StepMeasure:
-    """Return a quantity of the visited states by their distance to the goal; one row for each group and distance.
-
-    Args:
-        quantity: "policy entropy" or "JSD from optimal".
-        part: "observed", "optimal baseline" or "excess".
-        least_visits: states with fewer visits are left out; the main curves use states with enough visits.
-
-    Raises:
-        ValueError: something else.
-    """
-    if quantity not in _QUANTITIES:
-        raise ValueError(f"quantity must be one of {', '.join(_QUANTITIES)}, got {quantity!r}")
-
-    def profile(table: StepTable) -> Entries:
-        visits = table.once(Visits.from_table).at_least(least_visits)
-        value = _QUANTITIES[quantity][0](visits, part)
+        value = _of_part(part, visits, observed, baseline)
+        if per != "distance":
+            return visits.mean(value, None if per == "state" else visits.number.astype(np.float64))
         span = int(visits.distance.max(initial=0)) + 1
         cell, where = np.unique(visits.group * span + visits.distance, return_inverse=True)
         mean = np.bincount(where, weights=value, minlength=len(cell)) / np.bincount(where, minlength=len(cell))
         group, distance = np.divmod(cell, span)
         return Entries(mean, group, {"distance": distance_tag(distance)})
 
-    return _of_states(quantity, part, least_visits, profile, by_distance=True)
+    enough = (f"{least_visits}+ visits", f"; over states with at least {least_visits} visits")
+    variants = [enough if least_visits > 1 else ("", ""), _PER[per]]
+    return _defined(quantity, part, mean, unit="bits", most=most, text=text, source=source, variants=variants)
 
 
-def _of_states(
-    quantity: Quantity,
+def _defined(
+    quantity: str,
     part: Part,
-    least_visits: int,
-    function: Callable[[StepTable], Values | Entries],
+    function: Function,
     *,
-    per: Per = "state",
-    by_distance: bool = False,
+    unit: str,
+    most: float,
+    text: str,
+    source: str,
+    variants: Sequence[tuple[str, str]] = (),
 ) -> StepMeasure:
-    """Return a measure of the visited states with its name, its bounds and its definition."""
-    _check_part(part)
-    check_whole("least_visits", least_visits, 1)
-    _, most, text, source = _QUANTITIES[quantity]
-    parts = [
-        (part if part != "observed" else "", _PARTS[part]),
-        (f"{least_visits}+ visits" if least_visits > 1 else "", f"; over states with at least {least_visits} visits"),
-        (
-            "per visit" if per == "visit" else "",
-            "; mean over visits in place of states: exactly 0 in expectation for a perfect agent",
-        ),
-        ("by distance" if by_distance else "", "; by distance to the goal"),
-    ]
+    """Return the measure of a part of a quantity; variants are (end of the name, end of the definition)."""
+    ends = [("" if part == "observed" else part, _PARTS[part]), *variants]
+    name = ", ".join([quantity, *(short for short, _ in ends if short)])
     return StepMeasure(
-        name=", ".join([quantity, *(name for name, _ in parts if name)]),
-        unit="bits",
+        name=name,
+        unit=unit,
         bounds=(-most if part == "excess" else 0.0, most),
-        text=text + "".join(words for name, words in parts if name),
+        text=text + "".join(words for _, words in ends),
         source=source,
         per="group",
         needs=("oracle", "grid"),
-        base=quantity if any(name for name, _ in parts) else "",
+        base="" if name == quantity else quantity,
         function=function,
     )
 
@@ -213,56 +188,31 @@ def calibration_error(*, part: Part = "observed", form: Form = "steps", bins: in
     Raises:
         ValueError: something else.
     """
-    _check_part(part)
-    if form not in FORMS:
-        raise ValueError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
+    _check_among("part", part, PARTS)
+    _check_among("form", form, FORMS)
     check_whole("bins", bins, 1)
-    entries = {"steps": "one entry a step", "unique": "one entry a pair of state and action"}
     quantity = "calibration error" if form == "steps" else f"calibration error ({form})"
 
     def error(table: StepTable) -> Values:
-        visits = table.once(Visits.from_table)
-        return _combine(
-            part, lambda: _calibration_observed(visits, form, bins), lambda: _calibration_baseline(visits, form)
-        )
+        observed = partial(_calibration_observed, form=form, bins=bins)
+        return _of_part(part, table.once(Visits.from_table), observed, partial(_calibration_baseline, form=form))
 
-    return StepMeasure(
-        name=quantity if part == "observed" else f"{quantity}, {part}",
-        unit="share",
-        bounds=(-1.0 if part == "excess" else 0.0, 1.0),
-        text=f"expected calibration error of the action frequencies: |accuracy − confidence| over {bins} bins, "
-        + entries.get(form, "one entry a state, its most frequent action")
-        + _PARTS[part],
-        source=f"{_B2}, equations 6 to 8",
-        per="group",
-        needs=("oracle", "grid"),
-        base=quantity if part != "observed" else "",
-        function=error,
-    )
+    text = f"expected calibration error of the action frequencies: |accuracy − confidence| over {bins} bins, "
+    source = f"{_B2}, equations 6 to 8"
+    return _defined(quantity, part, error, unit="share", most=1.0, text=text + _FORMS[form], source=source)
 
 
 def rare_states(*, least_visits: int = ENOUGH_VISITS) -> StepMeasure:
-    """Return the share of the visited states that the figures for ``least_visits`` and more drop; one row a group.
-
-    Raises:
-        ValueError: not a number of visits.
-    """
+    """Return the share of the visited states that the figures for ``least_visits`` and more drop; one row a group."""
     check_whole("least_visits", least_visits, 1)
 
     def share(table: StepTable) -> Values:
         visits = table.once(Visits.from_table)
         return visits.mean((visits.number < least_visits).astype(np.float64))
 
-    return StepMeasure(
-        name=f"states under {least_visits} visits",
-        unit="share",
-        bounds=(0, 1),
-        text=f"share of the visited states that figures over states with {least_visits} and more visits leave out",
-        source=OURS,
-        per="group",
-        needs=("oracle", "grid"),
-        function=share,
-    )
+    text = f"share of the visited states that figures over states with {least_visits} and more visits leave out"
+    name = f"states under {least_visits} visits"
+    return _defined(name, "observed", share, unit="share", most=1.0, text=text, source=OURS)
 
 
 add_measures(
@@ -274,17 +224,9 @@ add_measures(
 )
 
 
-@measure(
-    "visits per state",
-    unit="visits",
-    bounds=(1, math.inf),
-    per="group",
-    needs=("oracle", "grid"),
-    text="mean number of visits of a visited state",
-    source=OURS,
-)
+@measure("visits per state", unit="visits", bounds=(1, math.inf), per="group", needs=("oracle", "grid"), source=OURS)
 def visits_per_state(table: StepTable) -> Values:
-    """``[K]`` mean for each group, NaN for a group without actions."""
+    """Mean number of visits of a visited state."""
     visits = table.once(Visits.from_table)
     return visits.mean(visits.number.astype(np.float64))
 
@@ -292,23 +234,14 @@ def visits_per_state(table: StepTable) -> Values:
 add_measures(rare_states())
 
 
-@measure(
-    "states without an optimal action",
-    unit="states",
-    bounds=(0, math.inf),
-    per="group",
-    needs=("oracle", "grid"),
-    text="visited states from which the goal cannot be reached; left out of entropy, divergence and calibration",
-    source=OURS,
-)
+@measure("states without an optimal action", unit="states", per="group", needs=("oracle", "grid"), source=OURS)
 def undecided_states(table: StepTable) -> Values:
-    """``[K]`` number for each group."""
+    """Visited states from which the goal cannot be reached; left out of entropy, divergence and calibration."""
     return table.once(Visits.from_table).undecided.astype(np.float64)
 
 
 add_measures(
-    *(distance_profile(quantity="policy entropy", part=part) for part in ("observed", "excess")),
-    *(distance_profile(quantity="JSD from optimal", part=part) for part in ("observed", "excess")),
+    *(_of_states(name, part, ENOUGH_VISITS, "distance") for name in _QUANTITIES for part in ("observed", "excess"))
 )
 
 

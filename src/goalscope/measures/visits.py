@@ -1,43 +1,35 @@
-"""Visited states with their action counts, and what an optimal agent would show with the same number of visits.
+"""Visited states: action counts, what an optimal agent would show with as many visits, and how alike trajectories are.
 
 A policy estimated from n visits is biased: a state visited once has entropy 0, whoever acts. So beside each figure
 stands its expectation for an agent that draws uniformly from the optimal set and visits the same states as often.
+
+Source: behavioural and representational evaluation, Appendix B.2.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal
+from dataclasses import dataclass, replace
+from functools import lru_cache, wraps
 
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.measures.definition import PAPER, Values, measure, ratio
 from goalscope.measures.table import StepTable
+from goalscope.rows import Rows
 
-Values = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
-Per = Literal["state", "visit"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visits:
-    """The V different states that the K groups of a table visited; turns without an action are not in it.
+    """The V different states that the K groups of a table visited; turns without an action are not in it."""
 
-    Attributes:
-        group: ``[V]`` int64 group of each state, as in `StepTable.groups`.
-        first: ``[K]`` int64 first episode of each group.
-        counts: ``[V, 4]`` int64 how often each action was taken, pooled over the group's trajectories.
-        optimal: ``[V, 4]`` bool the optimal set, never empty.
-        distance: ``[V]`` int64 steps to the goal.
-        undecided: ``[K]`` int64 number of visited states that have no optimal action; they are left out above.
-    """
-
-    group: Counts
-    first: Counts
-    counts: Counts
-    optimal: npt.NDArray[np.bool_]
-    distance: Counts
-    undecided: Counts
+    group: Counts  # [V] group of each state, as in `StepTable.groups`
+    first: Counts  # [K] first episode of each group
+    counts: Counts  # [V, 4] how often each action was taken, pooled over the group's trajectories
+    optimal: npt.NDArray[np.bool_]  # [V, 4] the optimal set, never empty
+    distance: Counts  # [V] steps to the goal
+    undecided: Counts  # [K] number of visited states that have no optimal action; they are left out above
 
     @classmethod
     def from_table(cls, table: StepTable) -> "Visits":
@@ -80,22 +72,13 @@ class Visits:
     def at_least(self, visits: int) -> "Visits":
         """Return the states with at least this many visits."""
         kept = self.number >= visits
-        return Visits(
-            group=self.group[kept],
-            first=self.first,
-            counts=self.counts[kept],
-            optimal=self.optimal[kept],
-            distance=self.distance[kept],
-            undecided=self.undecided,
-        )
+        return replace(self, **{name: getattr(self, name)[kept] for name in ("group", "counts", "optimal", "distance")})
 
-    def mean(self, value: Values, per: Per = "state") -> Values:
-        """Return ``[K]``, the mean of ``[V]`` values over the states (or visits) of each group, NaN without states."""
-        weight = self.number.astype(np.float64) if per == "visit" else np.ones(len(self.group))
+    def mean(self, value: Values, weight: Values | None = None) -> Values:
+        """Return ``[K]``, the weighted mean of ``[V]`` values over the states of each group, NaN without states."""
+        weight = np.ones(len(self.group)) if weight is None else weight
         size = np.bincount(self.group, weights=weight, minlength=len(self.first))
-        total = np.bincount(self.group, weights=weight * value, minlength=len(self.first))
-        found: Values = np.divide(total, size, out=np.full(len(size), np.nan), where=size > 0)
-        return found
+        return ratio(np.bincount(self.group, weights=weight * value, minlength=len(self.first)), size)
 
 
 def state_keys(table: StepTable, state: Counts, group: Counts) -> Counts:
@@ -113,46 +96,10 @@ def entropy(policy: Values) -> Values:
 
 
 def divergence(policy: Values, optimal: npt.NDArray[np.bool_]) -> Values:
-    """Return the Jensen-Shannon divergence of distributions from the uniform ones over the optimal sets, in bits.
-
-    Args:
-        policy: ``[V, 4]`` probabilities.
-        optimal: ``[V, 4]`` bool, at least one True in each row.
-    """
+    """Return the Jensen-Shannon divergence of ``[V, 4]`` policies from uniform ones over optimal sets, in bits."""
     target = optimal / optimal.sum(axis=1, keepdims=True)
     bits: Values = np.clip(_divergence_terms(policy, target).sum(axis=1), 0.0, 1.0)
     return bits
-
-
-def expected_entropy(number: Counts, options: Counts) -> Values:
-    """Return the expected entropy of the empirical policy of an optimal agent, in bits.
-
-    Args:
-        number: ``[V]`` visits n.
-        options: ``[V]`` optimal actions k, all equally likely.
-
-    Returns:
-        ``[V]``: exact, ``k E[h(X / n)]`` with X binomial(n, 1 / k) and ``h(p) = -p log2 p``.
-    """
-    return _over_pairs(_expected_entropy, number, options)
-
-
-def expected_divergence(number: Counts, options: Counts) -> Values:
-    """Return the expected divergence of the empirical policy of an optimal agent from its own policy, in bits.
-
-    Args:
-        number: ``[V]`` visits n.
-        options: ``[V]`` optimal actions k, all equally likely.
-
-    Returns:
-        ``[V]``: exact, since the divergence is a sum of one term for each action, whose count is binomial(n, 1 / k).
-    """
-    return _over_pairs(_expected_divergence, number, options)
-
-
-def expected_peak(number: Counts, options: Counts) -> Values:
-    """Return the expected largest empirical probability of an optimal agent, ``[V]``, exact; arguments as above."""
-    return _over_pairs(_expected_peak, number, options)
 
 
 def binomial(number: int, options: int) -> Values:
@@ -166,28 +113,44 @@ def binomial(number: int, options: int) -> Values:
     return found
 
 
-def _over_pairs(expected: Callable[[int, int], float], number: Counts, options: Counts) -> Values:
-    pairs, where = np.unique(np.stack([number, options], axis=1), axis=0, return_inverse=True)
-    values = np.array([expected(int(visits), int(size)) for visits, size in pairs], dtype=np.float64)
-    found: Values = values[where.reshape(-1)]
-    return found
+def _over_pairs(expected: Callable[[int, int], float]) -> Callable[[Counts, Counts], Values]:
+    """Return a function of ``[V]`` numbers of draws and of equally likely actions, each pair worked out once."""
+    known = lru_cache(maxsize=65536)(expected)
+
+    @wraps(expected)
+    def of_arrays(number: Counts, options: Counts) -> Values:
+        pairs, where = np.unique(np.stack([number, options], axis=1), axis=0, return_inverse=True)
+        values = np.array([known(visits, size) for visits, size in pairs.tolist()], dtype=np.float64)
+        found: Values = values[where.reshape(-1)]
+        return found
+
+    return of_arrays
 
 
-@lru_cache(maxsize=65536)
-def _expected_entropy(number: int, options: int) -> float:
+@_over_pairs
+def expected_entropy(number: int, options: int) -> float:
+    """Return ``[V]`` bits: the expected entropy of an optimal agent's policy with n visits, k optimal actions.
+
+    Exact: ``k E[h(X / n)]`` with X binomial(n, 1 / k) and ``h(p) = -p log2 p``.
+    """
     share = np.arange(number + 1) / number
     return options * float(binomial(number, options) @ _surprise(share))
 
 
-@lru_cache(maxsize=65536)
-def _expected_divergence(number: int, options: int) -> float:
+@_over_pairs
+def expected_divergence(number: int, options: int) -> float:
+    """Return ``[V]`` bits: the expected divergence of an optimal agent's empirical policy from its own policy.
+
+    Exact, since the divergence is a sum of one term for each action, whose count is binomial(n, 1 / k).
+    """
     share = np.arange(number + 1) / number
     terms = _divergence_terms(share, np.full(number + 1, 1 / options))
     return max(options * float(binomial(number, options) @ terms), 0.0)
 
 
-@lru_cache(maxsize=4096)
-def _expected_peak(number: int, options: int) -> float:
+@_over_pairs
+def expected_peak(number: int, options: int) -> float:
+    """Return ``[V]``: the expected largest empirical probability of an optimal agent, exact."""
     below = [_all_at_most(limit, number, options) for limit in range(number)]
     return float(number - sum(below)) / number  # E[max] = sum over m of P(max > m)
 
@@ -216,3 +179,100 @@ def _divergence_terms(policy: Values, target: Values) -> Values:
     """Return one action's share of the divergence: h((p + q) / 2) - (h(p) + h(q)) / 2."""
     terms: Values = _surprise((policy + target) / 2) - (_surprise(policy) + _surprise(target)) / 2
     return terms
+
+
+B2 = f"{PAPER}, Appendix B.2"
+
+
+@measure("Jaccard similarity", unit="share", per="group", needs=("grid",), source=B2)
+def state_overlap(table: StepTable) -> Values:
+    """Common over all visited states, mean over pairs of a grid's trajectories; undefined with fewer than two."""
+    group, first = table.groups()
+    value = np.full(len(first), np.nan)
+    episode, state = _visited(table)
+    number = state_keys(table, state, group[episode])
+    order = np.argsort(group[episode], kind="stable")
+    edges = np.searchsorted(group[episode][order], np.arange(len(first) + 1))
+    for index in np.flatnonzero(np.bincount(group, minlength=len(first)) > 1).tolist():
+        mine = order[edges[index] : edges[index + 1]]
+        row, col = (np.unique(each[mine], return_inverse=True)[1] for each in (episode, number))
+        present = np.zeros((row.max() + 1, col.max() + 1))
+        present[row, col] = 1.0
+        common = present @ present.T
+        size = common.diagonal()
+        one, other = np.triu_indices(len(present), k=1)
+        shared = common[one, other]
+        value[index] = np.mean(shared / (size[one] + size[other] - shared))
+    return value
+
+
+def paired_overlap(first: StepTable, second: StepTable) -> Rows:
+    """Return the Jaccard similarity of the paired trajectories of two conditions, e.g. with a key and without.
+
+    Trajectories are paired by grid, agent and number of the trajectory. Cells are compared, since the phases of worlds
+    with and without a key are not comparable.
+
+    Args:
+        first: the episodes of one condition.
+        second: the episodes of the other one.
+
+    Returns:
+        One row for each pair, with the tags that both conditions share.
+
+    Raises:
+        ValueError: two episodes of one condition have the same grid, agent and number, or no pair is found.
+    """
+    keys, others = _pairing(first, "first"), _pairing(second, "second")
+    pairs = [(index, others[key]) for key, index in keys.items() if key in others]
+    if not pairs:
+        raise ValueError(
+            f"paired trajectories must share grid, agent and number of the trajectory, got {len(keys)} and "
+            f"{len(others)} episodes without a pair: check that both conditions have the same cluster"
+        )
+    sets, other_sets = visited_cells(first), visited_cells(second)
+    mine, theirs = (np.array(side, dtype=np.int64) for side in zip(*pairs, strict=True))
+    shared = [name for name in first.tags if name in second.tags]
+    return Rows.from_columns(
+        measure="Jaccard similarity between conditions",
+        unit="share",
+        value=[jaccard(sets[one], other_sets[two]) for one, two in pairs],
+        grid_id=first.grid_id[mine],
+        episode_id=first.episode_id[mine],
+        tags={
+            name: first.tags[name][mine]
+            for name in shared
+            if (first.tags[name][mine] == second.tags[name][theirs]).all()
+        },
+    )
+
+
+def jaccard(one: set[tuple[int, ...]], other: set[tuple[int, ...]]) -> float:
+    """Return the size of what two sets have in common over that of both together."""
+    return len(one & other) / len(one | other)
+
+
+def visited_cells(table: StepTable) -> list[set[tuple[int, ...]]]:
+    """Return the cells of each episode."""
+    found: list[set[tuple[int, ...]]] = [set() for _ in table.length]
+    episode, state = _visited(table)
+    for index, cell in zip(episode.tolist(), state[:, :2].tolist(), strict=True):
+        found[index].add(tuple(cell))
+    return found
+
+
+def _visited(table: StepTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the episode and the state ``[., 3]`` of every visit, the final states included."""
+    return np.concatenate([table.episode, np.arange(len(table.length))]), np.concatenate([table.state, table.final])
+
+
+def _pairing(table: StepTable, which: str) -> dict[tuple[str, str, int], int]:
+    found: dict[tuple[str, str, int], int] = {}
+    columns = (table.grid_id, table.agent, table.trajectory)
+    for index, key in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        if key in found:
+            raise ValueError(
+                f"a condition must hold one episode for each grid, agent and trajectory, the {which} one has two for "
+                f"{key}: select one condition by its tags"
+            )
+        found[key] = index
+    return found

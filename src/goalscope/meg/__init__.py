@@ -1,11 +1,23 @@
 """Maximum-entropy goal-directedness (MEG): how well "it seeks this utility" predicts what an agent does, in nats."""
 
 from goalscope.meg.causal import CausalModel, Variable
-from goalscope.meg.causal_diagram import InfluenceDiagram, with_recall
-from goalscope.meg.causal_target import CausalMEG, meg_target, meg_utility, pseudo_terminal_goals
-from goalscope.meg.curve import CurvePoint, Directedness, RationalityCurve
+from goalscope.meg.causal_target import (
+    CausalMEG,
+    InfluenceDiagram,
+    meg_target,
+    meg_utility,
+    pseudo_terminal_goals,
+    with_recall,
+)
+from goalscope.meg.curve import (
+    CurvePoint,
+    Directedness,
+    RationalityCurve,
+    SharedCurve,
+    SharedDirectedness,
+    meg_shared,
+)
 from goalscope.meg.known import KnownMEG, chance_note, meg_known
-from goalscope.meg.shared import SharedCurve, SharedDirectedness, meg_shared
 from goalscope.meg.unknown import UnknownMEG, meg_unknown
 
 __all__ = [

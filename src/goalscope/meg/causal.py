@@ -4,7 +4,7 @@ Models are immutable: an intervention or a query returns something new and leave
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import prod
 from typing import Any
@@ -95,11 +95,7 @@ class Variable:
         return cls(name=name, values=domain, parents=tuple(parent.name for parent in parents), chances=chances)
 
     def index(self, value: Value) -> int:
-        """Return the place of a value.
-
-        Raises:
-            ValueError: the variable has no such value.
-        """
+        """Return the place of a value, or raise a ValueError where the variable has no such value."""
         if value not in self.values:
             raise ValueError(f"{self.name} must take one of its values {list(self.values)}, got {value!r}")
         return self.values.index(value)
@@ -123,12 +119,12 @@ class CausalModel:
 
     def __post_init__(self) -> None:
         ordered = in_causal_order(self.variables)
-        for variable in ordered:
-            if variable.chances is None:
-                raise ValueError(
-                    f"every variable of a causal model needs chances, got none for {variable.name}: "
-                    "give a policy (InfluenceDiagram.under)"
-                )
+        blank = [variable.name for variable in ordered if variable.chances is None]
+        if blank:
+            raise ValueError(
+                f"every variable of a causal model needs chances, got none for {blank[0]}: "
+                "give a policy (InfluenceDiagram.under)"
+            )
         object.__setattr__(self, "variables", ordered)
         object.__setattr__(self, "_by_name", {variable.name: variable for variable in ordered})
 
@@ -153,23 +149,12 @@ class CausalModel:
 
         Source: MacDermott et al. 2024, Definition 2.1 (truncated factorisation).
         """
-        fixed = []
-        for name, value in values.items():
-            variable = self[name]
-            chances = np.eye(len(variable.values))[variable.index(value)]
-            fixed.append(Variable(name=name, values=variable.values, chances=chances))
-        return self.replace(*fixed)
+        fixed = ((self[name], self[name].index(value)) for name, value in values.items())
+        return self.replace(*(replace(one, parents=(), chances=np.eye(len(one.values))[index]) for one, index in fixed))
 
     def ancestors(self, names: str | Iterable[str]) -> frozenset[str]:
         """Return these variables and all their causes."""
-        found: set[str] = set()
-        waiting = [self[name].name for name in names_of(names)]
-        while waiting:
-            name = waiting.pop()
-            if name not in found:
-                found.add(name)
-                waiting.extend(self[name].parents)
-        return frozenset(found)
+        return frozenset(_reached((self[name].name for name in names_of(names)), lambda name: self[name].parents))
 
     def descendants(self, names: str | Iterable[str]) -> frozenset[str]:
         """Return these variables and all their effects."""
@@ -196,21 +181,10 @@ class CausalModel:
             family = {name, *self[name].parents}
             for member in family:
                 neighbours[member] |= family
-        reached: set[str] = set()
-        waiting = list(from_here)
-        while waiting:
-            name = waiting.pop()
-            if name not in reached and name not in known:
-                reached.add(name)
-                waiting.extend(neighbours[name])
-        return not reached & to_there
+        return not _reached(from_here, lambda name: neighbours[name] - known) & to_there
 
     def table(
-        self,
-        names: str | Sequence[str],
-        given: Mapping[str, Value] | None = None,
-        *,
-        largest: int = LARGEST_TABLE,
+        self, names: str | Sequence[str], given: Mapping[str, Value] | None = None, *, largest: int = LARGEST_TABLE
     ) -> Array:
         """Return the joint distribution of some variables, by variable elimination.
 
@@ -241,11 +215,12 @@ class CausalModel:
         hidden = [variable.name for variable in relevant if variable.name not in places and variable.name not in free]
         sizes = {variable.name: len(variable.values) for variable in relevant}
         while hidden:
-            cost, name = min((_scope_size(factors, sizes, (name,)), name) for name in hidden)
+            scopes = {name: {other for scope, _ in factors if name in scope for other in scope} for name in hidden}
+            cost, name = min((prod(sizes[other] for other in scopes[name]), name) for name in hidden)
             _check_size(cost, largest)
-            touching = [factor for factor in factors if name in factor[0]]
-            factors = [factor for factor in factors if name not in factor[0]]
-            factors.append(_sum_out(reduce(_multiply, touching), name))
+            scope, joint = reduce(_multiply, (factor for factor in factors if name in factor[0]))
+            summed = tuple(other for other in scope if other != name), joint.sum(axis=scope.index(name))
+            factors = [*(factor for factor in factors if name not in factor[0]), summed]
             hidden.remove(name)
         _check_size(prod(sizes[name] for name in free), largest)
         nothing: Factor = ((), np.ones(()))
@@ -258,17 +233,12 @@ class CausalModel:
 
     def probability(self, event: Mapping[str, Value], given: Mapping[str, Value] | None = None) -> float:
         """Return the chance that variables take these values, given others."""
-        names = tuple(event)
         place = tuple(self[name].index(value) for name, value in event.items())
-        return float(self.table(names, given)[place])
+        return float(self.table(tuple(event), given)[place])
 
 
 def in_causal_order(variables: Iterable[Variable]) -> tuple[Variable, ...]:
-    """Return variables so that causes come before effects, the given order kept where it can be.
-
-    Raises:
-        ValueError: two variables of one name, parents that are missing, a cycle, chances that do not fit the parents.
-    """
+    """Return variables so that causes come before effects, the given order kept where it can be."""
     waiting = list(variables)
     by_name = {variable.name: variable for variable in waiting}
     if not waiting or len(by_name) != len(waiting):
@@ -298,6 +268,16 @@ def names_of(names: Any) -> tuple[Any, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
+def _reached(start: Iterable[str], ahead: Callable[[str], Iterable[str]]) -> set[str]:
+    found, waiting = set[str](), list(start)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(ahead(name))
+    return found
+
+
 def _restrict(variable: Variable, places: Mapping[str, int]) -> Factor:
     scope = (*variable.parents, variable.name)
     index = tuple(places.get(name, slice(None)) for name in scope)
@@ -306,22 +286,10 @@ def _restrict(variable: Variable, places: Mapping[str, int]) -> Factor:
 
 def _multiply(left: Factor, right: Factor) -> Factor:
     scope = tuple(dict.fromkeys((*left[0], *right[0])))
-    aligned = []
+    parts: list[Any] = []
     for names, table in (left, right):
-        sizes = dict(zip(names, table.shape, strict=True))
-        ordered = np.transpose(table, [names.index(name) for name in scope if name in sizes])
-        aligned.append(ordered.reshape([sizes.get(name, 1) for name in scope]))
-    return scope, np.asarray(aligned[0] * aligned[1])
-
-
-def _sum_out(factor: Factor, name: str) -> Factor:
-    axis = factor[0].index(name)
-    return factor[0][:axis] + factor[0][axis + 1 :], factor[1].sum(axis=axis)
-
-
-def _scope_size(factors: Sequence[Factor], sizes: Mapping[str, int], names: tuple[str, ...]) -> int:
-    scope = {other for factor in factors if set(names) & set(factor[0]) for other in factor[0]}
-    return prod(sizes[name] for name in scope)
+        parts += [table, [scope.index(name) for name in names]]
+    return scope, np.asarray(np.einsum(*parts, list(range(len(scope)))))
 
 
 def _check_size(entries: int, largest: int) -> None:

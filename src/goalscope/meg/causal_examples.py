@@ -4,9 +4,14 @@ import numpy as np
 
 from goalscope.checks import check_probability
 from goalscope.meg.causal import CausalModel, Variable
-from goalscope.meg.causal_diagram import InfluenceDiagram, with_recall
+from goalscope.meg.causal_target import InfluenceDiagram, with_recall
 
 SIDES = ("left", "right")
+
+
+def _mostly(value: str, values: tuple[str, str], chance: float) -> dict[str, float]:
+    """Return the chances of one of two values, and of the other one."""
+    return {value: chance, values[1 - values.index(value)]: 1 - chance}
 
 
 def mouse(towards: float = 0.8) -> CausalModel:
@@ -19,9 +24,7 @@ def mouse(towards: float = 0.8) -> CausalModel:
     """
     share = check_probability("towards", towards)
     side = Variable(name="S", values=SIDES, chances=np.array([0.5, 0.5]))
-    move = Variable.by_rule(
-        "D", SIDES, [side], lambda cheese: {cheese: share, SIDES[1 - SIDES.index(cheese)]: 1 - share}
-    )
+    move = Variable.by_rule("D", SIDES, [side], lambda cheese: _mostly(cheese, SIDES, share))
     cheese = Variable.by_rule("T", (0, 1), [side, move], lambda cheese, moved: int(cheese == moved))
     return CausalModel(variables=(side, move, cheese))
 
@@ -61,11 +64,7 @@ def pomdp_mouse(towards: float = 1.0, *, smell: float = 1.0, recall: bool = True
 
     def smells(state: str) -> dict[str, float]:
         place, side = read(state)
-        ahead = SIDES[ends[side] > place] if ends[side] != place else side
-        return {ahead: true, SIDES[1 - SIDES.index(ahead)]: 1 - true}
-
-    def moves(smelled: str) -> dict[str, float]:
-        return {smelled: share, SIDES[1 - SIDES.index(smelled)]: 1 - share}
+        return _mostly(SIDES[ends[side] > place] if ends[side] != place else side, SIDES, true)
 
     def after(state: str, move: str) -> str:
         place, side = read(state)
@@ -75,7 +74,7 @@ def pomdp_mouse(towards: float = 1.0, *, smell: float = 1.0, recall: bool = True
     variables, state = [first], first
     for step in (1, 2):
         smelled = Variable.by_rule(f"O{step}", SIDES, [state], smells)
-        move = Variable.by_rule(f"D{step}", SIDES, [smelled], moves)
+        move = Variable.by_rule(f"D{step}", SIDES, [smelled], lambda smelled: _mostly(smelled, SIDES, share))
         state = Variable.by_rule(f"S{step + 1}", states, [state, move], after)
         variables += [smelled, move, state]
     variables.append(Variable.by_rule("U3", (0, 1), [state], lambda found: int(ends[read(found)[1]] == read(found)[0])))
@@ -95,7 +94,5 @@ def instructed(obeys: float = 1.0) -> CausalModel:
     """
     share, things = check_probability("obeys", obeys), ("apple", "pear")
     told = Variable(name="I", values=things, chances=np.array([0.5, 0.5]))
-    decided = Variable.by_rule(
-        "D", things, [told], lambda asked: {asked: share, things[1 - things.index(asked)]: 1 - share}
-    )
+    decided = Variable.by_rule("D", things, [told], lambda asked: _mostly(asked, things, share))
     return CausalModel(variables=(told, decided, Variable.by_rule("T", things, [decided], lambda fetched: fetched)))

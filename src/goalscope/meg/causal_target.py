@@ -1,8 +1,8 @@
-"""Maximum-entropy goal-directedness (MEG) of decisions in a causal model, towards variables or towards a utility."""
+"""Influence diagrams, and the MEG of decisions in a causal model towards variables or towards a utility."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations, pairwise
+from dataclasses import dataclass, replace
+from itertools import combinations, product
 from math import prod
 from typing import Any
 
@@ -10,12 +10,105 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_finite, freeze
-from goalscope.meg.causal import LARGEST_TABLE, CausalModel, Value, Variable, names_of
-from goalscope.meg.causal_diagram import InfluenceDiagram, outcomes
+from goalscope.meg.causal import CausalModel, Value, Variable, in_causal_order, names_of
 from goalscope.meg.causal_tree import SMALL, Array, Conjugate, ContextTree, conjugate, conjugate_known
 
 LARGEST_TARGET = 2048
 """Most joint values of a target whose utility is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class InfluenceDiagram:
+    """A causal model in which some variables are decisions and some, with numbers for values, add up to the utility.
+
+    Attributes:
+        variables: all variables; those without ``chances`` are the decisions.
+        utilities: names of the utility variables; the utility is the sum of their values.
+
+    Raises:
+        ValueError: no decision, utility variables that are unknown, are decisions or have values that are no numbers.
+
+    Source: MacDermott et al. 2024, Definition 2.2.
+    """
+
+    variables: tuple[Variable, ...]
+    utilities: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        ordered = in_causal_order(self.variables)
+        names = names_of(self.utilities)
+        by_name = {variable.name: variable for variable in ordered}
+        for name in names:
+            found = by_name.get(name)
+            values = () if found is None or found.chances is None else found.values
+            numbers = (isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+            if not values or not all(numbers) or not np.isfinite(np.array(values, dtype=np.float64)).all():
+                raise ValueError(f"a utility must be a chance variable with finite numbers for values, got {name!r}")
+        if not names or len(set(names)) != len(names) or not any(variable.chances is None for variable in ordered):
+            raise ValueError(
+                f"an influence diagram needs a decision (a variable without chances) and different utilities, got "
+                f"utilities {list(names)} and variables {list(by_name)}"
+            )
+        object.__setattr__(self, "variables", ordered)
+        object.__setattr__(self, "utilities", names)
+
+    @property
+    def decisions(self) -> tuple[str, ...]:
+        """Names of the decisions, causes before effects."""
+        return tuple(variable.name for variable in self.variables if variable.chances is None)
+
+    def under(self, policy: Mapping[str, npt.ArrayLike] | None = None) -> CausalModel:
+        """Return the causal model of the diagram with a policy.
+
+        Args:
+            policy: chances ``[K_1, ..., K_m, K]`` of each decision given its parents; a decision left out is uniform.
+
+        Raises:
+            ValueError: the policy names something that is no decision, or is no distribution of the right shape.
+        """
+        given = dict(policy or {})
+        unknown = sorted(set(given) - set(self.decisions))
+        if unknown:
+            raise ValueError(f"a policy must name decisions ({', '.join(self.decisions)}), got {', '.join(unknown)}")
+        sizes = {variable.name: len(variable.values) for variable in self.variables}
+        for decision in (variable for variable in self.variables if variable.chances is None):
+            shape = (*(sizes[name] for name in decision.parents), len(decision.values))
+            given.setdefault(decision.name, np.full(shape, 1 / len(decision.values)))
+        return CausalModel(
+            variables=tuple(
+                replace(variable, chances=np.asarray(given[variable.name])) if variable.name in given else variable
+                for variable in self.variables
+            )
+        )
+
+
+def with_recall(model: CausalModel, decisions: str | Iterable[str]) -> CausalModel:
+    """Return the model in which each decision also sees all earlier decisions and what they saw.
+
+    The behaviour stays as it was: the added parents change no chance. What changes is the set of policies that it is
+    compared with, since those may use the memory.
+
+    Args:
+        model: the model.
+        decisions: names, in any order.
+
+    Raises:
+        ValueError: a name that is no variable of the model.
+    """
+    chosen = {model[name].name for name in names_of(decisions)}
+    seen: list[str] = []
+    changed = []
+    for name in (name for name in model.names if name in chosen):
+        variable = model[name]
+        added = tuple(other for other in seen if other not in variable.parents)
+        sizes = tuple(len(model[other].values) for other in added)
+        *before, values = np.asarray(variable.chances).shape
+        chances = np.asarray(variable.chances).reshape(*before, *(1,) * len(sizes), values)
+        chances = np.broadcast_to(chances, (*before, *sizes, values))
+        parents = (*variable.parents, *added)
+        changed.append(replace(variable, parents=parents, chances=chances))
+        seen = list(dict.fromkeys((*seen, *parents, name)))
+    return model.replace(*changed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,14 +194,14 @@ def meg_target(
             f"a target with unknown utility must have at most {LARGEST_TARGET} joint values, got {prod(shape)}: "
             "name fewer variables, or give a utility"
         )
-    contexts = _Contexts.of(model, deciding)
-    after = contexts.outcome(targets)
+    tree = ContextTree.of(model, deciding)
+    after = tree.outcome(targets)
     if values is not None:
-        return _known(contexts, [(after, values.astype(np.float64).reshape(-1))])
-    found = conjugate(contexts.tree(after), contexts.policy)
+        return _known(tree, [(after, values.astype(np.float64).reshape(-1))])
+    found = conjugate(replace(tree, features=after))
     weights = found.weights - found.weights.mean()
-    ranked = dict(zip(outcomes(model, targets), weights.tolist(), strict=True))
-    return _result(contexts, found, utility=ranked)
+    outcomes = product(*(model[name].values for name in targets))
+    return _result(tree, found, utility=dict(zip(outcomes, weights.tolist(), strict=True)))
 
 
 def meg_utility(diagram: InfluenceDiagram, policy: Mapping[str, npt.ArrayLike]) -> CausalMEG:
@@ -124,9 +217,9 @@ def meg_utility(diagram: InfluenceDiagram, policy: Mapping[str, npt.ArrayLike]) 
     Source: MacDermott et al. 2024, Definition 3.2.
     """
     model = diagram.under(policy)
-    contexts = _Contexts.of(model, diagram.decisions)
-    parts = [(contexts.outcome((name,)), np.array(model[name].values, dtype=np.float64)) for name in diagram.utilities]
-    return _known(contexts, parts)
+    tree = ContextTree.of(model, diagram.decisions)
+    parts = [(tree.outcome((name,)), np.array(model[name].values, dtype=np.float64)) for name in diagram.utilities]
+    return _known(tree, parts)
 
 
 def pseudo_terminal_goals(
@@ -155,91 +248,7 @@ def pseudo_terminal_goals(
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Contexts:
-    """What the decisions can see, from the graph with uniform decisions.
-
-    Attributes:
-        model: the model with uniform decisions.
-        decisions: names in causal order.
-        actions: number of actions of each.
-        seen: ``[K_n]`` flat index of each possible context of the last decision.
-        known: for each decision ``[K_t]`` flat indices of its possible contexts.
-        parent, chance: as in `ContextTree`.
-        policy: ``[K_t, A_t]`` the actual behaviour.
-    """
-
-    model: CausalModel
-    decisions: tuple[str, ...]
-    actions: tuple[int, ...]
-    seen: npt.NDArray[np.int64]
-    known: tuple[npt.NDArray[np.int64], ...]
-    parent: tuple[npt.NDArray[np.int64], ...]
-    chance: tuple[Array, ...]
-    policy: tuple[Array, ...]
-
-    @classmethod
-    def of(cls, model: CausalModel, names: Sequence[str]) -> "_Contexts":
-        decisions = [model[name] for name in model.names if name in set(names)]
-        _check_recall(decisions)
-        actions = tuple(len(decision.values) for decision in decisions)
-        uniform = model.replace(*(_uniform(decision) for decision in decisions))
-        sight = decisions[-1].parents
-        joint = uniform.table(sight)
-        seen = np.flatnonzero(joint.reshape(-1) > 0)
-        places = dict(zip(sight, np.unravel_index(seen, joint.shape), strict=True)) if sight else {}
-        known, parent, chance, policy = [], [], [], []
-        last: npt.NDArray[np.intp] = np.zeros(len(seen), dtype=np.intp)
-        weight: Array = np.ones(1)
-        for t, decision in enumerate(decisions):
-            shape = tuple(len(model[name].values) for name in decision.parents)
-            flat = np.zeros(len(seen), dtype=np.int64)
-            if shape:
-                flat = np.ravel_multi_index([places[name] for name in decision.parents], shape).astype(np.int64)
-            here, first, place = np.unique(flat, return_index=True, return_inverse=True)
-            mass = np.bincount(place, weights=joint.reshape(-1)[seen], minlength=len(here))
-            before = np.zeros(len(here), dtype=np.int64)
-            if t:
-                before = last[first] * actions[t - 1] + places[decisions[t - 1].name][first]
-            earlier = actions[t - 1] if t else 1
-            chance.append(np.asarray(mass * earlier / weight[before // earlier], dtype=np.float64))
-            last, weight = place, mass.astype(np.float64)
-            known.append(here)
-            parent.append(before)
-            policy.append(np.asarray(decision.chances).reshape(-1, actions[t])[here])
-        return cls(
-            model=uniform,
-            decisions=tuple(decision.name for decision in decisions),
-            actions=actions,
-            seen=seen,
-            known=tuple(known),
-            parent=tuple(parent),
-            chance=tuple(chance),
-            policy=tuple(policy),
-        )
-
-    def outcome(self, targets: Sequence[str]) -> Array:
-        """Return ``[K_n * A_n, F]`` the distribution of some variables after the last decision."""
-        model, last = self.model, self.model[self.decisions[-1]]
-        own = (*last.parents, last.name)
-        asked = []
-        for name in targets:
-            copy = f"copy of {name}"  # what is seen may be part of the target: a copy gets its own axis
-            if name in own:
-                values = model[name].values
-                model = model.replace(Variable(name=copy, values=values, parents=(name,), chances=np.eye(len(values))))
-            asked.append(copy if name in own else name)
-        size = prod(len(model[name].values) for name in asked)
-        found = model.table((*own, *asked), largest=LARGEST_TABLE).reshape(-1, self.actions[-1], size)[self.seen]
-        return np.asarray((found / found.sum(axis=2, keepdims=True)).reshape(-1, size))
-
-    def tree(self, features: Array) -> ContextTree:
-        return ContextTree(
-            contexts=self.known, parent=self.parent, chance=self.chance, actions=self.actions, features=features
-        )
-
-
-def _known(contexts: _Contexts, parts: Sequence[tuple[Array, Array]]) -> CausalMEG:
+def _known(tree: ContextTree, parts: Sequence[tuple[Array, Array]]) -> CausalMEG:
     """Return MEG for a sum of known utilities: pairs of ``[K_n * A_n, F]`` distributions and ``[F]`` utilities."""
     with np.errstate(over="ignore", invalid="ignore"):  # checked below
         offset = float(sum(values.min() for _, values in parts))
@@ -251,36 +260,30 @@ def _known(contexts: _Contexts, parts: Sequence[tuple[Array, Array]]) -> CausalM
     if scale <= SMALL * max(abs(low), abs(high)):
         scale = 1.0  # a constant: what is left are rounding errors
         after = np.full_like(after, low)
-    tree = contexts.tree(((after - low) / scale)[:, None])
+    tree = replace(tree, features=((after - low) / scale)[:, None])
     noise = float(np.finfo(np.float64).eps) * max(abs(low), abs(high)) / scale
-    found, bound = conjugate_known(tree, contexts.policy, noise)
+    found, bound = conjugate_known(tree, noise)
     expected, uniform = (
-        offset + low + scale * float(tree.expected(policy)[0]) for policy in (contexts.policy, tree.uniform())
+        offset + low + scale * float(tree.expected(policy)[0]) for policy in (tree.policy, tree.uniform())
     )
     beta = float(found.weights[0]) / scale if found.attained else float(np.copysign(np.inf, expected - uniform))
-    return _result(contexts, found, beta=beta, expected=expected, uniform=uniform, tight_bound=bound)
+    return _result(tree, found, beta=beta, expected=expected, uniform=uniform, tight_bound=bound)
 
 
-def _result(contexts: _Contexts, found: Conjugate, **more: Any) -> CausalMEG:
+def _result(tree: ContextTree, found: Conjugate, **more: Any) -> CausalMEG:
     prediction = {}
-    for name, here, part in zip(contexts.decisions, contexts.known, found.prediction, strict=True):
-        whole = np.asarray(contexts.model[name].chances).copy()
+    for name, here, part in zip(tree.decisions, tree.contexts, found.prediction, strict=True):
+        whole = np.asarray(tree.model[name].chances).copy()
         whole.reshape(-1, part.shape[1])[here] = part
         prediction[name] = freeze(whole)
-    bound = float(np.log(contexts.actions).sum())
     return CausalMEG(
         value=found.value,
-        bound=bound,
+        bound=float(np.log(tree.actions).sum()),
         attained=found.attained,
-        decisions=contexts.decisions,
+        decisions=tree.decisions,
         prediction=prediction,
         **more,
     )
-
-
-def _uniform(decision: Variable) -> Variable:
-    chances = np.full_like(np.asarray(decision.chances), 1 / len(decision.values))
-    return Variable(name=decision.name, values=decision.values, parents=decision.parents, chances=chances)
 
 
 def _chosen(model: CausalModel, what: str, names: str | Iterable[str]) -> tuple[str, ...]:
@@ -288,15 +291,3 @@ def _chosen(model: CausalModel, what: str, names: str | Iterable[str]) -> tuple[
     if not chosen or len(set(chosen)) != len(chosen):
         raise ValueError(f"{what} must name one or more different variables, got {list(chosen)}")
     return chosen
-
-
-def _check_recall(decisions: Sequence[Variable]) -> None:
-    for before, after in pairwise(decisions):
-        missing = [name for name in (*before.parents, before.name) if name not in after.parents]
-        if missing:
-            raise ValueError(
-                f"several decisions must have perfect recall: {after.name} must see {before.name} and all that it saw, "
-                f"but {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not among its parents "
-                f"({', '.join(after.parents) or 'none'}). Add the edges with with_recall(model, decisions), or measure "
-                "one decision at a time"
-            )

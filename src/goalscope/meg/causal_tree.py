@@ -5,15 +5,20 @@ that backward induction over contexts is exact. Symbols: decision t of n has K_t
 the utility is linear in F features of the outcome, whose expectation after the last decision is known.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import prod
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.meg.causal import LARGEST_TABLE, CausalModel, Variable
+
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+Index = npt.NDArray[np.int64]
 
 SMALL = 1e-12
 """Differences of features of unit range below this are rounding errors."""
@@ -24,32 +29,92 @@ _STEPS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ContextTree:
-    """Decision contexts and how they follow from each other.
+    """Decision contexts, how they follow from each other, and the behaviour in them.
 
     Attributes:
+        model: the model with uniform decisions.
+        decisions: their n names in causal order.
+        actions: A_t.
         contexts: for each decision ``[K_t]``, the flat index of a context among all values of what is seen.
         parent: for each decision ``[K_t]``, ``k * A + d`` of the earlier context k and decision d; zeros at the first.
         chance: for each decision ``[K_t]``, probability of the context after them.
-        actions: A_t.
+        policy: for each decision ``[K_t, A_t]``, the actual behaviour.
         features: ``[K_n * A_n, F]`` expected features after the last decision.
     """
 
-    contexts: tuple[npt.NDArray[np.int64], ...]
-    parent: tuple[npt.NDArray[np.int64], ...]
-    chance: tuple[Array, ...]
+    model: CausalModel
+    decisions: tuple[str, ...]
     actions: tuple[int, ...]
+    contexts: tuple[Index, ...]
+    parent: tuple[Index, ...]
+    chance: tuple[Array, ...]
+    policy: tuple[Array, ...]
     features: Array
 
-    @property
-    def bound(self) -> float:
-        """Sum of log A_t, nats."""
-        return float(np.log(self.actions).sum())
+    @classmethod
+    def of(cls, model: CausalModel, names: Iterable[str]) -> "ContextTree":
+        """Return the tree of some decisions, without features; refuse decisions without perfect recall."""
+        chosen = set(names)
+        decisions = [model[name] for name in model.names if name in chosen]
+        _check_recall(decisions)
+        actions = tuple(len(decision.values) for decision in decisions)
+        blank = [
+            replace(decision, chances=np.full_like(decision.chances, 1 / len(decision.values)))
+            for decision in decisions
+        ]
+        uniform, sight = model.replace(*blank), decisions[-1].parents
+        joint = uniform.table(sight)
+        seen = np.flatnonzero(joint.reshape(-1) > 0)
+        places = dict(zip(sight, np.unravel_index(seen, joint.shape), strict=True)) if sight else {}
+        contexts, parent, chance, policy = [], [], [], []
+        last: Index = np.zeros(len(seen), dtype=np.int64)
+        weight: Array = np.ones(1)
+        for t, decision in enumerate(decisions):
+            shape = tuple(len(model[name].values) for name in decision.parents)
+            flat = np.zeros(len(seen), dtype=np.int64)
+            if shape:
+                flat = np.ravel_multi_index([places[name] for name in decision.parents], shape).astype(np.int64)
+            here, first, place = np.unique(flat, return_index=True, return_inverse=True)
+            mass = np.bincount(place, weights=joint.reshape(-1)[seen], minlength=len(here))
+            before, earlier = np.zeros(len(here), dtype=np.int64), 1
+            if t:
+                earlier = actions[t - 1]
+                before = last[first] * earlier + places[decisions[t - 1].name][first]
+            chance.append(np.asarray(mass * earlier / weight[before // earlier], dtype=np.float64))
+            last, weight = place, mass.astype(np.float64)
+            contexts.append(here)
+            parent.append(before)
+            policy.append(np.asarray(decision.chances).reshape(-1, actions[t])[here])
+        return cls(
+            model=uniform,
+            decisions=tuple(decision.name for decision in decisions),
+            actions=actions,
+            contexts=tuple(contexts),
+            parent=tuple(parent),
+            chance=tuple(chance),
+            policy=tuple(policy),
+            features=np.zeros((len(seen) * actions[-1], 0)),
+        )
+
+    def outcome(self, targets: Sequence[str]) -> Array:
+        """Return ``[K_n * A_n, F]`` the distribution of some variables after the last decision."""
+        model, last = self.model, self.model[self.decisions[-1]]
+        own = (*last.parents, last.name)
+        asked = []
+        for name in targets:
+            copy = f"copy of {name}"  # what is seen may be part of the target: a copy gets its own axis
+            if name in own:
+                values = model[name].values
+                model = model.replace(Variable(name=copy, values=values, parents=(name,), chances=np.eye(len(values))))
+            asked.append(copy if name in own else name)
+        size = prod(len(model[name].values) for name in asked)
+        found = model.table((*own, *asked), largest=LARGEST_TABLE).reshape(-1, self.actions[-1], size)
+        found = found[self.contexts[-1]]
+        return np.asarray((found / found.sum(axis=2, keepdims=True)).reshape(-1, size))
 
     def uniform(self) -> tuple[Array, ...]:
         """Return the uniform policy, ``[K_t, A_t]`` for each decision."""
-        return tuple(
-            np.full((len(here), count), 1 / count) for here, count in zip(self.contexts, self.actions, strict=True)
-        )
+        return tuple(np.full_like(part, 1 / part.shape[1]) for part in self.policy)
 
     def plan(self, policy: Sequence[Array]) -> tuple[Array, ...]:
         """Return the chance that a policy makes the decisions that lead to a context and this one, ``[K_t, A_t]``."""
@@ -95,45 +160,34 @@ class Conjugate:
     attained: bool
 
 
-def conjugate(tree: ContextTree, policy: Sequence[Array]) -> Conjugate:
-    """Return ``sup_w <w, m> - W(w)`` for the expected features m of a policy.
+def conjugate(tree: ContextTree) -> Conjugate:
+    """Return ``sup_w <w, m> - W(w)`` for the expected features m of the behaviour; features of about unit range.
 
     ``W(w) = log mean exp`` of the utility, backward over the contexts. Where the supremum is a limit (m lies on the
     border of what policies can reach), the actions that every policy with the same m avoids are found by linear
     programming and left out: on the others the supremum is attained, and the limit is exact.
-
-    Args:
-        tree: the contexts; features of about unit range.
-        policy: ``[K_t, A_t]`` for each decision.
-
-    Raises:
-        RuntimeError: the search does not converge.
     """
-    allowed, attained = _possible(tree, policy)
-    return _climb(tree, tree.expected(policy), allowed, attained=attained)
+    allowed, attained = _possible(tree)
+    return _climb(tree, allowed, attained=attained)
 
 
-def conjugate_known(tree: ContextTree, policy: Sequence[Array], noise: float) -> tuple[Conjugate, float]:
-    """Return the same for a single feature, and the greatest value that any policy has.
-
-    Args:
-        tree: the contexts, with one feature of about unit range.
-        policy: ``[K_t, A_t]`` for each decision.
-        noise: rounding error of the feature.
-    """
-    goal = tree.expected(policy)
-    everything = [np.ones_like(part, dtype=bool) for part in policy]
+def conjugate_known(tree: ContextTree, noise: float) -> tuple[Conjugate, float]:
+    """Return the same for a single feature with a rounding error, and the greatest value that any policy has."""
+    goal = tree.expected(tree.policy)
     (low, lowest), (high, highest) = (_end(tree, sign) for sign in (-1.0, 1.0))
     if high - low <= max(SMALL, 10 * noise):
         return Conjugate(value=0.0, weights=np.zeros(1), prediction=tree.uniform(), attained=True), 0.0
-    ends = [_at_end(tree, allowed) for allowed in (lowest, highest)]
+    ends = []
+    for allowed in (lowest, highest):
+        height, _, _, soft = _soft_value(tree, np.zeros(1), allowed)
+        ends.append(Conjugate(value=max(0.0, -height), weights=np.zeros(1), prediction=soft, attained=False))
     bound = max(end.value for end in ends)
     slack = _TIE * (high - low) + noise
     if goal[0] <= low + slack:
         return ends[0], bound
     if goal[0] >= high - slack:
         return ends[1], bound
-    return _climb(tree, goal, everything, attained=True), bound
+    return _climb(tree, [np.ones_like(part, dtype=bool) for part in tree.policy], attained=True), bound
 
 
 def _end(tree: ContextTree, sign: float) -> tuple[float, list[Mask]]:
@@ -147,14 +201,9 @@ def _end(tree: ContextTree, sign: float) -> tuple[float, list[Mask]]:
     return sign * float(tree.chance[0] @ values), masks[::-1]
 
 
-def _at_end(tree: ContextTree, allowed: Sequence[Mask]) -> Conjugate:
-    height, _, _, soft = _soft_value(tree, np.zeros(1), allowed)
-    return Conjugate(value=max(0.0, -height), weights=np.zeros(1), prediction=soft, attained=False)
-
-
-def _climb(tree: ContextTree, goal: Array, allowed: Sequence[Mask], *, attained: bool) -> Conjugate:
+def _climb(tree: ContextTree, allowed: Sequence[Mask], *, attained: bool) -> Conjugate:
     """Return the supremum over the allowed decisions, by Newton steps in whitened directions."""
-    basis = _directions(tree, allowed)
+    goal, basis = tree.expected(tree.policy), _directions(tree, allowed)
     place = np.zeros(basis.shape[1])
     height, slope, curvature, soft = _soft_value(tree, basis @ place, allowed)
     value = float((basis @ place) @ goal) - height
@@ -214,7 +263,10 @@ def _soft_value(
 
 def _directions(tree: ContextTree, allowed: Sequence[Mask]) -> Array:
     """Return ``[F, R]`` the directions of the features that the allowed decisions can change, whitened."""
-    rows, reach, features = [], _reached(tree, allowed), tree.features
+    reach = [np.ones(len(tree.contexts[0]), dtype=bool)]  # [K_t] contexts that the allowed actions can lead to
+    for t in range(1, len(allowed)):
+        reach.append((allowed[t - 1] & reach[-1][:, None]).reshape(-1)[tree.parent[t]])
+    rows, features = [], tree.features
     for t in reversed(range(len(tree.actions))):
         by_action = features.reshape(*allowed[t].shape, -1)
         mean = (by_action * allowed[t][..., None]).sum(axis=1) / allowed[t].sum(axis=1)[:, None]
@@ -225,23 +277,14 @@ def _directions(tree: ContextTree, allowed: Sequence[Mask]) -> Array:
     return np.asarray(turned[kept].T / sizes[kept])
 
 
-def _reached(tree: ContextTree, allowed: Sequence[Mask]) -> list[Mask]:
-    """Return ``[K_t]`` which contexts the allowed actions can lead to."""
-    reach = [np.ones(len(tree.contexts[0]), dtype=bool)]
-    for t in range(1, len(allowed)):
-        reach.append((allowed[t - 1] & reach[-1][:, None]).reshape(-1)[tree.parent[t]])
-    return reach
-
-
-def _possible(tree: ContextTree, policy: Sequence[Array]) -> tuple[list[Mask], bool]:
+def _possible(tree: ContextTree) -> tuple[list[Mask], bool]:
     """Return ``[K_t, A_t]`` the actions that some policy with the same expected features takes, and whether all are.
 
     Contexts that those actions do not lead to keep all of their actions: nothing depends on them.
     """
-    plans = tree.plan(policy)
+    plans = tree.plan(tree.policy)
     ends = np.cumsum([plan.size for plan in plans])
-    taken = np.concatenate([plan.reshape(-1) for plan in plans])
-    found = taken > SMALL
+    found = np.concatenate([plan.reshape(-1) for plan in plans]) > SMALL
     if not found.all():
         found = _all_possible(tree, found)
     masks = [part.reshape(plan.shape) for part, plan in zip(np.split(found, ends[:-1]), plans, strict=True)]
@@ -254,35 +297,23 @@ def _all_possible(tree: ContextTree, taken_already: Mask) -> Mask:
     What is looked for is a change of the plan, which may lower what is positive and must not lower what is 0.
     """
     from scipy.optimize import linprog
-    from scipy.sparse import coo_array
+    from scipy.sparse import bmat, coo_array, identity, kron
 
-    sizes = [len(here) * count for here, count in zip(tree.contexts, tree.actions, strict=True)]
-    begins = np.concatenate([[0], np.cumsum(sizes)])
-    rows, cols, data, line = [], [], [], 0
-    for t, count in enumerate(tree.actions):  # the decisions of a context share what leads to it
-        number = len(tree.contexts[t])
-        rows.append(np.repeat(np.arange(line, line + number), count))
-        cols.append(np.arange(begins[t], begins[t + 1]))
-        data.append(np.ones(sizes[t]))
+    count = len(tree.actions)
+    blocks: list[list[Any]] = [[None] * count for _ in range(count + 1)]
+    for t, part in enumerate(tree.policy):  # the decisions of a context share what leads to it
+        number = len(part)
+        blocks[t][t] = kron(identity(number), np.ones((1, part.shape[1])))
         if t:
-            rows.append(np.arange(line, line + number))
-            cols.append(begins[t - 1] + tree.parent[t])
-            data.append(-np.ones(number))
-        line += number
+            where = (np.arange(number), tree.parent[t])
+            blocks[t][t - 1] = coo_array((-np.ones(number), where), shape=(number, tree.policy[t - 1].size))
     leaves = tree.nature()[-1].repeat(tree.actions[-1])[:, None] * tree.features
     leaves = np.where(np.abs(leaves) > SMALL * np.abs(leaves).max(), leaves, 0.0)
-    for feature in range(leaves.shape[1]):  # and the expected features are those of the policy
-        rows.append(np.full(sizes[-1], line + feature))
-        cols.append(np.arange(begins[-2], begins[-1]))
-        data.append(leaves[:, feature])
-    where = (np.concatenate(rows), np.concatenate(cols))
-    equal: Any = coo_array((np.concatenate(data), where), shape=(line + leaves.shape[1], len(taken_already))).tocsr()
-    search: Any = linprog
+    blocks[count][-1] = coo_array(leaves.T)  # and the expected features are those of the policy
+    equal, search = bmat(blocks, format="csr"), cast(Any, linprog)
     # A change may be scaled down, so what is 0 may get small bounds, a share for each action: then one programme finds
     # many entries at once and not only the few that an unbounded one would favour.
-    share = np.concatenate(
-        [np.full(size, 0.5 / part) for size, part in zip(sizes, np.cumprod(tree.actions), strict=True)]
-    )
+    share = np.repeat(0.5 / np.cumprod(tree.actions), [part.size for part in tree.policy])
     found, bounds = taken_already.copy(), np.stack([np.zeros(len(share)), share], axis=1)
     bounds[taken_already] = -1.0, 1.0
     while not found.all():
@@ -304,3 +335,15 @@ def _all_possible(tree: ContextTree, taken_already: Mask) -> Mask:
             break
         found |= new
     return found
+
+
+def _check_recall(decisions: Sequence[Variable]) -> None:
+    for before, after in pairwise(decisions):
+        missing = [name for name in (*before.parents, before.name) if name not in after.parents]
+        if missing:
+            raise ValueError(
+                f"several decisions must have perfect recall: {after.name} must see {before.name} and all that it saw, "
+                f"but {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not among its parents "
+                f"({', '.join(after.parents) or 'none'}). Add the edges with with_recall(model, decisions), or measure "
+                "one decision at a time"
+            )

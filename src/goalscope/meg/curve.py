@@ -1,20 +1,26 @@
-"""The rationality curve of a world: what every policy in it is measured by, computed once."""
+"""Rationality curves: what every policy in a world is measured by, computed once; of one world or of several.
+
+An agent has one rationality, not a new one for every world. The mean of per-world suprema is biased: each is >= 0,
+however random the agent. The supremum of the mean is not, up to one degree of freedom for all worlds together.
+"""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import freeze
-from goalscope.meg.conjugate import Knots, at_end, meet
+from goalscope.checks import check_finite, check_shape, freeze
+from goalscope.meg._fast import Knots
+from goalscope.meg.conjugate import at_end, best_rationality
 from goalscope.planning import TabularMDP
 from goalscope.planning.soft import SoftProcess
 
 Array = npt.NDArray[np.float64]
 
-ACCURACY = 1e-9  # of interpolated values, as a share of the larger of the bound and 1 nat
+_ACCURACY = 1e-9  # of interpolated values, as a share of the larger of the bound and 1 nat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +72,6 @@ class RationalityCurve:
             the states at the decisions alone, else n.
         naive_bound: n log A.
 
-    Args:
-        mdp: the world.
-
     Source: MacDermott et al. (2024), definition 3.2 and theorem 5.1; the identity with a convex conjugate is ours.
     """
 
@@ -83,7 +86,7 @@ class RationalityCurve:
         reward, final = soft.reached.reward, soft.reached.final
         idle_end = not np.ptp(final) and bool((np.ptp(reward, axis=0) <= 1e-12 * np.abs(reward).max(axis=0)).all())
         self.reachable_bound = (mdp.horizon - 1) * math.log(mdp.actions) if idle_end else self.naive_bound
-        self._knots = Knots(lambda b: np.stack(soft.backup([b])), ACCURACY * max(1.0, soft.bound_high, soft.bound_low))
+        self._knots = Knots(lambda b: np.stack(soft.backup([b])), _ACCURACY * max(1.0, soft.bound_high, soft.bound_low))
 
     @property
     def rounding(self) -> float:
@@ -117,9 +120,7 @@ class RationalityCurve:
         States that are never reached hold the uniform distribution. The policy depends on time even where the
         utility does not.
         """
-        if math.isinf(beta):
-            return freeze(self.soft.soft_policy(beta))
-        return freeze(self.soft.soft_policy(beta * self.span))
+        return freeze(self.soft.soft_policy(beta if math.isinf(beta) else beta * self.span))
 
     def utility_of(self, policy: npt.NDArray[Any]) -> float:
         """Return the expected utility of a policy ``[S, A]`` or ``[n, S, A]``."""
@@ -154,21 +155,148 @@ class RationalityCurve:
 
     def _directedness(self, relative: float, utility: float, size: float = 0.0) -> Directedness:
         soft = self.soft
-        beta, value = 0.0, 0.0
-        if soft.span == 0 or relative == 0:
-            pass
-        elif at_end(relative, soft.high, size):
-            beta, value = math.inf, soft.bound_high
-        elif at_end(relative, soft.low, size):
-            beta, value = -math.inf, soft.bound_low
+
+        def point(inner: float, slope_within: float = math.inf) -> list[float]:
+            return cast(list[float], self._knots(inner, slope_within)[:, 0].tolist())
+
+        near, inner = best_rationality(point, relative if soft.span else 0.0, soft.low, soft.high, size)
+        if math.isinf(inner):
+            value, beta = (soft.bound_high if inner > 0 else soft.bound_low), inner
+        elif inner == 0:
+            value, beta = 0.0, 0.0
         else:
-            near, inner = meet(self._point, relative, soft.low, soft.high)
-            w, slope, curvature = self._point(near)
+            w, slope, curvature = point(near)
             step = inner - near
             value = max(0.0, near * relative - w + (relative - slope) * step - curvature * step * step / 2)
             beta = inner / soft.span
         return Directedness(value=value, signed=value if relative >= 0 else 0.0 - value, beta=beta, utility=utility)
 
-    def _point(self, inner: float, slope_within: float = math.inf) -> tuple[float, float, float]:
-        w, slope, curvature = self._knots(inner, slope_within)[:, 0].tolist()
-        return w, slope, curvature
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SharedDirectedness:
+    """MEG with one rationality over G worlds.
+
+    Attributes:
+        value: the weighted mean of ``terms`` in nats, >= 0.
+        signed: the same with the sign of the mean utility less that of the uniform policy.
+        beta: the common rationality in nats per unit of utility; infinite at the ends of what is attainable.
+        terms: ``[G]`` ``beta u - W(beta)`` of each world at that rationality, nats; single ones may be negative. At an
+            infinite beta a world that is not at its end would have ``-inf``; there every world is at its end.
+        bound: weighted mean of the worlds' bounds at the end that beta points to (the upper one at beta = 0).
+    """
+
+    value: float
+    signed: float
+    beta: float
+    terms: Array
+    bound: float
+
+
+class SharedCurve:
+    """The rationality curves of several worlds, asked together.
+
+    Attributes:
+        curves: the worlds' curves, G of them. Their utilities must be on one scale: beta is common.
+
+    Raises:
+        ValueError: no curve.
+    """
+
+    def __init__(self, curves: Sequence[RationalityCurve]) -> None:
+        if not curves:
+            raise ValueError("a shared rationality needs at least one world, got none")
+        self.curves = tuple(curves)
+        self.uniform = freeze(np.array([curve.uniform for curve in curves]))
+        spans = np.array([curve.span for curve in curves])
+        self._spans = spans
+        self._unit = float(spans.mean()) if spans.any() else 1.0
+        self._high = np.array([curve.soft.high for curve in curves]) * spans / self._unit
+        self._low = np.array([curve.soft.low for curve in curves]) * spans / self._unit
+        self._bounds = np.array([[curve.bound, curve.bound_lowest] for curve in curves])
+        self._knots = Knots(self._evaluate, _ACCURACY * max(1.0, float(self._bounds.max())))
+
+    def terms(self, beta: float, utilities: npt.ArrayLike) -> Array:
+        """Return ``[G]`` ``beta u - W(beta)`` of each world at a rationality, in nats.
+
+        Args:
+            beta: in nats per unit of utility; infinite ones give the limit, ``-inf`` in worlds off their end.
+            utilities: ``[G]`` expected utility of the agent in each world.
+        """
+        relative, sizes = self._relative(utilities)
+        if math.isinf(beta):
+            end, column = (self._high, 0) if beta > 0 else (self._low, 1)
+            there = [o == 0 or at_end(r, o, size) for r, o, size in zip(relative, end, sizes, strict=True)]
+            return np.where(there, self._bounds[:, column], -math.inf)
+        return self._terms(beta, relative)
+
+    def meg(self, utilities: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> SharedDirectedness:
+        """Return ``sup over beta of the mean over worlds of beta u - W(beta)``.
+
+        Args:
+            utilities: ``[G]`` expected utility (or mean return) of the agent in each world; beyond what is attainable
+                in a world, as a mean over few episodes may be, is allowed as long as the mean is not.
+            weights: ``[G]`` >= 0, their sum above 0: counts of a resample, or 0 for worlds left out; None for equal.
+
+        Raises:
+            ValueError: shapes that disagree, numbers that are not finite, negative weights.
+        """
+        relative, sizes = self._relative(utilities)
+        share = self._shares(weights)
+        parts = (relative, sizes, self._low, self._high, *self._bounds.T)
+        mean, size, low, high, upper, lower = (float(share @ part) for part in parts)
+
+        def point(inner: float, slope_within: float) -> list[float]:
+            return cast(list[float], (self._knots(inner, slope_within) @ share).tolist())
+
+        beta = best_rationality(point, mean, low, high, size)[1] / self._unit
+        # At an infinite beta every world is at its end; means of few episodes may lie beyond it.
+        terms = self._bounds[:, 0 if beta > 0 else 1].copy() if math.isinf(beta) else self._terms(beta, relative)
+        value = max(0.0, float(share @ terms))
+        return SharedDirectedness(
+            value=value,
+            signed=value if mean >= 0 else 0.0 - value,
+            beta=beta,
+            terms=freeze(terms),
+            bound=upper if beta >= 0 else lower,
+        )
+
+    def _terms(self, beta: float, relative: Array) -> Array:
+        return np.asarray(beta * self._unit * relative - self._knots(beta * self._unit)[0])
+
+    def _relative(self, utilities: npt.ArrayLike) -> tuple[Array, Array]:
+        """Return ``[G]`` relative utilities, and the size of the numbers that they are differences of."""
+        given = np.asarray(utilities, dtype=np.float64)
+        check_shape("utilities", given, "G", {"G": len(self.curves)})
+        check_finite("utilities", given)
+        relative = np.where(self._spans > 0, (given - self.uniform) / self._unit, 0.0)
+        return relative, (np.abs(self.uniform) + np.abs(given)) / self._unit
+
+    def _shares(self, weights: npt.ArrayLike | None) -> Array:
+        count = len(self.curves)
+        if weights is None:
+            return np.full(count, 1 / count)
+        given = np.asarray(weights, dtype=np.float64)
+        check_shape("weights", given, "G", {"G": count})
+        check_finite("weights", given)
+        if (given < 0).any() or not given.sum() > 0:
+            raise ValueError(f"weights must be >= 0 with a sum above 0, got a least of {given.min()} and {given.sum()}")
+        return np.asarray(given / given.sum())
+
+    def _evaluate(self, inner: float) -> Array:
+        beta = inner / self._unit
+        rows = [np.concatenate(curve.soft.backup([beta * curve.span])) for curve in self.curves]
+        scale = (self._spans / self._unit) ** np.arange(3)[:, None]
+        return np.asarray(np.stack(rows, axis=1) * scale)
+
+
+def meg_shared(
+    curves: Sequence[RationalityCurve], utilities: npt.ArrayLike, weights: npt.ArrayLike | None = None
+) -> SharedDirectedness:
+    """Return MEG with one rationality over several worlds; for many questions keep a `SharedCurve`.
+
+    Args:
+        curves: one for each world, utilities on one scale.
+        utilities: ``[G]`` expected utility (or mean return) of the agent in each world.
+        weights: ``[G]`` weights of the worlds, None for equal ones.
+    """
+    return SharedCurve(curves).meg(utilities, weights)

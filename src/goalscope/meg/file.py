@@ -1,5 +1,9 @@
 """A decision process and an agent in it from a file of the user's own (docs/meg.md holds the schema)."""
 
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,16 +11,35 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_shape, freeze
-from goalscope.meg.reading import Arrays, read_arrays
+from goalscope.checks import check_finite, check_shape, freeze
 from goalscope.planning import TabularMDP
+from goalscope.untrusted import UntrustedError, decode_object, read_octets
 
 Array = npt.NDArray[np.float64]
+Arrays = dict[str, npt.NDArray[Any]]
 
-PROCESS = ("horizon", "start", "utility", "terminal_utility", "transitions", "next", "possible", "chance", "actions")
-AGENT = ("policy", "returns", "mean_return", "trajectory_states", "trajectory_actions")
+LARGEST_JSON = 64 * 2**20
+"""Greatest size of a JSON file in bytes; larger problems belong into an `.npz` file."""
+LARGEST_NPZ = 2**30
+"""Greatest size of the arrays of an `.npz` file in bytes, unpacked."""
 LONGEST = 1_000_000
 """Most decisions of a process that is read from a file."""
+
+_FIELDS = (
+    *("horizon", "start", "utility", "terminal_utility", "transitions", "next", "possible", "chance", "actions"),
+    *("policy", "returns", "mean_return", "trajectory_states", "trajectory_actions"),
+)
+_UNREADABLE = (  # what numpy and zipfile raise at members that are damaged, encrypted, too large or of another kind
+    ValueError,
+    EOFError,
+    KeyError,
+    OSError,
+    MemoryError,
+    OverflowError,
+    RuntimeError,
+    zlib.error,
+    zipfile.BadZipFile,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,15 +66,11 @@ def read_meg_file(path: Path) -> MEGFile:
         ValueError: whatever is missing, unknown, of the wrong shape or no distribution; names the field.
         OSError: the file cannot be read.
     """
-    arrays = read_arrays(path, (*PROCESS, *AGENT))
+    arrays = _read_arrays(path)
     mdp = _process(arrays)
-    ways = {
-        "policy": "policy" in arrays,
-        "returns": "returns" in arrays,
-        "mean_return": "mean_return" in arrays,
-        "trajectory_states and trajectory_actions": "trajectory_states" in arrays or "trajectory_actions" in arrays,
-    }
-    found = [name for name, there in ways.items() if there]
+    *figures, states, actions = ("policy", "returns", "mean_return", "trajectory_states", "trajectory_actions")
+    ways = {name: {name} for name in figures} | {f"{states} and {actions}": {states, actions}}
+    found = [name for name, fields in ways.items() if fields & set(arrays)]
     if len(found) != 1:
         raise ValueError(
             f"an agent must be given in exactly one way ({'; '.join(ways)}), got {'; '.join(found) or 'none'}"
@@ -60,16 +79,13 @@ def read_meg_file(path: Path) -> MEGFile:
         return MEGFile(mdp=mdp, policy=freeze(arrays["policy"].astype(np.float64)))
     if "mean_return" in arrays:
         return MEGFile(mdp=mdp, mean_return=_single("mean_return", arrays["mean_return"]))
-    if "returns" in arrays:
-        check_shape("returns", arrays["returns"], "N")
-        return MEGFile(mdp=mdp, returns=freeze(arrays["returns"].astype(np.float64)))
-    return MEGFile(mdp=mdp, returns=freeze(_returns(mdp, arrays)))
+    returns = arrays["returns"] if "returns" in arrays else _returns(mdp, arrays)
+    check_shape("returns", returns, "N")
+    return MEGFile(mdp=mdp, returns=freeze(returns.astype(np.float64)))
 
 
 def _process(arrays: Arrays) -> TabularMDP:
-    for name in ("horizon", "start", "utility"):
-        if name not in arrays:
-            raise ValueError(f"a decision process must have the field {name}, got {', '.join(arrays) or 'none'}")
+    _require(arrays, ("horizon", "start", "utility"), "a decision process must have horizon, start and utility")
     horizon = _whole("horizon", arrays["horizon"])
     if not 1 <= horizon <= LONGEST:
         raise ValueError(f"horizon must be a number of decisions from 1 to {LONGEST}, got {horizon:.12g}")
@@ -99,9 +115,7 @@ def _process(arrays: Arrays) -> TabularMDP:
         if chances.shape[1] == 0:
             raise ValueError("transitions must hold at least one action, got none")
         return TabularMDP(transitions=chances.astype(np.float64), **rest)
-    for name in ("chance", "actions"):
-        if name not in arrays:
-            raise ValueError(f"possible must come with chance [N] and actions (their number), got no {name}")
+    _require(arrays, ("chance", "actions"), "possible must come with chance [N] and actions (their number)")
     actions, possible = _whole("actions", arrays["actions"]), _whole_numbers("possible", arrays["possible"])
     count = check_shape("possible", possible, "N 3")["N"]
     states = len(utility)
@@ -119,18 +133,14 @@ def _start(start: npt.NDArray[Any], states: int) -> Array:
     number = _whole("start", start)
     if not 0 <= number < states:
         raise ValueError(f"start must be a state from 0 to {states - 1} or [S] chances, got {number:.12g}")
-    chances = np.zeros(states)
-    chances[number] = 1.0
-    return chances
+    return np.asarray(np.eye(1, states, number)[0])
 
 
 def _returns(mdp: TabularMDP, arrays: Arrays) -> Array:
     """Return ``[N]`` the utility of each recorded episode, every step of it checked against the process."""
-    for name in ("trajectory_states", "trajectory_actions"):
-        if name not in arrays:
-            raise ValueError(f"trajectories must have trajectory_states and trajectory_actions, got no {name}")
-    states = _whole_numbers("trajectory_states", arrays["trajectory_states"])
-    actions = _whole_numbers("trajectory_actions", arrays["trajectory_actions"])
+    names = ("trajectory_states", "trajectory_actions")
+    _require(arrays, names, "trajectories must have trajectory_states and trajectory_actions")
+    states, actions = (_whole_numbers(name, arrays[name]) for name in names)
     n = mdp.horizon
     if actions.ndim != 2 or actions.shape[1] != n or not len(actions):
         raise ValueError(
@@ -143,8 +153,9 @@ def _returns(mdp: TabularMDP, arrays: Arrays) -> Array:
             f"after the last decision), got {list(states.shape)}"
         )
     for name, given, limit in (("states", states, mdp.states), ("actions", actions, mdp.actions)):
-        if ((given < 0) | (given >= limit)).any():
-            where = [int(index) for index in np.argwhere((given < 0) | (given >= limit))[0]]
+        outside = np.argwhere((given < 0) | (given >= limit))
+        if len(outside):
+            where = outside[0].tolist()
             raise ValueError(
                 f"trajectory_{name} must lie from 0 to {limit - 1}, got {given[tuple(where)]} at index {where}"
             )
@@ -156,11 +167,8 @@ def _returns(mdp: TabularMDP, arrays: Arrays) -> Array:
             )
         states = np.concatenate([states, np.full((len(states), 1), -1)], axis=1)
     _check_possible(mdp, states, actions)
-    before, after = states[:, :n], states[:, 1:]
-    if mdp.utility.ndim == 3:
-        gained = mdp.utility[before, actions, after]
-    else:
-        gained = mdp.utility[before] if mdp.utility.ndim == 1 else mdp.utility[before, actions]
+    parts = (states[:, :n], actions, states[:, 1:])
+    gained = mdp.utility[parts[: mdp.utility.ndim]]
     total: Array = gained.sum(axis=1)
     return total if mdp.terminal_utility is None else total + mdp.terminal_utility[states[:, n]]
 
@@ -179,8 +187,7 @@ def _check_possible(mdp: TabularMDP, states: npt.NDArray[Any], actions: npt.NDAr
     target = np.where(known, after.reshape(-1), 0)
     table = mdp.transitions
     if not isinstance(table, np.ndarray):
-        rows, columns = flat, target
-        chance = np.asarray(table.tocsr()[rows, columns]).reshape(-1)
+        chance = np.asarray(table.tocsr()[flat, target]).reshape(-1)
     elif table.ndim == 2:
         chance = (table.reshape(-1)[flat] == target).astype(np.float64)
     else:
@@ -193,6 +200,12 @@ def _check_possible(mdp: TabularMDP, states: npt.NDArray[Any], actions: npt.NDAr
             f"{actions[episode, step]}, then state {states[episode, step + 1]}, which has chance 0, in episode "
             f"{episode} at step {step}: correct the episode or the transitions"
         )
+
+
+def _require(arrays: Arrays, names: Sequence[str], must: str) -> None:
+    for name in names:
+        if name not in arrays:
+            raise ValueError(f"{must}, got no {name}")
 
 
 def _single(name: str, array: npt.NDArray[Any]) -> float:
@@ -214,3 +227,85 @@ def _whole_numbers(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     if (array != np.round(array)).any() or (np.abs(array) > 2**53).any():
         raise ValueError(f"{name} must hold whole numbers, got fractions or numbers beyond 2**53")
     return array.astype(np.int64)
+
+
+def _read_arrays(path: Path) -> Arrays:
+    """Return the arrays of a file, every one of real numbers and finite."""
+    if path.suffix == ".npz":
+        return _read_npz(path)
+    if path.suffix == ".json":
+        return _read_json(path)
+    raise ValueError(
+        f"a decision process must come as .json or .npz, got {path.name}: name it by its format, "
+        "or give the directory of a run"
+    )
+
+
+def _read_npz(path: Path) -> Arrays:
+    try:
+        with zipfile.ZipFile(path) as packed:
+            members = packed.infolist()
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{path.name} must be an .npz file, got one that is damaged or none: write it anew") from error
+    total = sum(member.file_size for member in members)
+    if total > LARGEST_NPZ:
+        raise ValueError(f"the arrays of {path.name} must take at most {LARGEST_NPZ} bytes unpacked, got {total}")
+    names = [member.filename.removesuffix(".npy") for member in members]
+    _check_names(path, names)
+    arrays: Arrays = {}
+    with np.load(path, allow_pickle=False) as file:
+        for name in names:
+            try:
+                array = file[name]
+            except _UNREADABLE as error:
+                raise ValueError(
+                    f"{name} must be a plain array of numbers, got one that cannot be read ({error}): save it with "
+                    "numpy.savez and a numeric dtype"
+                ) from error
+            if not isinstance(array, np.ndarray):
+                raise ValueError(f"{name} must be a plain array of numbers, got other bytes: save it with numpy.savez")
+            arrays[name] = _checked(name, array)
+    return arrays
+
+
+def _read_json(path: Path) -> Arrays:
+    try:
+        content = decode_object(read_octets(path, LARGEST_JSON), strict=False)
+    except UntrustedError as error:
+        raise ValueError(
+            f"{path.name} must be JSON in UTF-8 (larger arrays go into an .npz file), but {error}"
+        ) from error
+    _check_names(path, list(content))
+    return {name: _checked(name, _array(name, value)) for name, value in content.items()}
+
+
+def _array(name: str, value: Any) -> npt.NDArray[Any]:
+    if not isinstance(value, int | float | list) or isinstance(value, bool):
+        raise ValueError(f"{name} must be a number or nested lists of numbers, got {type(value).__name__}")
+    try:
+        array = np.array(value)
+    except (ValueError, RecursionError, OverflowError) as error:
+        raise ValueError(f"{name} must be a full array, got lists of different lengths or depths") from error
+    return array.astype(np.float64) if array.size == 0 else array
+
+
+def _checked(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if array.dtype.kind not in "iuf":
+        raise ValueError(f"{name} must hold real numbers, got {array.dtype} {list(array.shape)}")
+    if array.dtype.kind == "f":
+        array = array.astype(np.float64)
+        check_finite(name, array)
+    elif array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"{name} must hold numbers below 2**63, got {array.max()}")
+    else:
+        array = array.astype(np.int64)
+    return array
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+    if repeated:
+        raise ValueError(f"{path.name} must name each field once, got {', '.join(map(repr, repeated[:5]))} repeatedly")
+    unknown = [name for name in names if name not in _FIELDS]
+    if unknown:
+        raise ValueError(f"fields must be among {', '.join(_FIELDS)}, got {', '.join(map(repr, unknown[:5]))}")

@@ -1,7 +1,7 @@
 """MEG with respect to a known utility: of a policy, of an expected utility, or from sampled returns."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from goalscope.checks import check_finite, check_shape
 from goalscope.meg.curve import Directedness, RationalityCurve
 from goalscope.planning import TabularMDP
-from goalscope.stats.exact import agreement_bounds, check_confidence
+from goalscope.stats.intervals import agreement_bounds, check_confidence
 
 Array = npt.NDArray[np.float64]
 
@@ -79,10 +79,7 @@ def chance_note(low: float, high: float) -> str:
     """Return why no share of the bound and no rationality are given beside a sampled MEG, "" where they are.
 
     An agent that cannot be told from uniformly random actions has no side: its sign, share and rationality are those of
-    the sample at hand, up to -1 and minus infinity.
-
-    Args:
-        low, high: interval of the signed MEG in nats, NaN where there is none.
+    the sample at hand, up to -1 and minus infinity. The arguments are the interval of the signed MEG in nats.
     """
     if low > 0 or high < 0:
         return ""
@@ -117,9 +114,10 @@ def meg_known(
     Source: MacDermott et al. (2024), definition 3.2, theorem 5.1 and algorithm 1.
     """
     curve = mdp if isinstance(mdp, RationalityCurve) else RationalityCurve(mdp)
-    given = [name for name, value in zip(_WAYS, (policy, returns, mean_return), strict=True) if value is not None]
+    ways = {"policy": policy, "returns": returns, "mean_return": mean_return}
+    given = [name for name, value in ways.items() if value is not None]
     if len(given) != 1:
-        raise ValueError(f"meg_known must be given exactly one of {', '.join(_WAYS)}, got {', '.join(given) or 'none'}")
+        raise ValueError(f"meg_known must be given exactly one of {', '.join(ways)}, got {', '.join(given) or 'none'}")
     check_confidence(confidence)
     if policy is not None:
         return _record(curve, curve.meg_of(policy), confidence=confidence)
@@ -128,15 +126,9 @@ def meg_known(
     return _from_returns(curve, returns, confidence)
 
 
-_WAYS = ("policy", "returns", "mean_return")
-
-
 def _record(curve: RationalityCurve, found: Directedness, **rest: Any) -> KnownMEG:
     return KnownMEG(
-        value=found.value,
-        signed=found.signed,
-        beta=found.beta,
-        utility=found.utility,
+        **asdict(found),
         uniform_utility=curve.uniform,
         lowest_utility=curve.lowest,
         highest_utility=curve.highest,
@@ -159,57 +151,47 @@ def _from_returns(curve: RationalityCurve, returns: npt.ArrayLike | None, confid
     if count == 0:
         raise ValueError("returns must hold at least one episode, got none")
     with np.errstate(over="ignore", invalid="ignore"):
-        mean, spread = float(sample.mean()), float(sample.std(ddof=1)) if count > 1 else math.nan
+        mean, std = float(sample.mean()), float(sample.std(ddof=1)) if count > 1 else math.nan
     if not math.isfinite(mean):
         raise ValueError("returns must have a finite mean, got an overflow: divide utilities and returns by a constant")
-    error = spread / math.sqrt(count) if count > 1 else math.inf
     beyond = max(mean - curve.highest, curve.lowest - mean)
-    if beyond > curve.rounding + _FAR * error:
+    if beyond > curve.rounding + _FAR * (std / math.sqrt(count) if count > 1 else math.inf):
         raise ValueError(
             f"returns must be utilities of whole episodes, with an expectation from {curve.lowest:.12g} to "
             f"{curve.highest:.12g} in this world, got a mean of {mean:.12g} over {count}: check their unit, the "
             f"horizon ({curve.mdp.horizon} decisions) and the terminal utility"
         )
-    moved = min(max(mean, curve.lowest), curve.highest)
-    found = curve.meg(moved)
+
+    def attainable(utility: float) -> float:
+        return min(max(utility, curve.lowest), curve.highest)
+
+    found = curve.meg(attainable(mean))
     notes = ["mean return beyond what is attainable, moved to the end"] if beyond > curve.rounding else []
-    ends, method = _mean_ends(curve, mean, spread, count, confidence)
-    if ends is None:
+    rest: dict[str, Any] = {"n": count, "confidence": confidence}
+    if count < 2 or curve.span == 0:
         notes.append("one return: undefined interval" if count == 1 else "no policy changes the utility")
-        return _record(curve, found, n=count, confidence=confidence, method="none", note="; ".join(notes))
-    low, high = (curve.meg(min(max(end, curve.lowest), curve.highest)) for end in ends)
+        return _record(curve, found, method="none", note="; ".join(notes), **rest)
+    if std <= 1e-12 * max(abs(mean), curve.span):
+        # All returns agree. The spread says nothing then; the share of episodes that may differ is bounded exactly.
+        ends = agreement_bounds(attainable(mean), count, (curve.lowest, curve.highest), confidence)
+        method = "exact bound of agreement of the mean return, through W*"
+    else:
+        from scipy.special import stdtrit
+
+        reach = float(stdtrit(count - 1, (1 + confidence) / 2)) * std / math.sqrt(count)
+        ends, method = (mean - reach, mean + reach), "t of the mean return, through W*"
+    low, high = (curve.meg(attainable(end)) for end in ends)
     covers = ends[0] <= curve.uniform <= ends[1]
-    bias = math.nan
-    if math.isfinite(found.beta):
-        curvature = curve.at(found.beta).curvature
-        bias = spread**2 / (2 * count * curvature) if curvature > 0 else math.nan
+    curvature = curve.at(found.beta).curvature if math.isfinite(found.beta) else 0.0
     return _record(
         curve,
         found,
-        n=count,
         low=min(0.0 if covers else min(low.value, high.value), found.value),
         high=max(low.value, high.value, found.value),
         signed_low=min(low.signed, found.signed),
         signed_high=max(high.signed, found.signed),
-        confidence=confidence,
         method=method,
-        bias=bias,
+        bias=std**2 / (2 * count * curvature) if curvature > 0 else math.nan,
         note="; ".join(notes),
+        **rest,
     )
-
-
-def _mean_ends(
-    curve: RationalityCurve, mean: float, spread: float, count: int, confidence: float
-) -> tuple[tuple[float, float] | None, str]:
-    """Return the interval of the mean return, None where there is none, and the method."""
-    if count < 2 or curve.span == 0:
-        return None, "none"
-    if spread <= 1e-12 * max(abs(mean), curve.span):
-        # All returns agree. The spread says nothing then; the share of episodes that may differ is bounded exactly.
-        inside = min(max(mean, curve.lowest), curve.highest)
-        ends = agreement_bounds(inside, count, (curve.lowest, curve.highest), confidence)
-        return ends, "exact bound of agreement of the mean return, through W*"
-    from scipy.special import stdtrit
-
-    reach = float(stdtrit(count - 1, (1 + confidence) / 2)) * spread / math.sqrt(count)
-    return (mean - reach, mean + reach), "t of the mean return, through W*"

@@ -1,7 +1,12 @@
-"""MEG with an unknown utility: the best over all utilities of a class."""
+"""MEG with an unknown utility: the best over all utilities of a class, by the concave problem of one value a state.
+
+``sup over w of <w, occupancy of the policy> - W(w)`` has the gradient ``occupancy of the policy - occupancy of the
+soft policy``. By duality the supremum is the least divergence from the uniform policy over all policies with the same
+occupancy, so any such policy bounds it from above.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,12 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_finite, check_shape, freeze
-from goalscope.meg.dual import OccupancyDual
+from goalscope.extras import lacking
 from goalscope.planning import TabularMDP
+from goalscope.planning.reached import reached_process
 
 Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 
 _LIMIT = 1e-6  # nats between both bounds below which the limit is reported as the value
+_MASKS = (1e-2, 1e-4, 1e-7)  # action chances below which a limit may forbid an action
+_STEPS = 1000
+_MEMORY = 50  # pairs that the quasi-Newton search keeps
+_CLOSE = 1e-7  # nats by which an optimum over fewer actions may be worse and still be the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -105,44 +116,217 @@ def meg_unknown(
     if utilities == "neural":
         if terminal:
             raise ValueError("the neural class has no free terminal utility: leave terminal False")
-        from goalscope.meg.neural import climb
+        if not len(seeds):
+            raise ValueError("the neural class needs at least one seed, got none")
+        inputs = np.eye(mdp.states) if features is None else np.asarray(features, dtype=np.float64)
+        check_shape("features", inputs, "S F", {"S": mdp.states})
+        check_finite("features", inputs)
+        climbs = [_climb(dual, inputs[dual.reached.kept], int(seed), hidden, steps) for seed in seeds]
+        seed_values = np.array([reached for reached, _, _ in climbs])
+        value, weights, residual = climbs[int(seed_values.argmax())]
 
-        inputs = _features(mdp, features)[dual.reached.kept]
-        climbs = [climb(dual, inputs, seed=seed, hidden=hidden, steps=steps) for seed in _seeds(seeds)]
-        seed_values = np.array([each.value for each in climbs])
-        best = climbs[int(seed_values.argmax())]
-        value, residual, weights = best.value, best.residual, best.weights
-    kept, count = dual.reached.kept, len(dual.reached.kept)
+    def whole(kept: Array) -> Array:
+        found = np.zeros(mdp.states)
+        found[dual.reached.kept] = kept
+        return freeze(found)
+
+    count = len(dual.reached.kept)
     return UnknownMEG(
         value=value,
         upper=upper,
         tabular=tabular,
         attained=found.attained,
         residual=residual,
-        utility=_spread_out(weights[:count], kept, mdp.states),
-        terminal_utility=_spread_out(weights[count:], kept, mdp.states) if terminal else None,
+        utility=whole(weights[:count]),
+        terminal_utility=whole(weights[count:]) if terminal else None,
         bound=bound,
         seed_values=freeze(seed_values),
         evaluations=dual.evaluations,
     )
 
 
-def _spread_out(weights: Array, kept: npt.NDArray[np.int64], states: int) -> Array:
-    whole = np.zeros(states)
-    whole[kept] = weights
-    return freeze(whole)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Optimum:
+    """A solution of the dual problem.
+
+    Attributes:
+        lower, upper: the greatest value found, a lower bound of the supremum, and an upper bound of it; nats.
+        weights: ``[M]`` the values at ``lower``, in nats.
+        residual: sum over states of the absolute difference of both occupancies there, in decisions.
+        attained: whether finite values reach the supremum.
+    """
+
+    lower: float
+    upper: float
+    weights: Array
+    residual: float
+    attained: bool
 
 
-def _seeds(seeds: Sequence[int]) -> list[int]:
-    if not len(seeds):
-        raise ValueError("the neural class needs at least one seed, got none")
-    return [int(seed) for seed in seeds]
+class OccupancyDual:
+    """The dual problem of one policy in one world.
+
+    Values are ordered as the states that are kept, then, with ``terminal``, once more for the state after the last
+    decision, which has a free value of its own then. The world's utility does not enter.
+
+    Attributes:
+        reached: the part of the world that counts.
+        occupancy: ``[M]`` what the policy occupies: expected number of decisions in each state (and chance of each
+            final state).
+        divergence: divergence of the policy from the uniform one over all decisions, nats.
+        evaluations: backward and forward passes so far.
+    """
+
+    def __init__(self, mdp: TabularMDP, policy: npt.NDArray[Any], *, terminal: bool) -> None:
+        self.reached = reached_process(mdp)
+        self.terminal = terminal
+        self._own = self.reached.policy(policy)
+        self.evaluations = 0
+        self.occupancy, self.divergence = self._occupied(self._own), self._own_divergence()
+
+    def value(self, weights: Array, mask: Mask | None = None) -> tuple[float, Array]:
+        """Return the objective and its gradient ``[M]``; with a mask over some actions only."""
+        log_normaliser, policy = self._soft(weights, mask)
+        return float(weights @ self.occupancy) - log_normaliser, self.occupancy - self._occupied(policy)
+
+    def solve(self) -> Optimum:
+        """Return the optimum with its certificate.
+
+        Where the policy lies at the border of what can be occupied (an optimal one does), the supremum is a limit of
+        ever larger values that forbid ever more actions. The limit is computed by forbidding them: an optimum over
+        fewer actions, the policy's own among them, is the divergence of a policy with the same occupancy, and so an
+        upper bound of the supremum, while every finite weighting is a lower one.
+        """
+        weights, lower, gradient = self._climb(None)
+        _, policy = self._soft(weights, None)
+        flows = np.stack([chance for _, chance in self._forward(policy)][:-1])
+        own = np.broadcast_to(self._own, policy.shape) > 0
+        upper, attained = lower + _missing(gradient, weights), True
+        upper = min(upper, self.divergence)
+        for threshold in _MASKS:
+            mask = (policy > threshold) | own
+            if not (flows[~mask] > 0).any():
+                continue
+            found, value, rest = self._climb(mask)
+            bound = value + _missing(rest, found)
+            if bound <= upper + _CLOSE:  # as good with actions forbidden: the supremum is a limit
+                upper, attained = min(upper, bound), False
+        return Optimum(
+            lower=max(0.0, lower),
+            upper=max(upper, lower, 0.0),
+            weights=weights,
+            residual=float(np.abs(gradient).sum()),
+            attained=attained,
+        )
+
+    def _climb(self, mask: Mask | None) -> tuple[Array, float, Array]:
+        from scipy.optimize import minimize
+
+        # The curvature along a state that is seldom occupied is small: steps there must be longer.
+        scale = 1 / np.sqrt(np.clip(self.occupancy, 1e-3, 1.0))
+
+        def negative(scaled: Array) -> tuple[float, Array]:
+            value, gradient = self.value(scaled * scale, mask)
+            return -value, -gradient * scale
+
+        options: Any = {"maxiter": _STEPS, "maxfun": 2 * _STEPS, "maxcor": _MEMORY, "ftol": 1e-15, "gtol": 1e-12}
+        found = minimize(negative, np.zeros_like(scale), jac=True, method="L-BFGS-B", options=options)
+        return np.asarray(found.x) * scale, -float(found.fun), -np.asarray(found.jac) / scale
+
+    def _soft(self, weights: Array, mask: Mask | None) -> tuple[float, Array]:
+        """Return W and the soft policy ``[n, A, K]``."""
+        self.evaluations += 1
+        process, count = self.reached, len(self.reached.kept)
+        each = weights[:count]
+        values = weights[count:].copy() if self.terminal else np.zeros(count)
+        policy = np.empty((process.horizon, process.actions, count))
+        for t in reversed(range(process.horizon)):
+            after = process.expect(values[None])[0]
+            if mask is not None:
+                after = np.where(mask[t], after, -np.inf)
+            peak = after.max(axis=0)
+            np.exp(after - peak, out=policy[t])
+            total = policy[t].sum(axis=0)
+            policy[t] /= total
+            values = each + peak + np.log(total / process.actions)
+        return float(values @ process.start), policy
+
+    def _forward(self, policy: Array) -> Iterator[tuple[Array, Array]]:
+        """Yield the chances of the states ``[K]`` and of their actions ``[A, K]`` at each time of ``[n or 1, A, K]``.
+
+        After the last decision come the final states.
+        """
+        state = self.reached.start
+        for t in range(self.reached.horizon):
+            chances = policy[t if len(policy) > 1 else 0] * state
+            yield state, chances
+            state = self.reached.flow(chances)
+        yield state, np.zeros((0, len(state)))
+
+    def _occupied(self, policy: Array) -> Array:
+        """Return ``[M]``, the occupancy of a policy by time: n rows of time, not n + 1."""
+        *decided, final = (state for state, _ in self._forward(policy))
+        total = np.zeros(len(self.reached.kept))
+        for state in decided:
+            total += state
+        return np.concatenate([total, final]) if self.terminal else total
+
+    def _own_divergence(self) -> float:
+        logs = np.log(np.where(self._own > 0, self._own, 1.0))
+        each = (self._own * logs).sum(axis=1) + math.log(self.reached.actions)
+        *decided, _ = (state for state, _ in self._forward(self._own))
+        divergence = 0.0
+        for t, state in enumerate(decided):
+            divergence += float(each[t if len(each) > 1 else 0] @ state)
+        return max(0.0, divergence)
 
 
-def _features(mdp: TabularMDP, features: npt.NDArray[Any] | None) -> Array:
-    if features is None:
-        return np.eye(mdp.states)
-    given = np.asarray(features, dtype=np.float64)
-    check_shape("features", given, "S F", {"S": mdp.states})
-    check_finite("features", given)
-    return given
+def _climb(dual: OccupancyDual, features: Array, seed: int, hidden: int, steps: int) -> tuple[float, Array, float]:
+    """Return where a network over ``[M, F]`` features arrives: the value, the utilities ``[M]``, what is left to match.
+
+    The gradient of the utilities is exact, the occupancy of the agent less that of the soft policy; PyTorch carries it
+    on to the parameters, and a quasi-Newton search takes the steps. The last layer holds the rationality.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise lacking("the neural class of utilities needs torch", "lm", error) from error
+    from scipy.optimize import minimize
+
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.from_numpy(np.ascontiguousarray(features))
+    width = inputs.shape[1]
+    shapes = [(width, hidden), (hidden,), (hidden,)]
+    sizes = [int(np.prod(shape)) for shape in shapes]
+    reach = [width**-0.5, width**-0.5, hidden**-0.5]
+    drawn = [2 * torch.rand(size, generator=generator, dtype=torch.float64) - 1 for size in sizes]
+    start = np.concatenate([(part * limit).numpy() for part, limit in zip(drawn, reach, strict=True)])
+
+    def utility(flat: torch.Tensor) -> torch.Tensor:
+        first, bias, second = (part.view(shape) for part, shape in zip(torch.split(flat, sizes), shapes, strict=True))
+        found: torch.Tensor = torch.relu(inputs @ first + bias) @ second
+        return found  # an output bias shifts all utilities: it changes nothing
+
+    def negative(flat: Array) -> tuple[float, Array]:
+        parameters = torch.tensor(flat, dtype=torch.float64, requires_grad=True)
+        weights = utility(parameters)
+        value, gradient = dual.value(weights.detach().numpy())
+        weights.backward(torch.from_numpy(-gradient))  # type: ignore[no-untyped-call]
+        assert parameters.grad is not None
+        return -value, parameters.grad.numpy()
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # a small network: a second thread waits more than it works
+    try:
+        found = minimize(negative, start, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxfun": 2 * steps})
+    finally:
+        torch.set_num_threads(before)
+    with torch.no_grad():
+        weights = np.asarray(utility(torch.from_numpy(np.asarray(found.x))).numpy())
+    value, gradient = dual.value(weights)
+    return max(0.0, value), weights, float(np.abs(gradient).sum())
+
+
+def _missing(gradient: Array, weights: Array) -> float:
+    """Return how far a concave objective can rise from a point within twice the range of its weights."""
+    return float(np.abs(gradient).sum()) * max(1.0, float(np.ptp(weights))) + 1e-12

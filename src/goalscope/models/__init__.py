@@ -9,8 +9,8 @@ from goalscope.models.http_settings import Caps, Prices, Server
 
 if TYPE_CHECKING:
     from goalscope.models.determinism import measure_determinism
+    from goalscope.models.folders import folder_identity, parts_identity, read_training
     from goalscope.models.http import HttpModel
-    from goalscope.models.identity import folder_identity, parts_identity, read_training
     from goalscope.models.local import LocalModel
 
 __all__ = [
@@ -37,10 +37,10 @@ __all__ = [
 _LATER = {
     "HttpModel": "http",
     "LocalModel": "local",
-    "folder_identity": "identity",
+    "folder_identity": "folders",
     "measure_determinism": "determinism",
-    "parts_identity": "identity",
-    "read_training": "identity",
+    "parts_identity": "folders",
+    "read_training": "folders",
 }
 
 

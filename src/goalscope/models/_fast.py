@@ -23,14 +23,9 @@ def grouped_attention(
 ) -> tuple[Any, Any]:
     """Return attention outputs ``[B, T, heads, width]`` and weights ``[B, heads, T, columns]``, None where fused.
 
-    Args:
-        module: the attention block; its sinks take part in each softmax and add no value.
-        query: ``[B, heads, T, width]``.
-        key: ``[B, groups, columns, width]``; query heads of one group stand next to each other.
-        value: as the keys.
-        attention_mask: ``[B, 1, T, columns]`` that is added to the scores, or None.
-        scaling: factor of the scores.
-        others: what transformers passes beside; the window is in the mask already.
+    Queries are ``[B, heads, T, width]``, keys and values ``[B, groups, columns, width]``, the mask that is added to the
+    scores ``[B, 1, T, columns]``. Query heads of one group stand next to each other; the window is in the mask already.
+    The sinks of the attention block take part in each softmax and add no value.
     """
     import torch
 
@@ -76,11 +71,7 @@ def _fused(query: Any, key: Any, value: Any, mask: Any, scaling: float, sinks: A
 
 
 def use_grouped_attention(model: Any) -> bool:
-    """Let a model of a known type attend this way, unless it runs another implementation than the reference.
-
-    Returns:
-        Whether it does now.
-    """
+    """Let a model of a known type attend this way unless it runs another implementation; return whether it does."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import eager_mask
 
@@ -96,11 +87,8 @@ def use_grouped_attention(model: Any) -> bool:
 def dense_experts(module: Any, hidden: Any, indices: Any, weights: Any) -> Any:
     """Return the output of a mixture of experts ``[N, d]``, each token computed by all of them.
 
-    Args:
-        module: the experts, with weights ``[E, d, 2 f]`` and ``[E, f, d]``.
-        hidden: ``[N, d]``.
-        indices: ``[N, K]`` experts of each token.
-        weights: ``[N, K]`` their weights; that of the others is 0.
+    The experts have weights ``[E, d, 2 f]`` and ``[E, f, d]``; tokens have ``[N, K]`` experts and the weights of these,
+    others count 0.
     """
     import torch
 

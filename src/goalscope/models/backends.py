@@ -6,47 +6,17 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from types import NoneType, UnionType
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 from goalscope import registry
 from goalscope.checks import near_miss
 from goalscope.models.base import Model
-from goalscope.models.http_settings import MOST_NUMBER, Caps, Prices, Server, read
-
-_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
-    "device": (str,),
-    "dtype": (str,),
-    "revision": (str, type(None)),
-    "slots": (int,),
-    "reasoning": (str,),
-    "device_map": (str, dict, type(None)),
-    "untrained": (int, type(None)),
-    "today": (str,),
-    "template_options": (dict,),
-    "server": (dict,),
-    "prices": (dict,),
-    "caps": (dict,),
-    "concurrency": (int,),
-}
+from goalscope.models.http_settings import MOST_NUMBER
 
 Maker = TypeVar("Maker", bound=Callable[..., Any])
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelBackend:
-    """A registered backend.
-
-    Attributes:
-        make: makes a model from the keywords ``model`` (what the study calls it), ``name`` (what tables shall call it,
-            None for its own choice) and the options of the study.
-        options: names of the options.
-        required: those without a default.
-    """
-
-    make: Callable[..., Model]
-    options: tuple[str, ...]
-    required: tuple[str, ...]
+_WORDS: Final = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "nothing"}
 
 
 def model_backend(name: str) -> Callable[[Maker], Maker]:
@@ -62,23 +32,16 @@ def model_backend(name: str) -> Callable[[Maker], Maker]:
     Raises:
         ValueError: a name that is taken.
     """
+    return registry.register("model", name)
 
-    def add(maker: Maker) -> Maker:
-        given = [
-            parameter
-            for parameter in inspect.signature(maker).parameters.values()
-            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-            and parameter.name not in ("model", "name")
-        ]
-        backend = ModelBackend(
-            make=maker,
-            options=tuple(parameter.name for parameter in given),
-            required=tuple(parameter.name for parameter in given if parameter.default is parameter.empty),
-        )
-        registry.register("model", name, made_of=maker)(backend)
-        return maker
 
-    return add
+def _options(maker: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    return {
+        parameter.name: parameter
+        for parameter in inspect.signature(maker).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        and parameter.name not in ("model", "name")
+    }
 
 
 def build_model(
@@ -98,16 +61,17 @@ def build_model(
         TypeError: what the backend makes is no model.
     """
     backend = backend or ("server" if "server" in options else "local")
-    found: ModelBackend = registry.resolve("model", backend)
+    maker = registry.resolve("model", backend)
+    known = _options(maker)
     for option, value in options.items():
-        if option not in found.options:
-            raise ValueError(_foreign(option, backend, found, others))
-        if backend in _OURS:
-            check_type(option, value, _TYPES[option])
-    missing = [option for option in found.required if option not in options]
+        if option not in known:
+            raise ValueError(_foreign(option, backend, [*others, *known]))
+        if backend in _OTHER:
+            check_type(option, value, known[option].annotation)
+    missing = [one.name for one in known.values() if one.default is one.empty and one.name not in options]
     if missing:
         raise ValueError(f"the model backend {backend} must be given {', '.join(missing)}")
-    made = found.make(model=model, name=name, **options)
+    made = maker(model=model, name=name, **options)
     if not isinstance(made, Model):
         raise TypeError(
             f"the model backend {backend!r} must make a model (name, describe(), complete(requests, sampling)), got "
@@ -116,93 +80,28 @@ def build_model(
     return made
 
 
-def check_type(parameter: str, value: Any, kinds: tuple[type, ...]) -> None:
-    """Check the type of a chat agent's parameter.
+def check_type(parameter: str, value: Any, hint: Any) -> None:
+    """Check a chat agent's parameter against the annotation of what takes it.
 
     Raises:
         ValueError: another type, or a whole number that no parameter takes.
     """
-    if not isinstance(value, kinds) or isinstance(value, bool):
-        wanted = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in kinds)
+    kinds = [get_origin(kind) or kind for kind in (get_args(hint) if isinstance(hint, UnionType) else (hint,))]
+    fits = isinstance(value, tuple([*kinds, int] if float in kinds else kinds))
+    if not fits or (isinstance(value, bool) and bool not in kinds):
+        wanted = " or ".join(dict.fromkeys(_WORDS.get(kind, "a mapping") for kind in kinds))
         raise ValueError(f"the parameter {parameter} of a chat agent must be {wanted}, got {value!r}")
     if isinstance(value, int) and abs(value) > MOST_NUMBER:
         raise ValueError(f"the parameter {parameter} of a chat agent must be at most {MOST_NUMBER}, got a larger one")
 
 
-@model_backend("local")
-def _local(
-    model: str,
-    *,
-    name: str | None = None,
-    device: str = "auto",
-    dtype: str = "auto",
-    revision: str | None = None,
-    slots: int | None = None,
-    reasoning: str = "auto",
-    device_map: str | Mapping[str, Any] | None = None,
-    untrained: int | None = None,
-    today: str | None = None,
-    template_options: Mapping[str, Any] | None = None,
-) -> Model:
-    from goalscope.models.local import DATE, LocalModel
-
-    return LocalModel(
-        model,
-        name=name,
-        device=device,
-        dtype=dtype,
-        revision=revision,
-        slots=slots,
-        reasoning=reasoning,
-        device_map=device_map,
-        untrained=untrained,
-        today=DATE if today is None else today,
-        template_options=template_options,
-    )
+_OTHER = {"local": "server", "server": "local"}  # our two backends
 
 
-@model_backend("server")
-def _served(
-    model: str,
-    *,
-    server: Mapping[str, Any],
-    name: str | None = None,
-    revision: str | None = None,
-    reasoning: str = "auto",
-    today: str | None = None,
-    template_options: Mapping[str, Any] | None = None,
-    prices: Mapping[str, Any] | None = None,
-    caps: Mapping[str, Any] | None = None,
-    concurrency: int | None = None,
-) -> Model:
-    from goalscope.models.http import HttpModel
-
-    return HttpModel(
-        model,
-        server=read("server", Server, server),
-        prices=read("prices", Prices, prices) if prices is not None else None,
-        caps=read("caps", Caps, caps) if caps is not None else None,
-        name=name,
-        revision=revision,
-        reasoning=reasoning,
-        today=today,
-        template_options=template_options,
-        concurrency=concurrency,
-    )
-
-
-_OURS: Final = {
-    "local": ("server", "prices", "caps", "concurrency"),
-    "server": ("device", "dtype", "slots", "device_map", "untrained"),
-}
-"""Our backends, and the options of the other one."""
-
-
-def _foreign(option: str, backend: str, found: ModelBackend, others: Sequence[str]) -> str:
+def _foreign(option: str, backend: str, known: Sequence[str]) -> str:
     """Return the sentence on an option that a backend does not have."""
-    if option in _OURS.get(backend, ()):
+    if backend in _OTHER and option in _options(registry.resolve("model", _OTHER[backend])):
         if backend == "local":
             return f"{option} belongs to models behind a server: give server: {{base_url: ...}}, or leave it out"
         return f"{option} belongs to local models, this one has a server: leave it out"
-    known = [*others, *found.options]
     return f"a chat agent with the model backend {backend} has no parameter {option!r}{near_miss(option, known)}"

@@ -39,11 +39,7 @@ class Rows:
 
 
 def check_layers(config: Any) -> None:
-    """Refuse models whose layers keep something else than keys and values.
-
-    Raises:
-        ValueError: names the kind of layer, and what to do.
-    """
+    """Raise a ValueError for models whose layers keep something else than keys and values."""
     from transformers import DynamicCache
 
     kinds = set(getattr(config.get_text_config(decoder=True), "layer_types", None) or ())
@@ -56,22 +52,10 @@ def check_layers(config: Any) -> None:
         )
 
 
-def windows(config: Any) -> list[int | None]:
-    """Return the window of each layer, None for full attention."""
-    from transformers import DynamicCache
-
-    layers: list[Any] = DynamicCache(config=config).layers
-    return [layer.sliding_window if layer.is_sliding else None for layer in layers]
-
-
 def assemble(config: Any, layers: Sequence[tuple[Any, Any]], length: int) -> Any:
-    """Return a transformers cache of these keys and values.
+    """Return a transformers cache of (keys, values) of each layer, ``[B, heads, columns, width]``.
 
-    Args:
-        config: the model's configuration.
-        layers: (keys, values) of each layer, ``[B, heads, columns, width]``; columns may be fewer than ``length``
-            only where a sliding layer has let go of the oldest.
-        length: number of columns that the cache stands for.
+    It stands for ``length`` columns; there are fewer only where a sliding layer has let go of the oldest.
     """
     from transformers import DynamicCache
 
@@ -113,84 +97,55 @@ def _append_in_place(layer: Any) -> None:
 
 
 def _widened(tensor: Any, columns: int) -> Any:
-    """Return a tensor of more columns that begins with those of another one."""
     wide = tensor.new_empty((*tensor.shape[:2], columns, tensor.shape[-1]))
     wide[:, :, : tensor.shape[-2]] = tensor
     return wide
 
 
-def drop(rows: Rows, over: Sequence[bool]) -> list[int]:
-    """Take rows out of a cache in place: only the rows that fill the gaps are copied.
+def rearrange(rows: Rows, order: Sequence[int]) -> None:
+    """Let row ``order[i]`` stand in place i; only rows that change their place are copied, unless rows are doubled.
 
-    Args:
-        rows: the cache; it is changed.
-        over: ``[B]`` which rows leave; at least one stays.
-
-    Returns:
-        Which row now stands in each place, ``[number of rows that stay]``.
+    Columns that are dead in all rows leave.
     """
     import torch
 
-    count = len(over) - sum(over)
-    order = list(range(count))
-    gaps = [place for place in range(count) if over[place]]
-    fillers = [row for row in range(count, len(over)) if not over[row]]
-    for place, row in zip(gaps, fillers, strict=True):
-        order[place] = row
     dead = [rows.dead[row] for row in order]
-    trim = min(dead)
-    length = rows.length - trim
+    length = rows.length - min(dead)
+    moves = [(place, row) for place, row in enumerate(order) if place != row]
     for layer in rows.cache.layers:
-        held = layer.room or [layer.keys, layer.values]
+        room = getattr(layer, "room", [])
+        held = room or [layer.keys, layer.values]
         # A sliding layer may hold fewer columns than there are; the newest are the last ones in either case.
         columns = min(layer.keys.shape[-2], length)
         first = layer.keys.shape[-2] - columns
-        if gaps:
-            to, source = (torch.tensor(places, device=layer.keys.device) for places in (gaps, fillers))
+        if len(order) > len(rows.dead):
+            held = [tensor[list(order)] for tensor in held]
+        elif moves:
+            to, source = (torch.tensor(places, device=layer.keys.device) for places in zip(*moves, strict=True))
             for tensor in held:
                 tensor[to] = tensor[source]
-        left = [tensor[:count, :, first:] for tensor in held]
-        layer.keys, layer.values = (tensor[:, :, :columns] for tensor in left)
-        if layer.room:
-            layer.room = left
+        held = [tensor[: len(order), :, first:] for tensor in held]
+        layer.keys, layer.values = (tensor[:, :, :columns] for tensor in held)
+        if room:
+            layer.room = held
         if layer.is_sliding:
             layer.cumulative_length = length
-    rows.dead, rows.length = [gone - trim for gone in dead], length
-    return order
-
-
-def select(config: Any, rows: Rows, keep: Sequence[int]) -> Rows:
-    """Return the cache of some of the rows, without the columns that are dead in all of them."""
-    import torch
-
-    dead = [rows.dead[index] for index in keep]
-    trim = min(dead)
-    length = rows.length - trim
-    layers = []
-    for layer in rows.cache.layers:
-        index = torch.tensor(list(keep), device=layer.keys.device)
-        # A sliding layer may hold fewer columns than there are; the newest are the last ones in either case.
-        columns = min(layer.keys.shape[-2], length)
-        layers.append(
-            (
-                layer.keys[:, :, -columns:].index_select(0, index),
-                layer.values[:, :, -columns:].index_select(0, index),
-            )
-        )
-    return Rows(cache=assemble(config, layers, length), length=length, dead=[count - trim for count in dead])
+    rows.dead, rows.length = [gone - min(dead) for gone in dead], length
 
 
 def join(config: Any, parts: Sequence[Rows]) -> Rows:
     """Return one cache with the rows of all parts in their order."""
     import torch
     from torch.nn.functional import pad
+    from transformers import DynamicCache
 
     if len(parts) == 1:
         return parts[0]
     length = max(part.length for part in parts)
+    kinds: list[Any] = DynamicCache(config=config).layers
     layers = []
-    for number, window in enumerate(windows(config)):
-        columns = length if window is None else min(length, window - 1)
+    for number, kind in enumerate(kinds):
+        columns = min(length, kind.sliding_window - 1) if kind.is_sliding else length
         held = [part.cache.layers[number] for part in parts]
         keys = torch.cat([pad(layer.keys, (0, 0, columns - layer.keys.shape[-2], 0)) for layer in held])
         values = torch.cat([pad(layer.values, (0, 0, columns - layer.values.shape[-2], 0)) for layer in held])
@@ -203,23 +158,16 @@ def shifted(config: Any, prefix: Any, shifts: Sequence[int]) -> Rows:
     """Return a shared prefix as the cache of several rows, each moved to the right by its own shift.
 
     The first ``shift`` columns of a row are dead and the last ``shift`` tokens of the prefix fall out of it; they
-    are computed again with the row's own tokens. That way rows of different lengths end at one column.
-
-    Args:
-        config: the model's configuration.
-        prefix: cache of the prefix with all of its columns in every layer, one row.
-        shifts: of each row, 0 .. length of the prefix.
+    are computed again with the row's own tokens. That way rows of different lengths end at one column. The prefix has
+    all of its columns in every layer, and one row.
     """
-    import torch
-
     length = int(prefix.layers[0].keys.shape[-2])
-    layers = []
-    for layer in prefix.layers:
-        pair = []
-        for held in (layer.keys, layer.values):
-            moved = torch.zeros((len(shifts), *held.shape[1:]), dtype=held.dtype, device=held.device)
-            for row, shift in enumerate(shifts):
-                moved[row, :, shift:] = held[0, :, : length - shift]
-            pair.append(moved)
-        layers.append((pair[0], pair[1]))
+
+    def moved(held: Any) -> Any:
+        wide = held.new_zeros((len(shifts), *held.shape[1:]))
+        for row, shift in enumerate(shifts):
+            wide[row, :, shift:] = held[0, :, : length - shift]
+        return wide
+
+    layers = [(moved(layer.keys), moved(layer.values)) for layer in prefix.layers]
     return Rows(cache=assemble(config, layers, length), length=length, dead=list(shifts))

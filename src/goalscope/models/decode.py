@@ -6,7 +6,7 @@ matrix products: see `goalscope.models.determinism`.
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,9 +14,12 @@ import numpy as np
 
 from goalscope.models._fast import all_experts
 from goalscope.models.base import Finish
-from goalscope.models.cache import Rows, check_layers, drop, join, select, shifted
+from goalscope.models.cache import Rows, check_layers, join, rearrange, shifted
 from goalscope.models.sampling import draw, log_probabilities
 from goalscope.models.threads import ROWS, batches, fitting_threads, side_by_side
+
+Prompts = Sequence[Sequence[int]]
+Streams = Sequence[np.random.Generator]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +45,6 @@ class Settings:
     prefill_tokens: int = 4096
     margins: bool = False
 
-    def __post_init__(self) -> None:
-        if self.slots < 1 or self.prefill_tokens < 1:
-            raise ValueError(f"slots and prefill_tokens must be at least 1, got {self.slots}, {self.prefill_tokens}")
-
 
 @dataclass(slots=True, kw_only=True)
 class Decoded:
@@ -64,162 +63,41 @@ class Decoded:
     margins: list[float] = field(default_factory=list)
 
 
-def common_prefix(prompts: Sequence[Sequence[int]]) -> int:
+def common_prefix(prompts: Prompts) -> int:
     """Return the length of the longest common prefix; at least one token of each prompt stays outside of it."""
     # All others lie between these two in the order of the ids.
     low, high = min(prompts, key=tuple), max(prompts, key=tuple)
     most = min(len(prompt) for prompt in prompts) - 1
-    for index in range(most):
-        if low[index] != high[index]:
-            return index
-    return most
+    return next((index for index in range(most) if low[index] != high[index]), most)
 
 
-class Lockstep:
-    """Decodes requests of one model in lockstep.
+def decode(model: Any, settings: Settings, prompts: Prompts, rngs: Streams) -> list[Decoded]:
+    """Return the output of each prompt, in order."""
+    import torch
 
-    Args:
-        model: a transformers causal language model.
-        settings: how to decode.
-
-    Raises:
-        ValueError: the model cannot be decoded this way; names why.
-    """
-
-    def __init__(self, model: Any, settings: Settings) -> None:
-        check_layers(model.config)
-        accepted = inspect.signature(model.forward).parameters
-        if "position_ids" not in accepted:
-            raise ValueError(
-                "lockstep decoding gives each row its own positions, which this model's forward pass does not take: "
-                "serve it (vLLM, SGLang, Ollama) and use it as an HTTP model"
-            )
-        self._model = model
-        self._settings = settings
-        # Only the last position goes through the head: logits of all prompt positions take gigabytes.
-        self._head = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
-        self._device = next(model.parameters()).device
-        limit = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
-        self._limit: int | None = limit if isinstance(limit, int) and limit > 0 else None
-
-    def decode(
-        self,
-        prompts: Sequence[Sequence[int]],
-        rngs: Sequence[np.random.Generator],
-        done: Callable[[int, Decoded], None] | None = None,
-    ) -> list[Decoded]:
-        """Return the output of each prompt, in order.
-
-        Args:
-            prompts: ids of each prompt, at least one.
-            rngs: the random stream of each output; one uniform number is taken from it a token.
-            done: called with the index and the output as soon as an output is complete.
-
-        Raises:
-            ValueError: an empty prompt, or one that leaves no room for an output.
-        """
-        import torch
-
-        self.check(prompts)
-        if not prompts:
-            return []
-        with torch.inference_mode():
-            return _Batch(self, prompts, rngs, done).run()
-
-    def check(self, prompts: Sequence[Sequence[int]]) -> None:
-        """Refuse prompts that cannot be decoded.
-
-        Raises:
-            ValueError: an empty prompt, or one that leaves no room for an output.
-        """
-        for index, prompt in enumerate(prompts):
-            if not prompt:
-                raise ValueError(f"a prompt must have at least one token, prompt {index} has none")
-            if self._limit is not None and len(prompt) >= self._limit:
-                raise ValueError(
-                    f"a prompt must leave room for an output in the model's {self._limit} positions, prompt {index} "
-                    f"has {len(prompt)} tokens: use smaller worlds, a shorter history or another model"
-                )
-
-    def _room(self, prompt: Sequence[int]) -> int:
-        """Return the most output tokens of a prompt."""
-        if self._limit is None:
-            return self._settings.max_tokens
-        return min(self._settings.max_tokens, self._limit - len(prompt))
-
-    def _forward(self, tokens: list[list[int]], rows: Rows | None, positions: list[list[int]]) -> tuple[Any, Any]:
-        """Return (logits ``[B, V]`` of the last column, cache) after some tokens more."""
-        import torch
-
-        ids = torch.tensor(tokens, device=self._device)
-        mask = rows.mask(ids.shape[1], self._device) if rows is not None else torch.ones_like(ids)
-        if rows is not None:
-            cache = rows.cache
-        else:
-            from transformers import DynamicCache
-
-            cache = DynamicCache(config=self._model.config)
-        answer = self._model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=torch.tensor(positions, device=self._device),
-            past_key_values=cache,
-            use_cache=True,
-            return_dict=True,
-            **self._head,
-        )
-        return answer.logits[:, -1], answer.past_key_values
-
-    def _prefix(self, tokens: Sequence[int]) -> Any:
-        """Return the cache of a prefix with all of its columns in every layer."""
-        import torch
-        from transformers import DynamicCache
-
-        ids = torch.tensor([list(tokens)], device=self._device)
-        # Without a configuration no layer of the cache lets go of old columns; windows are in the mask all the same.
-        return self._model(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            position_ids=torch.arange(ids.shape[1], device=self._device)[None],
-            past_key_values=DynamicCache(),
-            use_cache=True,
-            return_dict=True,
-            **self._head,
-        ).past_key_values
+    if not prompts:
+        return []
+    batch = _Batch(model, settings, prompts, rngs)
+    with torch.inference_mode():
+        return batch.run()
 
 
 def decode_on_cores(
-    model: Any,
-    settings: Settings,
-    prompts: Sequence[Sequence[int]],
-    rngs: Sequence[np.random.Generator],
-    *,
-    slots: int | None = None,
+    model: Any, settings: Settings, prompts: Prompts, rngs: Streams, *, slots: int | None = None
 ) -> list[Decoded]:
     """Return the output of each prompt, in order, with as many threads as fit the model.
 
     A small model on a processor decodes batches of prompts of similar lengths, one a core at a time.
-
-    Args:
-        model: a transformers causal language model.
-        settings: how to decode.
-        prompts, rngs: see `Lockstep.decode`.
-        slots: most requests that are live at once, of a small model those of a batch on average; None for what
-            `settings` says, or for `ROWS` of a small model.
-
-    Raises:
-        ValueError: see `Lockstep`.
     """
     with fitting_threads(model) as small, all_experts(model):
-        most = len(prompts) or 1 if small else slots or settings.slots
-        engine = Lockstep(model, replace(settings, slots=most))
         if not small:
-            return engine.decode(prompts, rngs)
-        engine.check(prompts)
+            return decode(model, replace(settings, slots=slots or settings.slots), prompts, rngs)
+        _check(model, prompts)  # a prompt is named by its place among all of them
+        whole = replace(settings, slots=len(prompts) or 1)
         parts = batches([len(prompt) for prompt in prompts], slots or ROWS)
 
         def work(part: Sequence[int]) -> list[Decoded]:
-            return engine.decode([prompts[index] for index in part], [rngs[index] for index in part])
+            return decode(model, whole, [prompts[index] for index in part], [rngs[index] for index in part])
 
         outputs: dict[int, Decoded] = {}
         for part, found in zip(parts, side_by_side(model, work, parts), strict=True):
@@ -227,28 +105,55 @@ def decode_on_cores(
     return [outputs[index] for index in range(len(prompts))]
 
 
-class _Batch:
-    """The state of one call of `Lockstep.decode`."""
+def _check(model: Any, prompts: Prompts) -> int | None:
+    """Refuse prompts that cannot be decoded; return the positions of the model, None where they have no limit."""
+    limit = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
+    limit = limit if isinstance(limit, int) and limit > 0 else None
+    for index, prompt in enumerate(prompts):
+        if not prompt:
+            raise ValueError(f"a prompt must have at least one token, prompt {index} has none")
+        if limit is not None and len(prompt) >= limit:
+            raise ValueError(
+                f"a prompt must leave room for an output in the model's {limit} positions, prompt {index} has "
+                f"{len(prompt)} tokens: use smaller worlds, a shorter history or another model"
+            )
+    return limit
 
-    def __init__(
-        self,
-        engine: Lockstep,
-        prompts: Sequence[Sequence[int]],
-        rngs: Sequence[np.random.Generator],
-        done: Callable[[int, Decoded], None] | None,
-    ) -> None:
-        self._engine, self._settings = engine, engine._settings
-        self._config = engine._model.config
-        self._prompts, self._rngs, self._done = prompts, rngs, done
+
+class _Batch:
+    """The requests of one call of `decode`: those that wait, and those that are live in the rows of a cache."""
+
+    def __init__(self, model: Any, settings: Settings, prompts: Prompts, rngs: Streams) -> None:
+        check_layers(model.config)
+        accepted = inspect.signature(model.forward).parameters
+        if "position_ids" not in accepted:
+            raise ValueError(
+                "lockstep decoding gives each row its own positions, which this model's forward pass does not take: "
+                "serve it (vLLM, SGLang, Ollama) and use it as an HTTP model"
+            )
+        self._model, self._config, self._settings = model, model.config, settings
+        # Only the last position goes through the head: logits of all prompt positions take gigabytes.
+        self._head = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+        self._device = next(model.parameters()).device
+        limit = _check(model, prompts)
+        # Most output tokens of each prompt.
+        self._room = [min(settings.max_tokens, (limit or np.inf) - len(prompt)) for prompt in prompts]
+        self._prompts, self._rngs = prompts, rngs
         self._outputs = [Decoded() for _ in prompts]
         self._waiting = list(range(len(prompts)))
         self._live: list[int] = []
         self._rows: Rows | None = None
-        share = self._settings.share_prefix and len(prompts) > 1
-        self._shared = common_prefix(prompts) if share else 0
-        self._prefix = engine._prefix(prompts[0][: self._shared]) if self._shared else None
+        self._shared = common_prefix(prompts) if settings.share_prefix and len(prompts) > 1 else 0
+        self._prefix: Any = None
 
     def run(self) -> list[Decoded]:
+        from transformers import DynamicCache
+
+        if self._shared:
+            # Without a configuration no layer of the cache lets go of old columns; windows are in the mask all the
+            # same.
+            tokens = [list(self._prompts[0][: self._shared])]
+            _, self._prefix = self._forward(tokens, None, [list(range(self._shared))], DynamicCache())
         while self._waiting or self._live:
             free = self._settings.slots - len(self._live)
             # Newcomers enter in groups: each entry copies the cache of all live rows.
@@ -258,24 +163,47 @@ class _Batch:
                 self._step()
         return self._outputs
 
+    def _forward(
+        self, tokens: list[list[int]], rows: Rows | None, positions: list[list[int]], cache: Any = None
+    ) -> tuple[Any, Any]:
+        """Return (logits ``[B, V]`` of the last column, cache) after some tokens more."""
+        import torch
+        from transformers import DynamicCache
+
+        ids = torch.tensor(tokens, device=self._device)
+        if rows is not None:
+            cache = rows.cache
+        elif cache is None:
+            cache = DynamicCache(config=self._config)
+        answer = self._model(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids) if rows is None else rows.mask(ids.shape[1], self._device),
+            position_ids=torch.tensor(positions, device=self._device),
+            past_key_values=cache,
+            use_cache=True,
+            return_dict=True,
+            **self._head,
+        )
+        return answer.logits[:, -1], answer.past_key_values
+
     def _step(self) -> None:
         """Add one token to every live row."""
         assert self._rows is not None
         tokens = [[self._outputs[index].tokens[-1]] for index in self._live]
         # The newest token is not in the cache yet, so its position is the number of tokens before it.
         positions = [[len(self._prompts[index]) + len(self._outputs[index].tokens) - 1] for index in self._live]
-        logits, cache = self._engine._forward(tokens, self._rows, positions)
+        logits, cache = self._forward(tokens, self._rows, positions)
         self._rows.cache, self._rows.length = cache, self._rows.length + 1
         finished = self._draw(logits, self._live)
-        if any(finished):
-            self._leave(finished)
-
-    def _leave(self, finished: Sequence[bool]) -> None:
-        if all(finished):
+        count = len(finished) - sum(finished)
+        if not count:
             self._live, self._rows = [], None
-        else:
-            assert self._rows is not None
-            self._live = [self._live[row] for row in drop(self._rows, finished)]
+        elif any(finished):
+            # The last rows move into the places of those that leave.
+            fillers = iter(row for row in range(count, len(finished)) if not finished[row])
+            order = [next(fillers) if finished[row] else row for row in range(count)]
+            rearrange(self._rows, order)
+            self._live = [self._live[row] for row in order]
 
     def _draw(self, logits: Any, indices: Sequence[int]) -> list[bool]:
         """Draw the next token of some outputs and return which of them are complete now."""
@@ -294,12 +222,8 @@ class _Batch:
             if margins is not None:
                 output.margins.append(margins[row])
             stopped = tokens[row] in settings.stop
-            over = stopped or len(output.tokens) >= self._engine._room(self._prompts[index])
-            if over:
-                output.finish = "stop" if stopped else "length"
-                if self._done is not None:
-                    self._done(index, output)
-            finished.append(over)
+            output.finish = "stop" if stopped else "length"
+            finished.append(stopped or len(output.tokens) >= self._room[index])
         return finished
 
     def _enter(self, free: int) -> None:
@@ -311,7 +235,9 @@ class _Batch:
             finished = self._draw(logits, group)
             keep = [row for row, over in enumerate(finished) if not over]
             if keep:
-                parts.append(select(self._config, part, keep) if len(keep) < len(group) else part)
+                if len(keep) < len(group):
+                    rearrange(part, keep)
+                parts.append(part)
                 self._live += [group[row] for row in keep]
         self._rows = join(self._config, parts) if parts else None
 
@@ -335,8 +261,6 @@ class _Batch:
 
     def _prefill(self, group: Sequence[int]) -> tuple[Rows, Any]:
         """Return the cache of some prompts and the logits after their last tokens; equal prompts are computed once."""
-        import torch
-
         given = [tuple(self._prompts[index]) for index in group]
         prompts = list(dict.fromkeys(given))
         longest = max(len(prompt) for prompt in prompts)
@@ -345,10 +269,11 @@ class _Batch:
         before = shifted(self._config, self._prefix, dead) if self._prefix is not None else None
         tokens = [list(prompt[len(prompt) - count :]) for prompt in prompts]
         positions = [list(range(len(prompt) - count, len(prompt))) for prompt in prompts]
-        logits, cache = self._engine._forward(tokens, before, positions)
+        logits, cache = self._forward(tokens, before, positions)
         rows = Rows(cache=cache, length=longest, dead=dead)
-        if len(prompts) == len(given):
-            return rows, logits
-        places = {prompt: row for row, prompt in enumerate(prompts)}
-        sources = [places[prompt] for prompt in given]
-        return select(self._config, rows, sources), logits[torch.tensor(sources, device=logits.device)]
+        if len(prompts) < len(given):
+            places = {prompt: row for row, prompt in enumerate(prompts)}
+            order = [places[prompt] for prompt in given]
+            rearrange(rows, order)
+            logits = logits[order]
+        return rows, logits

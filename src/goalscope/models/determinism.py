@@ -1,7 +1,7 @@
 """Measure how far outputs of a local model depend on who shares the batch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from goalscope.models.base import Request, Sampling
 from goalscope.models.local import LocalModel
@@ -10,29 +10,29 @@ MARGIN = 1e-4
 """Draws with a larger margin must not depend on the batch in float32."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Determinism:
     """How the outputs of a batch compare with those of single decoding.
 
     Attributes:
         requests: number of requests compared.
+        repeatable: whether decoding the batch again gave the same tokens and bit-equal log-probabilities.
         tokens: number of tokens compared: up to and including the first difference of each output.
         equal: number of requests with the same tokens.
         near_ties: number of first differences at a draw whose margin is at most `MARGIN`.
         violations: number of first differences at a draw whose margin is larger.
         close_draws: number of compared tokens whose margin is at most `MARGIN`.
         largest_change: largest change of a drawn token's log-probability while the tokens agree, nats.
-        repeatable: whether decoding the batch again gave the same tokens and bit-equal log-probabilities.
     """
 
     requests: int
-    tokens: int
-    equal: int
-    near_ties: int
-    violations: int
-    close_draws: int
-    largest_change: float
     repeatable: bool
+    tokens: int = 0
+    equal: int = 0
+    near_ties: int = 0
+    violations: int = 0
+    close_draws: int = 0
+    largest_change: float = 0.0
 
 
 def measure_determinism(model: LocalModel, requests: Sequence[Request], sampling: Sampling) -> Determinism:
@@ -48,37 +48,24 @@ def measure_determinism(model: LocalModel, requests: Sequence[Request], sampling
     """
     if not requests:
         raise ValueError("determinism needs at least one request to be measured, got none")
-    scored = Sampling(**{**sampling.describe(), "top_logprobs": max(1, sampling.top_logprobs)})
+    scored = replace(sampling, top_logprobs=max(1, sampling.top_logprobs))
     _, together = model.decode(requests, scored, margins=True)
     _, again = model.decode(requests, scored, margins=True)
-    alone = [model.decode([request], scored, margins=True)[1][0] for request in requests]
-    compared = equal = near = violations = close = 0
-    largest = 0.0
-    for batched, single in zip(together, alone, strict=True):
-        pairs = zip(batched.tokens, single.tokens, batched.margins, single.margins, strict=False)
-        margins = []
-        for index, (first, second, *both) in enumerate(pairs):
-            margins.append(min(both))
-            if first != second:
-                near, violations = near + (margins[-1] <= MARGIN), violations + (margins[-1] > MARGIN)
+    pairs = zip(together, again, strict=True)
+    repeatable = all(first.tokens == second.tokens and first.logprobs == second.logprobs for first, second in pairs)
+    found = Determinism(requests=len(requests), repeatable=repeatable)
+    for batched, request in zip(together, requests, strict=True):
+        (single,) = model.decode([request], scored, margins=True)[1]
+        for index in range(min(len(batched.tokens), len(single.tokens))):
+            close = min(batched.margins[index], single.margins[index]) <= MARGIN
+            found.tokens += 1
+            found.close_draws += close
+            if batched.tokens[index] != single.tokens[index]:
+                found.near_ties += close
+                found.violations += not close
                 break
             change = abs(batched.logprobs[index]["logprob"] - single.logprobs[index]["logprob"])
-            largest = max(largest, change)
+            found.largest_change = max(found.largest_change, change)
         else:
-            equal += 1
-        compared += len(margins)
-        close += sum(margin <= MARGIN for margin in margins)
-    repeatable = all(
-        first.tokens == second.tokens and first.logprobs == second.logprobs
-        for first, second in zip(together, again, strict=True)
-    )
-    return Determinism(
-        requests=len(requests),
-        tokens=compared,
-        equal=equal,
-        near_ties=near,
-        violations=violations,
-        close_draws=close,
-        largest_change=largest,
-        repeatable=repeatable,
-    )
+            found.equal += 1
+    return found

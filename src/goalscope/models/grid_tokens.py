@@ -2,7 +2,6 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,9 +41,7 @@ def check_cell_tokens(
         ValueError: names the offending cell and its tokens (``capture``); the prompt does not hold the grid; the
             tokenizer does not tell where its tokens stand.
     """
-    text = prompt
-    if text is None:
-        text = model.render([Message(role="user", content=grid_text)], Sampling())
+    text = model.render([Message(role="user", content=grid_text)], Sampling()) if prompt is None else prompt
     begin = text.rfind(grid_text)
     if begin < 0:
         raise ValueError(f"the prompt must hold the grid, it does not:\n{grid_text}")
@@ -57,17 +54,17 @@ def check_cell_tokens(
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     spans: list[tuple[int, int]] = [tuple(span) for span in encoded["offset_mapping"]]
     cells = _cells(grid_text, begin)
-    holders = _holders(spans, {at: cell for cell, at in cells.items()})
+    places = set(cells.values())
     grid = Grid.parse(grid_text)
     positions = np.full((grid.height, grid.width), -1, dtype=np.int64)
     problems = []
     for cell, at in cells.items():
         tokens = [index for index, (first, last) in enumerate(spans) if first <= at < last]
-        pieces = [text[slice(*spans[index])] for index in tokens]
-        if len(tokens) == 1 and len(holders[tokens[0]]) == 1:
+        if len(tokens) == 1 and len(places.intersection(range(*spans[tokens[0]]))) == 1:
             positions[cell] = tokens[0]
         else:
-            problems.append(f"cell {cell} {text[at]!r} is the token(s) {', '.join(map(repr, pieces))}")
+            pieces = ", ".join(repr(text[slice(*spans[index])]) for index in tokens)
+            problems.append(f"cell {cell} {text[at]!r} is the token(s) {pieces}")
     if problems:
         sentence = (
             f"each cell of a grid must be one token of its own for {model.name}: {problems[0]}"
@@ -90,8 +87,3 @@ def _cells(grid_text: str, begin: int) -> dict[tuple[int, int], int]:
                 found[number - 1, col] = at + place
         at += len(line) + 1
     return found
-
-
-def _holders(spans: list[tuple[int, int]], cells: dict[int, Any]) -> list[list[Any]]:
-    """Return the cells that each token holds."""
-    return [[cells[at] for at in range(first, last) if at in cells] for first, last in spans]

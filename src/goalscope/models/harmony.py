@@ -3,34 +3,27 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 Style = Literal["harmony", "think", "none"]
 STYLES: Final[tuple[Style, ...]] = get_args(Style)
 
-HARMONY_MARKERS: Final = (
-    "<|start|>",
-    "<|end|>",
-    "<|message|>",
-    "<|channel|>",
-    "<|return|>",
-    "<|call|>",
-    "<|constrain|>",
-)
+_ENDS: Final = ("<|end|>", "<|return|>", "<|call|>")
+HARMONY_MARKERS: Final = ("<|start|>", "<|message|>", "<|channel|>", "<|constrain|>", *_ENDS)
 THINK_MARKERS: Final = ("<think>", "</think>")
 MARKERS: Final[Mapping[str, tuple[str, ...]]] = {"harmony": HARMONY_MARKERS, "think": THINK_MARKERS, "none": ()}
 
-_ENDS = ("<|end|>", "<|return|>", "<|call|>")
+_CHANNELS = r"(?:analysis|commentary|final)"
+_STRIPPED_HEAD = re.compile(rf"\s*({_CHANNELS})(?=[A-Z0-9\"'{{(\[<*`])")
+_STRIPPED_NEXT = re.compile(rf"assistant({_CHANNELS})")
+_MARKER = re.compile(
+    r"<[|｜][^<>\s]{1,60}[|｜]>|</?(?:think|thinking|reasoning|thought)>|\[/?THINK\]|◁/?think▷"
+    rf"|assistant{_CHANNELS}|^\s*{_CHANNELS}(?=[A-Z0-9\"'{{(\[<*`])"
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """A part of an output.
-
-    Attributes:
-        text: the text, or the marker itself.
-        marker: whether it is a marker.
-    """
+class Segment(NamedTuple):
+    """A part of an output: a text, or a marker itself."""
 
     text: str
     marker: bool = False
@@ -52,9 +45,9 @@ class Parts:
 def text_segments(raw: str, style: Style) -> list[Segment]:
     """Cut a raw text at the markers of a style; text that spells a marker counts as one."""
     if not MARKERS[style]:
-        return [Segment(text=raw)] if raw else []
+        return [Segment(raw)] if raw else []
     pattern = "(" + "|".join(re.escape(marker) for marker in MARKERS[style]) + ")"
-    return [Segment(text=part, marker=index % 2 == 1) for index, part in enumerate(re.split(pattern, raw)) if part]
+    return [Segment(part, index % 2 == 1) for index, part in enumerate(re.split(pattern, raw)) if part]
 
 
 def token_segments(
@@ -63,40 +56,26 @@ def token_segments(
     """Cut an output at its marker tokens.
 
     A model that spells a marker out of ordinary tokens does not make one: only the token itself counts.
-
-    Args:
-        tokens: ids of the output.
-        markers: marker of each id that is one.
-        decode: text of a run of ids.
     """
     found: list[Segment] = []
     run: list[int] = []
-    for token in [*tokens, -1]:
-        if token != -1 and token not in markers:
+    for token in [*tokens, None]:
+        if token is not None and token not in markers:
             run.append(token)
             continue
         if run:
-            found.append(Segment(text=decode(run)))
+            found.append(Segment(decode(run)))
             run = []
-        if token != -1:
-            found.append(Segment(text=markers[token], marker=True))
+        if token is not None:
+            found.append(Segment(markers[token], marker=True))
     return found
 
 
 def split(segments: Sequence[Segment], style: Style, *, thinking: bool = False) -> Parts:
-    """Return reasoning and final answer of an output.
+    """Return reasoning and final answer of an output; ``thinking``: its prompt ended inside a reasoning block.
 
-    Args:
-        segments: the output, cut at its markers.
-        style: how the model tells them apart.
-        thinking: whether the prompt ended inside a reasoning block (think tags only).
-
-    Returns:
-        The two texts. Several final messages are joined by line breaks, so that contradicting answers stay visible
-        to the parser; what stands in no channel, or in one of a tool, counts as reasoning.
-
-    Raises:
-        ValueError: an unknown style.
+    Several final messages are joined by line breaks, so that contradicting answers stay visible to the parser; what
+    stands in no channel, or in one of a tool, counts as reasoning.
     """
     if style == "harmony":
         return _harmony(segments)
@@ -112,112 +91,71 @@ def _harmony(segments: Sequence[Segment]) -> Parts:
     answers: list[str] = []
     thoughts: list[str] = []
     header, body, inside = "", "", False
-
-    def close() -> None:
-        if inside and _channel(header) == "final":
-            answers.append(body)
-        elif body or (not inside and _channel(header) is None and header.strip()):
-            thoughts.append(body if inside else header)
-
-    for segment in segments:
-        if not segment.marker:
-            if inside:
-                body += segment.text
-            else:
-                header += segment.text
-        elif segment.text == "<|message|>" and not inside:
+    for text, marker in [*segments, Segment("<|end|>", marker=True)]:
+        if marker and text == "<|message|>" and not inside:
             inside = True
-        elif segment.text == "<|start|>" or segment.text in _ENDS:
-            close()
+        elif marker and (text == "<|start|>" or text in _ENDS):
+            match = re.search(r"<\|channel\|>\s*(\w*)", header)  # e.g. of assistant<|channel|>final
+            if inside and match and match[1] == "final":
+                answers.append(body)
+            elif body or (not inside and match is None and header.strip()):
+                thoughts.append(body if inside else header)
             header, body, inside = "", "", False
         elif inside:
-            body += segment.text  # a marker that has no place in a message stays what it is: text
+            body += text  # a marker that has no place in a message stays what it is: text
         else:
-            header += segment.text
-    close()
+            header += text
     kept = [thought for thought in thoughts if thought not in ("", "assistant")]
     return Parts(text="\n".join(answers), reasoning="\n".join(kept) if kept else None)
-
-
-def _channel(header: str) -> str | None:
-    """Return the channel that a message header names, e.g. ``final`` of ``assistant<|channel|>final``."""
-    match = re.search(r"<\|channel\|>\s*(\w*)", header)
-    return match[1] if match else None
 
 
 def _think(segments: Sequence[Segment], thinking: bool) -> Parts:
     answer: list[str] = []
     thoughts: list[str] = []
     opened = thinking
-    for segment in segments:
-        if segment.marker and segment.text == "<think>":
+    for text, marker in segments:
+        if marker and text == "<think>":
             thinking = opened = True
-        elif segment.marker:
+        elif marker:
             if not opened:
                 # Many templates open the block in the prompt: what came before a lone closing tag is reasoning.
                 thoughts, answer = [*thoughts, *answer], []
             thinking, opened = False, True
         else:
-            (thoughts if thinking else answer).append(segment.text)
-    reasoning = "".join(thoughts).strip()
-    return Parts(text="".join(answer).strip(), reasoning=reasoning or None)
+            (thoughts if thinking else answer).append(text)
+    return Parts(text="".join(answer).strip(), reasoning="".join(thoughts).strip() or None)
 
 
 def split_said(text: str) -> Parts | None:
     """Return reasoning and answer of a text that a server should have taken apart and did not, by its markers.
 
     Known are harmony channels, also where a server has stripped their special tokens and only the names of roles and
-    channels are left (``analysis...assistantfinal...``), and think tags, also a lone closing one.
-
-    Args:
-        text: what the server hands over as the answer.
-
-    Returns:
-        The parts; None where the text holds none of these markers, or they do not fit together (see `left_over`).
+    channels are left (``analysis...assistantfinal...``), and think tags, also a lone closing one. None where the text
+    holds none of these markers, or they do not fit together (see `left_over`).
     """
     if any(marker in text for marker in HARMONY_MARKERS):
         # Without its channels it cannot be told what the markers set apart.
         return split(text_segments(text, "harmony"), "harmony") if "<|channel|>" in text else None
-    thoughts = text_segments(text, "think")
-    if any(segment.marker for segment in thoughts):
-        return split(thoughts, "think") if _balanced(thoughts) else None
-    return _stripped(text)
+    segments = text_segments(text, "think")
+    tags = [segment.text for segment in segments if segment.marker]
+    if tags:
+        # They come in pairs; the first may stand in the prompt, the last may be missing.
+        pairs = tags if tags[0] == THINK_MARKERS[0] else [THINK_MARKERS[0], *tags]
+        fit = all(tag == THINK_MARKERS[index % 2] for index, tag in enumerate(pairs))
+        return split(segments, "think") if fit else None
+    head = _STRIPPED_HEAD.match(text)
+    if head is None:
+        return None
+    first, *rest = _STRIPPED_NEXT.split(text[head.end() :])
+    found = [(head[1], first), *zip(rest[::2], rest[1::2], strict=True)]
+    thoughts = [body for channel, body in found if channel != "final" and body]
+    answers = [body for channel, body in found if channel == "final"]
+    return Parts(text="\n".join(answers), reasoning="\n".join(thoughts) if thoughts else None)
 
 
 def left_over(text: str) -> bool:
     """Return whether an answer still holds markers of a model: it is no plain answer, whatever else it says."""
     return _MARKER.search(text) is not None
-
-
-_CHANNELS = r"(?:analysis|commentary|final)"
-_STRIPPED_HEAD = re.compile(rf"\s*({_CHANNELS})(?=[A-Z0-9\"'{{(\[<*`])")
-_STRIPPED_NEXT = re.compile(rf"assistant({_CHANNELS})")
-_MARKER = re.compile(
-    r"<[|｜][^<>\s]{1,60}[|｜]>|</?(?:think|thinking|reasoning|thought)>|\[/?THINK\]|◁/?think▷"
-    rf"|assistant{_CHANNELS}|^\s*{_CHANNELS}(?=[A-Z0-9\"'{{(\[<*`])"
-)
-
-
-def _balanced(segments: Sequence[Segment]) -> bool:
-    """Return whether think tags come in pairs; the first may stand in the prompt, the last may be missing."""
-    tags = [segment.text for segment in segments if segment.marker]
-    pairs = tags if tags[0] == THINK_MARKERS[0] else [THINK_MARKERS[0], *tags]
-    return all(tag == THINK_MARKERS[index % 2] for index, tag in enumerate(pairs))
-
-
-def _stripped(text: str) -> Parts | None:
-    """Return the parts of harmony messages whose special tokens are gone, None for any other text."""
-    head = _STRIPPED_HEAD.match(text)
-    if head is None:
-        return None
-    pieces = _STRIPPED_NEXT.split(text[head.end() :])
-    channels, bodies = [head[1], *pieces[1::2]], pieces[::2]
-    found = list(zip(channels, bodies, strict=True))
-    thoughts = [body for channel, body in found if channel != "final" and body]
-    return Parts(
-        text="\n".join(body for channel, body in found if channel == "final"),
-        reasoning="\n".join(thoughts) if thoughts else None,
-    )
 
 
 def choose_style(requested: str, vocabulary: Mapping[str, int], chat_template: str) -> Style:

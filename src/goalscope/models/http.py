@@ -6,28 +6,25 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+from goalscope.models.backends import model_backend
 from goalscope.models.base import Completion, Message, Request, Sampling
-from goalscope.models.devices import model_folder
+from goalscope.models.dialect import Dialect
+from goalscope.models.folders import model_folder
 from goalscope.models.http_answers import Answer, chat_answer, completions_answer
-from goalscope.models.http_budget import Budget, Reservation
-from goalscope.models.http_client import Client, RejectedError
+from goalscope.models.http_budget import Budget, Reservation, most_prompt_tokens
 from goalscope.models.http_settings import Caps, Prices, Server
-from goalscope.models.http_tokens import Dialect
-from goalscope.models.prompt_bound import most_prompt_tokens
+from goalscope.models.http_transport import Client, RejectedError
 from goalscope.rng import uniform
 
 _LARGEST: Final = 4 * 2**20  # bytes of a response beside its output
 _LARGEST_TOKEN: Final = 1024  # bytes of a token in JSON, with its log-probability
 _SEEDS: Final = 2**31
 _IDS: Final = ("return_token_ids", "return_tokens_as_token_ids")
-_RECORDED: Final = {
-    "logprobs": "top_logprobs",
-    "return_tokens_as_token_ids": "token_ids",
-    "return_token_ids": "token_ids",
-}
+_RECORDED: Final = {"logprobs": "top_logprobs", **dict.fromkeys(_IDS, "token_ids")}
 """Parameters that are recorded under another name than their own."""
 
 
+@model_backend("server")
 class HttpModel:
     """A language model behind a server; safe to use from several threads.
 
@@ -60,13 +57,13 @@ class HttpModel:
         self,
         model: str,
         *,
-        server: Server,
+        server: Server | Mapping[str, Any],
         revision: str | None = None,
         reasoning: str = "auto",
         today: str | None = None,
         template_options: Mapping[str, Any] | None = None,
-        prices: Prices | None = None,
-        caps: Caps | None = None,
+        prices: Prices | Mapping[str, Any] | None = None,
+        caps: Caps | Mapping[str, Any] | None = None,
         concurrency: int | None = None,
         name: str | None = None,
     ) -> None:
@@ -74,14 +71,14 @@ class HttpModel:
             raise ValueError("a model must have the name that its server knows it by, got an empty one")
         if concurrency is not None and concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, got {concurrency}")
-        caps = caps or Caps()
-        if caps.usd is not None and prices is None:
+        server, caps = Server.of(server), Caps.of(caps or {})
+        self.prices = None if prices is None else Prices.of(prices)
+        if caps.usd is not None and self.prices is None:
             raise ValueError("caps.usd needs prices: give prices: {input: ..., output: ..., date: ...}")
         self._model, self._server, self._revision = model, server, revision
         self._reasoning, self._options = reasoning, dict(template_options or {})
-        self._name = name or model
-        self.prices, self.concurrency = prices, concurrency
-        self.budget = Budget(caps, prices)
+        self._name, self.concurrency = name or model, concurrency
+        self.budget = Budget(caps, self.prices)
         self._client = Client(server)
         self._lock = threading.Lock()
         self._dropped: dict[str, None] = {}  # parameters that the server has no place for, in the order found
@@ -136,88 +133,46 @@ class HttpModel:
         return [self._complete(request, sampling) for request in requests]
 
     def _complete(self, request: Request, sampling: Sampling) -> Completion:
-        text = self.render(request.messages, sampling)
-        ids: list[int] | None = None
-        if self.dialect is None or text is None:
-            most = most_prompt_tokens(request.messages, sampling.max_tokens)
-        else:
-            ids = self.dialect.encode(text)
-            most = len(ids)
+        text = self.render(request.messages, sampling) or ""
+        ids = None if self.dialect is None else self.dialect.encode(text)
+        most = most_prompt_tokens(request.messages, sampling.max_tokens) if ids is None else len(ids)
         with self.budget.reserve(most, sampling.max_tokens, request.key) as reservation:
             began = time.perf_counter()
             answer = self._answered(request, sampling, ids, reservation)
-            cost = self.budget.cost(reservation, answer.prompt_count, answer.output_count)
-            reservation.cost = cost
+            cost = reservation.settle(answer.prompt_count, answer.output_count)
             usage = {**cost, "requests": reservation.requests, "seconds": time.perf_counter() - began}
             if answer.reasoning_count is not None:
                 usage["reasoning_tokens"] = answer.reasoning_count
             if sampling.top_logprobs and answer.logprobs is None:
                 self._drop("logprobs", "it answers without the log-probabilities that were asked for")
-            if self.dialect is None or text is None or ids is None:
-                return Completion(
-                    text=answer.text,
-                    reasoning=answer.reasoning,
-                    finish=answer.finish,
-                    usage=usage,
-                    logprobs=answer.logprobs if sampling.top_logprobs else None,
-                    unsupported=self._unsupported(),
-                    marked=answer.marked,
-                )
-            return self._from_tokens(self.dialect, text, ids, answer, usage, sampling)
-
-    def _from_tokens(
-        self,
-        dialect: Dialect,
-        text: str,
-        ids: list[int],
-        answer: Answer,
-        usage: Mapping[str, float],
-        sampling: Sampling,
-    ) -> Completion:
-        """Return the completion of an output in completions mode."""
-        read = len(ids) if answer.prompt_count is None else answer.prompt_count
-        if read != len(ids) or (answer.prompt_tokens is not None and list(answer.prompt_tokens) != ids):
-            raise ValueError(
-                f"a server must read the prompt as it is sent: {len(ids)} token ids were sent, it read {read}, or "
-                "others than these. It adds or changes tokens: turn that off there, check that server.tokenizer is the "
-                "model's own, or use mode chat"
+            with self._lock:
+                unsupported = [_RECORDED.get(name, name) for name in self._dropped]
+            found: dict[str, Any] = {
+                "text": answer.text,
+                "reasoning": answer.reasoning,
+                "marked": answer.marked,
+            }
+            if self.dialect is not None and ids is not None:
+                found = _from_tokens(self.dialect, text, ids, answer)
+                unsupported += ["token_ids"] if found["output_tokens"] is None else []
+                unsupported += self.dialect.unsupported(sampling)
+            return Completion(
+                **found,
+                finish=answer.finish,
+                usage=usage,
+                logprobs=answer.logprobs if sampling.top_logprobs else None,
+                unsupported=tuple(dict.fromkeys(unsupported)),
             )
-        tokens, unsupported = answer.output_tokens, list(self._unsupported())
-        reconstructed = tokens is None
-        if tokens is None:
-            tokens = dialect.reconstruct(answer)
-        if tokens is None:
-            unsupported.append("token_ids")
-            parts, raw = dialect.text_parts(text, answer.text), answer.text
-        else:
-            parts, raw = dialect.parts(text, tokens), dialect.text(tokens)
-        if not dialect.tells(sampling):
-            unsupported.append("reasoning_effort")
-        return Completion(
-            text=parts.text,
-            reasoning=parts.reasoning,
-            prompt_tokens=tuple(ids),
-            output_tokens=tokens,
-            finish=answer.finish,
-            usage=usage,
-            logprobs=answer.logprobs if sampling.top_logprobs else None,
-            reconstructed=reconstructed and tokens is not None,
-            unsupported=tuple(dict.fromkeys(unsupported)),
-            raw=raw,
-        )
 
     def _answered(
         self, request: Request, sampling: Sampling, ids: list[int] | None, reservation: Reservation
     ) -> Answer:
         """Ask until there is an answer, without the parameters that the server has no place for."""
+        chat = [{"role": message.role, "content": message.content} for message in request.messages]
+        asked: dict[str, Any] = {"messages": chat} if ids is None else {"prompt": ids}
         while True:
-            optional = self._parameters(request, sampling, ids)
-            body: dict[str, Any] = {"model": self._model, self._limit: sampling.max_tokens, **optional}
-            if ids is None:
-                chat = [{"role": message.role, "content": message.content} for message in request.messages]
-                body["messages"] = chat
-            else:
-                body["prompt"] = ids
+            optional = self._parameters(request, sampling)
+            body = {"model": self._model, self._limit: sampling.max_tokens, **optional, **asked}
             try:
                 return self._client.ask(
                     body,
@@ -240,12 +195,12 @@ class HttpModel:
                     ) from None
                 self._drop(named, f"it says: {said}")
 
-    def _parameters(self, request: Request, sampling: Sampling, ids: list[int] | None) -> dict[str, Any]:
+    def _parameters(self, request: Request, sampling: Sampling) -> dict[str, Any]:
         found: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p}
         if sampling.temperature > 0:
             seed, episode_id, step, attempt = request.key
             found["seed"] = int(uniform(seed, "server", episode_id, step, attempt) * _SEEDS)
-        if self.dialect is not None and ids is not None:
+        if self.dialect is not None:
             found |= {
                 "stop_token_ids": sorted(self.dialect.stop),
                 "skip_special_tokens": False,  # channels are told apart by them
@@ -276,9 +231,41 @@ class HttpModel:
             dropped = ("logprobs", "top_logprobs") if parameter in ("logprobs", "top_logprobs") else (parameter,)
             self._dropped |= dict.fromkeys(dropped)
 
-    def _unsupported(self) -> tuple[str, ...]:
-        with self._lock:
-            return tuple(dict.fromkeys(_RECORDED.get(name, name) for name in self._dropped))
+
+def _from_tokens(dialect: Dialect, text: str, ids: list[int], answer: Answer) -> dict[str, Any]:
+    """Return what an output in completions mode is: the fields of a `Completion`, its ids None where not known."""
+    read = len(ids) if answer.prompt_count is None else answer.prompt_count
+    if read != len(ids) or (answer.prompt_tokens is not None and list(answer.prompt_tokens) != ids):
+        raise ValueError(
+            f"a server must read the prompt as it is sent: {len(ids)} token ids were sent, it read {read}, or others "
+            "than these. It adds or changes tokens: turn that off there, check that server.tokenizer is the model's "
+            "own, or use mode chat"
+        )
+    tokens = answer.output_tokens if answer.output_tokens is not None else _reconstruct(dialect, answer)
+    parts = dialect.text_parts(text, answer.text) if tokens is None else dialect.parts(text, tokens)
+    return {
+        "text": parts.text,
+        "reasoning": parts.reasoning,
+        "prompt_tokens": tuple(ids),
+        "output_tokens": tokens,
+        "reconstructed": answer.output_tokens is None and tokens is not None,
+        "raw": answer.text if tokens is None else dialect.text(tokens),
+    }
+
+
+def _reconstruct(dialect: Dialect, answer: Answer) -> tuple[int, ...] | None:
+    """Return the ids of an output made again from its text, None where they are not as many as were reported.
+
+    The token that ended the output is there where the text or the server tells it, or where only one can; else it is
+    left off.
+    """
+    tokens = tuple(dialect.encode(answer.text))
+    if answer.finish == "length" or (tokens and tokens[-1] in dialect.stop):
+        return tokens if len(tokens) == answer.output_count else None
+    if len(tokens) + 1 != answer.output_count:
+        return None
+    (last,) = dialect.stop if len(dialect.stop) == 1 else (answer.stop_token,)
+    return (*tokens, last) if last is not None and last in dialect.stop else tokens
 
 
 def _named(rejected: RejectedError, optional: Mapping[str, Any]) -> str | None:

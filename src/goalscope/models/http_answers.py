@@ -7,52 +7,43 @@ from typing import Any
 
 from goalscope.models.base import MOST_USAGE, Finish
 from goalscope.models.harmony import left_over, split, split_said, text_segments
-from goalscope.models.http_client import GarbledError
+from goalscope.models.http_transport import GarbledError
 
 _TOKEN_ID = "token_id:"
-_MOST_FLOAT = sys.float_info.max
+_MOST_ID = 2**32
+Logprobs = tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a response says.
+    """What a response says, None where it does not: the fields of a `Completion`, and what is reported beside them.
 
     Attributes:
         text: the answer, or in completions mode the whole output.
-        reasoning: reasoning that the server hands over apart from it.
-        finish: how the output ended.
-        prompt_count, output_count, reasoning_count: reported tokens, None where they are not.
-        prompt_tokens, output_tokens: token ids, None where they are not returned.
-        logprobs: one mapping an output token, see `Completion`; tokens are texts where the server gives no ids.
-        stop_token: id of the token that ended the output, None where it is not told.
-        marked: whether the answer still holds markers of the model, by which it cannot be taken apart.
+        prompt_count, output_count, reasoning_count: reported tokens.
+        stop_token: id of the token that ended the output.
     """
 
     text: str
-    reasoning: str | None
     finish: Finish
     prompt_count: int | None
     output_count: int | None
     reasoning_count: int | None
+    reasoning: str | None = None
     prompt_tokens: tuple[int, ...] | None = None
     output_tokens: tuple[int, ...] | None = None
-    logprobs: tuple[Mapping[str, Any], ...] | None = None
+    logprobs: Logprobs | None = None
     stop_token: int | None = None
     marked: bool = False
 
 
 def chat_answer(body: Mapping[str, Any], style: str) -> Answer:
-    """Read a response of ``/chat/completions``.
+    """Read a response of ``/chat/completions``; a `GarbledError` where it is no answer.
 
-    Args:
-        body: the response.
-        style: "auto" (what the server keeps apart, and what the model's own markers tell apart in the text), "think"
-            or "none" (the whole text is the answer).
-
-    Raises:
-        GarbledError: it is no answer.
+    The style is "auto" (what the server keeps apart, and what the model's own markers tell apart in the text), "think"
+    or "none" (the whole text is the answer).
     """
-    choice, counts = _choice(body)
+    choice, common = _choice(body)
     message = choice.get("message")
     if not isinstance(message, Mapping):
         raise GarbledError("the choice of a response holds no message")
@@ -70,23 +61,12 @@ def chat_answer(body: Mapping[str, Any], style: str) -> Answer:
     held = choice.get("logprobs")
     entries = held.get("content") if isinstance(held, Mapping) else None
     logprobs = None if entries is None else tuple(_chat_logprob(entry) for entry in _list(entries))
-    return Answer(
-        text=text,
-        reasoning=reasoning,
-        finish=_finish(choice),
-        logprobs=logprobs,
-        marked=left_over(text),
-        **counts,
-    )
+    return Answer(text=text, reasoning=reasoning, logprobs=logprobs, marked=left_over(text), **common)
 
 
 def completions_answer(body: Mapping[str, Any]) -> Answer:
-    """Read a response of ``/completions``.
-
-    Raises:
-        GarbledError: it is no answer.
-    """
-    choice, counts = _choice(body)
+    """Read a response of ``/completions``; a `GarbledError` where it is no answer."""
+    choice, common = _choice(body)
     text = choice.get("text")
     if not isinstance(text, str):
         raise GarbledError("the choice of a response holds no text")
@@ -96,19 +76,21 @@ def completions_answer(body: Mapping[str, Any]) -> Answer:
     if output is None and logprobs and all(isinstance(entry["token"], int) for entry in logprobs):
         output = tuple(entry["token"] for entry in logprobs)
     prompt = choice.get("prompt_token_ids")
+    stop_token = _count(choice.get("stop_reason"))  # another reason may be told: a text, or none
+    if stop_token is not None and stop_token >= _MOST_ID:
+        raise GarbledError("the stop token of a response is no token id")
     return Answer(
         text=text,
-        reasoning=None,
-        finish=_finish(choice),
         prompt_tokens=_ids(body.get("prompt_token_ids") if prompt is None else prompt),
         output_tokens=output,
         logprobs=logprobs,
-        stop_token=_stop_token(choice.get("stop_reason")),
-        **counts,
+        stop_token=stop_token,
+        **common,
     )
 
 
 def _choice(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    """Return the first choice, and what answers of both kinds say: how it ended and the tokens that are reported."""
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         raise GarbledError("a response holds no choices")
@@ -116,6 +98,7 @@ def _choice(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]
     held = usage if isinstance(usage, Mapping) else {}
     details = held.get("completion_tokens_details")
     return choices[0], {
+        "finish": "length" if choices[0].get("finish_reason") == "length" else "stop",
         "prompt_count": _tokens(held.get("prompt_tokens")),
         "output_count": _tokens(held.get("completion_tokens")),
         "reasoning_count": _tokens(details.get("reasoning_tokens")) if isinstance(details, Mapping) else None,
@@ -123,18 +106,12 @@ def _choice(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]
 
 
 def _content(content: Any) -> str:
-    if content is None:
-        return ""
     if isinstance(content, list):  # some servers send parts
         parts = [part.get("text") for part in content if isinstance(part, Mapping) and part.get("type") == "text"]
         return "".join(part for part in parts if isinstance(part, str))
-    if not isinstance(content, str):
+    if not isinstance(content, str | None):
         raise GarbledError("the content of a message is no text")
-    return content
-
-
-def _finish(choice: Mapping[str, Any]) -> Finish:
-    return "length" if choice.get("finish_reason") == "length" else "stop"
+    return content or ""
 
 
 def _count(value: Any) -> int | None:
@@ -142,7 +119,6 @@ def _count(value: Any) -> int | None:
 
 
 def _tokens(value: Any) -> int | None:
-    """Return a number of tokens, None where none is reported."""
     count = _count(value)
     if count is not None and count > MOST_USAGE:
         raise GarbledError(f"the usage of a response must count at most 2**53 tokens, got {len(str(count))} digits")
@@ -153,18 +129,10 @@ def _ids(value: Any) -> tuple[int, ...] | None:
     if value is None:
         return None
     ids = [_count(item) for item in _list(value)]
-    found = tuple(item for item in ids if item is not None and item < 2**32)
+    found = tuple(item for item in ids if item is not None and item < _MOST_ID)
     if len(found) != len(ids):
         raise GarbledError("the token ids of a response are no whole numbers >= 0")
     return found
-
-
-def _stop_token(value: Any) -> int | None:
-    """Return the id of a stop token, None where another reason is told: a text, or none."""
-    number = _count(value)
-    if number is not None and number >= 2**32:
-        raise GarbledError("the stop token of a response is no token id")
-    return number
 
 
 def _list(value: Any) -> Sequence[Any]:
@@ -173,35 +141,33 @@ def _list(value: Any) -> Sequence[Any]:
     return value
 
 
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MOST_FLOAT:
-        raise GarbledError("a log-probability of a response is no finite number")
-    return float(value)
-
-
 def _chat_logprob(entry: Any) -> Mapping[str, Any]:
     top = _list(entry.get("top_logprobs") or []) if isinstance(entry, Mapping) else []
-    if not all(isinstance(one, Mapping) and isinstance(one.get("token"), str) for one in (entry, *top)):
+    if not all(isinstance(one, Mapping) for one in (entry, *top)):
         raise GarbledError("the log-probabilities of a response name no token")
-    pairs = [[_token(one["token"]), _number(one.get("logprob"))] for one in (entry, *top)]
-    return {"token": pairs[0][0], "logprob": pairs[0][1], "top": pairs[1:]}
+    (token, logprob), *pairs = [_pair(one.get("token"), one.get("logprob")) for one in (entry, *top)]
+    return {"token": token, "logprob": logprob, "top": pairs}
 
 
-def _completion_logprobs(held: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+def _completion_logprobs(held: Mapping[str, Any]) -> Logprobs:
     tokens, scores = _list(held["tokens"]), _list(held.get("token_logprobs"))
     tops = _list(held.get("top_logprobs") or [None] * len(tokens))
     if not len(tokens) == len(scores) == len(tops):
         raise GarbledError("the log-probabilities of a response are not as many as its tokens")
     found = []
-    for token, score, top in zip(tokens, scores, tops, strict=True):
-        pairs = [[_token(name), _number(value)] for name, value in top.items()] if isinstance(top, Mapping) else []
-        found.append({"token": _token(token), "logprob": _number(score), "top": pairs})
+    for given, score, top in zip(tokens, scores, tops, strict=True):
+        token, logprob = _pair(given, score)
+        pairs = [_pair(*pair) for pair in top.items()] if isinstance(top, Mapping) else []
+        found.append({"token": token, "logprob": logprob, "top": pairs})
     return tuple(found)
 
 
-def _token(value: Any) -> int | str:
-    """Return the id of ``token_id:123``, the text of other tokens."""
-    if not isinstance(value, str):
+def _pair(token: Any, score: Any) -> list[Any]:
+    """Return a token, the id of ``token_id:123`` and the text of others, and its log-probability."""
+    if not isinstance(token, str):
         raise GarbledError("a token of a response is no text")
-    number = value.removeprefix(_TOKEN_ID)
-    return int(number) if number != value and number.isascii() and number.isdigit() and len(number) < 11 else value
+    if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) <= sys.float_info.max:
+        raise GarbledError("a log-probability of a response is no finite number")
+    number = token.removeprefix(_TOKEN_ID)
+    known = number != token and number.isascii() and number.isdigit() and len(number) < 11
+    return [int(number) if known else token, float(score)]

@@ -1,19 +1,40 @@
-"""Caps on calls, tokens and USD that hold: what a call may cost at most is set aside before it is made."""
+"""Caps on calls, tokens and USD that hold, and the most tokens that a prompt can have.
+
+The most that a call may cost is set aside before it is made. A token of a byte-level, byte-fallback, character or word
+vocabulary stands for at least one byte of the text that its model reads. That text may be a normal form of the one that
+was sent, so that the longest of them is counted, and some vocabularies put a blank before it. What a chat template adds
+is not known: an allowance is declared for the chat and for each message.
+"""
 
 import threading
-from collections.abc import Iterator, Mapping
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Final, Literal, Protocol
 
-from goalscope.models.base import NotSentError
+from goalscope.models.base import Message, NotSentError
 from goalscope.models.http_settings import Caps, Prices
-from goalscope.models.http_transport import ExchangeError
 
-_GO_ON = "what was answered is stored; raise the cap and run the same study on the same directory to go on"
+CHAT_ALLOWANCE: Final = 512
+"""Tokens that a chat template may add to a chat: the beginning, a system prompt of its own, the start of the answer."""
 
+MESSAGE_ALLOWANCE: Final = 16
+"""Tokens that a chat template may add to a message: its role, its markers, line breaks."""
 
 CallKey = tuple[int, str, int, int]
 """(root seed, episode id, step, attempt) of a call."""
+
+_FORMS: Final[tuple[Literal["NFC", "NFKC", "NFD", "NFKD"], ...]] = ("NFC", "NFKC", "NFD", "NFKD")
+_BLANK: Final = 2  # reasoning and answer are set apart by an empty line
+_GO_ON = "what was answered is stored; raise the cap and run the same study on the same directory to go on"
+
+
+class ExchangeError(ConnectionError):
+    """A request without an answer; ``sent`` tells whether anything of it can have reached the server."""
+
+    def __init__(self, text: str, *, sent: bool = True) -> None:
+        super().__init__(text)
+        self.sent = sent
 
 
 class Requests(Protocol):
@@ -33,24 +54,23 @@ class Reservation:
 
     Attributes:
         requests: number of requests made for it.
-        cost: what it turned out to cost, by name; None while nothing is known.
+        cost: what it turned out to cost, by name; empty while nothing is known.
     """
 
-    def __init__(self, budget: "Budget", tokens: int, usd: float, key: CallKey | None) -> None:
+    def __init__(self, budget: "Budget", prompt_tokens: int, output_tokens: int, key: CallKey | None) -> None:
         self.requests = 0
-        self.cost: Mapping[str, float] | None = None
-        self._budget, self.tokens, self.usd, self._key = budget, tokens, usd, key
+        self.cost: Mapping[str, float] = {}
+        self.tokens = prompt_tokens + output_tokens
+        self.usd = budget.usd_of(prompt_tokens, output_tokens)
+        self._budget, self._key = budget, key
         self._answered = False
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Count one request, which is made inside; one of which nothing was sent does not count.
-
-        Raises:
-            NotSentError: the cap on calls is reached, and none was made for this call.
-            ValueError: it is reached after requests that failed.
-        """
-        self._budget._count(first=self.requests == 0)
+        """Count one request, which is made inside; one of which nothing was sent does not count."""
+        problem = self._budget.count_call()
+        if problem:
+            raise ValueError(problem) if self.requests else NotSentError(problem)
         journal = self._budget.journal
         if self.requests and journal is not None and self._key is not None:
             journal.again(self._key)
@@ -59,13 +79,28 @@ class Reservation:
         try:
             yield
             self._answered = True
-        except Exception as error:
-            if isinstance(error, ExchangeError) and not error.sent:
-                self.requests -= 1
-                self._budget._uncount()
-            else:
+        except ExchangeError as error:
+            if error.sent:
                 self._lose()
+            else:
+                self.requests -= 1
+                self._budget.count_call(-1)
             raise
+        except (OSError, ValueError):
+            self._lose()
+            raise
+
+    def settle(self, prompt: int | None, output: int | None) -> Mapping[str, float]:
+        """Return what the call cost; where the server does not say, the most that it can have cost."""
+        if prompt is None or output is None:
+            usd = self.usd
+            self.cost = {"tokens_at_most": self.tokens}
+        else:
+            usd = self._budget.usd_of(prompt, output)
+            self.cost = {"prompt_tokens": prompt, "output_tokens": output}
+        if self._budget.priced:
+            self.cost = {**self.cost, "usd": usd}
+        return self.cost
 
     def give_up(self) -> None:
         """Count a request that was answered, where its answer is of no use after all."""
@@ -90,9 +125,18 @@ class Budget:
     def __init__(self, caps: Caps, prices: Prices | None) -> None:
         self._caps, self._prices = caps, prices
         self._changed = threading.Condition()
-        self._held_tokens, self._held_usd = 0, 0.0
+        self._held: list[Reservation] = []
         self.calls, self.tokens, self.usd = 0, 0, 0.0
         self.journal: Requests | None = None
+
+    @property
+    def priced(self) -> bool:
+        """Whether USD are counted."""
+        return self._prices is not None
+
+    def usd_of(self, prompt_tokens: int, output_tokens: int) -> float:
+        """Return what so many tokens cost in USD, 0 where USD are not counted."""
+        return self._prices.usd(prompt_tokens, output_tokens) if self._prices else 0.0
 
     def begin(self, spent: Mapping[str, float], journal: Requests | None = None) -> None:
         """Start from what earlier sessions spent.
@@ -114,84 +158,76 @@ class Budget:
 
     @contextmanager
     def reserve(self, prompt_tokens: int, output_tokens: int, key: CallKey | None = None) -> Iterator[Reservation]:
-        """Set aside the most that a call can cost; wait while calls under way may still leave room for it.
-
-        Args:
-            prompt_tokens, output_tokens: most tokens of the call.
-            key: what names the call in the journal of its requests.
-
-        Raises:
-            NotSentError: it does not fit under a cap.
-        """
-        usd = self._prices.usd(prompt_tokens, output_tokens) if self._prices else 0.0
-        reservation = Reservation(self, prompt_tokens + output_tokens, usd, key)
+        """Set aside the most that a call can cost; wait while calls under way may still leave room for it."""
+        reservation = Reservation(self, prompt_tokens, output_tokens, key)
         with self._changed:
             while problem := self._problem(reservation):
-                if not self._held_tokens:
+                if not self._held:
                     raise NotSentError(problem)
                 self._changed.wait()
-            self._held_tokens += reservation.tokens
-            self._held_usd += reservation.usd
+            self._held.append(reservation)
         try:
             yield reservation
-        except Exception:
+        except (OSError, ValueError):
             reservation.give_up()
             raise
         finally:
             with self._changed:
-                self._held_tokens -= reservation.tokens
-                self._held_usd -= reservation.usd
-                if reservation.cost is not None:
-                    self.tokens += _tokens(reservation.cost)
-                    self.usd += reservation.cost.get("usd", 0.0)
+                self._held.remove(reservation)
+                self.tokens += _tokens(reservation.cost)
+                self.usd += reservation.cost.get("usd", 0.0)
                 self._changed.notify_all()
 
-    def cost(self, reservation: Reservation, prompt: int | None, output: int | None) -> dict[str, float]:
-        """Return what a call cost; where the server does not say, the most that it can have cost.
-
-        Args:
-            reservation: what was set aside for it.
-            prompt, output: reported tokens, None where they are not.
-        """
-        if prompt is None or output is None:
-            found: dict[str, float] = {"tokens_at_most": reservation.tokens}
-            usd = reservation.usd
-        else:
-            found = {"prompt_tokens": prompt, "output_tokens": output}
-            usd = self._prices.usd(prompt, output) if self._prices else 0.0
-        return {**found, "usd": usd} if self._prices else found
+    def count_call(self, change: int = 1) -> str | None:
+        """Count a request that is about to be made, or was not made after all; return why it must not be made."""
+        with self._changed:
+            problem = self._too_many_calls() if change > 0 else None
+            self.calls += 0 if problem else change
+            return problem
 
     def _problem(self, wanted: Reservation) -> str | None:
         caps = self._caps
-        if caps.tokens is not None and self.tokens + self._held_tokens + wanted.tokens > caps.tokens:
+        tokens, usd = sum(one.tokens for one in self._held), sum(one.usd for one in self._held)
+        if caps.tokens is not None and self.tokens + tokens + wanted.tokens > caps.tokens:
             return (
                 f"caps.tokens must leave room for the next call: {self.tokens} of {caps.tokens} tokens are spent, and "
                 f"it may take {wanted.tokens} (max_tokens, and the most that its prompt can have); {_GO_ON}"
             )
-        if caps.usd is not None and self.usd + self._held_usd + wanted.usd > caps.usd:
+        if caps.usd is not None and self.usd + usd + wanted.usd > caps.usd:
             return (
                 f"caps.usd must leave room for the next call: {self.usd:.6f} of {caps.usd:g} USD are spent, and it may "
                 f"take {wanted.usd:.6f}; {_GO_ON}"
             )
-        if caps.calls is not None and self.calls >= caps.calls:
-            return _no_calls(self.calls, caps.calls)
-        return None
+        return self._too_many_calls()
 
-    def _count(self, *, first: bool) -> None:
-        with self._changed:
-            if self._caps.calls is not None and self.calls >= self._caps.calls:
-                problem = _no_calls(self.calls, self._caps.calls)
-                raise NotSentError(problem) if first else ValueError(problem)
-            self.calls += 1
-
-    def _uncount(self) -> None:
-        with self._changed:
-            self.calls -= 1
-
-
-def _no_calls(made: int, cap: int) -> str:
-    return f"caps.calls must leave room for the next call: {made} of {cap} requests are made; {_GO_ON}"
+    def _too_many_calls(self) -> str | None:
+        most = self._caps.calls
+        if most is None or self.calls < most:
+            return None
+        return f"caps.calls must leave room for the next call: {self.calls} of {most} requests are made; {_GO_ON}"
 
 
 def _tokens(cost: Mapping[str, float]) -> int:
     return int(sum(cost.get(name, 0) for name in ("prompt_tokens", "output_tokens", "tokens_at_most")))
+
+
+def most_text_tokens(text: str) -> int:
+    """Return the most tokens that a text can have: the bytes of its longest normal form, and a blank before it."""
+    if text.isascii():
+        return len(text) + 1
+    forms = (text, *(unicodedata.normalize(form, text) for form in _FORMS))
+    return max(len(form.encode("utf-8", "surrogatepass")) for form in forms) + 1
+
+
+def most_answer_tokens(max_tokens: int) -> int:
+    """Return the most tokens of an earlier answer in a prompt; the model wrote it within its limit."""
+    return max_tokens + _BLANK
+
+
+def most_prompt_tokens(messages: Sequence[Message], max_tokens: int) -> int:
+    """Return the most tokens that a chat can have on a server that renders it."""
+    total = CHAT_ALLOWANCE + MESSAGE_ALLOWANCE * len(messages)
+    for message in messages:
+        most = most_text_tokens(message.content)
+        total += min(most, most_answer_tokens(max_tokens)) if message.role == "assistant" else most
+    return total

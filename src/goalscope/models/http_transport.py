@@ -1,101 +1,262 @@
-"""One exchange with a server: whole before its deadline, of a bounded size, from the very address that was asked."""
+"""Requests to an OpenAI-compatible server: paced, retried with jitter, their errors explained and scrubbed.
+
+A response arrives whole before its deadline, is of a bounded size, and comes from the very address that was asked.
+"""
 
 import json
+import math
+import os
+import re
 import socket
 import sys
 import threading
+import time
+import weakref
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+from urllib.parse import urlsplit
 
+from goalscope import __version__
 from goalscope.extras import lacking
+from goalscope.models.http_budget import CallKey, ExchangeError
+from goalscope.models.http_settings import Server
+from goalscope.rng import uniform
+from goalscope.untrusted import UntrustedError, decode_json
+
+Answer = TypeVar("Answer")
 
 _CHUNK: Final = 65_536
 _LONGEST: Final = 1e8  # seconds; more than a system's clocks take is for ever
+_LONGEST_WAIT: Final = 60.0  # seconds, of the waits of our own choosing
+_LONGEST_TEXT: Final = 600
 _GZIP: Final = 31  # zlib's name for a gzip stream
+_PASSING = frozenset({408, 409, 425, 429})
+_SECRETS = re.compile(r"(?<=//)[^/@\s]+@|(?i:\bbearer\s+\S+)|\bsk-[A-Za-z0-9_*-]{6,}")
 
 
-class ExchangeError(ConnectionError):
-    """A request without an answer; ``sent`` tells whether anything of it can have reached the server."""
+class GarbledError(ValueError):
+    """A body that is no answer; the request is made again."""
 
-    def __init__(self, text: str, *, sent: bool) -> None:
+
+class RejectedError(ValueError):
+    """The server rejects a request as it is; ``parameter`` is the one that it names, "" where it names none."""
+
+    def __init__(self, text: str, parameter: str) -> None:
         super().__init__(text)
-        self.sent = sent
+        self.parameter = parameter
 
 
-class OversizedError(ValueError):
-    """A body that is larger than any answer to the request can be."""
+class _PassingError(ConnectionError):
+    """A failure that may pass; ``seconds`` is how long the server asks to wait, 0 where it does not."""
+
+    def __init__(self, text: str, seconds: float) -> None:
+        super().__init__(text)
+        self.seconds = seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """What a server sent back.
-
-    Attributes:
-        status: the status of HTTP.
-        headers: its headers, names in lower case.
-        content: the decoded body.
-    """
-
+class _Reply(NamedTuple):
     status: int
-    headers: Mapping[str, str]
-    content: bytes
+    headers: Mapping[str, str]  # names in lower case
+    content: bytes  # decoded
 
 
-class Lines:
-    """Connections to one server, each used by one request at a time; safe to use from several threads.
+class Pace:
+    """Lets requests through one by one, evenly spaced; safe to use from several threads."""
 
-    No redirect is followed. Nothing is added to the headers that are given but what HTTP itself needs.
-
-    Args:
-        timeout: seconds in which a response must be complete, from the first attempt to connect.
-    """
-
-    def __init__(self, timeout: float) -> None:
-        self._timeout = min(timeout, _LONGEST)
-        self._client = library().DefaultHttpxClient
-        kind = next(kind for kind in self._client.__mro__ if kind.__name__ == "Client")
-        self._web = sys.modules[kind.__module__.partition(".")[0]]  # httpx, or what took its place
-        self._certificates = self._web.create_ssl_context()  # read once: it takes longer than a request
-        self._free: list[_Line] = []
+    def __init__(
+        self,
+        per_minute: float | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._space = 60.0 / per_minute if per_minute else 0.0
+        self._clock, self._sleep = clock, sleep
         self._lock = threading.Lock()
+        self._next = clock()
 
-    def post(self, url: str, body: Mapping[str, Any], headers: Mapping[str, str], most: int) -> Reply:
-        """Send a body as JSON and return the whole response.
+    def wait(self) -> None:
+        """Wait for one's turn."""
+        with self._lock:
+            now = self._clock()
+            turn = max(now, self._next)
+            self._next = turn + self._space
+        if turn > now:
+            self._sleep(turn - now)
+
+    def hold(self, seconds: float) -> None:
+        """Let nothing through for some time: the server asked for it."""
+        with self._lock:
+            self._next = max(self._next, self._clock() + seconds)
+
+
+class Client:
+    """Makes requests to one server over connections that it keeps; safe to use from several threads."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._pace = Pace(server.requests_per_minute)
+        self._lock = threading.Lock()
+        self._connect: Callable[[], _Connection] | None = None
+        self._free: list[_Connection] = []
+        self._key = ""
+        # Connections end with their owner, not whenever the garbage collector comes by.
+        weakref.finalize(self, _close_all, self._free)
+
+    def ask(
+        self,
+        body: Mapping[str, Any],
+        read: Callable[[Mapping[str, Any]], Answer],
+        *,
+        request: Callable[[], AbstractContextManager[None]],
+        call: CallKey,
+        most: int,
+    ) -> Answer:
+        """Make a request until it is answered.
 
         Args:
-            url: the address.
-            body: plain values.
-            headers: all headers but those of the body.
-            most: most bytes of the decoded response.
+            body: the whole request, ``messages`` or ``prompt`` included.
+            read: makes the answer of a response; raises `GarbledError` where it is none.
+            request: encloses each request, and sees what it raises; what its own beginning raises ends the asking.
+            call: (root seed, episode id, step, attempt); it names the waits and, for its server, the request.
+            most: most bytes of a response.
 
         Raises:
-            ExchangeError: no whole response before the deadline.
-            OversizedError: the response is larger.
+            RejectedError: the server does not accept the request.
+            PermissionError: the key is missing or not accepted, or its quota is used up.
+            ValueError: there is no such model or address, the server redirects, or its response is too large.
+            ConnectionError: no answer within the retries or the patience of the study.
         """
+        connect = self._prepared()
+        began = time.monotonic()
+        failed = 0
+        while True:
+            self._pace.wait()
+            try:
+                with request():
+                    return read(self._exchange(connect, body, call, most))
+            except (_PassingError, ExchangeError, GarbledError) as error:
+                problem, wanted = str(error), getattr(error, "seconds", 0.0)
+            # Drawn evenly from 0 to a limit that doubles (full jitter).
+            limit = min(_LONGEST_WAIT, self._server.backoff * 2.0 ** min(failed, 30))
+            wait = wanted + limit * uniform(call[0], "retry", *call[1:], failed)
+            failed += 1
+            spent = time.monotonic() - began
+            if failed > self._server.retries or spent + wait > self._server.patience:
+                raise ConnectionError(
+                    self._scrub(
+                        f"{self._server.base_url} must answer within server.retries ({self._server.retries}) and "
+                        f"server.patience ({self._server.patience:g} s); {failed} requests failed in {spent:.0f} s, "
+                        f"the last one: {problem}. What was answered is stored: see to the server, or raise them, and "
+                        "run the same study on the same directory to go on",
+                        2 * _LONGEST_TEXT,
+                    )
+                ) from None
+            if wanted:
+                self._pace.hold(wanted)
+            time.sleep(wait)
+
+    def _prepared(self) -> Callable[[], "_Connection"]:
+        """Return what makes a connection; the key is read from the environment once."""
         with self._lock:
-            line = self._free.pop() if self._free else None
-        if line is None:
-            line = _Line(self._client(follow_redirects=False, verify=self._certificates), self._web)
+            if self._connect is None:
+                variable = self._server.key_variable
+                if variable is not None:
+                    self._key = os.environ.get(variable, "").strip()
+                    if not self._key:
+                        raise PermissionError(
+                            f"the key of {self._server.base_url} must stand in the environment variable {variable}, "
+                            "which is empty or not set: export it, or name another one as server.key_env"
+                        )
+                try:
+                    from openai import DefaultHttpxClient
+                except ImportError as error:
+                    raise lacking("HTTP models need openai", "api", error) from error
+                kind = next(kind for kind in DefaultHttpxClient.__mro__ if kind.__name__ == "Client")
+                web = sys.modules[kind.__module__.partition(".")[0]]  # httpx, or what took its place
+                certificates = web.create_ssl_context()  # read once: it takes longer than a request
+                self._connect = lambda: _Connection(
+                    DefaultHttpxClient(follow_redirects=False, verify=certificates), web
+                )
+            return self._connect
+
+    def _exchange(
+        self, connect: Callable[[], "_Connection"], body: Mapping[str, Any], call: CallKey, most: int
+    ) -> Mapping[str, Any]:
+        url = f"{self._server.base_url.rstrip('/')}/{'completions' if 'prompt' in body else 'chat/completions'}"
+        named = {"OpenAI-Organization": self._server.organization, "OpenAI-Project": self._server.project}
+        # These headers and no others, whatever the environment holds.
+        headers = {
+            "Accept": "application/json",
+            "Accept-Encoding": "gzip",
+            "Authorization": f"Bearer {self._key or 'none'}",
+            "Content-Type": "application/json",
+            "User-Agent": f"goalscope/{__version__}",
+            "X-Client-Request-Id": "-".join(str(part) for part in call[1:]),
+            **{name: value for name, value in named.items() if value is not None},
+        }
+        with self._lock:
+            connection = self._free.pop() if self._free else None
+        connection = connection or connect()
         try:
-            reply = line.post(url, json.dumps(body).encode(), headers, most, self._timeout)
+            reply = connection.post(url, json.dumps(body).encode(), headers, most, min(self._server.timeout, _LONGEST))
         except BaseException:
-            line.close()
+            connection.close()
             raise
         with self._lock:
-            self._free.append(line)
-        return reply
+            self._free.append(connection)
+        if not 200 <= reply.status < 300:
+            self._explain(reply)
+        found = _json(reply.content)
+        if not isinstance(found, dict):
+            raise GarbledError("the body of a response is no JSON object")
+        return found
 
-    def close(self) -> None:
-        """Close the connections that no request uses."""
-        with self._lock:
-            lines, self._free = self._free, []
-        for line in lines:
-            line.close()
+    def _explain(self, reply: _Reply) -> NoReturn:
+        """Raise what a status that is no success means, with what to do about it."""
+        status, where = reply.status, self._server.base_url
+        if 300 <= status < 400:
+            raise ValueError(
+                f"server.base_url must be the address that answers, {where} redirects to "
+                f"{self._scrub(_place(reply.headers.get('location', '')))} (status {status}), which is not followed: "
+                "another server's answer must not become this one's. Name that address as server.base_url if it is "
+                "the model's"
+            )
+        document = _error(reply.content)
+        raw = reply.content[: _LONGEST_TEXT * 4].decode("utf-8", "replace")
+        said = self._scrub(str(document.get("message") or document.get("detail") or raw), _LONGEST_TEXT)
+        if status == 429 and document.get("code") == "insufficient_quota":
+            raise PermissionError(f"the key must have quota left at {where}, the server says: {said}")
+        if status in _PASSING or status >= 500:
+            raise _PassingError(f"status {status}: {said}", _retry_after(reply.headers))
+        if status in (401, 403):
+            variable = self._server.key_variable
+            held = f"the one in {variable} is not" if variable else "none was sent: name its variable as server.key_env"
+            raise PermissionError(
+                f"{where} must accept the key, {held} (status {status}); check the key and what it may use. The server "
+                f"says: {said}"
+            )
+        if status == 404:
+            raise ValueError(
+                f"model and server.base_url must exist, {where} says: {said} (status 404). Check the model's name with "
+                "the list at /models, and that base_url ends where the server wants it, mostly in /v1"
+                + ("; a server without a completions endpoint needs mode chat" * (self._server.mode == "completions"))
+            )
+        raise RejectedError(f"{said} (status {status})", str(document.get("param") or ""))
+
+    def _scrub(self, text: str, most: int = _LONGEST_TEXT) -> str:
+        """Return a text without keys and credentials, as it may stand in an error."""
+        if self._key:
+            text = text.replace(self._key, "***")
+        text = _SECRETS.sub("***", text)
+        return text if len(text) <= most else f"{text[:most]}..."
 
 
-class _Line:
+class _Connection:
     """A client with a single connection, whose socket is known: whoever waits for it can be woken at the deadline."""
 
     def __init__(self, client: Any, web: Any) -> None:
@@ -107,16 +268,15 @@ class _Line:
     def close(self) -> None:
         self._client.close()
 
-    def post(self, url: str, body: bytes, headers: Mapping[str, str], most: int, timeout: float) -> Reply:
+    def post(self, url: str, body: bytes, headers: Mapping[str, str], most: int, timeout: float) -> _Reply:
         late = threading.Event()
 
         def expire() -> None:
             late.set()
-            held = self._socket
-            if held is not None:
+            if self._socket is not None:
                 try:
                     # Of the socket below TLS: whoever reads from it is woken, whatever has arrived.
-                    socket.socket.shutdown(held, socket.SHUT_RDWR)
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
                 except OSError:
                     return  # closed already
 
@@ -126,31 +286,24 @@ class _Line:
         watch.daemon = True
         watch.start()
         try:
+            trace = {"trace": self._trace}
             with self._client.stream(
-                "POST",
-                url,
-                content=body,
-                headers={**headers, "Content-Type": "application/json", "Accept-Encoding": "gzip"},
-                timeout=timeout,
-                extensions={"trace": self._trace},
+                "POST", url, content=body, headers=headers, timeout=timeout, extensions=trace
             ) as response:
                 content = b"".join(_bounded(response, most))
-            reply = Reply(status=response.status_code, headers=dict(response.headers), content=content)
+            reply = _Reply(response.status_code, dict(response.headers), content)
         except (self._web.HTTPError, OSError) as error:
-            if late.is_set() or isinstance(error, self._web.TimeoutException):
-                raise self._late(timeout) from None
-            if isinstance(error, ExchangeError):
-                raise
-            raise ExchangeError(f"{type(error).__name__}: {error}", sent=self._sent) from None
+            if isinstance(error, self._web.TimeoutException):
+                late.set()
+            if not late.is_set():
+                text = f"{type(error).__name__}: {error}"
+                raise error if isinstance(error, ExchangeError) else ExchangeError(text, sent=self._sent) from None
         finally:
             watch.cancel()
-            watch.join()  # a deadline that comes now must not meet the next request of this line
+            watch.join()  # a deadline that comes now must not meet the next request of this connection
         if late.is_set():
-            raise self._late(timeout)
+            raise ExchangeError(f"no complete response within {timeout:g} seconds (server.timeout)", sent=self._sent)
         return reply
-
-    def _late(self, timeout: float) -> ExchangeError:
-        return ExchangeError(f"no complete response within {timeout:g} seconds (server.timeout)", sent=self._sent)
 
     def _trace(self, event: str, found: Mapping[str, Any]) -> None:
         """Take note of the socket of a new connection, and of when it is first written to."""
@@ -161,13 +314,16 @@ class _Line:
             self._socket = opened.get_extra_info("socket") or self._socket
 
 
+def _close_all(connections: list[_Connection]) -> None:
+    while connections:
+        connections.pop().close()
+
+
 def _bounded(response: Any, most: int) -> Iterator[bytes]:
     """Yield the decoded body of a response piece by piece, and stop where it grows too large."""
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip", "x-gzip", ""):
-        raise ExchangeError(
-            f"the body of a response is encoded as {encoding[:40]!r}, which was not asked for", sent=True
-        )
+        raise ExchangeError(f"the body of a response is encoded as {encoding[:40]!r}, which was not asked for")
     decoder = zlib.decompressobj(_GZIP) if "gzip" in encoding else None
     total = 0
     try:
@@ -175,12 +331,15 @@ def _bounded(response: Any, most: int) -> Iterator[bytes]:
             for piece in _decoded(decoder, chunk) if decoder else (chunk,):
                 total += len(piece)
                 if total > most:
-                    raise OversizedError(f"the body of a response exceeds {most:,} bytes")
+                    raise ValueError(
+                        "a response must be no larger than any answer to its request can be, but the body of a "
+                        f"response exceeds {most:,} bytes (by max_tokens and top_logprobs): see to the server"
+                    )
                 yield piece
     except zlib.error as error:
-        raise ExchangeError(f"the body of a response is no gzip: {error}", sent=True) from None
+        raise ExchangeError(f"the body of a response is no gzip: {error}") from None
     if decoder is not None and not decoder.eof:
-        raise ExchangeError("the gzip body of a response is cut off", sent=True)
+        raise ExchangeError("the gzip body of a response is cut off")
 
 
 def _decoded(decoder: Any, chunk: bytes) -> Iterator[bytes]:
@@ -189,14 +348,44 @@ def _decoded(decoder: Any, chunk: bytes) -> Iterator[bytes]:
         chunk = decoder.unconsumed_tail
 
 
-def library() -> Any:
-    """Return the openai package, whose HTTP client is used.
-
-    Raises:
-        ImportError: it is not installed; names the extra.
-    """
+def _json(content: bytes) -> Any:
     try:
-        import openai
-    except ImportError as error:
-        raise lacking("HTTP models need openai", "api", error) from error
-    return openai
+        return decode_json(content, strict=False, finite=False)  # of a paid answer only what is used is looked at
+    except UntrustedError as error:
+        raise GarbledError(f"the body of a response is no JSON: {error}") from None
+
+
+def _error(content: bytes) -> Mapping[str, Any]:
+    """Return what the body of a failure tells by name, nothing where it tells nothing so."""
+    try:
+        found = _json(content)
+    except GarbledError:
+        return {}
+    inner = found.get("error", found) if isinstance(found, dict) else found
+    return inner if isinstance(inner, dict) else {"message": inner} if isinstance(inner, str) else {}
+
+
+def _place(location: str) -> str:
+    """Return where a redirect leads, without what may be secret in it."""
+    try:
+        parts = urlsplit(location)
+        host = parts.netloc.rpartition("@")[2]
+    except ValueError:
+        return "an address that cannot be read"
+    shown = f"{parts.scheme}://{host}{parts.path}" if host else parts.path
+    printable = "".join(sign if sign.isprintable() else "?" for sign in shown)
+    return printable[:_LONGEST_TEXT] or "an address that it does not name"
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    """Return the seconds that a server asks to wait for, 0 where it asks for none."""
+    value = headers.get("retry-after", "")
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            when = parsedate_to_datetime(value)
+        except ValueError:
+            return 0.0
+        seconds = (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+    return seconds if 0 < seconds < math.inf else 0.0

@@ -1,16 +1,32 @@
-"""Initialisation recipe of the bundled models: the random weights that training begins with.
+"""Random networks of a model's architecture, the controls of probes.
 
-Controls of probes need it: an untrained network of the model's own scale, beside the library's default initialisation.
+``default-init`` is what the library draws for the architecture (standard deviation .02 for most): attention is then
+nearly uniform, a weak control. ``initial`` is the recipe that the training of the bundled models begins with.
+``permuted`` has the trained weights with the entries of each tensor permuted: the scale of each tensor is the model's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from goalscope.rng import stream
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+RandomWeights = Literal["default-init", "initial", "permuted"]
+RANDOM_WEIGHTS: Final = get_args(RandomWeights)
+
+
+def check_random_weights(kind: str, untrained: int | None) -> None:
+    """Raise a ValueError for an unknown kind of random weights, or for one without the seed of the weights."""
+    if kind not in RANDOM_WEIGHTS:
+        raise ValueError(f"random_weights must be one of {', '.join(RANDOM_WEIGHTS)}, got {kind!r}")
+    if untrained is None and kind != RANDOM_WEIGHTS[0]:
+        raise ValueError(f"random_weights {kind} needs the seed of the weights: give untrained, e.g. 0")
+
 
 GAIN = 0.5
 """Standard deviation of embeddings, and of matrices times the square root of their input width."""
@@ -43,3 +59,36 @@ def initialise(shapes: Mapping[str, tuple[int, ...]], *, layers: int, generator:
                 std = GAIN
             found[name] = torch.empty(shape).normal_(0.0, std, generator=generator)
     return found
+
+
+def redraw(model: Any, *, seed: int) -> None:
+    """Give a GPT-OSS model the weights that the training of a bundled model with this seed begins with, in place.
+
+    Args:
+        model: a transformers model on the processor, its weights in float32.
+        seed: of the random numbers.
+    """
+    import torch
+
+    with torch.no_grad():
+        own = dict(model.named_parameters())
+        shapes = {name: tuple(parameter.shape) for name, parameter in own.items()}
+        generator = torch.Generator().manual_seed(seed)
+        drawn = initialise(shapes, layers=model.config.num_hidden_layers, generator=generator)
+        for name, parameter in own.items():
+            parameter.copy_(drawn[name])
+
+
+def permute(model: Any, *, seed: int) -> None:
+    """Permute the entries of each weight tensor of a transformers model, in place; tied tensors stay tied.
+
+    Args:
+        model: on the processor.
+        seed: of the permutations, one stream for each tensor.
+    """
+    import torch
+
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            order = torch.from_numpy(stream(seed, "permuted", name).permutation(parameter.numel()))
+            parameter.copy_(parameter.flatten()[order].view(parameter.shape))

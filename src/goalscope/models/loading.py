@@ -1,11 +1,8 @@
-"""Models and tokenizers read from folders of unknown origin: what the files say is checked before a library obeys it.
+"""Models and tokenizers read by transformers from folders that were checked: what it raises is explained.
 
-A library that reads a folder may follow it further than its owner knows: an index of weights can name files outside of
-it (and pickled ones), a configuration can name attention code on a hub, an adapter another model. All of this is
-refused, and so are weights that are missing: a library draws them at random.
+Weights that are missing are refused: the library would draw them at random.
 """
 
-import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -16,75 +13,35 @@ from typing import Any, Final
 
 from goalscope.extras import lacking
 from goalscope.models._fast import use_grouped_attention
-from goalscope.untrusted import UntrustedError, decode_object, read_octets
+from goalscope.models.folders import ADVICE, brief, read_json
 
-_MOST_JSON: Final = 1 << 26  # bytes
+_DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d{1,3})?")
 _SMALL: Final = 1 << 30  # bytes
-_LONGEST: Final = 300  # characters of another library's message
-_COUNTS: Final = re.compile(r"(num|n)_\w*(layers?|experts?|heads?)|n_layer|n_head")
-_MOST_COUNT: Final = 4096
 _PARAMETERS_PER_BYTE: Final = 4  # weights of two bits
-_INDEX: Final = "model.safetensors.index.json"
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file of a model's folder.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: a large file, no JSON, or no object.
-    """
-    try:
-        # Configurations hold Infinity, and whole numbers that stand for it.
-        return decode_object(read_octets(path, _MOST_JSON), strict=False, finite=False)
-    except UntrustedError as error:
-        raise ValueError(f"{path} must be sound JSON, but {brief(error)}: {_ADVICE}") from error
+def check_device_name(device: str) -> None:
+    """Raise a ValueError for what is no name of a device."""
+    if not _DEVICE.fullmatch(device):
+        raise ValueError(f"device must be auto, cpu, cuda, a certain GPU such as cuda:1, xpu or mps, got {device!r}")
 
 
-def check_folder(folder: Path) -> None:
-    """Refuse a model's folder that leads elsewhere, names code to run, or has sizes of no model.
-
-    Raises:
-        FileNotFoundError: no config.json.
-        ValueError: says which file must be mended and how.
-    """
-    configuration = read_json(folder / "config.json")
-    for name, value in _entries(configuration):
-        if name.endswith("_implementation") and "/" in json.dumps(value):
-            raise ValueError(
-                f"{name} in {folder / 'config.json'} must name attention that transformers brings along, got "
-                f"{str(value)[:80]!r}, code on a hub: remove the entry"
-            )
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if _COUNTS.fullmatch(name) and whole and not 0 <= value <= _MOST_COUNT:
-            raise ValueError(
-                f"{name} in {folder / 'config.json'} must be from 0 to {_MOST_COUNT}, got {str(value)[:40]}: {_ADVICE}"
-            )
-    named = configuration.get("transformers_weights")
-    if named is not None:
-        _check_weights(folder, folder / "config.json", [named])
-    if (folder / "adapter_config.json").exists():
+def check_device(torch: Any, device: str) -> None:
+    """Raise a ValueError for a device that is not in this machine, before any weight is read."""
+    kind, _, number = device.partition(":")
+    there = torch.backends.mps.is_available() if kind == "mps" else getattr(torch, kind).is_available()
+    count = getattr(torch, kind).device_count() if there else 0
+    if int(number or 0) >= count:
         raise ValueError(
-            f"a model's folder must hold a whole model, {folder} holds an adapter (adapter_config.json): merge it with "
-            "its model (merge_and_unload in peft) and save that one, or remove the file"
+            f"the device must be in this machine, got {device!r}, and torch {torch.__version__} finds {count} of this "
+            "kind: say device: auto or cpu, or install a torch that is built for your GPU"
         )
-    if (folder / _INDEX).is_file():
-        weights = read_json(folder / _INDEX).get("weight_map")
-        if not isinstance(weights, dict):
-            raise ValueError(f"{folder / _INDEX} must hold weight_map, the file of each weight: {_ADVICE}")
-        _check_weights(folder, folder / _INDEX, list(weights.values()))
 
 
 def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None) -> Any:
-    """Return the tokenizer of a folder or of the hub.
+    """Return the tokenizer of a folder, or of the hub where it is None; a ValueError says why it cannot be read.
 
-    Args:
-        source: the folder or the name on the hub.
-        where: further arguments of ``from_pretrained``.
-        folder: the folder, None for the hub.
-
-    Raises:
-        ValueError: the folder cannot be read.
+    ``where`` holds further arguments of ``from_pretrained``.
     """
     told = folder / "tokenizer_config.json" if folder is not None else None
     configuration = read_json(told) if told is not None and told.is_file() else {}
@@ -106,12 +63,7 @@ def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None
 def load_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, dtype: Any) -> Any:
     """Return the model with the weights of a folder that `check_folder` has seen, or of the hub.
 
-    Args:
-        source, where, folder: see `load_tokenizer`.
-        dtype: number format.
-
-    Raises:
-        ValueError: the folder cannot be read, or weights are missing.
+    A ValueError says why they cannot be read, or which are missing.
     """
     from transformers import AutoModelForCausalLM
 
@@ -122,21 +74,16 @@ def load_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, 
     if missing:
         raise ValueError(
             f"the weights of {source} must be complete, {len(missing)} are missing ({', '.join(missing)[:120]}): "
-            f"{_ADVICE}"
+            f"{ADVICE}"
         )
     use_grouped_attention(model)
     return model
 
 
 def draw_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, dtype: Any, seed: int) -> Any:
-    """Return a model of the same architecture with weights drawn anew.
+    """Return a model of the same architecture with weights drawn anew: one seed, one model.
 
-    Args:
-        source, where, folder, dtype: see `load_weights`.
-        seed: one seed, one model.
-
-    Raises:
-        ValueError: the folder cannot be read, or its weights are not those of so large a model.
+    A ValueError says why the folder cannot be read, or that its weights are not those of so large a model.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -160,15 +107,7 @@ def draw_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, 
 
 @contextmanager
 def explained(folder: Path | None, what: str = "a model that transformers can load") -> Iterator[None]:
-    """Turn what a library raises for the files of a folder into one error that names the folder; nothing for the hub.
-
-    Args:
-        folder: the folder, None for the hub.
-        what: what the folder must hold.
-
-    Raises:
-        ValueError: says what the library says.
-    """
+    """Turn what a library raises for the files of a folder into one ValueError that names it; nothing for the hub."""
     if folder is None:
         yield
         return
@@ -186,35 +125,7 @@ def explained(folder: Path | None, what: str = "a model that transformers can lo
                 "is never run (trust_remote_code stays off): save it as a known architecture, or serve it with another "
                 "program and ask that one"
             ) from error
-        raise ValueError(f"{folder} must hold {what}, but {type(error).__name__}: {brief(error)}: {_ADVICE}") from error
-
-
-def brief(error: Exception) -> str:
-    """Return a message that may quote a file of unknown origin: printable characters, one line, not at any length."""
-    text = " ".join(str(error).split())[:_LONGEST]
-    return "".join(sign if sign.isprintable() else "?" for sign in text)
-
-
-_ADVICE: Final = "get the files again from where they come from, and check their digests"
-
-
-def _entries(configuration: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Return all entries, those of nested objects too."""
-    waiting = [configuration]
-    while waiting:
-        for name, value in waiting.pop().items():
-            yield name, value
-            if isinstance(value, dict):
-                waiting.append(value)
-
-
-def _check_weights(folder: Path, where: Path, names: list[Any]) -> None:
-    for name in names:
-        plain = isinstance(name, str) and name.endswith(".safetensors") and Path(name).name == name
-        if not plain or not (folder / name).is_file():
-            raise ValueError(
-                f"{where} must name safetensors files of its own folder, got {str(name)[:80]!r}: {_ADVICE}"
-            )
+        raise ValueError(f"{folder} must hold {what}, but {type(error).__name__}: {brief(error)}: {ADVICE}") from error
 
 
 @contextmanager
@@ -222,22 +133,18 @@ def quiet(folder: Path | None) -> Iterator[None]:
     """Keep transformers from drawing progress bars over ours while it reads a model that takes a moment only."""
     bars: Any = import_module("transformers.utils.logging")
     small = folder is not None and sum(path.stat().st_size for path in folder.glob("*.safetensors")) < _SMALL
-    if not small or not bars.is_progress_bar_enabled():
-        yield
-        return
-    bars.disable_progress_bar()
+    shown = small and bars.is_progress_bar_enabled()
+    if shown:
+        bars.disable_progress_bar()
     try:
         yield
     finally:
-        bars.enable_progress_bar()
+        if shown:
+            bars.enable_progress_bar()
 
 
 def needed(name: str) -> Any:
-    """Return a library that local models need.
-
-    Raises:
-        ImportError: it is not installed; names the extra.
-    """
+    """Return a library that local models need; an ImportError names the extra."""
     try:
         return import_module(name)
     except ImportError as error:

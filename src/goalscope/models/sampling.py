@@ -7,12 +7,10 @@ import numpy.typing as npt
 
 
 class Drawn(NamedTuple):
-    """What was drawn from a batch of logits.
+    """Tokens ``[B]`` drawn from a batch of logits, and margins ``[B]``: how far each draw was from another one.
 
-    Attributes:
-        tokens: ``[B]`` int64, one token a row.
-        margins: ``[B]`` float64, how far each draw was from another one: the gap between the two largest logits
-            (nats) at temperature 0, else the smallest change of a cumulative probability that changes the draw.
+    A margin is the gap between the two largest logits (nats) at temperature 0, else the smallest change of a cumulative
+    probability that changes the draw.
     """
 
     tokens: Any
@@ -69,15 +67,9 @@ def draw(logits: Any, *, temperature: float, top_p: float, uniforms: npt.NDArray
 
 
 def log_probabilities(logits: Any, tokens: Any, top: int) -> list[dict[str, Any]]:
-    """Return the log-probabilities of what was drawn and of the most likely tokens, in nats, before temperature.
+    """Return the log-probabilities of tokens ``[B]`` drawn from logits ``[B, V]``, in nats, before temperature.
 
-    Args:
-        logits: ``[B, V]`` tensor.
-        tokens: ``[B]`` tensor of what was drawn.
-        top: number of the most likely tokens.
-
-    Returns:
-        One mapping a row: ``token``, ``logprob`` and ``top``, a list of [token, logprob].
+    One mapping a row: ``token``, ``logprob`` and ``top``, a list of [token, logprob] of the most likely tokens.
     """
     import torch
 

@@ -45,15 +45,9 @@ def fitting_threads(model: Any) -> Iterator[bool]:
 def batches(lengths: Sequence[int], rows: int) -> list[list[int]]:
     """Cut requests into batches of similar lengths and about equal work, the batch of the longest ones first.
 
-    There are two of them or more where there is enough to do. They follow from the lengths alone, so that the number of
-    cores changes no output.
-
-    Args:
-        lengths: ``[N]`` tokens of each prompt.
-        rows: requests of a batch on average, at most.
-
-    Returns:
-        The indices of each batch; none is empty.
+    There are two of them or more where there is enough to do, of at most ``rows`` requests on average. They follow from
+    the lengths ``[N]`` of the prompts alone, so that the number of cores changes no output. Returned are the indices of
+    each batch; none is empty.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     count = max(-(-len(lengths) // rows), min(2, len(lengths) // _FEWEST))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_distributions, check_finite, check_shape, check_whole, freeze
+from goalscope.checks import check_distributions, check_finite, check_shape, check_whole, freeze, refuse_where
 from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions
 from goalscope.worlds.grid import Grid, Position
 
@@ -46,7 +46,6 @@ class TabularMDP:
     reward: Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        horizon = check_whole("horizon", self.horizon, 1, "decisions")
         start = _numbers("start", self.start)
         sizes = check_shape("start", start, "S")
         check_distributions("start", start)
@@ -55,38 +54,24 @@ class TabularMDP:
         shape = "S A S"[: 2 * utility.ndim - 1] if 1 <= utility.ndim <= 3 else "S A S"
         check_shape("utility", utility, shape, sizes)
         check_finite("utility", utility)
-        terminal = self.terminal_utility
+        terminal = None if self.terminal_utility is None else _numbers("terminal_utility", self.terminal_utility)
         if terminal is not None:
-            terminal = _numbers("terminal_utility", terminal)
             check_shape("terminal_utility", terminal, "S", sizes)
             check_finite("terminal_utility", terminal)
-            terminal = freeze(terminal)
-        frozen = {
-            "horizon": horizon,
-            "start": freeze(start),
-            "transitions": transitions,
-            "utility": freeze(utility),
-            "terminal_utility": terminal,
-        }
-        for name, value in frozen.items():
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "reward", freeze(_reward(self)))
+        object.__setattr__(self, "horizon", check_whole("horizon", self.horizon, 1, "decisions"))
+        object.__setattr__(self, "start", freeze(start))
+        object.__setattr__(self, "transitions", transitions)
+        object.__setattr__(self, "utility", freeze(utility))
+        object.__setattr__(self, "terminal_utility", None if terminal is None else freeze(terminal))
+        object.__setattr__(self, "reward", freeze(_reward(transitions, utility, sizes["A"])))
 
     @classmethod
-    def deterministic(
-        cls,
-        next: npt.ArrayLike,
-        *,
-        utility: npt.NDArray[Any],
-        horizon: int,
-        start: npt.NDArray[Any],
-        terminal_utility: npt.NDArray[Any] | None = None,
-    ) -> "TabularMDP":
+    def deterministic(cls, next: npt.ArrayLike, **attributes: Any) -> "TabularMDP":
         """Return a process in which every action has one outcome.
 
         Args:
             next: ``[S, A]`` whole numbers, the state that each action leads to.
-            utility, horizon, start, terminal_utility: as in the class.
+            attributes: utility, horizon, start and terminal_utility, as in the class.
 
         Raises:
             ValueError: as the class, and a next state outside of 0..S-1.
@@ -96,9 +81,7 @@ class TabularMDP:
             raise ValueError(
                 f"next must be an array [S, A] of whole numbers, got {successor.dtype} {list(successor.shape)}"
             )
-        return cls(
-            transitions=successor, utility=utility, horizon=horizon, start=start, terminal_utility=terminal_utility
-        )
+        return cls(transitions=successor, **attributes)
 
     @classmethod
     def sparse(
@@ -107,10 +90,8 @@ class TabularMDP:
         chance: npt.ArrayLike,
         *,
         actions: int,
-        utility: npt.NDArray[Any],
-        horizon: int,
         start: npt.NDArray[Any],
-        terminal_utility: npt.NDArray[Any] | None = None,
+        **attributes: Any,
     ) -> "TabularMDP":
         """Return a process from its N possible transitions; chances of equal transitions add up.
 
@@ -118,7 +99,8 @@ class TabularMDP:
             possible: ``[N, 3]`` whole numbers: state, action and next state of each transition.
             chance: ``[N]`` probability of each next state.
             actions: number A of actions.
-            utility, horizon, start, terminal_utility: as in the class.
+            start: ``[S]`` chances of the first state.
+            attributes: utility, horizon and terminal_utility, as in the class.
 
         Raises:
             ValueError: as the class, an index out of range, and a chance below 0 or that is not finite.
@@ -139,7 +121,7 @@ class TabularMDP:
             raise ValueError(f"chance must hold probabilities >= 0, got {chances[at]} at index {at}")
         rows = where[:, 0].astype(np.int64) * actions + where[:, 1]
         matrix = csr_array((chances, (rows, where[:, 2])), shape=(states * actions, states))
-        return cls(transitions=matrix, utility=utility, horizon=horizon, start=start, terminal_utility=terminal_utility)
+        return cls(transitions=matrix, start=start, **attributes)
 
     @property
     def states(self) -> int:
@@ -157,30 +139,19 @@ class TabularMDP:
         return np.zeros(self.states) if self.terminal_utility is None else self.terminal_utility
 
     def expect(self, values: Array) -> Array:
-        """Return the expected value of the next state.
+        """Return the expected value of the next state, ``[S, A]``, or ``[S, A, K]`` for K columns at once.
 
         Args:
-            values: ``[S]`` value of each state, or ``[S, K]`` for K of them at once.
-
-        Returns:
-            ``[S, A]`` or ``[S, A, K]``.
+            values: ``[S]`` value of each state, or ``[S, K]``.
         """
         table = self.transitions
         if not isinstance(table, np.ndarray):
-            flat = np.asarray(table @ values, dtype=np.float64)
-            return flat.reshape(self.states, -1, *values.shape[1:])
+            return np.asarray(table @ values, dtype=np.float64).reshape(self.states, -1, *values.shape[1:])
         expected: Array = values[table] if table.ndim == 2 else np.tensordot(table, values, axes=(2, 0))
         return expected
 
     def flow(self, mass: Array) -> Array:
-        """Return where probability flows: the distribution of the next state.
-
-        Args:
-            mass: ``[S, A]`` probability of each state and action.
-
-        Returns:
-            ``[S]`` probability of each next state.
-        """
+        """Return the distribution of the next state, ``[S]``, from that of each state and action ``[S, A]``."""
         table = self.transitions
         if not isinstance(table, np.ndarray):
             return np.asarray(table.T @ mass.reshape(-1), dtype=np.float64)
@@ -238,7 +209,7 @@ def occupancy(mdp: TabularMDP, policy: npt.NDArray[Any]) -> Array:
     Raises:
         ValueError: the policy has another shape or is no distribution.
     """
-    by_time = _policy(mdp, policy)
+    by_time = policy_by_time(policy, mdp.horizon, mdp.states, mdp.actions)
     state = np.empty((mdp.horizon + 1, mdp.states))
     state[0] = mdp.start
     for t in range(mdp.horizon):
@@ -256,7 +227,7 @@ def expected_utility(mdp: TabularMDP, policy: npt.NDArray[Any]) -> float:
     Raises:
         ValueError: the policy has another shape or is no distribution.
     """
-    by_time = _policy(mdp, policy)
+    by_time = policy_by_time(policy, mdp.horizon, mdp.states, mdp.actions)
     values = mdp.final
     for t in reversed(range(mdp.horizon)):
         values = (by_time[t] * (mdp.reward + mdp.expect(values))).sum(axis=1)
@@ -313,6 +284,16 @@ def at_cell(grid: Grid, cell: Position) -> Array:
     return found.reshape(-1)
 
 
+def policy_by_time(policy: npt.NDArray[Any], horizon: int, states: int, actions: int) -> Array:
+    """Return a checked policy ``[S, A]`` or ``[n, S, A]`` by time, ``[n, S, A]``."""
+    chances = np.asarray(policy)
+    chances = _numbers("policy", chances.astype(np.int8) if chances.dtype == np.bool_ else chances)
+    shape = "n S A" if chances.ndim == 3 else "S A"
+    check_shape("policy", chances, shape, {"n": horizon, "S": states, "A": actions})
+    check_distributions("policy", chances)
+    return np.broadcast_to(chances, (horizon, states, actions))
+
+
 def _numbers(name: str, given: npt.ArrayLike) -> Array:
     array = np.asarray(given)
     if array.dtype.kind not in "iuf":
@@ -340,9 +321,7 @@ def _transitions(given: Any, sizes: dict[str, int]) -> tuple[Any, dict[str, int]
     array = np.asarray(given)
     if array.ndim == 2 and np.issubdtype(array.dtype, np.integer):
         sizes = check_shape("next", array, "S A", sizes)
-        if ((array < 0) | (array >= states)).any():
-            where = tuple(int(index) for index in np.argwhere((array < 0) | (array >= states))[0])
-            raise ValueError(f"next must hold states from 0 to {states - 1}, got {array[where]} at index {where}")
+        refuse_where((array < 0) | (array >= states), array, f"next must hold states from 0 to {states - 1}")
         return freeze(array.astype(np.int64)), sizes
     chances = _numbers("transitions", array)
     sizes = check_shape("transitions", chances, "S A S", sizes)
@@ -360,29 +339,15 @@ def _check_sums(sums: Array, tolerance: float = 1e-8) -> None:
         )
 
 
-def _reward(mdp: TabularMDP) -> Array:
+def _reward(table: Any, utility: Array, actions: int) -> Array:
     """Return ``[S, A]``, the expectation of the utility over the next state."""
-    table, utility = mdp.transitions, mdp.utility
-    states = len(mdp.start)
+    states = len(utility)
+    if utility.ndim < 3:
+        return np.broadcast_to(utility.reshape(states, -1), (states, actions)).copy()
     if not isinstance(table, np.ndarray):
-        actions = table.shape[0] // states
-        by_next = table.multiply(utility.reshape(-1, states)).sum(axis=1) if utility.ndim == 3 else None
+        by_next = table.multiply(utility.reshape(-1, states)).sum(axis=1)
     elif table.ndim == 2:
-        actions = table.shape[1]
-        by_next = np.take_along_axis(utility, table[..., None], axis=2) if utility.ndim == 3 else None
+        by_next = np.take_along_axis(utility, table[..., None], axis=2)
     else:
-        actions = table.shape[1]
-        by_next = (table * utility).sum(axis=2) if utility.ndim == 3 else None
-    if by_next is not None:
-        return np.asarray(by_next, dtype=np.float64).reshape(states, actions)
-    whole = utility if utility.ndim == 2 else utility[:, None]
-    return np.broadcast_to(whole, (states, actions)).copy()
-
-
-def _policy(mdp: TabularMDP, policy: npt.NDArray[Any]) -> Array:
-    """Return a checked policy by time, ``[n, S, A]``."""
-    chances = _numbers("policy", policy)
-    shape = "n S A" if chances.ndim == 3 else "S A"
-    check_shape("policy", chances, shape, {"n": mdp.horizon, "S": mdp.states, "A": mdp.actions})
-    check_distributions("policy", chances)
-    return np.broadcast_to(chances, (mdp.horizon, mdp.states, mdp.actions))
+        by_next = (table * utility).sum(axis=2)
+    return np.asarray(by_next, dtype=np.float64).reshape(states, actions)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_distributions, check_shape
-from goalscope.planning.mdp import TabularMDP
+from goalscope.planning.mdp import TabularMDP, policy_by_time
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -90,14 +89,8 @@ class ReachedProcess:
         Raises:
             ValueError: the policy has another shape or is no distribution.
         """
-        chances = np.asarray(policy)
-        if chances.dtype.kind not in "iufb":
-            raise ValueError(f"policy must be an array of real numbers, got {chances.dtype} {list(chances.shape)}")
-        chances = chances.astype(np.float64, copy=False)
-        sizes = {"n": self.horizon, "S": self.states, "A": self.actions}
-        check_shape("policy", chances, "n S A" if chances.ndim == 3 else "S A", sizes)
-        check_distributions("policy", chances)
-        by_time = chances[None] if chances.ndim == 2 else chances
+        by_time = policy_by_time(policy, self.horizon, self.states, self.actions)
+        by_time = by_time if np.ndim(policy) == 3 else by_time[:1]
         kept = np.ascontiguousarray(by_time[:, self.kept].transpose(0, 2, 1))
         kept /= kept.sum(axis=1, keepdims=True)
         return kept
@@ -110,19 +103,18 @@ def reached_process(mdp: TabularMDP) -> ReachedProcess:
     given in; chances are divided by their sum, which may be off by the tolerance of `TabularMDP`.
     """
     kept, decided = _reachable(mdp)
-    states, actions, count = mdp.states, mdp.actions, len(kept)
     reward = np.ascontiguousarray(mdp.reward[kept].T)
     start = mdp.start[kept]
     reward[:, ~decided] = reward[0, int(start.argmax())]  # no decision is taken there: any number that occurs anyway
     return ReachedProcess(
         kept=kept,
         decided=decided,
-        table=_table(mdp, kept, states, actions, count),
+        table=_table(mdp, kept),
         reward=reward,
         final=mdp.final[kept],
         start=start / start.sum(),
         horizon=mdp.horizon,
-        states=states,
+        states=mdp.states,
     )
 
 
@@ -153,10 +145,10 @@ def _successors(mdp: TabularMDP, states: Index) -> Index:
     return np.flatnonzero((table[states] > 0).any(axis=(0, 1)))
 
 
-def _table(mdp: TabularMDP, kept: Index, states: int, actions: int, count: int) -> Any:
-    table = mdp.transitions
+def _table(mdp: TabularMDP, kept: Index) -> Any:
+    table, actions, count = mdp.transitions, mdp.actions, len(kept)
     if isinstance(table, np.ndarray) and table.ndim == 2:
-        number = np.zeros(states, dtype=np.int64)  # successors after the last decision may lie outside: any will do
+        number = np.zeros(mdp.states, dtype=np.int64)  # successors after the last decision may lie outside: any will do
         number[kept] = np.arange(count)
         return number[table[kept].T.reshape(-1)]
     from scipy.sparse import csr_array

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from goalscope.checks import freeze
 from goalscope.planning._fast import UNREACHABLE, spread_words
-from goalscope.worlds.dynamics import State, neighbours, phases, settle, transitions
-from goalscope.worlds.grid import ACTIONS, DELTAS, Action, Grid, Position
+from goalscope.worlds.dynamics import State, initial_state, neighbours, phases, settle, transitions
+from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
 
 _WALL = -2  # during the search only: a cell that is never entered
 
@@ -55,23 +55,24 @@ def solve(grid: Grid) -> ShortestPaths:
     """
     if grid.goal is None:
         raise ValueError("distances need a grid that shows its goal (G), got a grid without one")
-    solid = grid.walls.copy()
-    goal = {0: [grid.goal]}
+    opened = _spread(grid.walls, [(0, grid.goal)])
     if grid.door is None:
-        plain = _spread(solid, goal)
-        distance = np.repeat(plain[None], phases(grid), axis=0)
+        distance = np.repeat(opened[None], phases(grid), axis=0)
     else:
-        opened = _spread(solid, goal)
+        solid, near = grid.walls.copy(), grid.open_around(grid.door)
         solid[grid.door] = True
-        near = [cell for cell in _around(grid, grid.door) if opened[cell] >= 0]
-        locked = _spread(solid, _seeds([(0, grid.goal), *((int(opened[cell]), cell) for cell in near)]))
+        locked = _spread(solid, [(0, grid.goal), *((int(opened[cell]), cell) for cell in near if opened[cell] >= 0)])
         # Standing next to the door with the key opens it at once: that state is the open one, on either side.
-        for cell in _around(grid, grid.door):
+        for cell in near:
             locked[cell] = opened[cell]
         fetch = [(int(locked[grid.key]), grid.key)] if grid.key is not None and locked[grid.key] >= 0 else []
-        keyless = _spread(solid, _seeds([(0, grid.goal), *fetch]))
-        distance = np.stack([keyless, locked, opened])
-    return ShortestPaths(distance=freeze(distance), optimal=freeze(_optimal(grid, distance)))
+        distance = np.stack([_spread(solid, [(0, grid.goal), *fetch]), locked, opened])
+    if len(distance) == 1:
+        optimal = optimal_batch(distance)
+    else:  # following each move into the phase that it leads to
+        after, here = distance.reshape(-1)[transitions(grid)], distance.reshape(-1, 1)
+        optimal = ((here > 0) & (after == here - 1)).reshape(*distance.shape, 4)
+    return ShortestPaths(distance=freeze(distance), optimal=freeze(optimal))
 
 
 def distances(grid: Grid, carrying_key: bool = False) -> npt.NDArray[np.int64]:
@@ -113,9 +114,7 @@ def shortest_length(grid: Grid) -> int:
     Raises:
         ValueError: the grid shows no agent or no goal.
     """
-    if grid.start is None:
-        raise ValueError("a path length needs a grid that shows its agent (A), got a grid without one")
-    return solve(grid).steps_from(settle(grid, grid.start))
+    return solve(grid).steps_from(initial_state(grid))
 
 
 def distances_to(walls: npt.NDArray[np.bool_], cells: Iterable[Position]) -> npt.NDArray[np.int64]:
@@ -128,7 +127,7 @@ def distances_to(walls: npt.NDArray[np.bool_], cells: Iterable[Position]) -> npt
     Returns:
         ``[H, W]`` int64, -1 for walls and cells from which none can be reached.
     """
-    return _spread(walls, {0: list(cells)})
+    return _spread(walls, [(0, cell) for cell in cells])
 
 
 def distances_batch(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
@@ -145,7 +144,7 @@ def distances_batch(walls: npt.NDArray[np.bool_], goal: npt.NDArray[np.integer])
     """
     count, height, width = walls.shape
     if width > 64:
-        singles = [_spread(grid, {0: [(int(cell[0]), int(cell[1]))]}) for grid, cell in zip(walls, goal, strict=True)]
+        singles = [distances_to(grid, [(row, col)]) for grid, (row, col) in zip(walls, goal.tolist(), strict=True)]
         return np.array(singles, dtype=np.int32).reshape(walls.shape)
     found = np.empty(walls.shape, dtype=np.int32)
     chunk = max(1, 32768 // height)
@@ -171,14 +170,16 @@ def optimal_batch(distance: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
     return optimal
 
 
-def _spread(solid: npt.NDArray[np.bool_], seeds: dict[int, list[Position]]) -> npt.NDArray[np.int64]:
+def _spread(solid: npt.NDArray[np.bool_], seeds: Iterable[tuple[int, Position]]) -> npt.NDArray[np.int64]:
     """Breadth-first search from cells that join at given distances; ``[H, W]``, -1 where nothing arrives."""
     height, width = solid.shape
     stride = width + 2
     padded = np.full((height + 2, stride), _WALL, dtype=np.int64)
     padded[1:-1, 1:-1] = np.where(solid, _WALL, UNREACHABLE)
     distance = padded.ravel().tolist()
-    waiting = {level: [(row + 1) * stride + col + 1 for row, col in cells] for level, cells in seeds.items()}
+    waiting: dict[int, list[int]] = {}
+    for level, (row, col) in seeds:
+        waiting.setdefault(level, []).append((row + 1) * stride + col + 1)
     level, front = 0, list[int]()
     while front or waiting:
         front.extend(cell for cell in waiting.pop(level, ()) if distance[cell] == UNREACHABLE)
@@ -194,28 +195,3 @@ def _spread(solid: npt.NDArray[np.bool_], seeds: dict[int, list[Position]]) -> n
         front = beyond
     found = np.array(distance, dtype=np.int64).reshape(height + 2, stride)[1:-1, 1:-1]
     return np.maximum(found, UNREACHABLE)
-
-
-def _seeds(pairs: list[tuple[int, Position]]) -> dict[int, list[Position]]:
-    found: dict[int, list[Position]] = {}
-    for level, cell in pairs:
-        found.setdefault(level, []).append(cell)
-    return found
-
-
-def _around(grid: Grid, cell: Position) -> list[Position]:
-    """Return the open cells next to a cell."""
-    near = [(cell[0] + int(down), cell[1] + int(right)) for down, right in DELTAS]
-    return [
-        (row, col) for row, col in near if 0 <= row < grid.height and 0 <= col < grid.width and not grid.walls[row, col]
-    ]
-
-
-def _optimal(grid: Grid, distance: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Return ``[P, H, W, 4]`` from the distances by phase, following each move into the phase that it leads to."""
-    if len(distance) == 1:
-        return optimal_batch(distance)
-    after = distance.reshape(-1)[transitions(grid)]
-    here = distance.reshape(-1, 1)
-    nearer: npt.NDArray[np.bool_] = (here > 0) & (after == here - 1)
-    return nearer.reshape(*distance.shape, 4)

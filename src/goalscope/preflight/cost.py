@@ -1,18 +1,19 @@
-"""Upper bounds on the cost of a study, before anything is spent: no network, no weights."""
+"""Upper bounds on the cost of a study, and what its models have no room for: no network, no weights."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from goalscope.agents.agent import Agent
-from goalscope.agents.model_agent import ModelAgent
+from goalscope.agents.chat import ChatAgent
+from goalscope.models.folders import model_folder, read_json
 from goalscope.models.http import HttpModel
+from goalscope.models.http_budget import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE
 from goalscope.models.http_settings import Prices
-from goalscope.models.prompt_bound import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE
-from goalscope.preflight.longest_prompts import frame, most_prompts
-from goalscope.preflight.token_counts import counter, dialect_of, prompts_of
+from goalscope.preflight.prompts import counter, dialect_of, frame, most_prompts, prompts_of
 from goalscope.runs import Study
-from goalscope.runs.record import World
+from goalscope.untrusted import decode_object
+from goalscope.worlds.world import World
 
 _MOST_WORLDS = 200
 
@@ -61,21 +62,19 @@ def costs(study: Study, output_tokens: int | None = None) -> list[Cost]:
         ValueError: a template has no place for what a world shows.
     """
     worlds = [(world, study.horizon.of(world)) for world in study.worlds()]
-    parameters = [entry.parameters for entry in study.agents_]
-    return [
-        _cost(study, agent, given, worlds, output_tokens)
-        for agent, given in zip(study.agents(), parameters, strict=True)
-    ]
+    agents = zip(study.agents(), study.agents_, strict=True)
+    return [_cost(study, agent, entry.parameters, worlds, output_tokens) for agent, entry in agents]
 
 
 def _cost(
     study: Study, agent: Agent, given: Mapping[str, Any], worlds: list[tuple[World, int]], expected: int | None
 ) -> Cost:
     steps = sum(horizon for _, horizon in worlds) * study.trajectories
-    basic = Cost(name=agent.name, episodes=len(worlds) * study.trajectories, calls=steps)
-    if not isinstance(agent, ModelAgent):
-        return basic
-    calls = steps * (1 + study.failure_of(agent).retries)
+    attempts = 1 + study.failure_of(agent).retries
+    episodes = len(worlds) * study.trajectories
+    if not isinstance(agent, ChatAgent):
+        return Cost(name=agent.name, episodes=episodes, calls=steps)
+    calls = steps * attempts
     count, how = counter(agent, given)
     output = agent.sampling.max_tokens
     stride = -(-len(worlds) // _MOST_WORLDS)
@@ -84,13 +83,10 @@ def _cost(
     asked = sum(horizon for _, horizon in sampled)
     reasoned = sum(prompts.reasoned for prompts in found) / asked  # earlier answers with reasoning in a prompt
     plain = sum(prompts.total for prompts in found) / asked
-    mean = plain + reasoned * output
     dialect, _ = dialect_of(agent, given)
     added = frame(agent, dialect)
     bounds = [most_prompts(study, agent, world, horizon, added) for world, horizon in worlds]
-    most: int | None = None
-    if None not in bounds:
-        most = sum(bound or 0 for bound in bounds) * study.trajectories * (1 + study.failure.retries)
+    most = None if None in bounds else sum(bound or 0 for bound in bounds) * study.trajectories * attempts
     if stride > 1:
         how += f", on {len(sampled)} of {len(worlds)} worlds"
     if study.history_of(agent) != "none":
@@ -115,19 +111,82 @@ def _cost(
         )
     else:
         how += "; at most one for each byte of the prompt as the model's own chat template writes it"
-    expected_prompts = None if expected is None else round((plain + reasoned * expected) * calls)
     prices = agent.model.prices if isinstance(agent.model, HttpModel) else None
-    return replace(
-        basic,
+    usd = expected_usd = None
+    if prices is not None and most is not None:
+        usd = prices.usd(most, output * calls)
+    if prices is not None and expected is not None:
+        expected_usd = prices.usd(round((plain + reasoned * expected) * calls), expected * calls)
+    return Cost(
+        name=agent.name,
+        episodes=episodes,
         calls=calls,
-        prompt=mean,
+        prompt=plain + reasoned * output,
         how=how,
         most_prompt=None if most is None else most / calls,
         output=output,
         tokens=None if most is None else most + output * calls,
-        usd=None if prices is None or most is None else prices.usd(most, output * calls),
-        expected_usd=None
-        if prices is None or expected is None or expected_prompts is None
-        else prices.usd(expected_prompts, expected * calls),
+        usd=usd,
+        expected_usd=expected_usd,
         prices=prices,
     )
+
+
+def beyond_reach(study: Study) -> list[str]:
+    """Return one line for each agent and each way in which the largest world of a study is too much for its model.
+
+    Read are the positions and, for models trained by this package, the sizes of the grids in their training; models
+    whose configuration is not on this machine are passed over.
+    """
+    found = []
+    for agent, entry in zip(study.agents(), study.agents_, strict=True):
+        if isinstance(agent, ChatAgent):
+            found += [f"{agent.name}: {line}" for line in _lines(study, agent, entry.parameters)]
+    return found
+
+
+def _lines(study: Study, agent: ChatAgent, given: Mapping[str, Any]) -> Iterator[str]:
+    configuration = _configuration(given)
+    if configuration is None:
+        return
+    world = max(study.worlds(), key=_cells)
+    positions = configuration.get("max_position_embeddings")
+    count, how = counter(agent, given)
+    if isinstance(positions, int) and how.startswith("by"):
+        last = prompts_of(study, agent, world, study.horizon.of(world), count).last
+        if last >= positions:
+            yield (
+                f"a prompt of the largest world may take {last:,} tokens and the model has {positions:,} positions; "
+                "an episode that comes so far stops the run: use smaller worlds, a shorter history or another model"
+            )
+    trained = _trained(configuration)
+    if trained and hasattr(world, "grid"):
+        side = max(world.grid.height, world.grid.width)
+        if side > max(trained):
+            yield (
+                f"it was trained on grids of up to {max(trained)}x{max(trained)} and this study has "
+                f"{world.grid.height}x{world.grid.width}: what it does there says how it copes with what it never saw"
+            )
+
+
+def _cells(world: World) -> int:
+    return world.grid.height * world.grid.width if hasattr(world, "grid") else 0
+
+
+def _configuration(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    folder = None if "server" in given else model_folder(given["model"])
+    if folder is None:
+        return None
+    try:
+        return read_json(folder / "config.json")
+    except (OSError, ValueError):
+        return None  # reading the model says what is wrong with it
+
+
+def _trained(configuration: Mapping[str, Any]) -> list[int]:
+    """Return the sizes of the grids in the training of a model of this package; empty where they are not told."""
+    try:
+        told = decode_object(configuration["goalscope"]["training_data"])["sizes"]
+    except (KeyError, TypeError, ValueError):
+        return []
+    return [size for size in told if isinstance(size, int)] if isinstance(told, list) else []

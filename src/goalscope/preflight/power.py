@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -15,7 +15,6 @@ from goalscope.rows import Rows
 from goalscope.runs import Study
 from goalscope.stats import (
     Paired,
-    PairedDesign,
     SimulatedPower,
     estimate_mean,
     minimum_detectable_effect,
@@ -31,7 +30,6 @@ CHANCE = 0.8
 
 DIFFICULTY = 0.2
 """Assumed fraction of the greatest possible variance that lies between grids, without a pilot."""
-
 
 _Designs = list[tuple[str, str, str, Paired]]
 
@@ -58,16 +56,9 @@ class Assumptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerLine:
-    """One line of the plan.
+    """A measure of the plan, for an agent of the pilot ("" without one); NaN where there is no margin, or no variance.
 
-    Attributes:
-        agent: the agent of the pilot that the variances come from, "" where they are assumed.
-        measure: the measure.
-        unit: its unit.
-        design: what is assumed of it.
-        margin: the declared margin, NaN without one.
-        found: what the simulated design shows.
-        effect, smallest: the same from the closed form, NaN where the design has no variance, or too much.
+    ``effect`` and ``smallest`` are what ``found`` shows of the simulated design, from the closed form.
     """
 
     agent: str
@@ -81,8 +72,19 @@ class PowerLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """The paired comparisons of a study: what is compared, on how many grids, in how large a family."""
+class PowerPlan:
+    """The paired comparisons of a study, and what they can show.
+
+    Attributes:
+        conditions: what is compared.
+        grids, trajectories: on how many.
+        family: number of tests in the family of an agent.
+        level: level of the family.
+        margins: declared margins by measure.
+        measures: the measures of the family.
+        lines: one for each measure, and for each agent of a pilot.
+        left_out: agent and measure of a pilot with too few values.
+    """
 
     conditions: str
     grids: int
@@ -91,10 +93,17 @@ class Layout:
     level: float
     margins: dict[str, float]
     measures: tuple[str, ...]
+    lines: tuple[PowerLine, ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def hardest(self) -> float:
+        """Level of the hardest test: Holm judges the smallest p of a family at level / size."""
+        return self.level / self.family
 
 
-def layout(study: Study) -> Layout:
-    """Return the paired comparisons of a study: transforms where its worlds have them, else its agents.
+def layout(study: Study) -> PowerPlan:
+    """Return the paired comparisons of a study, without lines: transforms where its worlds have them, else its agents.
 
     Raises:
         ValueError: there is nothing to compare, or there are fewer than two grids.
@@ -120,7 +129,7 @@ def layout(study: Study) -> Layout:
         conditions = "agents, pair by pair"
     if grids < 2:
         raise ValueError(f"a paired comparison needs at least two grids, got {grids}")
-    return Layout(
+    return PowerPlan(
         conditions=conditions,
         grids=grids,
         trajectories=study.trajectories,
@@ -129,23 +138,6 @@ def layout(study: Study) -> Layout:
         margins=margins,
         measures=measures,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PowerPlan:
-    """What a study can show.
-
-    Attributes:
-        layout: its paired comparisons.
-        level: level of the hardest test of the family.
-        lines: one for each measure, and for each agent of a pilot.
-        left_out: agent and measure of a pilot with too few values.
-    """
-
-    layout: Layout
-    level: float
-    lines: tuple[PowerLine, ...]
-    left_out: tuple[tuple[str, str], ...] = ()
 
 
 def study_power(study: Study, pilot: Rows | None = None, assumed: Assumptions | None = None) -> PowerPlan:
@@ -166,35 +158,32 @@ def study_power(study: Study, pilot: Rows | None = None, assumed: Assumptions | 
         )
     shape, given = layout(study), assumed or Assumptions()
     designs, left_out = (_assumed(study, shape, given), []) if pilot is None else _piloted(study, pilot, shape, given)
-    # Holm judges the smallest p of a family at level / size: who passes there passes anywhere.
-    hardest = shape.level / shape.family
-    lines = tuple(_planned(agent, name, unit, design, shape, hardest) for agent, name, unit, design in designs)
-    return PowerPlan(layout=shape, level=hardest, lines=lines, left_out=tuple(left_out))
+    lines = tuple(_planned(agent, name, unit, design, shape) for agent, name, unit, design in designs)
+    return replace(shape, lines=lines, left_out=tuple(left_out))
 
 
-def _planned(agent: str, measure: str, unit: str, design: Paired, shape: Layout, level: float) -> PowerLine:
-    margin = shape.margins.get(measure, math.nan)
-    found = simulate_power(design, seed=0, chance=CHANCE, level=level, margin=None if math.isnan(margin) else margin)
-    normal = design.closed_form()
+def _planned(agent: str, measure: str, unit: str, design: Paired, shape: PowerPlan) -> PowerLine:
+    margin, normal = shape.margins.get(measure, math.nan), design.closed_form()
+
+    def possible(closed_form: Callable[..., float]) -> float:
+        """Return what a closed form says, NaN where it is more than two fractions can differ by."""
+        found = math.nan if normal is None else closed_form(normal, chance=CHANCE, level=shape.hardest)
+        return math.nan if design.share and found >= 1 else found
+
+    tested = None if math.isnan(margin) else margin
     return PowerLine(
         agent=agent,
         measure=measure,
         unit=unit,
         design=design,
         margin=margin,
-        found=found,
-        effect=math.nan if normal is None else _possible(design, minimum_detectable_effect, normal, level),
-        smallest=math.nan if normal is None else _possible(design, smallest_margin, normal, level),
+        found=simulate_power(design, seed=0, chance=CHANCE, level=shape.hardest, margin=tested),
+        effect=possible(minimum_detectable_effect),
+        smallest=possible(smallest_margin),
     )
 
 
-def _possible(design: Paired, closed_form: Callable[..., float], normal: PairedDesign, level: float) -> float:
-    """Return what a closed form says, NaN where it is more than two shares can differ by."""
-    found = closed_form(normal, chance=CHANCE, level=level)
-    return math.nan if design.share and found >= 1 else found
-
-
-def _assumed(study: Study, shape: Layout, assumed: Assumptions) -> _Designs:
+def _assumed(study: Study, shape: PowerPlan, assumed: Assumptions) -> _Designs:
     """Return the assumed design of each measure: binomial noise, of one success or of the steps of an episode."""
     foreign = [name for name in shape.measures if name not in COMPARED]
     if foreign:
@@ -205,25 +194,23 @@ def _assumed(study: Study, shape: Layout, assumed: Assumptions) -> _Designs:
     room = assumed.mean * (1 - assumed.mean)
     noise = (1 - DIFFICULTY) * room
     steps = float(np.mean([1 / max(1, shortest_length(world.grid)) for world in study.worlds()]))
-    return [
-        (
-            "",
-            name,
-            "share",
-            Paired(
-                grids=shape.grids,
-                trajectories=shape.trajectories,
-                mean=assumed.mean,
-                spread=math.sqrt(DIFFICULTY * room),
-                between=assumed.between,
-                within=math.sqrt(noise if name == "success" else noise * steps),
-            ),
+
+    def design(name: str) -> Paired:
+        return Paired(
+            grids=shape.grids,
+            trajectories=shape.trajectories,
+            mean=assumed.mean,
+            spread=math.sqrt(DIFFICULTY * room),
+            between=assumed.between,
+            within=math.sqrt(noise if name == "success" else noise * steps),
         )
-        for name in shape.measures
-    ]
+
+    return [("", name, "share", design(name)) for name in shape.measures]
 
 
-def _piloted(study: Study, rows: Rows, shape: Layout, assumed: Assumptions) -> tuple[_Designs, list[tuple[str, str]]]:
+def _piloted(
+    study: Study, rows: Rows, shape: PowerPlan, assumed: Assumptions
+) -> tuple[_Designs, list[tuple[str, str]]]:
     """Return the design of each agent and measure with the variances of a run: the study's agents, or else all."""
     known = list(dict.fromkeys(rows.measure.tolist()))
     missing = [name for name in shape.measures if name not in known]
@@ -246,7 +233,7 @@ def _piloted(study: Study, rows: Rows, shape: Layout, assumed: Assumptions) -> t
     return found, left_out
 
 
-def _from_rows(rows: Rows, shape: Layout, assumed: Assumptions) -> Paired | None:
+def _from_rows(rows: Rows, shape: PowerPlan, assumed: Assumptions) -> Paired | None:
     """Return the design with the variances of one agent's values of one measure, None where there are too few."""
     bounds = bounds_of(rows)
     plain = rows.where(_is_original(rows))
@@ -287,15 +274,10 @@ def _between(rows: Rows, plain: Rows, bounds: tuple[float, float]) -> float | No
         sides = (changed.value, changed.grid_id, plain.value, plain.grid_id)
         rng = stream(0, "pilot", name)
         square = sensitivity(*sides, unit="", bounds=bounds, rng=rng, draws=1).square
-        means = estimate_mean(changed.value, changed.grid_id, unit="").value - plain_mean(plain)
-        if not (math.isnan(square.value) or math.isnan(means)):
-            found.append(square.value - means**2)
+        after, before = (estimate_mean(side.value, side.grid_id, unit="").value for side in (changed, plain))
+        if not (math.isnan(square.value) or math.isnan(after - before)):
+            found.append(square.value - (after - before) ** 2)
     return math.sqrt(max(0.0, float(np.mean(found)))) if found else None
-
-
-def plain_mean(rows: Rows) -> float:
-    """Return the mean over grids of the means within grids."""
-    return estimate_mean(rows.value, rows.grid_id, unit="").value
 
 
 def _is_original(rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

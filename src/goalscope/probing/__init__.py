@@ -4,23 +4,35 @@
 """
 
 from goalscope.probing.beliefs import belief_rows, read_beliefs
-from goalscope.probing.cells import Cells, Split, known_walls, label_cells, label_grid, split_by_grid
-from goalscope.probing.decisions import Decisions, decisions_at
-from goalscope.probing.distance import label_distances, probe_distances, score_distance, summarise_distance
-from goalscope.probing.fitted import ProbeKey, Source, Target
 from goalscope.probing.fitting import fit
 from goalscope.probing.heads import HeadSizes, find_head, head
-from goalscope.probing.maps import DecodedMaps, Layouts, decode_maps, likeliest, one_hot, place_weights, true_map
-from goalscope.probing.paired import paired_rows
+from goalscope.probing.inputs import Features, ProbeInputs, Source, Split, known_walls, split_by_grid
+from goalscope.probing.labels import (
+    AGENT,
+    CLASSES,
+    END,
+    GOAL,
+    OPEN,
+    PADDING,
+    UNKNOWN,
+    WALL,
+    Cells,
+    Decisions,
+    Plans,
+    decisions_at,
+    label_cells,
+    label_distances,
+    label_grid,
+    label_plans,
+)
+from goalscope.probing.maps import DecodedMaps, Prediction, decode_maps, likeliest, one_hot, place_weights, true_map
 from goalscope.probing.pipeline import InsideSummary, study_inside
-from goalscope.probing.plan_scores import plan_differences, summarise_plans
-from goalscope.probing.plan_suite import probe_plans
-from goalscope.probing.plans import END, UNKNOWN, PlanDecoder, Plans, label_plans
-from goalscope.probing.probe import AGENT, CLASSES, GOAL, OPEN, PADDING, WALL, Features, Prediction, Probe
+from goalscope.probing.plan_scores import plan_differences, score_distance, summarise_distance, summarise_plans
+from goalscope.probing.probe import Probe, ProbeKey, Target
 from goalscope.probing.probe_store import stored_probes
 from goalscope.probing.problem import FitSettings, PlanSettings, Problem
-from goalscope.probing.scores import confusion, difference_rows, score_cells, summarise
-from goalscope.probing.suite import CORE, FULL, ProbeInputs, probe_cells, probe_cells_by_size
+from goalscope.probing.scores import confusion, difference_rows, paired_rows, score_cells, summarise
+from goalscope.probing.suite import CORE, FULL, probe_cells, probe_cells_by_size, probe_distances, probe_plans
 from goalscope.runs.probing_config import Inside
 
 __all__ = [
@@ -42,8 +54,6 @@ __all__ = [
     "HeadSizes",
     "Inside",
     "InsideSummary",
-    "Layouts",
-    "PlanDecoder",
     "PlanSettings",
     "Plans",
     "Prediction",

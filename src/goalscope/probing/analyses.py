@@ -1,234 +1,328 @@
-"""The four readings of activations, one place at a time: cognitive map, beliefs, plans, distance.
+"""The four readings of a run's activations, one place at a time: cognitive map, beliefs, plans, distance.
 
-Each fits what is not fitted yet and returns rows as the functions below it make them. Only the vectors of one site and
-layer, and of its untrained control, are in memory at a time.
+All stand on one set of steps, their truth, and one split by grid. Each fits what is not fitted yet and returns rows as
+the functions below it make them. Only the vectors of one site and layer, and of its untrained control, are in memory at
+a time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Final
+from functools import cached_property, partial
+from hashlib import sha256
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
 
 from goalscope import registry
-from goalscope.probing.belief_study import BELIEF_SUITE, compare_beliefs
-from goalscope.probing.beliefs import read_beliefs
-from goalscope.probing.controls import PLAN_CONTROLS
-from goalscope.probing.dataset import ProbeDataset, SiteLayer
-from goalscope.probing.distance import probe_distances
+from goalscope.activations.load import Capture, load_activations
+from goalscope.probing.beliefs import BELIEF_SUITE, ShownMap, choose_maps, compare_beliefs, read_beliefs
 from goalscope.probing.fitting import Progress
 from goalscope.probing.heads import COUNTED, NUMBER_HEADS
-from goalscope.probing.maps import Layouts, decode_maps
-from goalscope.probing.plan_suite import probe_plans
-from goalscope.probing.probe import Probe
+from goalscope.probing.inputs import PLAN_CONTROLS, ProbeInputs, Split, check_sizes, shuffled_rows, split_by_grid
+from goalscope.probing.labels import (
+    FRAME,
+    Cells,
+    Decisions,
+    Plans,
+    decisions_at,
+    label_cells,
+    label_distances,
+    label_plans,
+)
+from goalscope.probing.maps import decode_maps
 from goalscope.probing.probe_store import ProbeStore
 from goalscope.probing.problem import FitSettings, PlanSettings
-from goalscope.probing.shown_maps import ShownMap, choose_maps
+from goalscope.probing.scores import members
 from goalscope.probing.suite import (
     CORE,
     FULL,
     Entry,
     FittedProbes,
-    ProbeInputs,
     entries_of,
     probe_cells,
     probe_cells_by_size,
+    probe_distances,
+    probe_plans,
     without,
 )
+from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
-from goalscope.runs import Store
-from goalscope.runs.probing_config import Inside
+from goalscope.runs import Episode, Store
+from goalscope.runs.probing_config import Inside, Read
+from goalscope.stats.estimate import factorize
 
 Stage = Callable[[str], AbstractContextManager[Progress]]
 """Begins a piece of work of that name; what it gives is called with (done, total)."""
+Reading = tuple[Rows, list[ShownMap]]
+"""Rows, and maps to be drawn."""
+Settings = TypeVar("Settings", bound=FitSettings)
 
 BY_SIZE: Final[tuple[Entry, ...]] = (("position", "none"), *CORE)
 """Probes of one size each, by default; the complete table adds the next ones."""
 BY_SIZE_COMPLETE: Final[tuple[Entry, ...]] = (
     *BY_SIZE,
     ("mlp", "shuffled"),
-    ("percell", "none"),
-    ("percell", "shuffled"),
-    ("percell", "untrained"),
+    *(("percell", control) for control in ("none", "shuffled", "untrained")),
 )
 ELSEWHERE: Final = ("none", "untrained")
 """Controls away from the middle layer, where the table is not complete."""
 _NOWHERE: Final = ("input", "text")
+_ALWAYS: Final = {"hidden", "epochs", "rate", "batch"}  # settings that enter the id of every fit
+_RENAMED: Final = {"hidden": "d_hidden", "rate": "lr", "width": "d_model", "feedforward": "d_hidden"}
+
+Place = tuple[str, int]
+"""A site and a layer."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Reader:
-    """Reads one run in several ways; see `goalscope.probing.pipeline.study_inside`.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProbeDataset:
+    """N steps of one agent that have every site, with what is true at them.
 
     Attributes:
-        store: the run, open for writing.
-        dataset: the steps that are read.
-        declared: what is wanted.
-        probes: what is kept of fits.
-        stage: shows what is done.
-        device: where to compute.
+        captures: those of the agent's model ("none") and of the same architecture with random weights ("untrained").
+        sites, layers: where in a sequence, and numbers of decoder blocks, rising.
+        rows: site -> ``[N]`` indices of the steps among those captured there.
+        cells, split: true classes of all cells; which grids probes are trained on, and which they are tested on.
+        left_out: number of captured steps that lack one of the sites.
+        doors: whether some world has a door: no class of cells stands for one.
     """
 
-    store: Store
-    dataset: ProbeDataset
-    declared: Inside
-    probes: ProbeStore
-    stage: Stage
-    device: str = "cpu"
+    captures: dict[str, Capture]
+    sites: tuple[str, ...]
+    layers: tuple[int, ...]
+    rows: dict[str, npt.NDArray[Any]]
+    cells: Cells
+    split: Split
+    left_out: int
+    doors: bool
 
     @property
-    def fit_settings(self) -> FitSettings:
-        """How probes are trained."""
-        told = self.declared.probes.model_dump()
-        return FitSettings(
-            lr=told.pop("rate"), d_hidden=told.pop("hidden"), **told, seed=self.declared.seed, device=self.device
+    def middle(self) -> int:
+        """The middle layer."""
+        return self.layers[len(self.layers) // 2]
+
+    @property
+    def places(self) -> list[Place]:
+        """All sites and layers, the middle layer of each site first."""
+        others = [layer for layer in self.layers if layer != self.middle]
+        return [(site, self.middle) for site in self.sites] + [(site, one) for site in self.sites for one in others]
+
+    def summary(self) -> dict[str, int]:
+        """Return numbers of steps and grids."""
+        split = self.split
+        return {
+            "steps": len(self.cells),
+            "steps left out": self.left_out,
+            "training steps": int(split.train.sum()),
+            "test steps": int(split.test.sum()),
+            "training grids": len(set(split.grid_id[split.train].tolist())),
+            "test grids": len(set(split.grid_id[split.test].tolist())),
+        }
+
+
+def probe_dataset(
+    store: Store,
+    own: Capture,
+    control: Capture | None,
+    layers: Sequence[int],
+    declared: Inside,
+    *,
+    shuffled: bool = True,
+) -> ProbeDataset:
+    """Return the steps that have every site, their truth and their split; too few grids are refused at once.
+
+    With ``shuffled`` there must be enough for the control of shuffled labels, too.
+    """
+    sites = declared.wanted_sites
+    first = {site: load_activations(store, site=site, layer=layers[0], capture=own.id) for site in sites}
+    keys = {
+        site: list(zip(found.episode_id.tolist(), found.step.tolist(), strict=True)) for site, found in first.items()
+    }
+    common = set.intersection(*map(set, keys.values()))
+    if not common:
+        raise ValueError(f"the steps that are read must have all sites ({', '.join(sites)}), none has: read fewer")
+    rows: dict[str, npt.NDArray[Any]] = {
+        site: np.flatnonzero([key in common for key in listed]) for site, listed in keys.items()
+    }
+    steps = first[sites[0]].where(rows[sites[0]])
+    if declared.steps is not None:
+        kept = _some_of_each(steps.grid_id, declared.steps, declared.seed)
+        steps, rows = steps.where(kept), {name: indices[kept] for name, indices in rows.items()}
+    episodes = store.episodes(sorted(set(steps.episode_id.tolist())))
+    cells = label_cells(steps, episodes, frame=max(FRAME, int(steps.shape.max())))
+    split = split_by_grid(cells, test=declared.test, seed=declared.seed)
+    if shuffled:
+        shuffled_rows(cells, split, seed=declared.seed)
+    if declared.by_size and "cognitive-map" in declared.reads:
+        check_sizes(cells, split)
+    worlds = set(steps.world_id.tolist())
+    return ProbeDataset(
+        captures={"none": own} | ({"untrained": control} if control is not None else {}),
+        sites=tuple(sites),
+        layers=tuple(sorted(layers)),
+        rows=rows,
+        cells=cells,
+        split=split,
+        left_out=len(set.union(*map(set, keys.values()))) - len(common),
+        doors=any(world.id in worlds and world.grid.door is not None for world in store.worlds()),
+    )
+
+
+def _some_of_each(grid_id: npt.NDArray[np.object_], most: int, seed: int) -> npt.NDArray[np.int64]:
+    """Return at most so many indices of each grid, in their order."""
+    codes, grids = factorize(grid_id)
+    chosen = [
+        stream(seed, "steps of a grid", str(grid)).permutation(mine)[:most]
+        for grid, mine in zip(grids, members(codes, len(grids)), strict=True)
+    ]
+    return np.sort(np.concatenate(chosen))
+
+
+class Reader:
+    """Reads one run, open for writing, in several ways; see `goalscope.probing.pipeline.study_inside`."""
+
+    def __init__(self, store: Store, dataset: ProbeDataset, declared: Inside, stage: Stage, device: str) -> None:
+        self.store, self.dataset, self.declared, self.stage, self.device = store, dataset, declared, stage, device
+
+    @cached_property
+    def probes(self) -> ProbeStore:
+        """What is kept of fits: those with the same settings are found again, whoever asked for them first."""
+        dataset, wanted = self.dataset, self.declared
+        digest = sha256()
+        for identity, step in zip(dataset.cells.episode_id.tolist(), dataset.cells.step.tolist(), strict=True):
+            digest.update(f"{identity} {step}\n".encode())
+        probes = wanted.probes.model_dump(exclude_defaults=True) | wanted.probes.model_dump(include=_ALWAYS)
+        return ProbeStore(
+            store=self.store,
+            decisive={"steps": digest.hexdigest(), "frame": dataset.cells.frame, "test": wanted.test},
+            settings={"cells": probes, "distance": probes, "plan": wanted.decoders.model_dump(exclude={"layers"})},
+            models={name: one.model for name, one in dataset.captures.items()},
+            first="/".join(map(str, dataset.places[0])),
+            tags={"agent": dataset.captures["none"].agent},
         )
 
+    def _settings(self, kind: type[Settings], declared: BaseModel) -> Settings:
+        told = {_RENAMED.get(name, name): value for name, value in declared.model_dump(exclude={"layers"}).items()}
+        return kind(**told, seed=self.declared.seed, device=self.device)
+
+    @cached_property
+    def _decisions(self) -> Decisions:
+        return decisions_at(self.dataset.cells, self._episodes)
+
+    @cached_property
+    def _executed(self) -> Plans:
+        return label_plans(self.dataset.cells, self._episodes)
+
+    @cached_property
+    def _distances(self) -> npt.NDArray[np.float64]:
+        return label_distances(self.dataset.cells, self._episodes)
+
     @property
-    def plan_settings(self) -> PlanSettings:
-        """How decoders are trained."""
-        told = self.declared.decoders.model_dump(exclude={"layers"})
-        names = {"d_model": "width", "d_hidden": "feedforward", "lr": "rate"}
-        renamed = {name: told.pop(old) for name, old in names.items()}
-        return PlanSettings(**renamed, **told, seed=self.declared.seed, device=self.device)
+    def _episodes(self) -> Iterator[Episode]:
+        return self.store.episodes(sorted(set(self.dataset.cells.episode_id.tolist())))
 
-    def cognitive_map(self) -> tuple[Rows, list[ShownMap]]:
-        """Return the scores of all probes of cells, and maps to be drawn (none in worlds with doors)."""
-        parts: list[Rows] = []
-        shown: list[ShownMap] = []
-        decisions = None if self.dataset.doors else self.dataset.decisions(self.store)
-        for place in self.dataset.places:
-            data = self.inputs(place)
-            suite = self._usable((*FULL, *entries_of(self.declared.heads)) if self._whole(place) else CORE)
-            sizes = self._usable(BY_SIZE_COMPLETE if self.declared.table == "complete" else BY_SIZE)
-            if parts:  # what reads no activation came with the first place
-                suite, sizes = without(suite, *COUNTED, *_NOWHERE), without(sizes, *COUNTED)
-            found = self._fit(place, data, suite)
-            parts.append(found.rows)
-            if self.declared.by_size and place[1] == self.dataset.middle:
-                parts.append(self._fit(place, data, sizes, by_size=True).rows)
-            if decisions is not None and place[1] == self.dataset.middle:
-                tested = self.dataset.split.test
-                probe = found.probe("mlp", data.activations[0])
-                beliefs = read_beliefs(
-                    probe.predict(data.activations[0].where(tested), device=self.device).maps("natural")
-                )
-                tags: dict[str, Tag] = {"head": "mlp", "control": "none", "site": place[0], "layer": place[1]}
-                tags |= {"scope": "general", "probe": probe.id, "reading": "natural"}
-                shown += choose_maps(beliefs, decisions.where(tested), tags)
-        return Rows.concatenate(parts), shown
+    def read(self, name: Read) -> Reading:
+        """Return the rows of a reading at all places, and maps to be drawn; what belongs to no place comes once."""
+        readings: dict[Read, Callable[[Place, ProbeInputs, bool], Reading]] = {
+            "cognitive-map": self._cognitive_map,
+            "beliefs": self._beliefs,
+            "plans": self._plans,
+            "distance": self._distance,
+        }
+        places = self.dataset.places
+        parts = [readings[name](place, self.inputs(place), place == places[0]) for place in places]
+        return Rows.concatenate(rows for rows, _ in parts), [one for _, shown in parts for one in shown]
 
-    def beliefs(self) -> tuple[Rows, list[ShownMap]]:
-        """Return the actions against the maps decoded at each place, and maps to be drawn."""
-        decisions = self.dataset.decisions(self.store)
-        parts: list[Rows] = []
-        shown: list[ShownMap] = []
-        for place in self.dataset.places:
-            data = self.inputs(place)
-            suite = self._usable(BELIEF_SUITE if not parts else CORE)
-            found = self._fit(place, data, suite, scored=False)
-            with self.stage(f"beliefs at {_named(place)}") as show:
-                rows, drawn = compare_beliefs(data, decisions, found, suite=suite, device=self.device)
-                show(1, 1)
-            parts.append(rows)
-            if place[1] == self.dataset.middle:
-                shown += drawn
-        return Rows.concatenate(parts), shown
+    def inputs(self, place: Place) -> ProbeInputs:
+        """Return what is read at a place: one site and layer, and its untrained control, row by row with the labels."""
+        (site, layer), dataset = place, self.dataset
+        own, *control = (
+            load_activations(self.store, site=site, layer=layer, capture=one.id).where(dataset.rows[site])
+            for one in dataset.captures.values()
+        )
+        return ProbeInputs(activations=[own], cells=dataset.cells, split=dataset.split, untrained=control)
 
-    def plans(self) -> Rows:
-        """Return the scores of all decoders of plans and of their baselines."""
-        plans = self.dataset.plans(self.store)
+    def _cognitive_map(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
+        """Score all probes of cells; maps are drawn of the middle layers, in worlds without doors."""
+        middle = place[1] == self.dataset.middle
+        suite = self._usable((*FULL, *entries_of(self.declared.heads)) if self._whole(place) else CORE)
+        sizes = self._usable(BY_SIZE_COMPLETE if self.declared.table == "complete" else BY_SIZE)
+        if not first:  # what reads no activation came with the first place
+            suite, sizes = without(suite, *COUNTED, *_NOWHERE), without(sizes, *COUNTED)
+        found = self.fit(place, data, suite)
+        rows, shown = found.rows, []
+        if self.declared.by_size and middle:
+            rows = Rows.concatenate([rows, self.fit(place, data, sizes, by_size=True).rows])
+        if middle and not self.dataset.doors:
+            tested, own = data.split.test, data.activations[0]
+            probe = found.probe("mlp", own)
+            beliefs = read_beliefs(probe.predict(own.where(tested), device=self.device).maps("natural"))
+            tags: dict[str, Tag] = {"head": "mlp", "control": "none", "site": place[0], "layer": place[1]}
+            tags |= {"scope": "general", "probe": probe.id, "reading": "natural"}
+            shown = choose_maps(beliefs, self._decisions.where(tested), tags)
+        return rows, shown
+
+    def _beliefs(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
+        suite = self._usable(BELIEF_SUITE if first else CORE)
+        found = self.fit(place, data, suite, scored=False)
+        with self.stage(f"beliefs at {_named(place)}") as show:
+            rows, drawn = compare_beliefs(data, self._decisions, found, suite=suite, device=self.device)
+            show(1, 1)
+        return rows, drawn if place[1] == self.dataset.middle else []
+
+    def _plans(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
         layers = self.declared.decoders.layers
-        parts: list[Rows] = []
-        for place in self.dataset.places:
-            data = self.inputs(place)
-            whole = self._whole(place)
-            maps = self._map(place, data)
-            with self.stage(f"plans at {_named(place)}") as show:
-                found = probe_plans(
-                    data,
-                    plans,
-                    layers=layers if whole else (sorted(layers)[(len(layers) - 1) // 2],),
-                    controls=self._controls(whole),
-                    maps={place: maps},
-                    settings=self.plan_settings,
-                    callbacks=self.probes.callbacks(show),
-                )
-            parts.append(_located(found.rows) if parts else found.rows)
-        return Rows.concatenate(parts)
+        some = layers if self._whole(place) else (sorted(layers)[(len(layers) - 1) // 2],)
+        settings = self._settings(PlanSettings, self.declared.decoders)
+        fitted = partial(probe_plans, plans=self._executed, layers=some, settings=settings)
+        return self._beside("plans", fitted, place, data, first)
 
-    def distance(self) -> Rows:
-        """Return the errors of all probes of the distance and of their baselines."""
-        distances = self.dataset.distances(self.store)
+    def _distance(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
         more = [one for one in self.declared.heads if "distance" in registry.resolve("head", one).targets]
-        parts: list[Rows] = []
-        for place in self.dataset.places:
-            data = self.inputs(place)
-            maps = self._map(place, data)
-            with self.stage(f"distance at {_named(place)}") as show:
-                found = probe_distances(
-                    data,
-                    distances,
-                    heads=(*NUMBER_HEADS, *more) if self._whole(place) else NUMBER_HEADS,
-                    controls=self._controls(self._whole(place)),
-                    maps={place: maps},
-                    settings=self.fit_settings,
-                    callbacks=self.probes.callbacks(show),
-                )
-            parts.append(_located(found.rows) if parts else found.rows)
-        return Rows.concatenate(parts)
+        heads = (*NUMBER_HEADS, *more) if self._whole(place) else NUMBER_HEADS
+        settings = self._settings(FitSettings, self.declared.probes)
+        fitted = partial(probe_distances, distances=self._distances, heads=heads, settings=settings)
+        return self._beside("distance", fitted, place, data, first)
 
-    def _whole(self, place: SiteLayer) -> bool:
-        """Return whether all heads and controls are fitted at a place."""
+    def _beside(
+        self, name: str, fitted: Callable[..., FittedProbes], place: Place, data: ProbeInputs, first: bool
+    ) -> Reading:
+        """Score what is predicted beside the cells, and its baselines on the maps that the MLP decodes at all steps."""
+        own = data.activations[0]
+        probe = self.fit(place, replace(data, untrained=()), (("mlp", "none"),), scored=False).probe("mlp", own)
+        maps = {place: decode_maps(probe.predict(own, device=self.device).maps("natural"))}
+        gone = {"untrained"} - set(self.dataset.captures)
+        controls = tuple(one for one in (PLAN_CONTROLS if self._whole(place) else ELSEWHERE) if one not in gone)
+        with self.stage(f"{name} at {_named(place)}") as show:
+            rows = fitted(data, controls=controls, maps=maps, callbacks=self.probes.callbacks(show)).rows
+        return rows if first else rows.where(rows.known("site")), []  # those of no place came with the first one
+
+    def _whole(self, place: Place) -> bool:
         return self.declared.table == "complete" or place[1] == self.dataset.middle
-
-    def _controls(self, whole: bool) -> tuple[str, ...]:
-        wanted = PLAN_CONTROLS if whole else ELSEWHERE
-        return wanted if self.dataset.control is not None else tuple(one for one in wanted if one != "untrained")
 
     def _usable(self, suite: Sequence[Entry]) -> tuple[Entry, ...]:
         """Return the entries whose data is there."""
-        gone = [] if self.dataset.control is not None else ["untrained"]
+        gone = {"untrained"} - set(self.dataset.captures)
         if not any(self.dataset.cells.reasoning[self.dataset.split.train].tolist()):
-            gone.append("text")
+            gone.add("text")
         return without(suite, *gone)
 
-    def inputs(self, place: SiteLayer) -> ProbeInputs:
-        """Return what is read at a place."""
-        kinds = (False,) if self.dataset.control is None else (False, True)
-        own, *control = (self.dataset.load(self.store, place, untrained=untrained) for untrained in kinds)
-        return ProbeInputs(activations=[own], cells=self.dataset.cells, split=self.dataset.split, untrained=control)
-
-    def _fit(
-        self,
-        place: SiteLayer,
-        data: ProbeInputs,
-        suite: Sequence[Entry],
-        *,
-        scored: bool = True,
-        by_size: bool = False,
-    ) -> FittedProbes[Probe]:
+    def fit(
+        self, place: Place, data: ProbeInputs, suite: Sequence[Entry], *, scored: bool = True, by_size: bool = False
+    ) -> FittedProbes:
         """Return the probes of a place: general ones, or by size those of each shape of grid."""
         fit = probe_cells_by_size if by_size else partial(probe_cells, scored=scored)
         with self.stage(f"probes {'of one size ' if by_size else ''}at {_named(place)}") as show:
             return fit(
                 data,
                 suite=suite,
-                settings=self.fit_settings,
+                settings=self._settings(FitSettings, self.declared.probes),
                 callbacks=self.probes.callbacks(show),
             )
 
-    def _map(self, place: SiteLayer, data: ProbeInputs) -> Layouts:
-        """Return the maps that the MLP decodes at all steps of a place."""
-        own = data.activations[0]
-        probe = self._fit(place, replace(data, untrained=()), (("mlp", "none"),), scored=False).probe("mlp", own)
-        return Layouts.of(decode_maps(probe.predict(own, device=self.device).maps("natural")))
 
-
-def _named(place: SiteLayer) -> str:
+def _named(place: Place) -> str:
     return f"{place[0]}, layer {place[1]}"
-
-
-def _located(rows: Rows) -> Rows:
-    """Return the rows of one place, without those that belong to none: they came with the first place."""
-    return rows.where(rows.known("site"))

@@ -5,19 +5,28 @@ density, of another grid. Recovery and the likeliest candidates explain many act
 difference says something. It is no draw but the exact mean over all such states.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from goalscope.checks import check_shape, freeze
-from goalscope.probing.cells import grid_tags, ratio
-from goalscope.probing.decisions import Decisions, chosen
-from goalscope.probing.maps import DecodedMaps, check_posterior, decode_maps, likeliest, place_weights
-from goalscope.probing.optimal_actions_batch import expected_optimality, optimal_sets
-from goalscope.probing.probe import AGENT, GOAL
+from goalscope.probing.heads import COUNTED
+from goalscope.probing.inputs import ProbeInputs
+from goalscope.probing.labels import AGENT, GOAL, Columns, Decisions
+from goalscope.probing.maps import (
+    DecodedMaps,
+    check_posterior,
+    decode_maps,
+    expected_optimality,
+    likeliest,
+    optimal_sets,
+    place_weights,
+)
+from goalscope.probing.scores import READINGS, Grids, Measured, difference_rows
+from goalscope.probing.suite import Entry, FittedProbes
 from goalscope.rows import Rows, Tag
 from goalscope.stats import LESS, Estimate, estimate_pooled
 from goalscope.stats.estimate import factorize
@@ -44,9 +53,24 @@ DIFFERENCE: Final = f"{LESS}shuffled"
 UNTRAINED: Final = f"{DIFFERENCE}{LESS}untrained"
 """What the differences of a probe exceed those of the same probe on an untrained model by."""
 
+SOURCE: Final = "beliefs"
+"""The source under which a store keeps the rows, and the name under which it keeps the maps that are drawn."""
+
+BELIEF_SUITE: Final[tuple[Entry, ...]] = (("mlp", "none"), ("mlp", "untrained"), ("position", "none"))
+"""Probes whose maps are read by default: the paper's, the same on an untrained model, and places alone."""
+
+Verdict = Literal["optimal in truth", "wrong in truth, optimal on the decoded map", "wrong in truth and on the map"]
+VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
+"""Kinds of actions that are shown."""
+RULE: Final = (
+    "Of each kind of action one: among the states nearest to the middle size and the middle density the first by "
+    "content id of the episode."
+)
+
 _ROUNDING: Final = 1e-12
 _POWERS: Final = np.array([1, 2, 4, 8])  # a set of actions as a number below 16
 _SETS: Final = (np.arange(16)[:, None] & _POWERS) != 0  # [16, 4]
+_Share = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 def top_name(count: int) -> str:
@@ -55,21 +79,19 @@ def top_name(count: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Beliefs:
+class Beliefs(Columns):
     """What the decoded maps of N states call optimal.
 
     Attributes:
         maps: the maps.
         optimal: ``[N, 4]`` bool; no action where the map holds no plan: the goal cannot be reached or is the agent's
             own cell.
-        tops: numbers of candidate cells, ascending.
-        top: ``[N, T, 4]`` bool, whether an action is optimal for some pair of one of the k likeliest cells of the agent
-            and one of those of the goal, for each k of `tops`.
+        tops, top: numbers of candidate cells, ascending; ``[N, T, 4]`` bool, whether an action is optimal for some
+            pair of one of the k likeliest cells of the agent and one of those of the goal, for each of these k.
         expected: ``[N, 4]`` chance that an action is optimal, agent and goal standing where the posterior says.
-
-    Raises:
-        ValueError: arrays that do not fit one another.
     """
+
+    SHAPES: ClassVar = {"optimal": "N 4", "top": "N T 4", "expected": "N 4"}
 
     maps: DecodedMaps
     optimal: npt.NDArray[np.bool_]
@@ -78,19 +100,7 @@ class Beliefs:
     expected: npt.NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        sizes = {"N": len(self.maps), "T": len(self.tops)}
-        for name, shape in (("optimal", "N 4"), ("top", "N T 4"), ("expected", "N 4")):
-            check_shape(name, getattr(self, name), shape, sizes)
-            object.__setattr__(self, name, freeze(getattr(self, name)))
-
-    def __len__(self) -> int:
-        return len(self.maps)
-
-    @property
-    def no_plan(self) -> npt.NDArray[np.bool_]:
-        """``[N]`` whether the map calls no action optimal."""
-        found: npt.NDArray[np.bool_] = np.logical_not(self.optimal.any(axis=1))
-        return found
+        self._accept(N=len(self.maps), T=len(self.tops))
 
 
 def read_beliefs(posterior: npt.ArrayLike, *, tops: tuple[int, ...] = TOPS) -> Beliefs:
@@ -130,66 +140,49 @@ def belief_rows(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] 
 
     Returns:
         Rows tagged by agent, size and density, over all states of a grid; by shape too where grids are not square:
-        turned versions of one grid are rows of their own. Shares: those of `SHARES` and of `top_name`,
-        each also with shuffled beliefs and as the difference of both; "accuracy against truth", "decoded agent at its
-        cell", "decoded goal at its cell". Distances: "decoded agent's distance" and "decoded goal's distance" (cells,
-        Manhattan). Counts (steps): "actions", "actions wrong in truth", "actions wrong on the decoded map", "turns
-        without an action". NaN where a denominator is empty, or where no other grid of that size and density is there
-        to take beliefs from.
+        turned versions of one grid are rows of their own. Shares: those of `SHARES` and of `top_name`, each also with
+        shuffled beliefs and as the difference of both; "accuracy against truth", "decoded agent at its cell", "decoded
+        goal at its cell". Distances: "decoded agent's distance" and "decoded goal's distance" (cells, Manhattan).
+        Counts (steps): "actions", "actions wrong in truth", "actions wrong on the decoded map", "turns without an
+        action". NaN where a denominator is empty, or where no other grid of that size and density is there to take
+        beliefs from.
 
     Raises:
         ValueError: other numbers of beliefs and decisions.
     """
     if len(beliefs) != len(decisions):
         raise ValueError(f"beliefs and decisions must be of the same steps, got {len(beliefs)} and {len(decisions)}")
-    kinds, grids = _groups(decisions)
-    first = np.unique(grids, return_index=True)[1]
-    agent = decisions.agent[first].tolist()
-    common: dict[str, Any] = {**(tags or {}), "agent": agent, **grid_tags(decisions.shape, decisions.density, first)}
+    kinds, codes = _groups(decisions)
+    grids, first = Grids.of(decisions, codes), np.unique(codes, return_index=True)[1]
+    common: dict[str, Any] = {**(tags or {}), "agent": decisions.agent[first].tolist()}
     sides = decisions.shape[first]
     if (sides[:, 0] != sides[:, 1]).any():  # a turned grid is a row of its own
         common["shape"] = [f"{height}x{width}" for height, width in sides.tolist()]
-    return Rows.concatenate(
-        Rows.from_columns(measure=measure, unit=unit, value=value, grid_id=decisions.grid_id[first], tags=common)
-        for measure, unit, value in _measures(beliefs, decisions, kinds, grids)
-    )
+    return grids.rows(_measures(beliefs, decisions, kinds, grids), common)
 
 
-def _measures(
-    beliefs: Beliefs, decisions: Decisions, kinds: npt.NDArray[np.int64], grids: npt.NDArray[np.int64]
-) -> Iterator[tuple[str, str, npt.NDArray[np.float64]]]:
-    """Yield measure, unit and the value of each of G grids, ``[G]``."""
-    count = int(grids.max(initial=-1)) + 1
-    taken = decisions.taken
+def _measures(beliefs: Beliefs, decisions: Decisions, kinds: npt.NDArray[np.int64], grids: Grids) -> Iterator[Measured]:
+    taken, true = decisions.taken, decisions.is_optimal
 
-    def share(above: npt.NDArray[np.float64], below: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        return ratio(*(np.bincount(grids[taken], part[taken], count) for part in (above, below)))
+    def share(above: npt.NDArray[Any], below: npt.NDArray[Any] = taken) -> npt.NDArray[np.float64]:
+        return grids.share(above * taken, below * taken)
 
-    one = np.ones(len(decisions))
-    true = decisions.is_optimal
-    yield TRUTH, "share", share(true.astype(np.float64), one)
-    own = _judge(_certain(beliefs), decisions)
-    mixed = _judge(_shuffled(beliefs, kinds, grids), decisions)
-    for name, pair in own.items():
+    yield TRUTH, "share", share(true), {}
+    weights = _weights(beliefs)
+    mixed = _judge(_shuffled(weights, kinds, grids.codes), beliefs.tops, decisions)
+    for name, pair in _judge(weights, beliefs.tops, decisions).items():
         values, control = share(*pair), share(*mixed[name])
-        yield name, "share", values
-        yield name + SHUFFLED, "share", control
-        yield name + DIFFERENCE, "share", values - control
-    for who, decoded, real in (
-        ("agent", beliefs.maps.agent, decisions.place),
-        ("goal", beliefs.maps.goal, decisions.goal),
-    ):
-        distance = np.abs(decoded - real).sum(axis=1).astype(np.float64)
-        yield f"decoded {who} at its cell", "share", share((distance == 0).astype(np.float64), one)
-        yield f"decoded {who}'s distance", "cells", share(distance, one)
-    wrong = ~chosen(beliefs.optimal, decisions.action)
-    for name, mask in (
-        (ACTIONS, taken),
-        (WRONG, taken & ~true),
-        (WRONG_ON_MAP, taken & wrong),
-        ("turns without an action", ~taken),
-    ):
-        yield name, "steps", np.bincount(grids, mask, count).astype(np.float64)
+        yield name, "share", values, {}
+        yield name + SHUFFLED, "share", control, {}
+        yield name + DIFFERENCE, "share", values - control, {}
+    for who, real in (("agent", decisions.place), ("goal", decisions.goal)):
+        distance = np.abs(getattr(beliefs.maps, who) - real).sum(axis=1)
+        yield f"decoded {who} at its cell", "share", share(distance == 0), {}
+        yield f"decoded {who}'s distance", "cells", share(distance), {}
+    wrong = taken & ~decisions.chosen(beliefs.optimal)
+    counted = {ACTIONS: taken, WRONG: taken & ~true, WRONG_ON_MAP: wrong, "turns without an action": ~taken}
+    for name, mask in counted.items():
+        yield name, "steps", grids.sums(mask), {}
 
 
 def pooled_share(rows: Rows, measure: str) -> Estimate:
@@ -209,76 +202,46 @@ def pooled_share(rows: Rows, measure: str) -> Estimate:
     return estimate_pooled(above, counts.value, counts.grid_id, unit="share", bounds=(0.0, 1.0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Weighed:
-    """Beliefs of each of N steps as weights: of each set of actions that may be the optimal one, and of each action.
-
-    Attributes:
-        sets: ``[N, 16]`` weights of sets of actions, in the order of `_SETS`; they sum to 1.
-        tops: k -> ``[N, 4]`` weight with which an action is optimal for some of the k likeliest pairs.
-        expected: ``[N, 4]``.
+def _weights(beliefs: Beliefs) -> npt.NDArray[np.float64]:
+    """Return beliefs as weights, ``[N, 16 + 4 T + 4]``: of each set of actions that may be the optimal one (as
+    `_SETS`), of each action for each of the tops, and of each action where agent and goal stand as the posterior says.
     """
-
-    sets: npt.NDArray[np.float64]
-    tops: Mapping[int, npt.NDArray[np.float64]]
-    expected: npt.NDArray[np.float64]
+    sets = np.eye(16)[beliefs.optimal @ _POWERS]
+    return np.concatenate([sets, beliefs.top.reshape(len(sets), -1), beliefs.expected], axis=1)
 
 
-def _certain(beliefs: Beliefs) -> _Weighed:
-    return _Weighed(
-        sets=_as_sets(beliefs),
-        tops={count: beliefs.top[:, at].astype(np.float64) for at, count in enumerate(beliefs.tops)},
-        expected=beliefs.expected,
-    )
-
-
-def _as_sets(beliefs: Beliefs) -> npt.NDArray[np.float64]:
-    sets: npt.NDArray[np.float64] = np.eye(16)[beliefs.optimal @ _POWERS]
-    return sets
-
-
-def _shuffled(beliefs: Beliefs, kinds: npt.NDArray[np.int64], grids: npt.NDArray[np.int64]) -> _Weighed:
+def _shuffled(
+    weights: npt.NDArray[np.float64], kinds: npt.NDArray[np.int64], grids: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
     """Return the mean over all states of the same kind and of other grids, NaN where there are none."""
-    whole = np.bincount(kinds, minlength=1).astype(np.float64)[kinds]
-    others = whole - np.bincount(grids, minlength=1)[grids]
-
-    def mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        total, inside = (np.zeros((int(codes.max(initial=0)) + 1, values.shape[1])) for codes in (kinds, grids))
-        np.add.at(total, kinds, values)
-        np.add.at(inside, grids, values)
-        found: npt.NDArray[np.float64] = np.full(values.shape, np.nan)
-        np.divide(total[kinds] - inside[grids], others[:, None], out=found, where=others[:, None] > 0)
-        return found
-
-    certain = _certain(beliefs)
-    return _Weighed(
-        sets=mean(certain.sets),
-        tops={count: mean(values) for count, values in certain.tops.items()},
-        expected=mean(certain.expected),
-    )
+    total, inside = (np.zeros((int(codes.max(initial=0)) + 1, weights.shape[1])) for codes in (kinds, grids))
+    np.add.at(total, kinds, weights)
+    np.add.at(inside, grids, weights)
+    others = (np.bincount(kinds, minlength=1)[kinds] - np.bincount(grids, minlength=1)[grids])[:, None]
+    above = total[kinds] - inside[grids]
+    return np.asarray(np.divide(above, others, out=np.full(weights.shape, np.nan), where=others > 0))
 
 
-def _judge(
-    weighed: _Weighed, decisions: Decisions
-) -> dict[str, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]:
+def _judge(weights: npt.NDArray[np.float64], tops: tuple[int, ...], decisions: Decisions) -> dict[str, _Share]:
     """Return for each share what each step adds above and below the line, ``[N]`` each."""
+    sets = np.ascontiguousarray(weights[:, : len(_SETS)])
+    by_action = weights[:, len(_SETS) :].reshape(len(weights), -1, 4)  # [N, T + 1, 4]
     true = decisions.is_optimal.astype(np.float64)
-    best = weighed.sets @ _SETS.astype(np.float64)  # [N, 4]: weight with which an action is optimal on the map
-    decoded = chosen(best, decisions.action)
+    decoded = decisions.chosen(sets @ _SETS.astype(np.float64))  # weight with which the action is optimal on the map
     wrong = np.where(decoded > 1 - _ROUNDING, 0.0, 1 - decoded)
     overlap = (_SETS[None] & decisions.optimal[:, None]).any(axis=2)  # [N, 16]
     # Where there are no beliefs to judge by, the step is in no denominator.
     one = np.where(np.isnan(decoded), 0.0, 1.0)
     found = {
         DECODED: (decoded, one),
-        OVERLAP: ((weighed.sets * overlap).sum(axis=1), one),
+        OVERLAP: ((sets * overlap).sum(axis=1), one),
         BOTH: (decoded * true, one),
         VERDICT: (decoded * true + wrong * (1 - true), one),
         RECOVERY: (decoded * (1 - true), (1 - true) * one),
         INVERSE: (wrong * true, wrong),
-        EXPECTED: (chosen(weighed.expected, decisions.action), one),
-        NO_PLAN: (weighed.sets[:, 0], one),
-        **{top_name(count): (chosen(values, decisions.action), one) for count, values in weighed.tops.items()},
+        EXPECTED: (decisions.chosen(by_action[:, -1]), one),
+        NO_PLAN: (sets[:, 0], one),
+        **{top_name(count): (decisions.chosen(by_action[:, at]), one) for at, count in enumerate(tops)},
     }
     return {name: (np.nan_to_num(above), np.nan_to_num(below)) for name, (above, below) in found.items()}
 
@@ -290,3 +253,99 @@ def _groups(decisions: Decisions) -> tuple[npt.NDArray[np.int64], npt.NDArray[np
     kinds = factorize(list(zip(decisions.agent.tolist(), shape, density, strict=True)))[0]
     grids = factorize(list(zip(kinds.tolist(), decisions.grid_id.tolist(), strict=True)))[0]
     return kinds, grids
+
+
+class ShownMap(BaseModel):
+    """One decoded map to be drawn beside the true grid: of a state, in ``lines`` as `DecodedMaps.text` writes it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    episode_id: str
+    step: int
+    verdict: Verdict
+    lines: Annotated[
+        tuple[Annotated[str, Field(pattern="^[#_ agAG]{1,63}$")], ...], Field(strict=False, min_length=1, max_length=63)
+    ]
+    tags: dict[str, Tag] = Field(default_factory=dict)
+
+    @field_validator("lines")
+    @classmethod
+    def _equal(cls, lines: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(map(len, lines))) > 1:
+            raise ValueError("the lines of a shown map must be of equal length")
+        return lines
+
+
+def compare_beliefs(
+    data: ProbeInputs,
+    decisions: Decisions,
+    fitted: FittedProbes,
+    *,
+    suite: Sequence[Entry] = BELIEF_SUITE,
+    device: str = "cpu",
+) -> tuple[Rows, list[ShownMap]]:
+    """Set the actions on the tested grids against the maps that each probe decodes there.
+
+    Returns rows of all probes in both readings (tag ``reading``), see `belief_rows`; with an untrained control also
+    how much each difference exceeds that of the untrained model, by grid; and the maps to be drawn: of the first entry
+    at natural frequencies.
+    """
+    tested = decisions.where(data.split.test)
+    layers = sorted({one.layer for one in data.activations})
+    middle = layers[len(layers) // 2]
+    parts, shown = [], []
+    for entry, tags, posteriors in maps_of(data, fitted, suite, device):
+        for reading, posterior in posteriors.items():
+            beliefs = read_beliefs(posterior)
+            told: Mapping[str, Tag] = {**tags, "reading": reading}
+            parts.append(belief_rows(beliefs, tested, told))
+            if entry == suite[0] and reading == "natural" and tags["layer"] in (middle, None):
+                shown += choose_maps(beliefs, tested, told)
+    rows = Rows.concatenate(parts)
+    if any(control == "untrained" for _, control in suite):
+        less = np.fromiter((str(name).endswith(DIFFERENCE) for name in rows.measure), dtype=bool, count=len(rows))
+        rows = Rows.concatenate([rows, difference_rows(rows.where(less), "untrained")])
+    return rows, shown
+
+
+def maps_of(
+    data: ProbeInputs, fitted: FittedProbes, suite: Sequence[Entry], device: str = "cpu"
+) -> Iterator[tuple[Entry, dict[str, Tag], dict[str, npt.NDArray[np.float32]]]]:
+    """Return each probe's entry, its tags and its posteriors on the tested grids by reading, ``[N, n, n, K]``."""
+    for entry in suite:
+        head, control = entry
+        if control not in ("none", "untrained"):
+            raise ValueError(f"maps are read of controls none and untrained, got {control!r}")
+        given = data.activations if control == "none" else data.untrained
+        if not given:
+            raise ValueError(
+                "the untrained control needs activations of a model with random weights: capture with --untrained SEED"
+            )
+        for one in given[:1] if head in COUNTED else given:  # heads that read no activation come once
+            probe = fitted.probe(head, one, control=control)
+            said = probe.predict(one.where(data.split.test), device=device)
+            tags: dict[str, Tag] = {"head": head, "control": control, "scope": "general", "probe": probe.id}
+            tags |= {"site": None, "layer": None} if head in COUNTED else {"site": one.site, "layer": one.layer}
+            yield entry, tags, {name: said.maps(name) for name in READINGS}
+
+
+def choose_maps(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] | None = None) -> list[ShownMap]:
+    """Return one state of each verdict that occurs, by `RULE`."""
+    taken, true, decoded = decisions.taken, decisions.is_optimal, decisions.chosen(beliefs.optimal)
+    size, density = decisions.shape.max(axis=1), decisions.density
+    middle = [_middle(size), _middle(density[~np.isnan(density)])]
+    gap = np.where(np.isnan(density), np.inf, np.abs(density - middle[1]))
+    # The last key counts most.
+    ranked = np.lexsort((decisions.step, decisions.episode_id.astype(str), gap, np.abs(size - middle[0])))
+    found = []
+    masks = (taken & true, taken & ~true & decoded, taken & ~true & ~decoded)
+    for verdict, mask in zip(VERDICTS, masks, strict=True):
+        for at in ranked[mask[ranked]][:1]:
+            episode, step = str(decisions.episode_id[at]), int(decisions.step[at])
+            lines, told = beliefs.maps.text(at), dict(tags or {})
+            found.append(ShownMap(episode_id=episode, step=step, verdict=verdict, lines=lines, tags=told))
+    return found
+
+
+def _middle(values: npt.NDArray[np.generic]) -> float:
+    return float(np.median(np.unique(values))) if len(values) else 0.0

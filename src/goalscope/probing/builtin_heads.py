@@ -1,60 +1,44 @@
 """The built-in heads by name; importing this registers them, torch is imported where a module is built."""
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
-from goalscope.probing.heads import HeadSizes, head
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from goalscope import registry
+from goalscope.probing.heads import Head, HeadSizes, SettingsOf
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
 
-@head("majority", targets=("cells",))
-def _majority(sizes: HeadSizes) -> "Module":
-    from goalscope.probing.modules import Majority
+def _register(name: str, *targets: str, settings_of: SettingsOf | None = None, **settings: Any) -> None:
+    def build(sizes: HeadSizes, **given: Any) -> Module:
+        from goalscope.probing.modules import HEADS  # imports torch
 
-    return Majority(sizes)
+        made: Module = HEADS[name](sizes, **given)
+        return made
 
-
-@head("position", targets=("cells",))
-def _position(sizes: HeadSizes) -> "Module":
-    from goalscope.probing.modules import Position
-
-    return Position(sizes)
+    own = Head(name=name, targets=targets, build=build, settings=settings, settings_of=settings_of)
+    registry.register("head", name, made_of=build)(own)
 
 
-@head("additive", targets=("cells",))
-def _additive(sizes: HeadSizes) -> "Module":
-    from goalscope.probing.modules import Additive
-
-    return Additive(sizes)
+def _width(weights: Mapping[str, npt.NDArray[Any]], name: str) -> int:
+    array = weights.get(name)
+    return int(array.shape[-1]) if array is not None and array.ndim else 0
 
 
-@head("percell", targets=("cells",))
-@head("linear", targets=("distance",))
-def _linear(sizes: HeadSizes) -> "Module":
-    from goalscope.probing.modules import Linear
-
-    return Linear(sizes)
+def _of_decoder(weights: Mapping[str, npt.NDArray[Any]]) -> dict[str, int]:
+    return {"d_model": _width(weights, "in"), "d_hidden": _width(weights, "0.up")}
 
 
-@head("mlp", settings_of=lambda weights: {"d_hidden": weights["bias"].size if "bias" in weights else 0})
-def _mlp(sizes: HeadSizes, d_hidden: int = 1024) -> "Module":
-    from goalscope.probing.modules import Perceptron
-
-    return Perceptron(sizes, d_hidden)
-
-
-@head("ridge", targets=("distance",))
-def _ridge(sizes: HeadSizes) -> "Module":
-    from goalscope.probing.modules import Ridge
-
-    return Ridge(sizes)
-
-
-@head("decoder", targets=("plan",))
-def _decoder(sizes: HeadSizes, layers: int = 2, d_model: int = 1024, d_hidden: int = 2048, heads: int = 8) -> "Module":
-    from goalscope.probing.modules import PlanDecoderModule
-
-    if isinstance(layers, bool) or not isinstance(layers, int) or layers < 1:
-        raise ValueError(f"layers of a decoder must be a whole number >= 1, got {layers!r}")
-    return PlanDecoderModule(sizes, layers, d_model, d_hidden, heads)
+_register("majority", "cells")
+_register("position", "cells")
+_register("additive", "cells")
+_register("linear", "distance")
+_register("percell", "cells")
+_register("mlp", "cells", "distance", settings_of=lambda weights: {"d_hidden": _width(weights, "bias")}, d_hidden=1024)
+_register("ridge", "distance")
+_register("decoder", "plan", settings_of=_of_decoder, layers=2, d_model=1024, d_hidden=2048, heads=8)

@@ -1,6 +1,6 @@
 """The one fit: problems that share a head and a shape train as one batched problem, each as it would alone.
 
-A `Problem` is a head (`goalscope.probing.heads`) with a target (`goalscope.probing.targets`). Whatever they are: inputs
+A `Problem` is a head (`goalscope.probing.heads`) with a target. Whatever they are: inputs
 are normalised on the training steps, AdamW minimises the target's loss with a learning rate that falls linearly to 0,
 and where part of the training grids is held back, the weights that are kept are those of the pass with the least loss
 there. A penalty can be chosen on such inner grids, too. A head with a solver is solved in place of being trained.
@@ -19,53 +19,142 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.activations.devices import check_device, one_thread
-from goalscope.probing.fitted import Fitted, ProbeKey, check_keys
-from goalscope.probing.heads import Weights, initial_weights, normalised, scores, weight_shapes
+from goalscope.probing.heads import Weights, initial_weights, normalised, scores
+from goalscope.probing.probe import Probe, ProbeKey
 from goalscope.probing.problem import FitSettings, Norm, Problem
 from goalscope.rng import stream
 
-_ONE_THREAD: Final = 4_000_000  # weights of one probe or decoder below which one thread trains
-_SIDE_BY_SIDE: Final = 4  # most stacks that hold memory at the same time
+if TYPE_CHECKING:
+    from torch import Tensor
 
-Made = TypeVar("Made")
+_ONE_THREAD: Final = 4_000_000  # weights of one probe below which one thread trains
+_SIDE_BY_SIDE: Final = 4  # most stacks that hold memory at the same time
+_SMALL: Final = 1e-6  # an input that varies less than this, relative to all inputs, is rounding
+_INNER: Final = 0.25  # of the training grids choose a penalty where no validation part is wanted
+ROOM: Final = {"cpu": 1 << 24, "cuda": 1 << 30}
+"""Numbers that the problems of a stack may hold together while they train."""
+PER_STACK: Final = 64
+"""Most problems of a stack."""
+
 Stack = TypeVar("Stack")
 Trained = TypeVar("Trained")
 Passed = Callable[[int], None]
 """Told how many units of its stack are done."""
-
-
 Progress = Callable[[int, int], None]
 """Called with (done, total), in any unit."""
 
 
-def _silent(done: int, total: int) -> None:
-    """Show nothing."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Callbacks(Generic[Made]):
-    """Where fitted things come from and go to, by their keys.
+class Callbacks:
+    """Where probes come from and go to, by their keys.
 
-    Attributes:
-        find: returns what was fitted before, None where it was not.
-        keep: is called with each thing as soon as it is fitted, so that an interrupted fit can go on.
-        progress: is called as the work goes on.
+    ``find`` returns what was fitted before, None where it was not; ``keep`` is called with each probe as soon as it
+    is fitted, so that an interrupted fit can go on; ``progress`` as the work goes on.
     """
 
-    find: Callable[[ProbeKey], Made | None] = lambda key: None
-    keep: Callable[[ProbeKey, Made], None] = lambda key, made: None
-    progress: Progress = _silent
+    find: Callable[[ProbeKey], Probe | None] = lambda key: None
+    keep: Callable[[ProbeKey, Probe], None] = lambda key, made: None
+    progress: Progress = lambda done, total: None
+
+
+def fit(
+    problems: Sequence[Problem], settings: FitSettings | None = None, callbacks: Callbacks | None = None
+) -> list[Probe]:
+    """Fit problems; those of one company train together, each as it would alone.
+
+    Everything that is learned, the normalisation too, comes from the given training steps alone.
+
+    Args:
+        problems: what to fit, keys all different.
+        settings: how; defaults where left out.
+        callbacks: gives what is fitted already, and is told of each probe that is finished and how far the work is (in
+            passes of single layers).
+
+    Returns:
+        What was fitted, in the order of the problems.
+
+    Raises:
+        ValueError: two problems of one key, too few grids for a validation part, or a fit that does not converge; names
+            the probe.
+    """
+    used, told = settings or FitSettings(), callbacks or Callbacks()
+    keys = [problem.key for problem in problems]
+    if len(set(keys)) != len(keys):
+        raise ValueError(f"problems must have different keys, got {', '.join(key.text for key in keys)}")
+    found = {key: known for key in keys if (known := told.find(key)) is not None}
+    missing = [problem for problem in problems if problem.key not in found]
+    distinct = {id(problem.features): problem.features.vectors for problem in missing}
+    norms = {identity: normalisation(vectors) for identity, vectors in distinct.items()}
+    for how, wanted in _groups(missing, norms, used, told.progress):
+        for stack, made in _trained(wanted, norms, how, told.progress):
+            for at, problem in enumerate(stack):
+                own = {name: np.ascontiguousarray(array[at]) for name, array in made.weights.items()}
+                if not all(np.isfinite(array).all() for array in own.values()):
+                    raise ValueError(
+                        f"the fit of {problem.key.text!r} must converge, its weights became infinite: lower the rate"
+                    )
+                kept = None if made.kept is None else made.kept[at]
+                found[problem.key] = problem.finished(norms[id(problem.features)], own, how, kept)
+                told.keep(problem.key, found[problem.key])
+    return [found[key] for key in keys]
+
+
+def _groups(
+    problems: Sequence[Problem], norms: Mapping[int, Norm], used: FitSettings, progress: Progress
+) -> list[tuple[FitSettings, list[Problem]]]:
+    """Return the problems by the settings that each is fitted with: its penalty is the best one on inner grids."""
+    reading = [problem for problem in problems if problem.registered.reads]
+    losses: dict[ProbeKey, dict[float, float]] = {problem.key: {} for problem in reading}
+    for penalty in used.penalties:
+        inner = replace(used, weight_decay=penalty, validation=used.validation or _INNER)
+        for stack, made in _trained(reading, norms, inner, progress):
+            for problem, loss in zip(stack, made.loss, strict=True):
+                losses[problem.key][penalty] = loss
+    # What reads no activation has no penalty. It comes first: it takes no time.
+    groups = {used.weight_decay: [problem for problem in problems if not problem.registered.reads]}
+    for problem in reading:
+        own = losses[problem.key]
+        groups.setdefault(min(own, key=own.__getitem__, default=used.weight_decay), []).append(problem)
+    return [(replace(used, weight_decay=penalty, penalties=()), wanted) for penalty, wanted in groups.items()]
+
+
+def _trained(
+    problems: Sequence[Problem], norms: Mapping[int, Norm], settings: FitSettings, progress: Progress
+) -> Iterator[tuple[list[Problem], _Trained]]:
+    """Train problems with the same settings, stack by stack."""
+    work = [
+        Work(stack=stack, weights=stack[0].weights(settings), units=len(stack) * _cost(stack[0], settings))
+        for stack in stacks(problems, settings)
+    ]
+
+    def train(stack: Sequence[Problem], passed: Passed) -> _Trained:
+        return _train(stack, [norms[id(problem.features)] for problem in stack], settings, passed)
+
+    return train_stacks(work, train, device=settings.device, progress=progress)
+
+
+def _cost(problem: Problem, settings: FitSettings) -> int:
+    """Return how long training takes in passes of a single layer; nothing where there is a solver."""
+    module = problem.module(settings)
+    return 0 if hasattr(module, "solve") else settings.epochs * int(getattr(module, "cost", 1))
+
+
+def stacks(problems: Sequence[Problem], settings: FitSettings) -> Iterator[list[Problem]]:
+    """Return which problems go together: those of one company, as many as memory allows."""
+    groups: dict[tuple[Any, ...], list[Problem]] = {}
+    for problem in problems:
+        groups.setdefault(problem.company, []).append(problem)
+    for group in groups.values():
+        distinct = len({id(problem.features) for problem in group}) > 1
+        room = ROOM["cpu" if settings.device == "cpu" else "cuda"]
+        size = max(1, min(PER_STACK, room // group[0].numbers(settings, distinct=distinct)))
+        for begin in range(0, len(group), size):
+            yield group[begin : begin + size]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work(Generic[Stack]):
-    """A stack of probes or decoders that train as one problem.
-
-    Attributes:
-        stack: what trains.
-        weights: numbers in the weights of one of its members.
-        units: of progress, in all.
-    """
+    """A stack of probes that train as one problem: numbers in the weights of each, and units of progress in all."""
 
     stack: Stack
     weights: int
@@ -78,18 +167,9 @@ def train_stacks(
     """Train stacks and yield what came out, large ones first, else in their order.
 
     The operations of small stacks take microseconds: a second thread within them gains little, and where another
-    process holds its core it waits at every one of them (ten times as long a step was seen). On a processor they
-    are therefore computed with one thread each, as many side by side as PyTorch has threads: who trains beside whom
-    changes no byte. Large stacks, and all on a GPU, train one after another.
-
-    Args:
-        work: what is to be trained.
-        train: trains one stack and tells of its units; is called from several threads.
-        device: "cpu" or "cuda".
-        progress: is told of units done and in all, by one thread at a time.
-
-    Raises:
-        ValueError: a device that is not there.
+    process holds its core it waits at every one of them (ten times as long a step was seen). On a processor they are
+    therefore computed with one thread each, as many side by side as PyTorch has threads: who trains beside whom changes
+    no byte. Large stacks, and all on a GPU, train one after another.
     """
     import torch
 
@@ -128,127 +208,15 @@ def train_stacks(
                 raise
 
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-_SMALL: Final = 1e-6  # an input that varies less than this, relative to all inputs, is rounding
-_INNER: Final = 0.25  # of the training grids choose a penalty where no validation part is wanted
-ROOM: Final = {"cpu": 1 << 24, "cuda": 1 << 30}
-"""Numbers that the problems of a stack may hold together while they train."""
-PER_STACK: Final = 64
-"""Most problems of a stack."""
-
-
-def fit(
-    problems: Sequence[Problem], settings: FitSettings | None = None, callbacks: Callbacks[Any] | None = None
-) -> list[Any]:
-    """Fit problems; those of one company train together, each as it would alone.
-
-    Everything that is learned, the normalisation too, comes from the given training steps alone.
-
-    Args:
-        problems: what to fit, keys all different.
-        settings: how; defaults where left out.
-        callbacks: gives what is fitted already, and is told of each probe that is finished and how far the work is (in
-            passes of single layers).
-
-    Returns:
-        What was fitted, in the order of the problems: `Probe`, for plans `PlanDecoder`.
-
-    Raises:
-        ValueError: two problems of one key, too few grids for a validation part, or a fit that does not converge; names
-            the probe.
-    """
-    used, told = settings or FitSettings(), callbacks or Callbacks()
-    check_keys([problem.key for problem in problems])
-    found: dict[ProbeKey, Fitted] = {}
-    for problem in problems:
-        known = told.find(problem.key)
-        if known is not None:
-            found[problem.key] = known
-    missing = [problem for problem in problems if problem.key not in found]
-    norms: dict[int, Norm] = {}
-    for problem in missing:
-        if id(problem.features) not in norms:
-            norms[id(problem.features)] = normalisation(problem.features.vectors)
-
-    def trained(wanted: Sequence[Problem], how: FitSettings) -> Iterator[tuple[Sequence[Problem], _Trained]]:
-        work = [
-            Work(stack=stack, weights=_weights(stack[0], how), units=len(stack) * _cost(stack[0], how) * how.epochs)
-            for stack in stacks(wanted, how)
-        ]
-
-        def train(stack: Sequence[Problem], passed: Passed) -> _Trained:
-            return _train(stack, [norms[id(problem.features)] for problem in stack], how, passed)
-
-        yield from train_stacks(work, train, device=how.device, progress=told.progress)
-
-    groups: dict[float, list[Problem]] = {used.weight_decay: []}
-    for problem in missing:
-        # What reads no activation has no penalty. It comes first: it takes no time.
-        if not problem.registered.reads:
-            groups[used.weight_decay].append(problem)
-    reading = [problem for problem in missing if problem.registered.reads]
-    chosen = dict.fromkeys((problem.key for problem in reading), used.weight_decay)
-    if used.penalties:
-        losses: dict[ProbeKey, dict[float, float]] = {problem.key: {} for problem in reading}
-        for penalty in used.penalties:
-            inner = replace(used, weight_decay=penalty, validation=used.validation or _INNER)
-            for stack, made in trained(reading, inner):
-                for problem, loss in zip(stack, made.loss, strict=True):
-                    losses[problem.key][penalty] = loss
-        chosen = {key: min(one, key=one.__getitem__) for key, one in losses.items()}
-    for problem in reading:
-        groups.setdefault(chosen[problem.key], []).append(problem)
-    for penalty, wanted in groups.items():
-        how = replace(used, weight_decay=penalty, penalties=())
-        for stack, made in trained(wanted, how):
-            for at, problem in enumerate(stack):
-                own = {name: np.ascontiguousarray(array[at]) for name, array in made.weights.items()}
-                if not all(np.isfinite(array).all() for array in own.values()):
-                    raise ValueError(
-                        f"the fit of {problem.key.text!r} must converge, its weights became infinite: lower the rate"
-                    )
-                kept = None if made.kept is None else made.kept[at]
-                found[problem.key] = problem.finished(norms[id(problem.features)], own, how, kept)
-                told.keep(problem.key, found[problem.key])
-    return [found[problem.key] for problem in problems]
-
-
-def _weights(problem: Problem, settings: FitSettings) -> int:
-    """Return how many numbers the weights of a problem are."""
-    return sum(map(math.prod, weight_shapes(problem.module(settings)).values()))
-
-
-def _cost(problem: Problem, settings: FitSettings) -> int:
-    """Return how many times as long a pass takes as one of a single layer; nothing where there is a solver."""
-    module = problem.module(settings)
-    return 0 if hasattr(module, "solve") else int(getattr(module, "cost", 1))
-
-
-def stacks(problems: Sequence[Problem], settings: FitSettings) -> Iterator[list[Problem]]:
-    """Return which problems go together: those of one company, as many as memory allows."""
-    groups: dict[tuple[Any, ...], list[Problem]] = {}
-    for problem in problems:
-        groups.setdefault(problem.company, []).append(problem)
-    for group in groups.values():
-        distinct = len({id(problem.features) for problem in group}) > 1
-        room = ROOM["cpu" if settings.device == "cpu" else "cuda"]
-        size = max(1, min(PER_STACK, room // group[0].numbers(settings, distinct=distinct)))
-        for begin in range(0, len(group), size):
-            yield group[begin : begin + size]
-
-
 def normalisation(vectors: npt.NDArray[np.float32]) -> Norm:
     """Return mean and standard deviation of each input, ``[F]``; 0 where it varies by no more than rounding does.
 
-    Numbers below the least normal one of float32 (1e-38) are rounded to few digits: they count as not varying.
+    Numbers below the least normal one of float32 (1e-38) have few digits: they count as not varying.
     """
     mean = vectors.mean(axis=0, dtype=np.float64)
     std = vectors.std(axis=0, dtype=np.float64)
     level = _SMALL * max(float(std.max(initial=0)), 0.0)
-    least = float(np.finfo(np.float32).tiny)
-    std[(std <= level) | (std <= _SMALL * np.abs(mean)) | (std < least)] = 0.0
+    std[(std <= level) | (std <= _SMALL * np.abs(mean)) | (std < np.finfo(np.float32).tiny)] = 0.0
     return mean.astype(np.float32), std.astype(np.float32)
 
 
@@ -260,11 +228,7 @@ def order(rows: npt.NDArray[np.int64], epoch: int, settings: FitSettings, name: 
 
 
 def validation_rows(grid_id: npt.NDArray[np.object_], settings: FitSettings) -> npt.NDArray[np.bool_]:
-    """Return which steps belong to the grids that decide which pass is kept, ``[N]``.
-
-    Raises:
-        ValueError: a validation part is wanted and there is one grid only.
-    """
+    """Return which steps belong to the grids that decide which pass is kept, ``[N]``."""
     if settings.validation == 0:
         return np.zeros(len(grid_id), dtype=bool)
     grids = sorted(set(grid_id.tolist()))
@@ -278,7 +242,7 @@ def validation_rows(grid_id: npt.NDArray[np.object_], settings: FitSettings) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Trained:
-    """The weights of Q probes, ``[Q, ...]`` each, the pass that they are of, and the loss on held-back grids."""
+    """Weights of Q probes, ``[Q, ...]`` each, the pass that they are of, and the loss on held-back grids."""
 
     weights: Weights
     kept: list[int] | None
@@ -298,86 +262,63 @@ def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSetting
     vectors = _vectors(stack, norms, device) if first.registered.reads else torch.zeros(1, len(held), 0)
     targets = first.target.loss([problem.target for problem in stack], device)
 
-    def loss(weights: Mapping[str, Any], given: Any, chosen: Any) -> Any:
-        return targets(scores(module, weights, given), chosen)
+    def loss(weights: Mapping[str, Any], chosen: Any) -> Any:
+        return targets(scores(module, weights, vectors[:, chosen]), chosen)
+
+    def checked_loss(weights: Mapping[str, Any]) -> Any:
+        """Return the loss of each problem on the held-back steps, ``[Q]``: batches weigh by their steps."""
+        total, size = torch.zeros((), device=device), 4 * settings.batch
+        with torch.inference_mode():
+            for begin in range(0, len(checked), size):
+                chosen = torch.tensor(checked[begin : begin + size], device=device)
+                total = total + len(chosen) * loss(weights, chosen)
+        return total / len(checked)
 
     if hasattr(module, "solve"):
-        return _solve(module, stack, settings, vectors, rows, checked, loss)
+        solved = _solve(module, stack, settings.weight_decay, vectors, rows)
+        on = {name: torch.tensor(array, device=device) for name, array in solved.items()}
+        least = checked_loss(on).tolist() if len(checked) else [math.inf] * len(stack)
+        return _Trained(weights=solved, kept=None, loss=least)
     drawn = [initial_weights(module, settings.seed, problem.key.text) for problem in stack]
     weights = {name: torch.tensor(np.stack([one[name] for one in drawn]), device=device) for name in drawn[0]}
     for tensor in weights.values():
         tensor.requires_grad_()
     # Where no held-back target is known there is nothing to choose a pass by: the last one is kept.
-    blind = torch.tensor([not problem.target.known()[checked].any() for problem in stack], device=device)
+    blind = torch.tensor([not problem.target.known[checked].any() for problem in stack], device=device)
     optimiser = torch.optim.AdamW(list(weights.values()), lr=settings.lr, weight_decay=settings.weight_decay)
-    steps = settings.epochs * -(-len(rows) // settings.batch)
+    steps, at = settings.epochs * -(-len(rows) // settings.batch), 0
     best, least = dict(weights), torch.full((len(stack),), math.inf, device=device)
     kept = torch.full((len(stack),), settings.epochs - 1, dtype=torch.int64, device=device)
-    at = 0
     for epoch in range(settings.epochs):
         for batch in order(rows, epoch, settings, first.target.ORDER):
             for group in optimiser.param_groups:
                 group["lr"] = settings.lr * (1 - at / steps)
-            chosen = torch.tensor(batch, device=device)
             # The sum over problems: the gradient of each is its own, and AdamW works weight by weight.
             optimiser.zero_grad(set_to_none=True)
-            loss(weights, vectors[:, chosen], chosen).sum().backward()
+            loss(weights, torch.tensor(batch, device=device)).sum().backward()
             optimiser.step()
             at += 1
         if len(checked):
-            now = _validation_loss(loss, weights, vectors, checked, settings)
+            now = checked_loss(weights)
             better = (now < least) | blind
             least, kept = torch.where(better, now, least), torch.where(better, epoch, kept)
-            with torch.no_grad():
-                best = {
-                    name: torch.where(_wide(better, one), one, best[name]).detach() for name, one in weights.items()
-                }
+            for name, one in weights.items():
+                wide = better.view(-1, *[1] * (one.ndim - 1))
+                best[name] = torch.where(wide, one.detach(), best[name].detach())
         passed((epoch + 1) * len(stack) * int(getattr(module, "cost", 1)))
     made = {name: tensor.detach().cpu().numpy() for name, tensor in best.items()}
     return _Trained(weights=made, kept=kept.tolist(), loss=least.tolist())
 
 
 def _solve(
-    module: Any,
-    stack: Sequence[Problem],
-    settings: FitSettings,
-    vectors: Tensor,
-    rows: npt.NDArray[np.int64],
-    checked: npt.NDArray[np.int64],
-    loss: Any,
-) -> _Trained:
-    """Solve Q problems one by one; the held-back steps only tell the loss."""
-    import torch
-
+    module: Any, stack: Sequence[Problem], penalty: float, vectors: Tensor, rows: npt.NDArray[np.int64]
+) -> Weights:
+    """Solve Q problems one by one on these rows."""
     found = []
     for at, problem in enumerate(stack):
         given = vectors[at if len(vectors) > 1 else 0].cpu().numpy()[rows]
-        target = type(problem.target)(values=problem.target.values[rows])
-        found.append(module.solve(given, target, settings.weight_decay))
-    weights = {name: np.stack([one[name] for one in found]) for name in found[0]}
-    least = [math.inf] * len(stack)
-    if len(checked):
-        on = {name: torch.tensor(array, device=vectors.device) for name, array in weights.items()}
-        least = _validation_loss(loss, on, vectors, checked, settings).tolist()
-    return _Trained(weights=weights, kept=None, loss=least)
-
-
-def _validation_loss(
-    loss: Any, weights: Mapping[str, Tensor], vectors: Tensor, rows: npt.NDArray[np.int64], settings: FitSettings
-) -> Tensor:
-    """Return the loss of each problem on the held-back steps, ``[Q]``: batches weigh by their steps."""
-    import torch
-
-    total: Tensor = torch.zeros((), device=vectors.device)
-    with torch.inference_mode():
-        for begin in range(0, len(rows), 4 * settings.batch):
-            chosen = torch.tensor(rows[begin : begin + 4 * settings.batch], device=vectors.device)
-            total = total + len(chosen) * loss(weights, vectors[:, chosen], chosen)
-    return total / len(rows)
-
-
-def _wide(mask: Tensor, like: Tensor) -> Tensor:
-    return mask.view(-1, *[1] * (like.ndim - 1))
+        found.append(module.solve(given, type(problem.target)(values=problem.target.values[rows]), penalty))
+    return {name: np.stack([one[name] for one in found]) for name in found[0]}
 
 
 def _vectors(stack: Sequence[Problem], norms: Sequence[Norm], device: Any) -> Tensor:
@@ -385,6 +326,5 @@ def _vectors(stack: Sequence[Problem], norms: Sequence[Norm], device: Any) -> Te
     import torch
 
     shared = len({id(problem.features) for problem in stack}) == 1
-    used = zip(stack[:1], norms[:1], strict=True) if shared else zip(stack, norms, strict=True)
-    parts = [torch.tensor(normalised(problem.features.vectors, *norm)) for problem, norm in used]
-    return torch.stack(parts).to(device)
+    used = list(zip(stack, norms, strict=True))[: 1 if shared else None]
+    return torch.stack([torch.tensor(normalised(one.features.vectors, *norm)) for one, norm in used]).to(device)

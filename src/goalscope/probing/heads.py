@@ -38,9 +38,8 @@ NUMBER_HEADS: Final = ("linear", "mlp")
 COUNTED: Final = ("majority", "position")
 """Heads that are counted, not trained, and read no activation."""
 
-_BATCH: Final = 64  # examples of one step of a prediction
-
 Weights = dict[str, npt.NDArray[np.float32]]
+SettingsOf = Callable[[Mapping[str, npt.NDArray[Any]]], dict[str, Any]]
 Build = TypeVar("Build", bound=Callable[..., Any])
 _building = threading.Lock()  # the random numbers of a module's own initialisation are global
 
@@ -71,19 +70,15 @@ class HeadSizes:
 class Head:
     """A registered head.
 
-    Attributes:
-        name: its name.
-        targets: what it can predict: "cells", "distance", "plan".
-        build: makes the module from `HeadSizes` and the settings.
-        settings: its settings and their defaults.
-        settings_of: returns the settings of weights whose file does not name them.
+    ``targets`` are what it can predict, ``build`` makes the module from `HeadSizes` and the ``settings``, whose
+    defaults these are; ``settings_of`` returns those that weights tell: their file does not name them.
     """
 
     name: str
     targets: tuple[str, ...]
     build: Callable[..., Module]
     settings: Mapping[str, Any] = field(default_factory=dict)
-    settings_of: Callable[[Mapping[str, npt.NDArray[Any]]], dict[str, Any]] | None = None
+    settings_of: SettingsOf | None = None
 
     @property
     def reads(self) -> bool:
@@ -91,18 +86,10 @@ class Head:
         return self.name not in COUNTED
 
     def module(self, sizes: HeadSizes, settings: Mapping[str, Any], *, seed: int | None = None) -> Module:
-        """Return a new module.
-
-        Args:
-            sizes: what it is built for.
-            settings: some of its settings; the others have their defaults.
-            seed: root seed of the weights; None for one that has shapes but no numbers.
-
-        Raises:
-            ValueError: settings that it cannot be built from.
-        """
+        """Return a new module; its weights come from the root seed, without one it has shapes but no numbers."""
         import torch
 
+        settings = {**self.settings, **settings}
         try:
             if seed is None:
                 with torch.device("meta"):
@@ -120,10 +107,7 @@ class Head:
 
 
 def head(
-    name: str,
-    *,
-    targets: tuple[str, ...] = ("cells", "distance"),
-    settings_of: Callable[[Mapping[str, npt.NDArray[Any]]], dict[str, Any]] | None = None,
+    name: str, *, targets: tuple[str, ...] = ("cells", "distance"), settings_of: SettingsOf | None = None
 ) -> Callable[[Build], Build]:
     """Return a decorator that registers a class of modules, or a function that builds one, as a head.
 
@@ -134,18 +118,13 @@ def head(
     Args:
         name: what studies, rows and reports call it.
         targets: what it can predict: "cells", "distance", "plan".
-        settings_of: returns the settings of weights whose file does not name them; without it they stand in the file.
+        settings_of: returns the settings that weights tell; all others stand in the file of a probe.
     """
 
     def add(build: Build) -> Build:
-        named = [one for one in signature(build).parameters.values() if one.default is not Parameter.empty]
-        own = Head(
-            name=name,
-            targets=targets,
-            build=build,
-            settings={one.name: one.default for one in named},
-            settings_of=settings_of,
-        )
+        named = {one.name: one.default for one in signature(build).parameters.values()}
+        settings = {key: default for key, default in named.items() if default is not Parameter.empty}
+        own = Head(name=name, targets=targets, build=build, settings=settings, settings_of=settings_of)
         registry.register("head", name, made_of=build)(own)
         return build
 
@@ -153,11 +132,7 @@ def head(
 
 
 def find_head(name: str, target: str) -> Head:
-    """Return the head of that name for a target.
-
-    Raises:
-        ValueError: no such head; names those that there are.
-    """
+    """Return the head of that name for a target; a ValueError names those that there are."""
     try:
         found: Head = registry.resolve("head", name)
         if target in found.targets:
@@ -169,24 +144,13 @@ def find_head(name: str, target: str) -> Head:
     raise ValueError(f"a head for {target} must be one of {', '.join(fits)}, got {name[:80]!r}{broken}")
 
 
-def stored_names(module: Module) -> dict[str, str]:
-    """Return the name of each weight in files and mappings -> its name in the module."""
-    return {name.replace("/", "."): name for name, _ in module.named_parameters()}
-
-
 def weight_shapes(module: Module) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each weight of a module."""
+    """Return the shape of each weight by the name that files have for it; torch allows no dot in a module's own."""
     return {name.replace("/", "."): tuple(one.shape) for name, one in module.named_parameters()}
 
 
 def initial_weights(module: Any, seed: int, name: str) -> Weights:
-    """Return the weights that training begins with: what the module says, else what it was built with.
-
-    Args:
-        module: the module.
-        seed: root seed. A probe and its controls begin with the same weights, alone and in company.
-        name: the probe's name, for heads whose probes begin with weights of their own.
-    """
+    """Return the weights that training begins with, the same for a probe and its controls, alone and in company."""
     if hasattr(module, "initial"):
         found: Weights = module.initial(seed, name)
         return found
@@ -194,27 +158,18 @@ def initial_weights(module: Any, seed: int, name: str) -> Weights:
 
 
 def scores(module: Any, weights: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
-    """Return the scores of Q probes of one head at once.
-
-    Args:
-        module: the head.
-        weights: name -> ``[Q, ...]``, see `weight_shapes`.
-        vectors: ``[Q or 1, B, F]`` normalised.
-
-    Returns:
-        ``[Q, B, C, K]``.
-    """
+    """Return the scores of Q probes at once, ``[Q, B, C, K]``: weights ``[Q, ...]``, vectors ``[Q or 1, B, F]``."""
     from torch.func import functional_call, vmap
 
     if hasattr(module, "stacked"):
         found: Tensor = module.stacked(weights, vectors)
-        return found
-    if not weights:
-        return module(vectors[0])[None]  # type: ignore[no-any-return]
-    own = {name: weights[stored] for stored, name in stored_names(module).items()}
-    count = len(next(iter(own.values())))
-    several = vmap(lambda one, given: functional_call(module, one, (given,)))
-    return several(own, vectors.expand(count, -1, -1))  # type: ignore[no-any-return]
+    elif not weights:
+        found = module(vectors[0])[None]
+    else:
+        own = {name: weights[name.replace("/", ".")] for name, _ in module.named_parameters()}
+        several = vmap(lambda one, given: functional_call(module, one, (given,)))
+        found = several(own, vectors.expand(len(next(iter(own.values()))), -1, -1))
+    return found
 
 
 def outputs(
@@ -222,19 +177,10 @@ def outputs(
     weights: Mapping[str, npt.NDArray[np.float32]],
     vectors: npt.NDArray[np.float32],
     norm: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]],
-    device: str = "cpu",
-    batch: int = _BATCH,
+    device: str,
+    batch: int,
 ) -> npt.NDArray[np.float32]:
-    """Return the scores of one probe, ``[N, C, K]``.
-
-    Args:
-        module: its head; the weights in it are not used.
-        weights: name -> array.
-        vectors: ``[N, F]`` as they are.
-        norm: mean and standard deviation of each input.
-        device: where to compute.
-        batch: steps that are computed at once.
-    """
+    """Return the scores of one probe, ``[N, C, K]``, from vectors ``[N, F]`` as they are, some at a time."""
     import torch
 
     check_device(device)
@@ -251,9 +197,7 @@ def outputs(
 
 
 def coordinates(frame: int) -> npt.NDArray[np.float32]:
-    """Return row and column of the cells of a frame by row, -1 to 1, ``[frame * frame, 2]``; one zero cell for 0."""
-    if frame == 0:
-        return np.zeros((1, 2), dtype=np.float32)
+    """Return row and column of the cells of a frame by row, -1 to 1, ``[frame * frame, 2]``; 0 for a single cell."""
     along = np.linspace(-1, 1, frame, dtype=np.float32) if frame > 1 else np.zeros(1, dtype=np.float32)
     return np.stack(np.meshgrid(along, along, indexing="ij"), axis=-1).reshape(-1, 2)
 

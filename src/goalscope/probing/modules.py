@@ -3,20 +3,23 @@
 All of them see a normalised vector x ``[F]``, those of cells also a cell with coordinates r ``[2]`` (row and column, -1
 to 1). A number is one cell without a place.
 
-* `Majority`: nothing; always the frequencies of the classes.
-* `Position`: the frequencies of the classes in this cell; no activation.
-* `Additive`: ``W_a x + W_r r + b``. It has no term of activation and cell together, so all cells shift alike with the
+* majority: nothing; always the frequencies of the classes.
+* position: the frequencies of the classes in this cell; no activation.
+* additive: ``W_a x + W_r r + b``. It has no term of activation and cell together, so all cells shift alike with the
   activation: it cannot draw scattered walls whatever the activations hold.
-* `Linear`: ``W_c x + b_c``, weights for each cell; the fair linear comparator.
-* `Perceptron`: ``V relu(W_a x + W_r r + b) + v``. The first layer is computed once for each activation and once for
-  each cell and added; the product of activations and cells, 225 times the size of the activations, is never made.
-* `Ridge`: `Linear` as the solution of a penalised least-squares problem.
-* `PlanDecoderModule`: the one-shot decoder of plans.
+* percell, linear: ``W_c x + b_c``, weights for each cell; the fair linear comparator.
+* mlp: ``V relu(W_a x + W_r r + b) + v``. The first layer is computed once for each activation and once for each cell
+  and added; the product of activations and cells, 225 times the size of the activations, is never made.
+* ridge: linear, as the solution of a penalised least-squares problem.
+* decoder: the one-shot decoder of plans.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,18 +27,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
-from goalscope.probing.factorised import perceptron
+from goalscope.activations.devices import one_thread
+from goalscope.checks import check_whole
 from goalscope.probing.heads import HeadSizes, Weights, coordinates
 from goalscope.rng import stream
 
 _PER_LAYER = 3  # norms: before self-attention, before cross-attention, before the perceptron
+_PIECE = {"cpu": 1 << 19, "cuda": 1 << 27}  # hidden units at a time: on a processor as many as its cache holds
+_SLICE = 256  # hidden units whose gradients are computed together on a processor
+
+Part = TypeVar("Part")
 
 
 def _zeros(*shape: int) -> nn.Parameter:
     return nn.Parameter(torch.zeros(shape))
 
 
-class Majority(nn.Module):
+class _Majority(nn.Module):
     """Scores of 0: the frequencies of the classes decide alone."""
 
     def __init__(self, sizes: HeadSizes) -> None:
@@ -43,15 +51,13 @@ class Majority(nn.Module):
         self.sizes = sizes
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return the scores."""
         return vectors.new_zeros(len(vectors), self.sizes.outputs, self.sizes.classes)
 
     def solve(self, vectors: npt.NDArray[np.float32], target: Any, penalty: float) -> Weights:
-        """Return no weights."""
         return {}
 
 
-class Position(nn.Module):
+class _Position(nn.Module):
     """The same table of scores whatever the activations are."""
 
     def __init__(self, sizes: HeadSizes) -> None:
@@ -59,7 +65,6 @@ class Position(nn.Module):
         self.table = _zeros(sizes.outputs, sizes.classes)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return the scores."""
         return self.table.expand(len(vectors), -1, -1)
 
     def solve(self, vectors: npt.NDArray[np.float32], target: Any, penalty: float) -> Weights:
@@ -74,7 +79,7 @@ class Position(nn.Module):
         return {"table": np.log(ratio).astype(np.float32)}
 
 
-class Linear(nn.Module):
+class _Linear(nn.Module):
     """Linear with weights for each output; training begins at 0."""
 
     def __init__(self, sizes: HeadSizes) -> None:
@@ -84,16 +89,14 @@ class Linear(nn.Module):
         self.bias = _zeros(sizes.outputs * sizes.classes)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return the scores."""
         return (vectors @ self.act + self.bias).view(-1, self.sizes.outputs, self.sizes.classes)
 
     def stacked(self, weights: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
-        """Return the scores of several at once."""
         found = torch.matmul(vectors, weights["act"]) + weights["bias"][:, None]
         return found.view(*found.shape[:2], self.sizes.outputs, self.sizes.classes)
 
 
-class Ridge(Linear):
+class _Ridge(_Linear):
     """Linear, by least squares with a penalty on the squared weights."""
 
     def solve(self, vectors: npt.NDArray[np.float32], target: Any, penalty: float) -> Weights:
@@ -117,48 +120,50 @@ class Ridge(Linear):
         return {"act": act.astype(np.float32), "bias": (level - centre @ act).astype(np.float32)}
 
 
-class Additive(nn.Module):
-    """Linear in the activation and in the place, without a term of both; training begins at 0."""
+class _Placed(nn.Module):
+    """A layer that sees an activation and a place: ``W_a x + W_r r + b``."""
 
     cells: Tensor
 
-    def __init__(self, sizes: HeadSizes) -> None:
+    def __init__(self, sizes: HeadSizes, width: int) -> None:
         super().__init__()
-        self.act, self.cell = _zeros(sizes.inputs, sizes.classes), _zeros(2, sizes.classes)
-        self.bias = _zeros(sizes.classes)
+        self.sizes = sizes
+        self.act, self.cell, self.bias = _zeros(sizes.inputs, width), _zeros(2, width), _zeros(width)
         self.register_buffer("cells", torch.tensor(coordinates(math.isqrt(sizes.outputs))), persistent=False)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return the scores."""
+        """Return it for all pairs of an activation and a cell, ``[B, C, V]``."""
         return (vectors @ self.act)[:, None] + (self.cells @ self.cell + self.bias)
 
+    def parts(self, weights: Mapping[str, Tensor], vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """Return that of activations ``[Q, B, V]`` and that of cells ``[Q, C, V]`` of several at once."""
+        placed = torch.matmul(self.cells, weights["cell"]) + weights["bias"][:, None]
+        return torch.matmul(vectors, weights["act"]), placed
+
+
+class _Additive(_Placed):
+    """Linear in the activation and in the place, without a term of both; training begins at 0."""
+
+    def __init__(self, sizes: HeadSizes) -> None:
+        super().__init__(sizes, sizes.classes)
+
     def stacked(self, weights: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
-        """Return the scores of several at once."""
-        placed = torch.matmul(self.cells, weights["cell"]) + weights["bias"][:, None]  # [Q, C, K]
-        return torch.matmul(vectors, weights["act"])[:, :, None] + placed[:, None]
+        act, placed = self.parts(weights, vectors)
+        return act[:, :, None] + placed[:, None]
 
 
-class Perceptron(nn.Module):
+class _Mlp(_Placed):
     """One hidden layer that sees an activation and a place."""
 
-    cells: Tensor
-
-    def __init__(self, sizes: HeadSizes, d_hidden: int) -> None:
-        super().__init__()
-        self.sizes, self.d_hidden = sizes, d_hidden
-        self.act, self.cell, self.bias = _zeros(sizes.inputs, d_hidden), _zeros(2, d_hidden), _zeros(d_hidden)
+    def __init__(self, sizes: HeadSizes, d_hidden: int = 1024) -> None:
+        super().__init__(sizes, d_hidden)
         self.out, self.out_bias = _zeros(d_hidden, sizes.classes), _zeros(sizes.classes)
-        self.register_buffer("cells", torch.tensor(coordinates(math.isqrt(sizes.outputs))), persistent=False)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return the scores, all hidden units at once."""
-        hidden = ((vectors @ self.act)[:, None] + (self.cells @ self.cell + self.bias)).relu()
-        return hidden @ self.out + self.out_bias
+        return super().forward(vectors).relu() @ self.out + self.out_bias
 
     def stacked(self, weights: Mapping[str, Tensor], vectors: Tensor) -> Tensor:
-        """Return the scores of several at once, the hidden units piece by piece."""
-        placed = torch.matmul(self.cells, weights["cell"]) + weights["bias"][:, None]  # [Q, C, H]
-        return perceptron(torch.matmul(vectors, weights["act"]), placed, weights["out"], weights["out_bias"])
+        return perceptron(*self.parts(weights, vectors), weights["out"], weights["out_bias"])
 
     def initial(self, seed: int, name: str) -> Weights:
         """Return random weights: normal with the standard deviation 1 / sqrt(inputs), the last bias 0."""
@@ -174,10 +179,10 @@ class Perceptron(nn.Module):
 
     def numbers(self, batch: int) -> int:
         """Return the number of hidden units of a step."""
-        return batch * self.sizes.outputs * self.d_hidden
+        return batch * self.sizes.outputs * self.out.shape[0]
 
 
-class PlanDecoderModule(nn.Module):
+class _Decoder(nn.Module):
     """The one-shot decoder of plans.
 
     The P vectors h of a site pass one shared bottleneck, ``LN(W h + b)``. T learned queries, one a place of the plan,
@@ -191,6 +196,11 @@ class PlanDecoderModule(nn.Module):
 
     def __init__(self, sizes: HeadSizes, layers: int, d_model: int, d_hidden: int, heads: int) -> None:
         super().__init__()
+        for name, given, most in (("layers", layers, 64), ("heads", heads, 256)):
+            if check_whole(f"{name} of a decoder", given, 1) > most:
+                raise ValueError(f"{name} of a decoder must be from 1 to {most}, got {given}")
+        if d_model < 1 or d_model % heads:
+            raise ValueError(f"the width of a decoder must be a multiple of its {heads} heads, got {d_model}")
         self.sizes, self.cost, self._heads = sizes, layers, heads
         shapes: dict[str, tuple[int, ...]] = {"in": (sizes.width, d_model), "in.bias": (d_model,)}
         shapes["queries"] = (sizes.outputs, d_model)
@@ -209,7 +219,6 @@ class PlanDecoderModule(nn.Module):
             self.register_parameter(name.replace(".", "/"), _zeros(*shape))  # torch allows no dot in a name
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Return the scores of the tokens of all places."""
         own = {name.replace("/", "."): one[None] for name, one in self.named_parameters()}
         return self.stacked(own, vectors[None])[0]
 
@@ -264,3 +273,120 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, heads: int) -> Tensor:
 
     found = scaled_dot_product_attention(split(query), split(key), split(value))
     return found.transpose(1, 2).reshape(query.shape)
+
+
+def perceptron(act: Tensor, placed: Tensor, out: Tensor, out_bias: Tensor) -> Tensor:
+    """Return ``relu(act + placed) out + out_bias`` for all pairs of an activation and a cell, ``[Q, B, C, K]``.
+
+    The first layer's parts of activations and cells are ``[Q, B, H]`` and ``[Q, C, H]``, the weights ``[Q, H, K]`` and
+    ``[Q, K]``. Backwards the hidden units are computed once more in place of being kept. On a processor whole pieces go
+    to as many threads as PyTorch has: operations this short, each cut into threads, would mostly wait for one another.
+    The number of threads changes no byte.
+    """
+    found: Tensor = _Pieces.apply(act, placed, out, out_bias)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Pieces(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, act: Tensor, placed: Tensor, out: Tensor, out_bias: Tensor) -> Tensor:
+        ctx.save_for_backward(act, placed, out)
+        classes = out.shape[2]
+        found = act.new_empty((*act.shape[:2], placed.shape[1], classes))
+        # Few classes come first: a matrix product is several times slower with them as columns.
+        turned = out.mT.contiguous()
+
+        def score(pieces: Sequence[tuple[int, slice]]) -> None:
+            buffer = _buffer(act, placed)
+            for probe, rows in pieces:
+                hidden = _hidden(act[probe, rows], placed[probe], buffer)
+                found[probe, rows].view(-1, classes).copy_(torch.mm(turned[probe], hidden.T).T)
+
+        pieces = [(probe, rows) for probe in range(act.shape[0]) for rows in _pieces(act, placed)]
+        share = -(-len(pieces) // torch.get_num_threads())
+        _run(score, [pieces[begin : begin + share] for begin in range(0, len(pieces), share)], act)
+        return found.add_(out_bias[:, None, None])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        act, placed, out = ctx.saved_tensors
+        grad = grads[0].contiguous()
+        turned = out.mT.contiguous()
+        d_act, d_placed, d_out = torch.empty_like(act), torch.zeros_like(placed), torch.zeros_like(turned)
+
+        def differentiate(part: tuple[int, slice]) -> None:
+            """Hidden units do not depend on one another: every slice of them has gradients of its own."""
+            probe, units = part
+            mine, there, weights = act[probe, :, units], placed[probe, :, units], turned[probe, :, units]
+            to_placed, to_out = d_placed[probe, :, units], d_out[probe, :, units]
+            buffer, slope = _buffer(mine, there), _buffer(mine, there)
+            for rows in _pieces(mine, there):
+                hidden = _hidden(mine[rows], there, buffer)
+                own = grad[probe, rows].view(len(hidden), -1)
+                to_out.addmm_(own.T, hidden)
+                back = slope.view(-1, hidden.shape[1])[: len(hidden)]
+                torch.mm(own, weights, out=back)
+                # The derivative of relu in one go: 0 where the unit is not active.
+                torch.ops.aten.threshold_backward.grad_input(back, hidden, 0, grad_input=back)
+                cells = back.view(-1, *there.shape)
+                d_act[probe, rows, units] = cells.sum(dim=1)
+                to_placed.add_(cells[0] if len(cells) == 1 else cells.sum(dim=0))
+
+        width = _SLICE if act.device.type == "cpu" else act.shape[2]
+        slices = [slice(begin, begin + width) for begin in range(0, act.shape[2], width)]
+        _run(differentiate, [(probe, units) for probe in range(act.shape[0]) for units in slices], act)
+        return d_act, d_placed, d_out.mT, grad.sum(dim=(1, 2))
+
+
+def _rows(act: Tensor, placed: Tensor) -> int:
+    """Return how many activations ``[..., B, H]`` are computed together with all cells ``[..., C, H]``."""
+    limit = _PIECE["cpu" if act.device.type == "cpu" else "cuda"]
+    return max(1, min(act.shape[-2], limit // placed.shape[-2:].numel()))
+
+
+def _pieces(act: Tensor, placed: Tensor) -> list[slice]:
+    step = _rows(act, placed)
+    return [slice(begin, min(begin + step, act.shape[-2])) for begin in range(0, act.shape[-2], step)]
+
+
+def _buffer(act: Tensor, placed: Tensor) -> Tensor:
+    return act.new_empty(_rows(act, placed), *placed.shape[-2:])
+
+
+def _hidden(act: Tensor, placed: Tensor, buffer: Tensor) -> Tensor:
+    """Return the hidden units of some activations, ``[b * C, H]``, in a buffer that the next piece overwrites."""
+    hidden = buffer[: len(act)]
+    torch.add(act[:, None], placed, out=hidden)
+    return torch.relu_(hidden).view(-1, hidden.shape[2])
+
+
+def _run(job: Callable[[Part], None], parts: Sequence[Part], act: Tensor) -> None:
+    """Do a job for each part; on a processor side by side, one thread each."""
+    if act.device.type != "cpu" or len(parts) < 2 or torch.get_num_threads() == 1:
+        for part in parts:
+            job(part)
+        return
+    with one_thread() as threads:
+        # The threads of the pool take over the one thread. They know of no mode of their caller: that of inference
+        # writes to the tensors of a caller that trains and to those of one that predicts.
+        for _ in _pool(os.getpid(), threads).map(torch.inference_mode()(job), parts):
+            pass
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Return the threads of this process; a fork has none of its parent's."""
+    return ThreadPoolExecutor(threads, "goalscope-pieces")
+
+
+HEADS = {
+    "majority": _Majority,
+    "position": _Position,
+    "additive": _Additive,
+    "linear": _Linear,
+    "percell": _Linear,
+    "mlp": _Mlp,
+    "ridge": _Ridge,
+    "decoder": _Decoder,
+}
+"""The built-in heads by name."""

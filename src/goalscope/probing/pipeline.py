@@ -1,42 +1,46 @@
-"""Everything that a study declares about an agent's activations, end to end: capture, fit, compare, store."""
+"""Readings of a run's activations end to end: all that a study declares, or the maps before each first action.
+
+Before the first action a probe is read on the grids that it was not fitted on alone: an action that was taken cannot
+have a say in the belief that it is held against.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from shlex import quote
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from goalscope import registry
 from goalscope.activations.capture import capture
 from goalscope.activations.capture_schedule import plan_id
 from goalscope.activations.devices import check_device
 from goalscope.activations.hooks import Blocks, check_layers, thirds
-from goalscope.activations.load import SHARD, Capture, captures
+from goalscope.activations.load import SHARD, Capture, captures, choose_capture, load_activations
+from goalscope.activations.record import Site, check_site
 from goalscope.activations.replay_target import ReplayTarget, find_target, model_of
 from goalscope.activations.shards import artifacts, place
 from goalscope.activations.sites import sites_there
 from goalscope.ids import content_id
 from goalscope.models.local import LocalModel
-from goalscope.probing.analyses import Reader, Stage
-from goalscope.probing.belief_study import SOURCE, keep_beliefs
-from goalscope.probing.cells import known_walls
-from goalscope.probing.dataset import ProbeDataset, probe_dataset, summary
+from goalscope.probing.analyses import Place, Reader, Stage, probe_dataset
+from goalscope.probing.beliefs import SOURCE
 from goalscope.probing.fitting import Progress
-from goalscope.probing.probe_store import ProbeStore
-from goalscope.probing.shown_maps import ShownMap
+from goalscope.probing.inputs import known_walls
+from goalscope.probing.probe import Probe, ProbeKey
 from goalscope.rows import Rows
 from goalscope.runs import Store
-from goalscope.runs.probing_config import Inside
+from goalscope.runs.probing_config import READS, Inside
 from goalscope.runs.provenance import note_libraries
 from goalscope.worlds.gridworld import GridView
 
-_ALWAYS: Final = {"hidden", "epochs", "rate", "batch"}  # settings that enter the id of every fit
-
 INFO: Final = "inside"
 """Name under which a run keeps what was read last, how and on how many steps."""
+HEAD: Final = "mlp"
+"""The probe that maps are decoded with before the first action: the paper's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +49,8 @@ class InsideSummary:
 
     Attributes:
         rows: reading ("cognitive-map", "beliefs", "plans", "distance") -> its rows, stored under that source.
-        agent: whose activations.
-        layers, sites: where.
-        steps: numbers of steps and grids, see `goalscope.probing.dataset.summary`.
+        agent, layers, sites: whose activations, and where.
+        steps: numbers of steps and grids.
         known_walls: share of the tested grids whose wall map stands in the training split too.
         fitted, reused: numbers of probes and decoders that were fitted now, and that were there already.
     """
@@ -112,28 +115,35 @@ def study_inside(
     with Store(run, "w") as store:
         note_libraries(store, "probes")
         dataset = probe_dataset(store, own, untrained, layers, wanted)
-        reader = reader_of(store, dataset, wanted, stage, device)
+        reader = Reader(store, dataset, wanted, stage, device)
         rows: dict[str, Rows] = {}
         for name in wanted.reads:
-            found, shown = _read(reader, name)
-            rows[name] = _of_agent(found, target.agent)
-            if name == "beliefs":
-                keep_beliefs(store, rows[name], shown)
-            else:
-                store.put_rows(rows[name], source=name)
-            if name == "cognitive-map" and "beliefs" not in wanted.reads:
-                store.put_info(SOURCE, {"maps": [one.to_plain() for one in shown]})
+            found, shown = reader.read(name)
+            agent = np.full(len(found), target.agent, dtype=object)
+            rows[name] = replace(found, tags={**found.tags, "agent": agent})
+            store.put_rows(rows[name], source=name)
+            if name == "beliefs" or (name == "cognitive-map" and "beliefs" not in wanted.reads):
+                store.put_info(SOURCE, {"maps": [one.model_dump(mode="json") for one in shown]})
         done = InsideSummary(
             rows=rows,
             agent=target.agent,
             layers=dataset.layers,
             sites=dataset.sites,
-            steps=summary(dataset),
+            steps=dataset.summary(),
             known_walls=known_walls(dataset.cells, dataset.split),
             fitted=reader.probes.fitted,
             reused=reader.probes.reused,
         )
-        _keep_info(store, wanted, done)
+        kept = store.info().get(INFO)
+        about = {
+            "settings": wanted.model_dump(mode="json", exclude={"full"}),
+            "agent": done.agent,
+            "layers": list(done.layers),
+            "sites": list(done.sites),
+            "known walls": done.known_walls,
+            **done.steps,
+        }
+        store.put_info(INFO, {**(kept if isinstance(kept, dict) else {}), **dict.fromkeys(done.rows, about)})
     return done
 
 
@@ -141,14 +151,6 @@ def declared_in(store: Store) -> Inside | None:
     """Return what the study of a run declares about activations, None where it declares nothing."""
     study = store.study()
     return study.analysis.inside if study is not None and study.analysis is not None else None
-
-
-def _read(reader: Reader, name: str) -> tuple[Rows, list[ShownMap]]:
-    if name == "cognitive-map":
-        return reader.cognitive_map()
-    if name == "beliefs":
-        return reader.beliefs()
-    return (reader.plans() if name == "plans" else reader.distance()), []
 
 
 def _captures(
@@ -190,7 +192,8 @@ def _captures(
                 one
                 for one in captures(store)
                 if one.complete and one.model == identity and one.plan == plan
-                if set(one.layers) >= set(layers) and set(one.sites) >= set(wanted.wanted_sites) and _files(store, one)
+                if set(one.layers) >= set(layers) and set(one.sites) >= set(wanted.wanted_sites)
+                if all(place(store, row).is_file() for row in artifacts(store, SHARD, capture=one.id))
             ]
         if there:
             found.append(there[0])
@@ -204,11 +207,6 @@ def _captures(
                 )
             )  # fmt: skip
     return found[0], (found[1] if len(found) > 1 else None), layers
-
-
-def _files(store: Store, one: Capture) -> bool:
-    """Return whether all files of a capture are there."""
-    return all(place(store, row).is_file() for row in artifacts(store, SHARD, capture=one.id))
 
 
 def _check_worlds(store: Store, target: ReplayTarget, wanted: Inside) -> None:
@@ -229,41 +227,155 @@ def _check_worlds(store: Store, target: ReplayTarget, wanted: Inside) -> None:
         )
 
 
-def reader_of(store: Store, dataset: ProbeDataset, wanted: Inside, stage: Stage, device: str) -> Reader:
-    """Return what reads a run: fits with the same settings are found again, whoever asked for them first."""
-    digest = sha256()
-    for identity, step in zip(dataset.cells.episode_id.tolist(), dataset.cells.step.tolist(), strict=True):
-        digest.update(f"{identity} {step}\n".encode())
-    models = {"none": dataset.own.model}
-    if dataset.control is not None:
-        models["untrained"] = dataset.control.model
-    probes = wanted.probes.model_dump(exclude_defaults=True) | wanted.probes.model_dump(include=_ALWAYS)
-    probe_store = ProbeStore(
-        store=store,
-        decisive={"steps": digest.hexdigest(), "frame": dataset.cells.frame, "test": wanted.test},
-        settings={"cells": probes, "distance": probes, "plan": wanted.decoders.model_dump(exclude={"layers"})},
-        models=models,
-        first="/".join(map(str, dataset.places[0])),
-        tags={"agent": dataset.own.agent},
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FirstSteps:
+    """The posteriors of N first steps in tested grids.
+
+    Attributes:
+        site, layer, agent: the place, and whose activations.
+        episode_id: ``[N]`` text.
+        posteriors: control ("none", and "untrained" where that was captured) -> ``[N, n, n, K]`` probabilities of the
+            classes of all cells at natural frequencies.
+        probes, fitted: control -> content id of the probe; controls whose probe was fitted now, not kept with the
+        run.
+        settings: what decided the fit: share tested, seed, how probes are trained, numbers of steps and grids.
+        missing: why there is no untrained control, and the command that makes it possible; "" where there is one.
+    """
+
+    site: str
+    layer: int
+    agent: str
+    episode_id: npt.NDArray[np.object_]
+    posteriors: Mapping[str, npt.NDArray[np.float32]]
+    probes: Mapping[str, str]
+    fitted: tuple[str, ...]
+    settings: Mapping[str, Any]
+    missing: str
+
+
+def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage, device: str = "cpu") -> FirstSteps:
+    """Decode the maps that the activations of a place hold before the first action, on grids that are not trained on.
+
+    Steps, split and probes are those of the last `goalscope probe` (or study) that read this place, else those that
+    the run's study declares, else the defaults of `Inside`. A probe that is kept with the run is used again; one that
+    is fitted now is kept.
+
+    Args:
+        run: a run directory; nobody else may write to it meanwhile.
+        site, layer: the place; it must have been captured.
+        stage: is called at the beginning of each piece of work with its name; gives what shows progress.
+        device: where to compute, "cpu" or "cuda".
+
+    Raises:
+        ValueError: nothing captured there (says how), worlds that have no map or a door, too few grids, no first
+        step.
+    """
+    check_device(device)
+    named = check_site(site)
+    with Store(run) as store:
+        if not all(issubclass(world.view, GridView) for world in store.worlds()):
+            raise ValueError(f"beliefs are maps of grids, but worlds of {store.path} are task worlds: they have none")
+        wanted = _settings(store, site, layer)
+        own = choose_capture(store, named, layer, None, None, None, wanted.agent)
+        control = _untrained(store, own, named, layer, wanted.untrained)
+    sites = tuple(one for one in wanted.wanted_sites if one in own.sites)
+    changes = {"sites": sites if site in sites else (site,), "layers": (layer,), "by_size": False}
+    wanted = wanted.model_copy(update=changes)
+    with Store(run, "w") as store:
+        dataset = probe_dataset(store, own, control, (layer,), wanted, shuffled=False)
+        if dataset.doors:
+            raise ValueError(
+                f"beliefs are compared with actions in worlds without a door, {store.path} has some with one: no class "
+                "of the probe stands for a door, leave --beliefs out"
+            )
+        probes, fitted = _probes(Reader(store, dataset, wanted, stage, device), (site, layer))
+        tested = set(dataset.cells.grid_id[dataset.split.test].tolist())
+        vectors = {}
+        for name, one in dataset.captures.items():
+            found = load_activations(store, site=site, layer=layer, capture=one.id)
+            first = np.array([grid in tested for grid in found.grid_id.tolist()]) & (found.step == 0)
+            vectors[name] = found.where(first)
+    episodes = vectors["none"].episode_id
+    if not len(episodes):
+        raise ValueError(
+            "beliefs are read before the first action, but no first step of a tested grid was captured: capture all "
+            "steps"
+        )
+    if any(not np.array_equal(one.episode_id, episodes) for one in vectors.values()):
+        raise ValueError(
+            f"the untrained model must have been captured at the same steps as {own.agent}, {store.path} holds others: "
+            "the files of a capture are damaged, run it again"
+        )
+    said = {name: probes[name].predict(one, device=device) for name, one in vectors.items()}
+    return FirstSteps(
+        site=site,
+        layer=layer,
+        agent=own.agent,
+        episode_id=episodes,
+        posteriors={name: one.maps("natural") for name, one in said.items()},
+        probes={name: probe.id for name, probe in probes.items()},
+        fitted=fitted,
+        settings={
+            "test": wanted.test,
+            "seed": wanted.seed,
+            "probes": wanted.probes.model_dump(mode="json"),
+            **dataset.summary(),
+        },
+        missing="" if control is not None else _missing(Path(run), own, named, layer, wanted.untrained),
     )
-    return Reader(store=store, dataset=dataset, declared=wanted, probes=probe_store, stage=stage, device=device)
 
 
-def _of_agent(rows: Rows, agent: str) -> Rows:
-    """Return rows that say whose activations they are about."""
-    return replace(rows, tags={**rows.tags, "agent": np.full(len(rows), agent, dtype=object)})
+def _settings(store: Store, site: str, layer: int) -> Inside:
+    """Return how a place was read last, else what the run's study declares, else the defaults."""
+    told = store.info().get(INFO)
+    for about in (told.get(name) for name in READS) if isinstance(told, dict) else ():
+        if about is None:
+            continue
+        try:
+            if site not in about["sites"] or layer not in about["layers"]:
+                continue
+            return Inside.parse({**about["settings"], "agent": about["agent"]}, f"what was read of {store.path}")
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"{store.path} must hold how its activations were read as goalscope does, but: {error!r}; read them "
+                f"again: goalscope probe {store.path}"
+            ) from error
+    return declared_in(store) or Inside()
 
 
-def _keep_info(store: Store, wanted: Inside, done: InsideSummary) -> None:
-    told = wanted.model_dump(mode="json", exclude={"full"})
-    kept = store.info().get(INFO)
-    before = kept if isinstance(kept, dict) else {}
-    about = {
-        "settings": told,
-        "agent": done.agent,
-        "layers": list(done.layers),
-        "sites": list(done.sites),
-        "known walls": done.known_walls,
-        **done.steps,
-    }
-    store.put_info(INFO, {**before, **dict.fromkeys(done.rows, about)})
+def _untrained(store: Store, own: Capture, site: Site, layer: int, seed: int | None) -> Capture | None:
+    """Return a capture of the same steps from random weights, that of the wanted seed if there is one."""
+    found = [
+        one
+        for one in captures(store)
+        if one.untrained is not None and one.complete and (one.plan, one.agent_id) == (own.plan, own.agent_id)
+        if site in one.sites and layer in one.layers and (one.width, one.model != own.model) == (own.width, True)
+    ]
+    return min(found, key=lambda one: (one.untrained != seed, one.untrained, one.id), default=None)
+
+
+def _missing(run: Path, own: Capture, site: Site, layer: int, seed: int | None) -> str:
+    scope = f" --scope {own.scope}" if own.scope != "all" else ""
+    how = f"--sites {site} --agent {quote(own.agent)}{scope} --layers {layer} --untrained {seed or 0}"
+    command = f"goalscope capture {quote(str(run))} {how}"
+    return f"no untrained control: the same model with random weights was not captured there; to have it: {command}"
+
+
+def _probes(reader: Reader, place: Place) -> tuple[dict[str, Probe], tuple[str, ...]]:
+    """Return the probes of a place by control, and which of them had to be fitted."""
+    found: dict[str, Probe] = {}
+    absent: list[str] = []
+    for name in reader.dataset.captures:
+        key = ProbeKey(
+            head=HEAD, target="cells", control=name, seed=reader.declared.seed, site=place[0], layer=place[1]
+        )
+        known = reader.probes.find(key)
+        if known is None:
+            absent.append(name)
+        else:
+            found[name] = known
+    if absent:
+        data = reader.inputs(place)
+        fitted = reader.fit(place, data, [(HEAD, name) for name in absent], scored=False)
+        found |= {name: fitted.probe(HEAD, data.activations[0], control=name) for name in absent}
+    return {name: found[name] for name in reader.dataset.captures}, tuple(absent)

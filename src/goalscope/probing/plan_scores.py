@@ -1,146 +1,143 @@
-"""How much of a plan is decoded: rows for each tested grid, so that every number has an interval over grids."""
+"""How much of a plan and of a distance is decoded, by tested grid, and what can be guessed without activations.
+
+* a guess among four actions at every place, ``0.25^N`` (the baseline of the paper);
+* ``marginal``: drawn from how often each token stands at each place of the training plans;
+* ``commonest``: the commonest first N tokens of the training plans, the best guess that sees nothing;
+* repeat the first action; and its stronger form, the commonest continuation of the first action in the training plans;
+* a planner on a map: decoded, or (labelled) the true one;
+* the actions that the written reasoning names;
+* for distances the mean, and a line from the Manhattan distance between agent and goal on such a map.
+
+How common something is in the training plans is counted in the weights of the scores: at each N all grids weigh alike,
+and so do the known plans of one grid.
+
+Source: behavioural and representational evaluation, section 5.3 (the first one; the others are ours).
+"""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_shape
-from goalscope.probing.cells import Cells, grids_of, members, ratio
-from goalscope.probing.paired import chosen, paired_rows
-from goalscope.probing.plans import END, UNKNOWN, Plans, check_tokens
+from goalscope.checks import check_finite, check_shape
+from goalscope.planning import distances_batch, optimal_batch
+from goalscope.probing.labels import END, TOKENS, UNKNOWN, Cells, Plans, check_tokens
+from goalscope.probing.maps import DecodedMaps
+from goalscope.probing.scores import Grids, Measured, chosen, members, paired_rows
 from goalscope.rows import Rows, Tag
-from goalscope.stats import LESS, Estimate, Grouped, estimate_rows
+from goalscope.stats import LESS, Estimate, Grouped, estimate_pooled, estimate_rows
 from goalscope.stats.estimate import factorize
+from goalscope.worlds.grid import ACTIONS, DELTAS
 
 PREFIX: Final = "prefix accuracy"
 LENGTHS: Final = ("length match", "predicted length", "executed length", "length error", "median length error")
 SUBSETS: Final = ("all", "long")
 """Which plans are scored at N: all of them, or (the authors' subset) those with at least N actions."""
-_BY: Final = ("site", "layer", "head", "control", "plans", "N")
-_KEY: Final = ("site", "layer", "plans", "N")
+ERROR, SQUARED, DEVIATION = "distance error", "squared distance error", "squared distance deviation"
+_BY: Final = ("site", "layer", "head", "control")
+_NAMES: Final = {name: token for token, name in enumerate(TOKENS[:END])}
+_NAMED: Final = re.compile(r"[^\W\d_]+")
+_LINKS: Final = frozenset(("and", "then", "move", "go", "to"))  # may stand between the actions of one list
+_NO_DEVIATION: Final = 1e-12  # relative to the greatest one
 
 
 def prefix_matches(predicted: npt.NDArray[Any], tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return whether the first N tokens are all right, for N = 1 to T.
-
-    Args:
-        predicted: ``[N, T]`` tokens.
-        tokens: ``[N, T]`` executed tokens, -1 where unknown.
-
-    Returns:
-        ``[N, T]`` 1 or 0, NaN from the first unknown place on.
-    """
+    """Return whether the first 1 to T tokens are all right, ``[N, T]``, NaN from the first unknown place on."""
     check_tokens("predicted", predicted)
     return _known(np.logical_and.accumulate(predicted == tokens, axis=1).astype(np.float64), tokens)
 
 
 def chance_matches(chances: npt.NDArray[np.float64], tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return the chance that the first N tokens are all right, from the chance of each given those before, ``[N, T]``.
-
-    Args:
-        chances: ``[N, T]`` in [0, 1].
-        tokens: ``[N, T]`` executed tokens, -1 where unknown.
-    """
+    """Return the chance that the first 1 to T tokens are right, from that of each given those before, ``[N, T]``."""
     return _known(np.cumprod(chances, axis=1, dtype=np.float64), tokens)
+
+
+def _known(matches: npt.NDArray[np.float64], tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    check_tokens("tokens", tokens)
+    check_shape("matches", matches, "N T", check_shape("tokens", tokens, "N T"))
+    # A miss before the first unknown place is left out too: else only failures of these plans would count.
+    matches[tokens == UNKNOWN] = np.nan
+    return matches
 
 
 def score_prefixes(matches: npt.NDArray[np.float64], plans: Plans, cells: Cells, tags: Mapping[str, Tag]) -> Rows:
     """Return prefix accuracy for each tested grid and N.
 
-    Args:
-        matches: ``[N, T]`` from `prefix_matches`, `chance_matches` or a baseline.
-        plans: the executed plans.
-        cells: the same steps.
-        tags: kept with every row: head, control, site, layer, ...
-
-    Returns:
-        Rows tagged by N, plans ("all", or "long": at least N actions), size and density; NaN where a grid has no such
-        plan.
+    Rows are tagged by N, plans ("all", or "long": at least N actions), size and density; NaN where a grid has no such
+    plan. ``matches`` ``[N, T]`` come from `prefix_matches`, `chance_matches` or a baseline.
     """
     check_shape("matches", matches, "N T", {"N": len(plans), "T": plans.horizon})
-    plans.check_aligned(cells)
-    codes, grids, about = grids_of(cells)
-    parts = []
-    for number in range(1, plans.horizon + 1):
-        values, token = matches[:, number - 1], plans.tokens[:, number - 1]
-        for name in SUBSETS:
-            used = np.where((token != END) & (token != UNKNOWN), values, np.nan) if name == "long" else values
-            parts.append(
-                Rows.from_columns(
-                    measure=PREFIX,
-                    unit="share",
-                    value=_means(used, codes, len(grids)),
-                    grid_id=grids,
-                    tags={**tags, **about, "N": number, "plans": name},
-                )
-            )
-    return Rows.concatenate(parts)
+    cells.check_aligned(plans, "plans")
+    grids = Grids.of(cells)
+
+    def measured() -> Iterator[Measured]:
+        for number in range(1, plans.horizon + 1):
+            values, token = matches[:, number - 1], plans.tokens[:, number - 1]
+            long = np.where((token != END) & (token != UNKNOWN), values, np.nan)
+            for name, used in zip(SUBSETS, (values, long), strict=True):
+                yield PREFIX, "share", grids.mean(used), {"N": number, "plans": name}
+
+    return grids.rows(measured(), tags)
 
 
 def score_lengths(predicted: npt.ArrayLike, plans: Plans, cells: Cells, tags: Mapping[str, Tag]) -> Rows:
-    """Return how well the length of plans is decoded, for each tested grid.
+    """Return how well the length of plans is decoded, for each tested grid; plans of unknown length are left out.
 
-    Args:
-        predicted: ``[N]`` predicted lengths, at most T; NaN where nothing is predicted.
-        plans: the executed plans; those whose length is not known are left out.
-        cells: the same steps.
-        tags: kept with every row.
-
-    Returns:
-        Rows of "length match" (share), and in steps "predicted length", "executed length", "length error" (predicted
-        less executed: the bias) and "median length error" (of the absolute error, over the grid's steps).
+    The bias "length error" is predicted less executed, "median length error" that of the absolute error over the
+    grid's steps. ``predicted`` ``[N]`` is at most T, NaN where nothing is predicted.
     """
-    plans.check_aligned(cells)
+    cells.check_aligned(plans, "plans")
     given, true = np.asarray(predicted, dtype=np.float64), plans.length
     check_shape("predicted", given, "N", {"N": len(plans)})
-    codes, grids, about = grids_of(cells)
-    error = given - true
+    grids, error = Grids.of(cells), given - true
     undefined = np.isnan(error)
-    columns = {
-        "length match": np.where(undefined, np.nan, error == 0),
-        "predicted length": np.where(undefined, np.nan, given),
-        "executed length": np.where(undefined, np.nan, true),
-        "length error": error,
-    }
-    values = {name: _means(column, codes, len(grids)) for name, column in columns.items()}
-    absolute = [np.abs(error[mine[~undefined[mine]]]) for mine in members(codes, len(grids))]
-    values["median length error"] = np.array([np.median(one) if len(one) else np.nan for one in absolute])
+    columns = (np.where(undefined, np.nan, one) for one in (error == 0, given, true, error))
+    absolute = [np.abs(error[mine[~undefined[mine]]]) for mine in grids.members()]
+    medians = np.array([np.median(one) if len(one) else np.nan for one in absolute])
+    values = (*map(grids.mean, columns), medians)
+    units = ("share", *["steps"] * (len(LENGTHS) - 1))
+    return grids.rows(((*named, {}) for named in zip(LENGTHS, units, values, strict=True)), tags)
+
+
+def score_distance(
+    predicted: npt.NDArray[np.float64], distances: npt.NDArray[np.float64], cells: Cells, tags: Mapping[str, Tag]
+) -> Rows:
+    """Return the errors of predicted distances ``[N]`` for each tested grid.
+
+    Rows of "distance error" (absolute, steps) and of the squared error and the squared deviation from the mean of the
+    tested grids, whose ratio gives R^2; each once over all steps of a grid, and "distance error" once more by distance
+    (tag `distance`, None for all).
+    """
+    for name, given in (("predicted", predicted), ("distances", distances)):
+        check_shape(name, given, "N", {"N": len(cells)})
+        check_finite(name, given)
+    grids = Grids.of(cells)
+    mean = float(grids.mean(distances).mean()) if len(grids) else 0.0
+    error = np.abs(predicted - distances)
+    whole = ((ERROR, "steps", error), (SQUARED, "steps^2", error**2), (DEVIATION, "steps^2", (distances - mean) ** 2))
+    each, place = np.unique(np.stack([grids.codes, distances.astype(np.int64)]), axis=1, return_inverse=True)
+    parts = Grids.of(cells, place.reshape(-1))
     return Rows.concatenate(
-        Rows.from_columns(
-            measure=name,
-            unit="share" if name == "length match" else "steps",
-            value=value,
-            grid_id=grids,
-            tags={**tags, **about},
-        )
-        for name, value in values.items()
+        [
+            grids.rows(((name, unit, grids.mean(values), {}) for name, unit, values in whole), tags),
+            parts.rows(iter([(ERROR, "steps", parts.mean(error), {})]), {**tags, "distance": each[1].tolist()}),
+        ]
     )
 
 
 def plan_differences(rows: Rows, head: str, control: str, against: Mapping[str, Tag], *, name: str) -> Rows:
-    """Return prefix accuracy less that of a baseline or control, paired by grid.
-
-    Args:
-        rows: from the scores of a suite.
-        head, control: whose accuracy.
-        against: tags of what is subtracted, e.g. ``{"head": "decoder-2", "control": "untrained"}``.
-        name: what that is called.
-    """
+    """Return prefix accuracy less that of a baseline or control, paired by grid."""
     own = chosen(rows, measure=PREFIX, head=head, control=control)
-    return paired_rows(own, chosen(rows, measure=PREFIX, **against), name=name, by=_KEY)
+    return paired_rows(own, chosen(rows, measure=PREFIX, **against), name=name, by=("site", "layer", "plans", "N"))
 
 
-def summarise_plans(rows: Rows, by: Sequence[str] = _BY, *, horizon: int = 10) -> list[Grouped]:
-    """Return every score with its interval over grids; a median is that of the grids.
-
-    Args:
-        rows: scores of plans, or differences of them.
-        by: tags to group by.
-        horizon: places T, the greatest length.
-    """
+def summarise_plans(rows: Rows, by: Sequence[str] = (*_BY, "plans", "N"), *, horizon: int = 10) -> list[Grouped]:
+    """Return every score, or difference of scores, with its interval over grids; a median is that of the grids."""
     bounds: dict[str, tuple[float, float]] = {}
     for measure, unit in set(zip(rows.measure.tolist(), rows.unit.tolist(), strict=True)):
         most = 1.0 if unit == "share" else float(horizon)
@@ -154,27 +151,50 @@ def summarise_plans(rows: Rows, by: Sequence[str] = _BY, *, horizon: int = 10) -
     return found
 
 
+def summarise_distance(rows: Rows, by: Sequence[str] = _BY) -> list[Grouped]:
+    """Return mean absolute error and R^2 of each probe and baseline with their intervals over grids.
+
+    R^2 is one less the ratio of the mean squared error to the mean squared deviation, each grid weighing alike.
+    """
+    by_distance = rows.known("distance")
+    mine = rows.where(by_distance if "distance" in by else ~by_distance)
+    found = estimate_rows(mine.where(mine.measure == ERROR), by=by, bounds={ERROR: (0.0, np.inf)})
+    if "distance" in by:
+        return found
+    above, below = (mine.where(mine.measure == name) for name in (SQUARED, DEVIATION))
+    codes, keys = factorize(list(zip(*(above.columns()[name].tolist() for name in by), strict=True)))
+    for key, group in zip(keys, members(codes, len(keys)), strict=True):
+        estimate = r_squared(above.value[group], below.value[group], above.grid_id[group])
+        found.append(Grouped(key={"measure": "R^2", **dict(zip(by, key, strict=True))}, estimate=estimate))
+    return found
+
+
+def r_squared(error: npt.ArrayLike, deviation: npt.ArrayLike, clusters: Sequence[Any] | npt.NDArray[Any]) -> Estimate:
+    """Return one less the ratio of two means over grids ``[G]``: of the squared error and of the squared deviation."""
+    above, below = np.asarray(error, dtype=np.float64), np.asarray(deviation, dtype=np.float64)
+    most = float(np.fmax.reduce(below, initial=0.0))
+    # A grid whose steps all lie at the mean deviates by nothing, yet its error counts; where none deviates, there is no
+    # share of it.
+    found = estimate_pooled(
+        np.where(most > 0, above, np.nan), np.maximum(below, most * _NO_DEVIATION), clusters, unit="share"
+    )
+    # No squared error is negative, though the line of the ratio may be.
+    return replace(found, value=1 - found.value, low=1 - found.high, high=float(np.minimum(1.0, 1 - found.low)))
+
+
 def median_over_grids(
     values: npt.ArrayLike, clusters: Sequence[Any] | npt.NDArray[Any], *, unit: str, confidence: float = 0.95
 ) -> Estimate:
-    """Estimate the median over grids; its interval ends at two of the grids' own values.
+    """Estimate the median over grids of the medians of values ``[N]`` within each; NaN is left out.
 
-    Args:
-        values: ``[N]`` values, NaN where undefined; the median is taken within each grid first.
-        clusters: ``[N]`` the grid of each value.
-        unit: the unit of the values.
-        confidence: least coverage.
-
-    Returns:
-        The estimate; without an interval where there are too few grids for one, or where both ends are one value.
+    The interval ends at two of the grids' own values; there is none where there are too few grids, or both are one.
 
     Source: the exact interval from the binomial distribution (sign test); Conover, Practical Nonparametric Statistics.
     """
     numbers = np.asarray(values, dtype=np.float64)
     codes, labels = factorize(clusters)
     defined = ~np.isnan(numbers)
-    values_of = members(codes[defined], len(labels))
-    points = np.sort([np.median(numbers[defined][mine]) for mine in values_of if len(mine)])
+    points = np.sort([np.median(numbers[defined][mine]) for mine in members(codes[defined], len(labels)) if len(mine)])
     count = len(points)
     low = high = math.nan
     note = "too few grids for an interval of a median"
@@ -201,17 +221,158 @@ def median_over_grids(
     )
 
 
-def _known(matches: npt.NDArray[np.float64], tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def guess(number: int) -> float:
+    """Return the chance that a guess among four actions at each of N places is right everywhere, ``0.25^N``."""
+    return float(len(ACTIONS)) ** -number
+
+
+def marginal_matches(train: Plans, tokens: npt.NDArray[np.int8]) -> npt.NDArray[np.float64]:
+    """Return the chance that tokens drawn place by place at their frequency in the training plans are right.
+
+    ``[N, T]`` for the first 1 to T tokens, NaN where unknown; all training grids weigh alike.
+    """
+    _check(train, tokens)
+    frequency = np.zeros((len(TOKENS), train.horizon))
+    for place in range(train.horizon):
+        known, counts = _known_at(train, place)
+        frequency[:, place] = np.bincount(train.tokens[known, place], 1 / counts, minlength=len(TOKENS))
+    frequency /= np.maximum(frequency.sum(axis=0), 1)
+    return chance_matches(np.take_along_axis(frequency, np.maximum(tokens, 0).astype(np.int64), axis=0), tokens)
+
+
+def commonest_matches(
+    train: Plans, tokens: npt.NDArray[np.int8], first: npt.NDArray[Any] | None = None
+) -> npt.NDArray[np.float64]:
+    """Return whether the commonest first N tokens of the training plans are right, ``[N, T]`` 1, 0 or NaN: unknown.
+
+    No guess that is the same at every step has a higher prefix accuracy on the training plans. With the ``first``
+    token ``[N]`` (decoded) the commonest continuation of it is taken. Among equally common ones the first in the order
+    of tokens is taken; a first token that no training plan begins with has no continuation and is wrong from N = 2 on.
+    """
+    _check(train, tokens)
+    begins = np.full(len(tokens), UNKNOWN) if first is None else np.asarray(first)
+    check_shape("first", begins, "N", {"N": len(tokens)})
+    found = np.zeros(tokens.shape)
+    for number in range(1, tokens.shape[1] + 1):
+        best = _commonest(train, number, None if first is None else sorted(set(begins.tolist())))
+        for begin, plan in best.items():
+            rows = np.flatnonzero(begins == begin)
+            found[rows, number - 1] = (tokens[rows, :number] == plan).all(axis=1)
+    found[tokens == UNKNOWN] = np.nan
+    return found
+
+
+def _commonest(train: Plans, number: int, begins: Sequence[int] | None) -> dict[int, tuple[int, ...]]:
+    """Return the commonest first N tokens by their first token, or of all plans (under `UNKNOWN`)."""
+    known, counts = _known_at(train, number - 1)
+    # Weights 1 / count as whole numbers: sums are exact, and equally common plans are found equal.
+    whole = math.lcm(*counts.tolist())
+    totals: dict[int, Counter[tuple[int, ...]]] = {}
+    for plan, count in zip(map(tuple, train.tokens[known, :number].tolist()), counts.tolist(), strict=True):
+        totals.setdefault(UNKNOWN if begins is None else plan[0], Counter())[plan] += whole // count
+    best = {begin: min(total, key=lambda plan: (-total[plan], plan)) for begin, total in totals.items()}
+    # The first token is given: nothing must be known of it from the training plans.
+    return best if begins is None or number > 1 else {begin: (begin,) for begin in begins}
+
+
+def _known_at(train: Plans, place: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return which plans are known up to a place, and how many of them are of the same grid: one over it weighs."""
+    known = np.flatnonzero(train.tokens[:, place] != UNKNOWN)
+    grids, counts = np.unique(train.grid_id[known], return_inverse=True, return_counts=True)[1:]
+    return known, counts[grids]
+
+
+def _check(train: Plans, tokens: npt.NDArray[np.int8]) -> None:
     check_tokens("tokens", tokens)
-    check_shape("matches", matches, "N T", check_shape("tokens", tokens, "N T"))
-    # A miss before the first unknown place is left out too: else only failures of these plans would count.
-    matches[tokens == UNKNOWN] = np.nan
-    return matches
+    if not len(train) or train.horizon != tokens.shape[1]:
+        raise ValueError(
+            f"training plans must be there and have the {tokens.shape[1]} places of the others, got "
+            f"{list(train.tokens.shape)}"
+        )
 
 
-def _means(values: npt.NDArray[Any], codes: npt.NDArray[np.int64], grids: int) -> npt.NDArray[np.float64]:
-    """Return the mean of the defined values of each grid, NaN without one."""
-    defined = ~np.isnan(values)
-    counts = np.bincount(codes[defined], minlength=grids)
-    sums = np.bincount(codes[defined], values[defined], minlength=grids)
-    return ratio(sums, counts)
+def repeated(first: npt.NDArray[Any], horizon: int) -> npt.NDArray[np.int8]:
+    """Return plans that repeat their first token ``[N]``, ``[N, T]``."""
+    return np.repeat(np.asarray(first, dtype=np.int8)[:, None], horizon, axis=1)
+
+
+def planner_matches(
+    maps: DecodedMaps, tokens: npt.NDArray[np.int8], *, ties: Literal["uniform", "best"] = "uniform"
+) -> npt.NDArray[np.float64]:
+    """Return how well a planner that has a map foretells the executed plans, ``[N, T]``, NaN where unknown.
+
+    With ties "uniform" the chance that a planner which takes any of the best actions alike says the first N tokens;
+    with "best" whether some shortest path begins so, the most that any rule for ties can reach. A goal that cannot be
+    reached, or lies on the agent, gives no plan: 0.
+    """
+    check_tokens("tokens", tokens)
+    check_shape("tokens", tokens, "N T", {"N": len(maps)})
+    rows, (distance, ahead) = np.arange(len(tokens)), _distance(maps)
+    optimal = optimal_batch(distance)
+    at, alive = maps.agent.astype(np.int64), ahead > 0
+    chances = np.zeros(tokens.shape)
+    for number in range(tokens.shape[1]):
+        token = tokens[:, number].astype(np.int64)
+        best = optimal[rows, at[:, 0], at[:, 1]]  # [N, 4]
+        arrived = (at == maps.goal).all(axis=1)
+        moves = (token >= 0) & (token < END)
+        action = np.where(moves, token, 0)
+        right = np.where(moves, best[rows, action], arrived & (token == END)) & alive
+        share = 1 / np.maximum(best.sum(axis=1), 1) if ties == "uniform" else 1.0
+        chances[:, number] = right * np.where(moves, share, 1.0)
+        alive = right
+        at = np.where((moves & right)[:, None], at + DELTAS[action], at)
+    return chance_matches(chances, tokens)
+
+
+def planner_length(maps: DecodedMaps, horizon: int) -> npt.NDArray[np.float64]:
+    """Return the length of a shortest path on each map, at most T, ``[N]``; NaN where there is no plan."""
+    ahead = _distance(maps)[1]
+    return np.where(ahead > 0, np.minimum(ahead, horizon).astype(np.float64), np.nan)
+
+
+def _distance(maps: DecodedMaps) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Return the steps to the goal from each cell ``[N, H, W]``, -1 where there is no way, and from the agent's."""
+    rows, walls = np.arange(len(maps)), maps.closed
+    for cell in (maps.agent, maps.goal):
+        walls[rows, cell[:, 0], cell[:, 1]] = False
+    distance = distances_batch(walls, maps.goal)
+    return distance, distance[rows, maps.agent[:, 0], maps.agent[:, 1]]
+
+
+def named_plans(reasoning: Sequence[str] | npt.NDArray[np.object_], horizon: int) -> npt.NDArray[np.int8]:
+    """Return the plans that N texts name, ``[N, T]``: the longest list of actions in each, the last of several.
+
+    A list is names of actions (any case) with nothing but signs, numbers and words such as "then" between them. A
+    shorter list is filled with the end token.
+    """
+    found = np.full((len(reasoning), horizon), END, dtype=np.int8)
+    for row, text in enumerate(reasoning):
+        best: list[int] = []
+        run: list[int] = []
+        for word in _NAMED.findall(text):
+            token = _NAMES.get(word.upper())
+            if token is not None:
+                run.append(token)
+            elif word.lower() not in _LINKS:
+                run = []
+            if len(run) >= len(best):
+                best = run  # the list itself: it grows with the run
+        found[row, : min(len(best), horizon)] = best[:horizon]
+    return found
+
+
+def fit_line(x: npt.ArrayLike, y: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> tuple[float, float]:
+    """Return slope and offset of the line of least squares; where x does not vary, 0 and the mean of y."""
+    given, target = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    check_shape("y", target, "N", check_shape("x", given, "N"))
+    check_finite("x", given)
+    check_finite("y", target)
+    if not len(given):
+        raise ValueError("a line must be fitted to points, got none")
+    share = np.ones(len(given)) if weights is None else np.asarray(weights, dtype=np.float64)
+    middle, mean = float(np.average(given, weights=share)), float(np.average(target, weights=share))
+    centred = given - middle
+    spread = float(share @ centred**2)
+    slope = float((share * centred) @ (target - mean)) / spread if spread > 0 else 0.0
+    return slope, mean - slope * middle

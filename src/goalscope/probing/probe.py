@@ -1,240 +1,237 @@
-"""The contract of every probe: what it reads, what it predicts, how it is kept.
+"""The probe: what was fitted to activations, what it predicts, and its file.
 
-A probe is made by `fit`, predicts with `predict` (classes of cells) or `predict_number`, and is kept by `save` and
-`load`. It knows the site, layer and model that it was fitted on and refuses every other.
+A probe is made by `fit`, predicts with `predict` (classes of cells), `predict_number` or `predict_plan`, and is kept by
+`save` and `load`. It knows the site, layer and model that it was fitted on and refuses every other. A file is
+safetensors with one header, checked from end to end before anything is believed.
 """
 
-import math
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal, Self
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.activations.record import Activations
+from goalscope.activations.shards import FORMAT, Shard, open_tensors, write_shard
 from goalscope.checks import check_finite, check_shape, freeze
-from goalscope.probing.fitted import Arrays, Fitted, Form, Source, weights_of
+from goalscope.ids import content_id
 from goalscope.probing.heads import Head, HeadSizes, find_head, outputs, weight_shapes
+from goalscope.probing.inputs import Features, Source
+from goalscope.probing.labels import CLASSES, TOKENS
+from goalscope.probing.maps import PlanPrediction, Prediction
+from goalscope.rows import Tag
 
-Task = Literal["cells", "number"]
-"""What a probe predicts: a class for each cell of the frame, or one number."""
-
-CLASSES: Final = ("agent", "goal", "wall", "open", "padding")
-"""Classes of cells; the place in this tuple is the label."""
-AGENT, GOAL, WALL, OPEN, PADDING = range(len(CLASSES))
-
+_INPUTS: Final = {"mean": "centre", "std": "spread"}  # fields -> their names in files
 _PLAIN: Final = (str, int, float, bool, type(None))
+_TASKS: Final = {"cells": "cells", "distance": "number"}  # targets -> their names in files
+_MOST: Final = {"positions": 4096, "horizon": 4096}
+_LARGEST: Final = 1 << 32  # bytes
+_LARGEST_HEADER: Final = 1 << 20
+_LONGEST: Final = 400  # characters that a message says of what is wrong
+_BATCH: Final = {"plan": 256}  # examples of one step of a prediction, else 64
 
-FRAME: Final = 15
-"""Side of the square that smaller grids are padded to, right and bottom."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Features:
-    """Inputs of probes: one vector of numbers for each of N steps.
-
-    Attributes:
-        source: what they are.
-        vectors: ``[N, F]`` float32.
-        episode_id: ``[N]`` text.
-        step: ``[N]`` int64.
-        grid_id: ``[N]`` text, the cluster that the step belongs to.
-        positions: number P of vectors of one width that stand one after another in a step's F numbers.
-
-    Raises:
-        ValueError: arrays that do not fit, or a number that is not finite; names episode and step.
-    """
-
-    source: Source
-    vectors: npt.NDArray[np.float32]
-    episode_id: npt.NDArray[np.object_]
-    step: npt.NDArray[np.int64]
-    grid_id: npt.NDArray[np.object_]
-    positions: int = 1
-
-    def __post_init__(self) -> None:
-        sizes = check_shape("vectors", self.vectors, "N F", {"F": self.source.width})
-        if self.vectors.dtype != np.float32:
-            raise ValueError(f"vectors must be float32, got {self.vectors.dtype}")
-        for name in ("episode_id", "step", "grid_id"):
-            check_shape(name, getattr(self, name), "N", sizes)
-        finite = np.isfinite(self.vectors).all(axis=1)
-        if not finite.all():
-            bad = int(np.argmin(finite))
-            raise ValueError(
-                f"what a probe reads must be finite, got a number that is not at {self.episode_id[bad]} step "
-                f"{self.step[bad]}, site {self.source.site}, layer {self.source.layer}"
-            )
-        for name in ("vectors", "episode_id", "step", "grid_id"):
-            object.__setattr__(self, name, freeze(getattr(self, name)))
-
-    def __len__(self) -> int:
-        return len(self.step)
-
-    @classmethod
-    def of(cls, given: "Activations | Features") -> "Features":
-        """Return activations as the inputs of a probe, the P positions of a step one after another."""
-        if isinstance(given, Features):
-            return given
-        count, positions, width = given.vectors.shape
-        source = Source(site=given.site, layer=given.layer, model=given.model, width=positions * width)
-        return cls(
-            source=source,
-            vectors=given.vectors.reshape(count, positions * width),
-            episode_id=given.episode_id,
-            step=given.step,
-            grid_id=given.grid_id,
-            positions=positions,
-        )
-
-    def where(self, mask: npt.NDArray[Any]) -> Self:
-        """Return some of the steps, by a mask ``[N]`` bool or by indices ``[M]`` int."""
-        kept = {name: getattr(self, name)[mask] for name in ("vectors", "episode_id", "step", "grid_id")}
-        return type(self)(source=self.source, positions=self.positions, **kept)
+Target = Literal["cells", "distance", "plan"]
+"""What a probe predicts: the classes of all cells, the optimal path length, the actions that follow."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Prediction:
-    """What a probe says of the C cells of each of N states.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeKey:
+    """Which probe it is among those of one set of steps.
 
     Attributes:
-        balanced: ``[N, C, K]`` float32, probabilities of the classes as if all were equally frequent; the training is
-            weighted so.
-        natural: ``[N, C, K]`` float32, the same evidence at the frequencies of the training split (prior-corrected).
+        head, target: its form ("decoder-LAYERS" for a plan), and what it predicts.
+        control, seed: "none" for the probe itself, see `goalscope.probing.inputs.CONTROLS`; root seed of its fit.
+        site, layer: where its inputs come from; None where it reads no activations.
+        scope: the grids that it is for, "general" or a shape such as "7x7".
     """
 
-    balanced: npt.NDArray[np.float32]
-    natural: npt.NDArray[np.float32]
+    head: str
+    target: Target
+    control: str = "none"
+    seed: int = 0
+    site: str | None = None
+    layer: int | None = None
+    scope: str = "general"
 
-    def reading(self, name: str) -> npt.NDArray[np.float32]:
-        """Return the probabilities of a reading, "balanced" or "natural".
+    @property
+    def text(self) -> str:
+        """The key in messages, in the ids of kept probes and in the names of random streams; it is never parsed."""
+        place = "-/-" if self.site is None else f"{self.site}/{self.layer}"
+        return f"{self.head}/{self.control}/{place}" + (f"/{self.scope}" if self.target == "cells" else "")
 
-        Raises:
-            ValueError: another name.
-        """
-        if name not in ("balanced", "natural"):
-            raise ValueError(f"a reading must be balanced or natural, got {name!r}")
-        found: npt.NDArray[np.float32] = getattr(self, name)
-        return found
+    @property
+    def tags(self) -> dict[str, Tag]:
+        """Head, control, site and layer as the tags of rows."""
+        return {"head": self.head, "control": self.control, "site": self.site, "layer": self.layer}
 
-    def maps(self, name: str) -> npt.NDArray[np.float32]:
-        """Return the probabilities of a reading as maps of the square frame, ``[N, n, n, K]``, n * n cells C.
 
-        Raises:
-            ValueError: another name.
-        """
-        found = self.reading(name)
-        count, cells, classes = found.shape
-        side = math.isqrt(cells)
-        return found.reshape(count, side, side, classes)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """How a target is written.
+
+    ``kind`` and ``noun`` are its name in the header and in messages, ``short`` the entry that holds the id,
+    ``listed`` the entry that holds the ``names`` of what is predicted, ``fields`` the other entries and their types.
+    """
+
+    kind: str
+    noun: str
+    short: str
+    listed: str
+    names: tuple[str, ...]
+    fields: Mapping[str, type]
+
+    def check(self, header: dict[str, Any]) -> None:
+        source = {"site": str, "layer": int, "model": str, "width": int}
+        for name, kind in {**source, "tags": dict, self.short: str, self.listed: list, **self.fields}.items():
+            value = header.get(name)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise ValueError(f"{name} in its header must be {kind.__name__}, got {str(value)[:80]!r}")
+        if header[self.listed] != list(self.names):
+            given = str(header[self.listed])[:80]
+            raise ValueError(f"its {self.listed} must be {', '.join(self.names)}, got {given}")
+        if not all(isinstance(value, _PLAIN) for value in header["tags"].values()):
+            raise ValueError("its tags must be plain values")
+
+
+_CELLS: Final = _Form(
+    kind="probe",
+    noun="probe",
+    short="probe",
+    listed="classes",
+    names=CLASSES,
+    fields={"head": str, "task": str, "frame": int, "target": list},
+)
+_PLAN: Final = _Form(
+    kind="plan-decoder",
+    noun="decoder of plans",
+    short="decoder",
+    listed="tokens",
+    names=TOKENS,
+    fields=dict.fromkeys(("layers", "heads", "horizon", "positions"), int),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Probe(Fitted):
+class Probe:
     """A fitted probe.
 
     Attributes:
         head: its form, see `goalscope.probing.heads`.
-        task: "cells" or "number".
+        target: what it predicts.
         source: what it reads; it refuses anything else.
-        frame: side of the square of cells that it predicts; 0 for a number.
-        prior: ``[K]`` float64, frequencies of the classes in its training split; empty for a number.
-        mean, std: ``[F]`` float32, mean and standard deviation of each input in the training split; an input that does
-            not vary there has the standard deviation 0 and is not read.
-        target: mean and standard deviation of the number in the training split; (0, 1) for cells.
+        mean, std: ``[F]`` float32, mean and standard deviation of each input in the training split; an input that
+            does not vary there has the standard deviation 0 and is not read.
         weights: name -> array, float32, as the head wants them.
-        settings: those of the head; left out for a head whose weights tell them.
+        settings: those of the head; those that its weights tell may be left out.
         tags: how it was made: control, settings, seed, ...
-
-    Raises:
-        ValueError: an unknown head or task, or arrays that do not fit one another.
+        frame: side of the square of cells that it predicts; 0 for other targets.
+        prior: ``[K]`` float64, frequencies of the classes in its training split; empty for other targets.
+        scale: mean and standard deviation of the distance in the training split; (0, 1) for other targets.
+        positions, horizon: for plans the number P of vectors of one step, and the places T of a plan.
     """
 
-    FORM: ClassVar[Form] = Form(
-        kind="probe",
-        noun="probe",
-        short="probe",
-        listed="classes",
-        names=CLASSES,
-        fields={"head": str, "task": str, "frame": int, "target": list},
-    )
-
     head: str
-    task: Task
-    frame: int
-    prior: npt.NDArray[np.float64]
-    target: tuple[float, float] = (0.0, 1.0)
+    target: Target
+    source: Source
+    mean: npt.NDArray[np.float32]
+    std: npt.NDArray[np.float32]
+    weights: Mapping[str, npt.NDArray[np.float32]]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    tags: Mapping[str, Tag] = field(default_factory=dict)
+    frame: int = 0
+    prior: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    scale: tuple[float, float] = (0.0, 1.0)
+    positions: int = 1
+    horizon: int = 1
 
     def __post_init__(self) -> None:
-        classes = check_task(self.task, self.frame)
-        check_shape("prior", self.prior, "K", {"K": classes})
-        if self.task == "cells" and not (np.all(self.prior >= 0) and abs(float(self.prior.sum()) - 1) < 1e-6):
+        check_frame(self.target, self.frame)
+        check_shape("prior", self.prior, "K", {"K": len(CLASSES) if self.frame else 0})
+        if self.frame and not (np.all(self.prior >= 0) and abs(float(self.prior.sum()) - 1) < 1e-6):
             raise ValueError(f"prior must hold probabilities that sum to 1, got {self.prior}")
-        if not (np.isfinite(self.target).all() and self.target[1] > 0):
-            raise ValueError(f"target must be a finite mean and a standard deviation > 0, got {self.target}")
-        object.__setattr__(self, "settings", self._head_settings())
-        shapes = weight_shapes(self.module())
-        if set(shapes) != set(self.weights):
+        if not (np.isfinite(self.scale).all() and self.scale[1] > 0):
+            raise ValueError(f"target must be a finite mean and a standard deviation > 0, got {self.scale}")
+        for name, most in _MOST.items():
+            if not 1 <= getattr(self, name) <= most:
+                raise ValueError(f"{name} of a decoder of plans must be from 1 to {most}, got {getattr(self, name)}")
+        if self.source.width < 1 or self.source.width % self.positions:
             raise ValueError(
-                f"the weights of head {self.head} must be {', '.join(shapes)}, got {', '.join(self.weights) or 'none'}"
+                f"the inputs must be {self.positions} vectors of one width, got {self.source.width} numbers in all"
             )
-        self._accept(shapes)
-        object.__setattr__(self, "prior", freeze(self.prior))
-
-    def describe(self) -> dict[str, Any]:
-        """Return everything but the arrays as plain values."""
-        own = {"head": self.head, "task": self.task, "frame": self.frame, "target": list(self.target)}
-        told = {"settings": dict(self.settings)} if self.settings and self._registered.settings_of is None else {}
-        return {**Fitted.describe(self), **own, **told}  # no super(): a class with slots is made anew
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return all arrays by the names that a file has for them."""
-        return {"prior": self.prior, **Fitted.arrays(self)}
+        object.__setattr__(self, "settings", self._all_settings())
+        self._accept(weight_shapes(self.module()))
 
     @property
     def _registered(self) -> Head:
-        return find_head(self.head, "cells" if self.task == "cells" else "distance")
+        return find_head(self.head, self.target)
 
-    def _head_settings(self) -> dict[str, Any]:
-        """Return all settings of the head.
+    @property
+    def _told(self) -> dict[str, Any]:
+        """The settings that the weights tell."""
+        return self._registered.settings_of(self.weights) if self._registered.settings_of is not None else {}
 
-        Raises:
-            ValueError: one that it does not have, or that is no plain value.
-        """
-        known = self._registered
-        given = self.settings if known.settings_of is None else known.settings_of(self.weights)
-        odd = [name for name, value in given.items() if name not in known.settings or not isinstance(value, _PLAIN)]
+    def _all_settings(self) -> dict[str, Any]:
+        """Return all settings of the head, once those that are given are sound."""
+        known = self._registered.settings
+        odd = [name for name, value in self.settings.items() if name not in known or not isinstance(value, _PLAIN)]
         if odd:
             raise ValueError(
-                f"the settings of head {self.head} must be plain values of {', '.join(known.settings) or 'none'}, got "
+                f"the settings of head {self.head} must be plain values of {', '.join(known) or 'none'}, got "
                 f"{', '.join(map(repr, odd))[:80]}"
             )
-        return {**known.settings, **given}
+        return {**known, **self.settings, **self._told}
+
+    def _accept(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Check and freeze the arrays."""
+        if set(shapes) != set(self.weights):
+            odd = ", ".join(sorted(set(shapes) ^ set(self.weights)))[:200]
+            raise ValueError(
+                f"the weights of head {self.head} must be {len(shapes)} known ones, there are {len(self.weights)}, "
+                f"missing or unknown: {odd}"
+            )
+        expected = {name: (self.weights[name], shape) for name, shape in shapes.items()}
+        expected |= {name: (getattr(self, name), (self.source.width,)) for name in _INPUTS}
+        for name, (array, shape) in expected.items():
+            if array.shape != shape or array.dtype != np.float32:
+                raise ValueError(f"{name} must be float32 {list(shape)}, got {array.dtype} {list(array.shape)}")
+            check_finite(name, array)
+        if (self.std < 0).any():
+            raise ValueError("std must be >= 0 everywhere, got a negative one")
+        tiny = (self.std > 0) & (self.std < np.finfo(np.float32).tiny)
+        if tiny.any():  # its inverse is not finite
+            raise ValueError(f"std must be 0 or a normal number everywhere, got {self.std[tiny][0]}")
+        object.__setattr__(self, "weights", {name: freeze(self.weights[name]) for name in shapes})
+        for name in ("prior", *_INPUTS):
+            object.__setattr__(self, name, freeze(getattr(self, name)))
 
     def module(self, *, seed: int | None = None) -> Any:
         """Return a new module of the head; without a seed it has shapes alone."""
-        sizes = HeadSizes(
-            positions=1, width=self.source.width, outputs=self.frame**2 or 1, classes=max(1, len(self.prior))
-        )
+        outputs, classes = {
+            "cells": (self.frame**2, len(CLASSES)),
+            "distance": (1, 1),
+            "plan": (self.horizon, len(TOKENS)),
+        }[self.target]
+        width = self.source.width // self.positions
+        sizes = HeadSizes(positions=self.positions, width=width, outputs=outputs, classes=classes)
         return self._registered.module(sizes, self.settings, seed=seed)
 
-    def outputs(self, given: Activations | Features, device: str = "cpu") -> npt.NDArray[np.float64]:
-        """Return the scores, ``[N, C, K]``; of ``position`` the log frequencies less the log prior.
-
-        Raises:
-            ValueError: inputs of another site, layer, model or width, or scores that are not finite.
-        """
+    def outputs(self, given: Activations | Features, device: str = "cpu") -> npt.NDArray[np.float32]:
+        """Return the scores, ``[N, C, K]``; of ``position`` the log frequencies less the log prior."""
         features = Features.of(given)
         self.source.check_same(features.source)
-        found = outputs(self.module(seed=0), self.weights, features.vectors, (self.mean, self.std), device)
+        if self.target == "plan" and features.positions != self.positions:
+            raise ValueError(f"a step must have {self.positions} vectors, got {features.positions}")
+        norm, batch = (self.mean, self.std), _BATCH.get(self.target, 64)
+        found = outputs(self.module(seed=0), self.weights, features.vectors, norm, device, batch)
         if not np.isfinite(found).all():
             raise ValueError(
                 f"the scores of a probe must be finite, those of this one of head {self.head} are not: its weights or "
                 "what it reads are too large for float32, fit it again"
             )
-        return found.astype(np.float64)
+        return found
 
     def predict(self, given: Activations | Features, *, device: str = "cpu") -> Prediction:
         """Return the probabilities of the classes of all cells.
@@ -242,72 +239,123 @@ class Probe(Fitted):
         Args:
             given: N steps of the probe's own source.
             device: where to compute.
-
-        Raises:
-            ValueError: a probe of numbers, or inputs of another site, layer, model or width.
         """
-        if self.task != "cells":
-            raise ValueError("this probe predicts a number, not classes of cells: use predict_number")
-        logits = self.outputs(given, device)
-        with np.errstate(divide="ignore"):
-            prior = np.log(self.prior)
-        # A class that the training split lacks has no evidence: it is never predicted.
-        seen = np.where(self.prior > 0, 0.0, -np.inf)
-        if self.head == "majority":
-            return Prediction(balanced=_softmax(logits + prior), natural=_softmax(logits + prior))
-        return Prediction(balanced=_softmax(logits + seen), natural=_softmax(logits + prior))
+        self._check_target("cells")
+        said = Prediction.of(self.outputs(given, device), self.prior)
+        return replace(said, balanced=said.natural) if self.head == "majority" else said
 
     def predict_number(self, given: Activations | Features, *, device: str = "cpu") -> npt.NDArray[np.float64]:
-        """Return the predicted number of each step, ``[N]`` in the unit that it was fitted in.
-
-        Raises:
-            ValueError: a probe of cells, or inputs of another site, layer, model or width.
-        """
-        if self.task != "number":
-            raise ValueError("this probe predicts classes of cells, not a number: use predict")
-        mean, std = self.target
+        """Return the predicted number of each step, ``[N]`` in the unit that it was fitted in."""
+        self._check_target("distance")
+        mean, std = self.scale
         with np.errstate(over="ignore"):
-            found: npt.NDArray[np.float64] = mean + std * self.outputs(given, device)[:, 0, 0]
+            found: npt.NDArray[np.float64] = mean + std * self.outputs(given, device).astype(np.float64)[:, 0, 0]
         check_finite("what a probe predicts", found)
         return found
 
+    def predict_plan(self, given: Activations | Features, *, device: str = "cpu") -> PlanPrediction:
+        """Return the probabilities of the tokens of all places."""
+        self._check_target("plan")
+        return PlanPrediction.of(self.outputs(given, device))
+
+    def _check_target(self, wanted: Target) -> None:
+        if self.target != wanted:
+            methods = {"cells": "predict", "distance": "predict_number", "plan": "predict_plan"}
+            raise ValueError(f"this probe predicts {self.target}, not {wanted}: use {methods[self.target]}")
+
+    @property
+    def _form(self) -> _Form:
+        return _PLAN if self.target == "plan" else _CELLS
+
+    @property
+    def id(self) -> str:
+        """Content id: what it is and all its numbers."""
+        digest = hashlib.sha256()
+        for name, array in sorted(self.arrays().items()):
+            digest.update(f"{name} {array.dtype} {list(array.shape)}\n".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return content_id(self._form.kind, {**self.describe(), "arrays": digest.hexdigest()})
+
+    def describe(self) -> dict[str, Any]:
+        """Return everything but the arrays as plain values, as a file has it."""
+        common = {**asdict(self.source), "tags": dict(self.tags)}
+        untold = {name: value for name, value in self.settings.items() if name not in self._told}
+        if self.target == "plan":
+            return {**common, **untold, "positions": self.positions, "horizon": self.horizon}
+        own = {"head": self.head, "task": _TASKS[self.target], "frame": self.frame, "target": list(self.scale)}
+        return {**common, **own, **({"settings": untold} if untold else {})}
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all arrays by the names that a file has for them."""
+        fixed: dict[str, npt.NDArray[Any]] = {stored: getattr(self, name) for name, stored in _INPUTS.items()}
+        prior = {} if self.target == "plan" else {"prior": self.prior}
+        return {**prior, **fixed, **{f"weights.{name}": array for name, array in self.weights.items()}}
+
+    def save(self, path: str | Path) -> int:
+        """Write it as one safetensors file and return its size in bytes; equal ones make equal files."""
+        form = self._form
+        header = {"kind": form.kind, form.short: self.id, form.listed: list(form.names), **self.describe()}
+        return write_shard(Path(path), Shard(header=header, arrays=self.arrays()))
+
     @classmethod
-    def _parts(cls, header: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
-        target = header["target"]
-        if len(target) != 2 or not all(type(one) in (int, float) for one in target):
-            raise ValueError(f"target must be two numbers, got {str(target)[:80]}")
-        if header["width"] < 1:
-            raise ValueError(f"width must be >= 1, got {header['width']}")
-        settings = header.get("settings", {})
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote; a damaged file, or one of another kind, is a ValueError."""
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"a probe must be a file, got {path}: there is none")
+        form = _CELLS
+        try:
+            size = path.stat().st_size
+            if size > _LARGEST:
+                raise ValueError(f"it has {size} bytes, a probe has at most {_LARGEST}")
+            with open_tensors(path, most_header=_LARGEST_HEADER) as file:
+                header = file.header
+                form = _PLAN if header.get("kind") == _PLAN.kind else _CELLS
+                if header.get("kind") != form.kind or header.get("format") != FORMAT:
+                    raise ValueError(f"its header does not say that it is a {form.noun} of format {FORMAT}")
+                form.check(header)
+                arrays = {name: file.read(name) for name in file.names}
+            made = cls(**_parts(header, arrays))
+            if made.id != header[form.short]:
+                raise ValueError(f"its content must have the id {header[form.short][:80]!r}, it has {made.id}")
+        except (ValueError, OverflowError) as error:
+            what = str(error)[:_LONGEST]
+            raise ValueError(f"{path} must be a sound {form.noun}, but {what}: fit the {form.short} again") from error
+        return made
+
+
+def _parts(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    """Return the fields of a probe from a header, whose types are checked, and arrays, which are not."""
+    source = Source(**{name: header[name] for name in ("site", "layer", "model", "width")})
+    if header["kind"] == _PLAN.kind:
+        settings = {name: header[name] for name in ("layers", "heads")}
+        own = {"head": "decoder", "target": "plan", **{name: header[name] for name in _MOST}}
+    else:
+        settings, scale = header.get("settings", {}), header["target"]
         if not isinstance(settings, dict):
             raise ValueError(f"settings must be a mapping, got {str(settings)[:80]}")
-        fixed = {name: arrays.pop(name, None) for name in ("prior", "centre", "spread")}
-        for name, array in fixed.items():
-            dtype = np.float64 if name == "prior" else np.float32
-            if array is None or array.ndim != 1 or array.dtype != dtype:
-                raise ValueError(f"it must hold {name} as a vector of {np.dtype(dtype)}")
-        plain = {name: header[name] for name in ("head", "task", "frame")}
-        scale = (float(target[0]), float(target[1]))
-        own = {"prior": fixed["prior"], "mean": fixed["centre"], "std": fixed["spread"], "settings": settings}
-        return {**plain, **own, "target": scale, "weights": weights_of(arrays)}
+        if len(scale) != 2 or not all(type(one) in (int, float) for one in scale):
+            raise ValueError(f"target must be two numbers, got {str(scale)[:80]}")
+        target = {task: name for name, task in _TASKS.items()}.get(header["task"], header["task"])
+        own = {"head": header["head"], "target": target, "frame": header["frame"], "scale": tuple(map(float, scale))}
+    fixed = dict(_INPUTS) if header["kind"] == _PLAN.kind else {"prior": "prior", **_INPUTS}
+    for name, stored in fixed.items():
+        array, dtype = arrays.pop(stored, None), np.dtype(np.float64 if name == "prior" else np.float32)
+        if array is None or array.ndim != 1 or array.dtype != dtype:
+            raise ValueError(f"it must hold {stored} as a vector of {dtype}")
+        own[name] = array
+    odd = [name for name, one in arrays.items() if not name.startswith("weights.") or one.dtype != np.float32]
+    if odd:
+        raise ValueError(f"it holds other arrays than weights of float32: {', '.join(map(repr, odd))[:200]}")
+    weights = {name.removeprefix("weights."): array for name, array in arrays.items()}
+    return {**own, "source": source, "settings": settings, "tags": header["tags"], "weights": weights}
 
 
-def check_task(task: str, frame: int) -> int:
-    """Return the number of classes of a task, 0 for a number.
-
-    Raises:
-        ValueError: an unknown task, or a frame that does not fit it.
-    """
-    if task not in ("cells", "number"):
-        raise ValueError(f"a task must be cells or number, got {task!r}")
-    if task == "number" and frame != 0:
-        raise ValueError(f"a probe of a number must have frame 0, got {frame}")
-    if task == "cells" and not 1 <= frame <= 256:
+def check_frame(target: str, frame: int) -> None:
+    """Raise a ValueError unless this is a target, and a frame of it."""
+    if target not in (*_TASKS, "plan"):
+        raise ValueError(f"a task must be cells or number, got {target!r}")
+    if target != "cells" and frame != 0:
+        raise ValueError(f"a probe of a {target} must have frame 0, got {frame}")
+    if target == "cells" and not 1 <= frame <= 256:
         raise ValueError(f"the frame of a probe of cells must be from 1 to 256, got {frame}")
-    return len(CLASSES) if task == "cells" else 0
-
-
-def _softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    found: npt.NDArray[np.float32] = (shifted / shifted.sum(axis=-1, keepdims=True)).astype(np.float32)
-    return found

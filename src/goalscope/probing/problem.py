@@ -1,25 +1,44 @@
-"""What is fitted and how: a problem is a head with its inputs and its target; the settings hold for all of them."""
+"""What is fitted and how: a problem is a head with its inputs and its target; the settings hold for all of them.
+
+Targets are classes of cells, a number or a plan, each with its loss:
+
+* Cells: a class-weighted cross-entropy over all cells of each activation. A class of frequency p gets the weight
+  ``1 / (K p)``, so that the expected gradient is that of pairs of activation and cell that are resampled until all K
+  classes are equally frequent, and the factorised first layer can be kept.
+* Distance: the squared error in units of the standard deviation.
+* Plan: the cross-entropy of the executed tokens; place i (from 0) weighs 0.9^i, unknown places nothing.
+
+Source: behavioural and representational evaluation, section 5.3; the authors' scripts (weights of the places).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.probing.fitted import ProbeKey
+from goalscope.checks import check_finite, check_shape, check_whole, freeze
 from goalscope.probing.heads import Head, HeadSizes, Weights, find_head, weight_shapes
-from goalscope.probing.probe import Features
-from goalscope.probing.targets import TARGETS, PredictionTarget
+from goalscope.probing.inputs import Features
+from goalscope.probing.labels import CLASSES, TOKENS, UNKNOWN, check_tokens
+from goalscope.probing.probe import Probe, ProbeKey, check_frame
 from goalscope.rows import Tag
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 _COPIES: Final = 5  # of each weight: itself, its gradient, two averages of AdamW, the best so far
+DISCOUNT: Final = 0.9
+"""Weight of a place of a plan relative to the one before it."""
 
 Norm = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
 """Mean and standard deviation of each input."""
+Loss = Callable[[Any, Any], Any]
+"""From scores ``[Q, B, C, K]`` and the rows of the batch ``[B]`` to Q losses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +59,6 @@ class FitSettings:
             with a solver has them as its penalty.
         seed: root seed of weights, order and validation grids.
         device: where to compute, "cpu" or "cuda".
-
-    Raises:
-        ValueError: a number out of its range.
     """
 
     epochs: int = 50
@@ -59,16 +75,13 @@ class FitSettings:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch", "d_hidden", "d_model", "heads"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} of a fit must be a whole number >= 1, got {value!r}")
+            check_whole(f"{name} of a fit", getattr(self, name), 1)
         if self.d_model % self.heads:
             raise ValueError(f"d_model must be a multiple of the {self.heads} heads, got {self.d_model}")
-        numbers = math.isfinite(self.lr) and self.lr > 0 and math.isfinite(self.weight_decay) and self.weight_decay >= 0
-        if not numbers:
+        if not (0 < self.lr < math.inf and 0 <= self.weight_decay < math.inf):
             raise ValueError(f"lr must be > 0 and weight_decay >= 0, got {self.lr!r} and {self.weight_decay!r}")
         object.__setattr__(self, "penalties", tuple(self.penalties))
-        if not all(math.isfinite(one) and one >= 0 for one in self.penalties):
+        if not all(0 <= one < math.inf for one in self.penalties):
             raise ValueError(f"penalties must be finite numbers >= 0, got {self.penalties}")
         if not 0 <= self.validation < 1:
             raise ValueError(f"the validation fraction must be in [0, 1), got {self.validation!r}")
@@ -100,19 +113,164 @@ class PlanSettings(FitSettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CellTarget:
+    """``[N, C]`` integer labels (places in `CLASSES`) of the cells of a square frame by row."""
+
+    values: npt.NDArray[Any]
+    NAMES: ClassVar[tuple[str, ...]] = CLASSES  # what is scored at each output
+    ORDER: ClassVar[str] = "probe order"  # the random stream of the order of the steps
+    # Settings of the fit that are kept with a probe, by the names that files have for them.
+    TRAINED: ClassVar[tuple[str, ...]] = ("epochs", "rate", "decay", "batch", "seed")
+
+    def __post_init__(self) -> None:
+        self._check()
+        object.__setattr__(self, "values", freeze(self.values))
+
+    def _check(self) -> None:
+        count = check_shape("target", self.values, "N C")["C"]
+        if math.isqrt(count) ** 2 != count:
+            raise ValueError(f"labels must be those of a square of cells, got {count} cells")
+        low, high = int(self.values.min()), int(self.values.max())
+        if not np.issubdtype(self.values.dtype, np.integer) or low < 0 or high >= len(CLASSES):
+            raise ValueError(f"labels must be integers from 0 to {len(CLASSES) - 1}, got {low} to {high}")
+        check_frame("cells", math.isqrt(count))
+
+    @property
+    def outputs(self) -> tuple[int, int]:
+        """Number C of things that are predicted of a step, and K of scores of each."""
+        return math.prod(self.values.shape[1:]), len(self.NAMES)
+
+    @property
+    def prior(self) -> npt.NDArray[np.float64]:
+        """How frequent each class is among all cells, ``[K]``."""
+        counts = np.bincount(self.values.ravel().astype(np.int64), minlength=len(CLASSES))
+        return np.asarray(counts / counts.sum())
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of a probe that belong to its target."""
+        return {"frame": math.isqrt(self.values.shape[1]), "prior": self.prior}
+
+    @property
+    def known(self) -> npt.NDArray[np.bool_]:
+        """At which steps there is something to be predicted, ``[N]``."""
+        return np.ones(len(self.values), dtype=bool)
+
+    @staticmethod
+    def loss(stack: Sequence[Any], device: Any) -> Loss:
+        """Return the losses of Q targets as a function of scores and rows."""
+        import torch
+
+        labels = torch.tensor(np.stack([one.values for one in stack]).astype(np.int64), device=device)
+        balance = torch.tensor(np.stack([class_weights(one.prior) for one in stack]), device=device)
+        return lambda scored, rows: cell_loss(scored, labels[:, rows], balance)
+
+
+class _DistanceTarget(CellTarget):
+    """``[N]`` numbers."""
+
+    NAMES: ClassVar = ("number",)
+
+    def _check(self) -> None:
+        check_shape("target", self.values, "N")
+        check_finite("target", self.values)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Mean and standard deviation."""
+        return {"scale": (float(self.values.mean()), float(self.values.std()) or 1.0)}
+
+    @property
+    def scaled(self) -> npt.NDArray[np.float64]:
+        """The numbers in units of their standard deviation from their mean, ``[N]``."""
+        mean, std = self.fields["scale"]
+        return np.asarray((self.values - mean) / std)
+
+    @staticmethod
+    def loss(stack: Sequence[Any], device: Any) -> Loss:
+        import torch
+
+        numbers = torch.tensor(np.stack([one.scaled for one in stack]).astype(np.float32), device=device)
+        return lambda scored, rows: (scored[:, :, 0, 0] - numbers[:, rows]).square().mean(dim=1)
+
+
+class _PlanTarget(CellTarget):
+    """``[N, T]`` tokens, see `goalscope.probing.labels.Plans`."""
+
+    NAMES: ClassVar = TOKENS
+    ORDER: ClassVar = "plan order"
+    TRAINED: ClassVar = ("epochs", "rate", "decay", "batch", "validation", "seed", "kept")
+
+    def _check(self) -> None:
+        check_tokens("tokens", self.values)
+        if not self.known.any():
+            raise ValueError("a decoder must have known plans to learn from, it has none")
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {"horizon": self.values.shape[1]}
+
+    @property
+    def known(self) -> npt.NDArray[np.bool_]:
+        return np.asarray((self.values != UNKNOWN).any(axis=1))
+
+    @staticmethod
+    def loss(stack: Sequence[Any], device: Any) -> Loss:
+        import torch
+
+        tokens = torch.tensor(np.stack([one.values for one in stack]).astype(np.int64), device=device)
+        return lambda scored, rows: plan_loss(scored, tokens[:, rows])
+
+
+_TARGETS: Final = {"cells": CellTarget, "distance": _DistanceTarget, "plan": _PlanTarget}
+
+
+def class_weights(prior: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    """Return ``1 / (K p)`` for the K classes that occur, 0 for the others."""
+    occur = prior > 0
+    weights = np.divide(1.0, prior * occur.sum(), out=np.zeros_like(prior), where=occur)
+    return np.asarray(weights, dtype=np.float32)
+
+
+def cell_loss(scored: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+    """Return the class-weighted cross-entropy of Q probes, the mean over all cells of a batch, ``[Q]`` nats.
+
+    Scores are ``[Q, B, C, K]``, labels ``[Q, B, C]``, weights ``[Q, K]``.
+    """
+    import torch
+
+    picked = torch.log_softmax(scored, dim=-1).gather(-1, labels[..., None])[..., 0]
+    each = weights.gather(1, labels.flatten(1)).view_as(picked)
+    return -(each * picked).mean(dim=(1, 2))
+
+
+def plan_loss(scored: Tensor, tokens: Tensor) -> Tensor:
+    """Return ``sum(0.9^i nll) / sum(0.9^i)`` over the known places of a batch, for Q decoders, ``[Q]`` nats.
+
+    Scores are ``[Q, B, T, 5]``, tokens ``[Q, B, T]`` int64, -1 where unknown.
+    """
+    import torch
+
+    known = tokens != UNKNOWN
+    places = torch.arange(tokens.shape[2], device=tokens.device)
+    weights = known * DISCOUNT**places
+    picked = torch.log_softmax(scored, dim=-1).gather(-1, tokens.clamp(min=0)[..., None])[..., 0]
+    total = weights.sum(dim=(1, 2)).clamp(min=torch.finfo(scored.dtype).tiny)
+    return -(weights * picked).sum(dim=(1, 2)) / total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Problem:
     """One thing to be fitted: a head, what it reads and what it must predict.
 
     Attributes:
         key: which probe it becomes; different among those fitted together. Its target is the kind of ``target``.
         features: N training steps.
-        target: ``[N, ...]`` what is to be predicted at each of them, see `goalscope.probing.targets`.
+        target: ``[N, ...]`` what is to be predicted at each of them, a class in `CLASSES` of each cell, a number, or
+            tokens of a plan.
         tags: kept with the probe.
         head: registered name of the head; that of the key by default.
         settings: settings of the head, in place of those of the fit.
-
-    Raises:
-        ValueError: no steps, a target that does not fit, an unknown head, or one for other targets.
     """
 
     key: ProbeKey
@@ -126,7 +284,7 @@ class Problem:
         if not len(self.features):
             raise ValueError(f"a probe must have training steps, {self.key.text!r} has none")
         given = self.target
-        target = given if isinstance(given, PredictionTarget) else TARGETS[self.key.target](values=np.asarray(given))
+        target = given if isinstance(given, CellTarget) else _TARGETS[self.key.target](values=np.asarray(given))
         if len(target.values) != len(self.features):
             raise ValueError(
                 f"the target of {self.key.text!r} must have shape [N] of {len(self.features)} steps, got "
@@ -169,32 +327,33 @@ class Problem:
         own = tuple(sorted(self.settings.items()))
         return (self.head, own, self.sizes, self.features.vectors.shape, tuple(self.features.grid_id.tolist()))
 
+    def weights(self, settings: FitSettings) -> int:
+        """Return how many numbers the weights are."""
+        return sum(map(math.prod, weight_shapes(self.module(settings)).values()))
+
     def numbers(self, settings: FitSettings, *, distinct: bool) -> int:
         """Return how many numbers it holds while it trains; with ``distinct`` its inputs are its own."""
-        module = self.module(settings)
-        weights = _COPIES * sum(map(math.prod, weight_shapes(module).values()))
-        batch = settings.batch * math.prod(self.target.outputs)
-        largest: int = module.numbers(settings.batch) if hasattr(module, "numbers") else batch
-        return max(largest, weights) + (self.features.vectors.size if distinct else 0)
+        module, batch = self.module(settings), settings.batch
+        largest: int = module.numbers(batch) if hasattr(module, "numbers") else batch * math.prod(self.target.outputs)
+        return max(largest, _COPIES * self.weights(settings)) + (self.features.vectors.size if distinct else 0)
 
-    def finished(self, norm: Norm, weights: Weights, settings: FitSettings, kept: int | None) -> Any:
+    def finished(self, norm: Norm, weights: Weights, settings: FitSettings, kept: int | None) -> Probe:
         """Return what was fitted; ``kept`` is the pass whose weights these are, None where nothing was trained."""
-        tags: dict[str, Tag] = {
-            "steps": len(self.features),
-            "grids": len(set(self.features.grid_id.tolist())),
-        }
+        tags: dict[str, Tag] = {"steps": len(self.features), "grids": len(set(self.features.grid_id.tolist()))}
         values = {"rate": settings.lr, "decay": settings.weight_decay, "kept": kept}
         if kept is not None:
             tags |= {name: values.get(name, getattr(settings, name, None)) for name in self.target.TRAINED}
         elif self.registered.reads:
             tags["decay"] = settings.weight_decay
-        return self.target.fitted(
-            self.head,
-            self.sizes,
-            self.head_settings(settings),
+        return Probe(
+            head=self.head,
+            target=self.key.target,
             source=self.features.source,
             mean=norm[0],
             std=norm[1],
             weights=weights,
+            settings=self.head_settings(settings),
             tags={**tags, **self.tags},
+            positions=self.sizes.positions,
+            **self.target.fields,
         )

@@ -1,4 +1,4 @@
-"""How good a probe is: rows for each tested grid, so that every number has an interval over grids.
+"""How good a probe of the map is: rows for each tested grid, so that every number has an interval over grids.
 
 Each measure is computed over all states of one grid and then averaged over grids. Recall alone is no evidence: the
 training weights rare classes up, so that a probe which knows nothing calls many cells an agent and finds it among them.
@@ -7,15 +7,14 @@ Precision, average precision and the reading at natural frequencies say what a h
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_finite, check_shape, freeze
-from goalscope.probing.cells import Cells, grids_of, members, ratio
-from goalscope.probing.paired import paired_rows
-from goalscope.probing.probe import AGENT, CLASSES, GOAL, PADDING, Prediction
+from goalscope.checks import check_finite, check_shape
+from goalscope.probing.labels import AGENT, CLASSES, GOAL, PADDING, Cells, Columns, Decisions
+from goalscope.probing.maps import Prediction
 from goalscope.rows import Rows, Tag
 from goalscope.stats import LESS, Estimate, Grouped, estimate_pooled, estimate_rows
 from goalscope.stats.estimate import factorize
@@ -31,26 +30,87 @@ KEY: Final = ("agent", "head", "site", "layer", "scope", "reading", "class", "sh
 
 _BY: Final = ("site", "layer", "scope", "head", "control", "reading", "class")
 
+Measured = tuple[str, str, npt.NDArray[np.float64], Mapping[str, Tag]]
+"""A measure, its unit, its value on each grid ``[G]``, and tags of its own."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Confusion:
-    """How many cells of each class were called what, grid by grid.
+class Grids:
+    """The G grids of N steps.
 
     Attributes:
-        grid_id: ``[G]`` text.
-        counts: ``[G, K, K]`` int64, true class by predicted class, cells that are no padding.
+        codes: ``[N]`` the number of each step's grid, in the order of their appearance.
+        names, tags: ids of the grids; size (longer side, cells) and density, None where it is not known, of each.
     """
+
+    codes: npt.NDArray[np.int64]
+    names: Sequence[Any]
+    tags: Mapping[str, list[Any]]
+
+    @classmethod
+    def of(cls, steps: Cells | Decisions, codes: npt.NDArray[np.int64] | None = None) -> Self:
+        """Return the grids of some steps; ``codes`` where steps of one grid are told apart."""
+        codes = factorize(steps.grid_id)[0] if codes is None else codes
+        first = np.unique(codes, return_index=True)[1]
+        density = [None if np.isnan(one) else float(one) for one in steps.density[first]]
+        tags = {"size": steps.shape[first].max(axis=1).tolist(), "density": density}
+        return cls(codes=codes, names=steps.grid_id[first].tolist(), tags=tags)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def sums(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Return the sum over the steps of each grid, ``[G]``."""
+        return np.asarray(np.bincount(self.codes, values, len(self)), dtype=np.float64)
+
+    def share(self, above: npt.NDArray[Any], below: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Return the ratio of two sums, ``[G]``, NaN where nothing is below the line."""
+        return ratio(self.sums(above), self.sums(below))
+
+    def mean(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return the mean of the defined values of each grid, ``[G]``, NaN without one."""
+        defined = ~np.isnan(values)
+        return self.share(np.where(defined, values, 0.0), defined)
+
+    def members(self) -> list[npt.NDArray[np.int64]]:
+        """Return the indices of the steps of each grid, rising."""
+        return members(self.codes, len(self))
+
+    def rows(self, measured: Iterator[Measured], tags: Mapping[str, Any]) -> Rows:
+        """Return one row for each measure and grid."""
+        common = {**tags, **self.tags}
+        return Rows.concatenate(
+            Rows.from_columns(measure=name, unit=unit, value=value, grid_id=self.names, tags={**common, **own})
+            for name, unit, value, own in measured
+        )
+
+
+def members(codes: npt.NDArray[np.int64], count: int) -> list[npt.NDArray[np.int64]]:
+    """Return the indices of the steps of each of so many grids, rising, from the number of each step's grid ``[N]``."""
+    ends = np.cumsum(np.bincount(codes, minlength=count))
+    return np.split(np.argsort(codes, kind="stable"), ends)[:count]
+
+
+def ratio(above: npt.NDArray[Any], below: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return ``above / below``, ``[G]`` each, NaN where nothing is below the line."""
+    return np.asarray(np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Confusion(Columns):
+    """How many cells that are no padding were called what: ``counts`` ``[G, K, K]``, true by predicted class."""
+
+    SHAPES: ClassVar = {"grid_id": "G", "counts": "G K K"}
 
     grid_id: npt.NDArray[np.object_]
     counts: npt.NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        check_shape("counts", self.counts, "G K K", check_shape("grid_id", self.grid_id, "G"))
-        object.__setattr__(self, "counts", freeze(self.counts))
+        self._accept()
 
     def recall(self, label: int) -> Estimate:
         """Return the share of a class's cells that are called so, all grids pooled."""
-        return self._pooled(self.counts[:, label, label], self.counts[:, label].sum(axis=1))
+        return self.share(label, label)
 
     def precision(self, label: int) -> Estimate:
         """Return the share of the cells called a class that are of it, all grids pooled."""
@@ -65,27 +125,16 @@ class Confusion:
 
 
 def confusion(prediction: Prediction, cells: Cells, reading: str = "natural") -> Confusion:
-    """Return the confusion of a prediction over the cells that are no padding.
-
-    Args:
-        prediction: of N states.
-        cells: their truth.
-        reading: "balanced" or "natural".
-    """
+    """Return the confusion of a prediction of N states in a reading, "balanced" or "natural"."""
     called = _checked(prediction, cells, reading).argmax(axis=2)
-    codes, grids = factorize(cells.grid_id)
-    return Confusion(grid_id=np.array(grids, dtype=object), counts=_confusion(called, cells, codes, len(grids)))
+    grids = Grids.of(cells)
+    return Confusion(grid_id=np.array(grids.names, dtype=object), counts=_confusion(called, cells, grids))
 
 
 def average_precision(scores: npt.ArrayLike, positive: npt.ArrayLike) -> float:
     """Return the sum over thresholds of (recall gained) times precision; equal scores share one threshold.
 
-    Args:
-        scores: ``[M]`` finite, higher means more likely.
-        positive: ``[M]`` bool.
-
-    Returns:
-        From 0 to 1, the share of positives where the scores say nothing; NaN without a positive.
+    The share of positives ``[M]`` where the scores ``[M]`` say nothing, NaN without a positive.
 
     Source: the estimate that information retrieval uses, without interpolation.
     """
@@ -102,81 +151,50 @@ def average_precision(scores: npt.ArrayLike, positive: npt.ArrayLike) -> float:
 
 
 def score_cells(prediction: Prediction, cells: Cells, tags: Mapping[str, Tag]) -> Rows:
-    """Return the scores of a prediction, one row for each measure, reading, class and grid.
+    """Return the scores of a prediction of N tested states, one row for each measure, reading, class and grid.
 
-    Args:
-        prediction: of N tested states.
-        cells: their truth.
-        tags: kept with every row: probe, head, control, site, layer, scope, ...
-
-    Returns:
-        Rows tagged by reading, class, size and density. Measures: "cell accuracy" (also "without padding" and "without
-        padding and border"), and by class "recall", "precision" and "average precision" over the cells that are no
-        padding (of class padding: over all cells), and for agent and goal "localisation" (the cell of highest
-        probability is the right one) and "localisation distance" (Manhattan, cells). NaN where undefined: nothing is
-        called so, or there is no such cell.
+    Measures: "cell accuracy" (also "without padding" and "without padding and border"), and by class "recall",
+    "precision" and "average precision" over the cells that are no padding (of class padding: over all cells), and for
+    agent and goal "localisation" (the cell of highest probability is the right one) and "localisation distance"
+    (Manhattan, cells). NaN where undefined: nothing is called so, or there is no such cell.
     """
-    codes, grids, about = grids_of(cells)
-    common = {**tags, **about}
-    parts = [
-        Rows.from_columns(
-            measure=measure,
-            unit="cells" if measure == "localisation distance" else "share",
-            value=values,
-            grid_id=grids,
-            tags={**common, "reading": reading, "class": label},
-        )
-        for reading in READINGS
-        for measure, label, values in _measures(_checked(prediction, cells, reading), cells, codes, len(grids))
-    ]
-    return Rows.concatenate(parts)
+    grids = Grids.of(cells)
+    read = {reading: _checked(prediction, cells, reading) for reading in READINGS}
+    return grids.rows(
+        (
+            (name, "cells" if name == "localisation distance" else "share", value, {"reading": reading, "class": label})
+            for reading, probabilities in read.items()
+            for name, label, value in _measures(probabilities, cells, grids)
+        ),
+        tags,
+    )
 
 
 def confusion_rows(prediction: Prediction, cells: Cells, tags: Mapping[str, Tag]) -> Rows:
     """Return what share of each class's cells is called what, one row for each pair of classes, reading and grid.
 
-    Args:
-        prediction: of N tested states.
-        cells: their truth; padding is no true class here, but may be called.
-        tags: kept with every row.
-
-    Returns:
-        Rows of measures "called agent" and so on, tagged by reading, true class, size and density; NaN where a grid has
-        no cell of the class.
+    Measures are "called agent" and so on, by true class; padding is no true class here, but may be called.
     """
-    _, grids, about = grids_of(cells)
-    common = {**tags, **about}
-    parts = []
-    for reading in READINGS:
-        counts = confusion(prediction, cells, reading).counts
-        for label, name in enumerate(CLASSES[:PADDING]):
-            for called, other in enumerate(CLASSES):
-                parts.append(
-                    Rows.from_columns(
-                        measure=f"{CALLED}{other}",
-                        unit="share",
-                        value=ratio(counts[:, label, called], counts[:, label].sum(axis=1)),
-                        grid_id=grids,
-                        tags={**common, "reading": reading, "class": name},
-                    )
-                )
-    return Rows.concatenate(parts)
+
+    def measured() -> Iterator[Measured]:
+        for reading in READINGS:
+            counts = confusion(prediction, cells, reading).counts
+            for label, name in enumerate(CLASSES[:PADDING]):
+                for called, other in enumerate(CLASSES):
+                    value = ratio(counts[:, label, called], counts[:, label].sum(axis=1))
+                    yield f"{CALLED}{other}", "share", value, {"reading": reading, "class": name}
+
+    return Grids.of(cells).rows(measured(), tags)
 
 
 def difference_rows(rows: Rows, against: str) -> Rows:
     """Return how much better the probes are than a control, paired by grid; against "shuffled" it is selectivity.
 
-    Args:
-        rows: from `score_cells`, of probes (control "none") and of the control.
-        against: the control: "shuffled", "untrained", "input" or "text".
-
-    Returns:
-        Rows of measures named "recall less untrained" and so on, NaN where either is undefined; a control that reads no
-        activations stands against every site and layer.
+    Measures are named "recall less untrained" and so on. A control that reads no activations stands against every
+    site and layer.
 
     Raises:
-        ValueError: there are no rows of the control, none that stands against any of the probes, or two that stand
-            against the same one.
+        ValueError: no row has a partner in the control, or two rows of the control have one key.
     """
     control = rows.where(rows["control"] == against)
     if not len(control):
@@ -187,18 +205,68 @@ def difference_rows(rows: Rows, against: str) -> Rows:
 
 
 def summarise(rows: Rows, by: Sequence[str] = _BY, *, confidence: float = 0.95) -> list[Grouped]:
-    """Return every score with its interval over grids.
+    """Return every score with its interval over grids."""
+    units = set(zip(rows.measure.tolist(), rows.unit.tolist(), strict=True))
+    bounds = {name: (0.0, 1.0 if unit == "share" else np.inf) for name, unit in units if LESS not in name}
+    return estimate_rows(rows, by=by, bounds=bounds, confidence=confidence)
+
+
+def paired_rows(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
+    """Return how much larger some rows are than their partners on the same grid, NaN where either is undefined.
 
     Args:
-        rows: from `score_cells`, `belief_rows` or `difference_rows`.
-        by: tags to group by.
-        confidence: nominal coverage of each interval.
+        own, other: the rows and their partners; a partner whose tags `site` and `layer` are None stands against all.
+        name: what the partners are: measures become "MEASURE less NAME".
+        by: tags that partners share, beside measure and grid.
+
+    Raises:
+        ValueError: no row has a partner, or two partners have one key.
     """
-    bounds: dict[str, tuple[float, float]] = {}
-    for name, unit in set(zip(rows.measure.tolist(), rows.unit.tolist(), strict=True)):
-        if LESS not in name:
-            bounds[name] = (0.0, 1.0) if unit == "share" else (0.0, np.inf)
-    return estimate_rows(rows, by=by, bounds=bounds, confidence=confidence)
+    found = pairs(own, other, name=name, by=by)
+    if not len(found):
+        shared = ", ".join(("measure", *by, "grid_id"))
+        raise ValueError(f"some rows must have a partner among {name!r} with the same {shared}, none has")
+    return found
+
+
+def pairs(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
+    """Return the same as `paired_rows`, and no rows where none has a partner."""
+    names = ("measure", *by, "grid_id")
+    keys = _keys(other, names)
+    known = dict(zip(keys, other.value.tolist(), strict=True))
+    if len(known) < len(keys):
+        raise ValueError(f"rows to compare with must differ in {', '.join(names)}, some {name!r} rows do not")
+    loose = [index for index, key in enumerate(names) if key in ("site", "layer")]
+    partner = []
+    for key in _keys(own, names):
+        anywhere = tuple(None if index in loose else part for index, part in enumerate(key))
+        partner.append(known.get(key, known.get(anywhere)))
+    found = np.array([value is not None for value in partner], dtype=bool)
+    kept = own.where(found)
+    less = np.array([value for value in partner if value is not None], dtype=np.float64)
+    return Rows.from_columns(
+        measure=[f"{measure}{LESS}{name}" for measure in kept.measure],
+        unit=kept.unit.tolist(),
+        value=kept.value - less,
+        grid_id=kept.grid_id,
+        tags=dict(kept.tags),
+    )
+
+
+def chosen(rows: Rows, **tags: Any) -> Rows:
+    """Return the rows with these tags and columns; a tag that no row has is None everywhere."""
+    there = rows.columns()
+    known = {name: wanted for name, wanted in tags.items() if name in there}
+    mask = np.full(len(rows), all(wanted is None for name, wanted in tags.items() if name not in there))
+    for name, wanted in known.items():
+        mask &= np.array([value == wanted for value in there[name].tolist()], dtype=bool)
+    return rows.where(mask)
+
+
+def _keys(rows: Rows, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    missing = np.full(len(rows), None, dtype=object)
+    columns = rows.columns()
+    return list(zip(*(columns.get(name, missing).tolist() for name in names), strict=True))
 
 
 def _checked(prediction: Prediction, cells: Cells, reading: str) -> npt.NDArray[np.float32]:
@@ -207,56 +275,46 @@ def _checked(prediction: Prediction, cells: Cells, reading: str) -> npt.NDArray[
     return found
 
 
-def _confusion(
-    called: npt.NDArray[Any], cells: Cells, codes: npt.NDArray[np.int64], grids: int
-) -> npt.NDArray[np.int64]:
+def _confusion(called: npt.NDArray[Any], cells: Cells, grids: Grids) -> npt.NDArray[np.int64]:
+    """Return the cells of each true and predicted class, ``[G, K, K]``, those of the padding left out."""
     classes = len(CLASSES)
-    inside = cells.labels != PADDING
-    pairs = (codes[:, None] * classes + cells.labels) * classes + called
-    return np.bincount(pairs[inside], minlength=grids * classes * classes).reshape(grids, classes, classes)
+    pairs = (grids.codes[:, None] * classes + cells.labels) * classes + called
+    counts = np.bincount(pairs[cells.labels != PADDING], minlength=len(grids) * classes * classes)
+    return counts.reshape(len(grids), classes, classes)
 
 
 def _measures(
-    probabilities: npt.NDArray[np.float32], cells: Cells, codes: npt.NDArray[np.int64], grids: int
+    probabilities: npt.NDArray[np.float32], cells: Cells, grids: Grids
 ) -> Iterator[tuple[str, str | None, npt.NDArray[np.float64]]]:
     """Return measure, class and the value of each grid, ``[G]``."""
     called = probabilities.argmax(axis=2)
     right = called == cells.labels
-    every = np.ones_like(right)
-    for name, chosen in (
-        ("cell accuracy", every),
+    for name, used in (
+        ("cell accuracy", np.ones_like(right)),
         ("cell accuracy without padding", cells.inside()),
-        ("cell accuracy without padding and border", cells.interior()),
+        ("cell accuracy without padding and border", cells.inside(1)),
     ):
-        yield name, None, _share((right & chosen).sum(axis=1), chosen.sum(axis=1), codes, grids)
-    counts = _confusion(called, cells, codes, grids)
+        yield name, None, grids.share((right & used).sum(axis=1), used.sum(axis=1))
+    counts, inside = _confusion(called, cells, grids), cells.labels != PADDING
     for label, name in enumerate(CLASSES):
-        if label == PADDING:
-            own, told = cells.labels == PADDING, called == PADDING
-            yield "recall", name, _share((own & told).sum(axis=1), own.sum(axis=1), codes, grids)
-            yield "precision", name, _share((own & told).sum(axis=1), told.sum(axis=1), codes, grids)
-            continue
-        hits, own, told = counts[:, label, label], counts[:, label].sum(axis=1), counts[:, :, label].sum(axis=1)
+        parts = [counts[:, label, label], counts[:, label].sum(axis=1), counts[:, :, label].sum(axis=1)]
+        if label == PADDING:  # over all cells
+            masks = (~inside & (called == PADDING), ~inside, called == PADDING)
+            parts = [grids.sums(mask.sum(axis=1)) for mask in masks]
+        hits, own, told = parts
         yield "recall", name, ratio(hits, own)
         yield "precision", name, ratio(hits, told)
-    inside = cells.labels != PADDING
     for label, name in enumerate(CLASSES[:PADDING]):
         found = [
             average_precision(probabilities[mine, :, label][inside[mine]], (cells.labels[mine] == label)[inside[mine]])
-            for mine in members(codes, grids)
+            for mine in grids.members()
         ]
         yield "average precision", name, np.array(found, dtype=np.float64)
     for label in (AGENT, GOAL):
         true, there = (cells.labels == label).argmax(axis=1), (cells.labels == label).any(axis=1)
         best = probabilities[:, :, label].argmax(axis=1)
-        frame = cells.frame
-        distance = abs(best // frame - true // frame) + abs(best % frame - true % frame)
-        yield "localisation", CLASSES[label], _share((best == true) & there, there, codes, grids)
-        yield "localisation distance", CLASSES[label], _share(distance * there, there, codes, grids)
-
-
-def _share(
-    above: npt.NDArray[Any], below: npt.NDArray[Any], codes: npt.NDArray[np.int64], grids: int
-) -> npt.NDArray[np.float64]:
-    """Return the ratio of two sums over the states of each grid."""
-    return ratio(np.bincount(codes, above, grids), np.bincount(codes, below, grids))
+        distance = sum(
+            abs(one - other) for one, other in zip(divmod(best, cells.frame), divmod(true, cells.frame), strict=True)
+        )
+        yield "localisation", CLASSES[label], grids.share((best == true) & there, there)
+        yield "localisation distance", CLASSES[label], grids.share(distance * there, there)

@@ -1,30 +1,53 @@
-"""The declared suite of heads and controls: one call fits and scores all of it on one split."""
+"""Declared suites of heads and controls: one call fits and scores all of one on one split, whatever is predicted."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope import registry
 from goalscope.activations.record import Activations
-from goalscope.probing.cells import Cells, Split
-from goalscope.probing.controls import CONTROLS, check_untrained, input_features, shuffled_rows, text_features
-from goalscope.probing.fitted import Fitted, ProbeKey, Target
+from goalscope.checks import check_shape
 from goalscope.probing.fitting import Callbacks, fit
-from goalscope.probing.heads import CELL_HEADS, COUNTED
-from goalscope.probing.probe import Features, Probe
-from goalscope.probing.problem import FitSettings, Problem
+from goalscope.probing.heads import CELL_HEADS, COUNTED, NUMBER_HEADS
+from goalscope.probing.inputs import (
+    CONTROLS,
+    NOWHERE,
+    PLAN_CONTROLS,
+    Features,
+    ProbeInputs,
+    read,
+    shuffled_rows,
+    site_layer,
+)
+from goalscope.probing.labels import Plans, plan_length
+from goalscope.probing.maps import DecodedMaps, true_map
+from goalscope.probing.plan_scores import (
+    commonest_matches,
+    fit_line,
+    marginal_matches,
+    named_plans,
+    planner_length,
+    planner_matches,
+    prefix_matches,
+    repeated,
+    score_distance,
+    score_lengths,
+    score_prefixes,
+)
+from goalscope.probing.probe import Probe, ProbeKey, Target
+from goalscope.probing.problem import FitSettings, PlanSettings, Problem
 from goalscope.probing.scores import confusion_rows, score_cells
-from goalscope.rows import Rows
+from goalscope.rows import Rows, Tag
+from goalscope.stats.estimate import factorize
 
-Made = TypeVar("Made", bound=Fitted)
 Entry = tuple[str, str]
 """A head and a control."""
-AnySiteLayer = tuple[str | None, int | None]
-"""Site and layer, None where no activations are read."""
-NOWHERE: Final[AnySiteLayer] = (None, None)
+Maps = Mapping[tuple[str, int], DecodedMaps]
+"""Site and layer -> the maps decoded there, of the same N steps."""
+_Tags = Mapping[str, Tag]
 
 FULL: Final[tuple[Entry, ...]] = (
     *((head, control) for head in COUNTED for control in ("none", "shuffled")),
@@ -33,14 +56,16 @@ FULL: Final[tuple[Entry, ...]] = (
 """All heads and controls."""
 CORE: Final[tuple[Entry, ...]] = (("mlp", "none"), ("mlp", "untrained"))
 """What a claim about beliefs rests on: the probe and the same probe on an untrained model."""
+LAYERS: Final = (1, 2, 4)
+"""Layers of the decoders of the paper."""
+FIRST_KNOWN: Final = ("repeat", "continuation")
+"""What the decoded first action alone gives: itself again and again, and its commonest continuation."""
+BLIND: Final = {"marginal": marginal_matches, "commonest": commonest_matches}
+"""Baselines that see nothing."""
 
 
 def entries_of(heads: Sequence[str]) -> tuple[Entry, ...]:
-    """Return those of some heads that predict cells, each with every control.
-
-    Raises:
-        ValueError: a head that is not registered.
-    """
+    """Return those of some registered heads that predict cells, each with every control."""
     cells = [name for name in heads if "cells" in registry.resolve("head", name).targets and name not in COUNTED]
     return tuple((head, control) for head in cells for control in CONTROLS)
 
@@ -51,161 +76,73 @@ def without(suite: Sequence[Entry], *names: str) -> tuple[Entry, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ProbeInputs:
-    """Activations of several sites and layers of the same N steps, with the truth there and a split.
+class FittedProbes:
+    """The fitted probes of a suite by key, and the scores on the tested grids: theirs and those of the baselines."""
 
-    Attributes:
-        activations: one for each site and layer.
-        cells: the truth at these steps, see `label_cells`.
-        split: which steps are trained on and which tested, see `split_by_grid`.
-        untrained: the same sites, layers and steps from a capture with random weights; empty without that control.
-
-    Raises:
-        ValueError: no activations, two of one site and layer, or other steps; names the first that differs.
-    """
-
-    activations: Sequence[Activations]
-    cells: Cells
-    split: Split
-    untrained: Sequence[Activations] = ()
-
-    def __post_init__(self) -> None:
-        if not self.activations:
-            raise ValueError("probes must have activations, got none")
-        there = [site_layer(one) for one in self.activations]
-        if len(set(there)) != len(there):
-            raise ValueError(f"the sites and layers of activations must be different, got {there}")
-        self.split.check_aligned(self.cells)
-        for one in (*self.activations, *self.untrained):
-            self.cells.check_aligned(one)
-
-    def by_shape(self) -> Iterator[tuple[str, Self]]:
-        """Return the steps of each shape of grid, such as "7x7", in a frame of its size."""
-        for height, width in np.unique(self.cells.shape, axis=0).tolist():
-            mask = (self.cells.shape == (height, width)).all(axis=1)
-            parts = {name: getattr(self.split, name)[mask] for name in ("train", "test", "grid_id")}
-            yield (
-                f"{height}x{width}",
-                type(self)(
-                    activations=[one.where(mask) for one in self.activations],
-                    cells=self.cells.where(mask).framed(max(height, width)),
-                    split=Split(**parts),
-                    untrained=[one.where(mask) for one in self.untrained],
-                ),
-            )
-
-    def read(self, controls: Sequence[str]) -> list[tuple[str, AnySiteLayer, Features]]:
-        """Return control, place and what a probe reads there, for every place and control.
-
-        Raises:
-            ValueError: the activations of random weights, or the written reasoning, are missing; says how to get them.
-        """
-        if "untrained" in controls:
-            check_untrained(self.activations, self.untrained)
-        random = {site_layer(one): one for one in self.untrained}
-        own = [(site_layer(one), Features.of(one)) for one in self.activations]
-        found: list[tuple[str, AnySiteLayer, Features]] = []
-        for control in (one for one in CONTROLS if one in controls):
-            if control == "input":
-                found.append((control, NOWHERE, input_features(self.cells)))
-            elif control == "text":
-                found.append((control, NOWHERE, text_features(self.cells, self.split.train)))
-            elif control == "untrained":
-                found += [(control, place, Features.of(random[place])) for place, _ in own]
-            else:
-                found += [(control, place, features) for place, features in own]
-        return found
-
-
-def site_layer(one: Activations) -> AnySiteLayer:
-    """Return where activations come from."""
-    return one.site, one.layer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FittedProbes(Generic[Made]):
-    """The fitted probes of a suite.
-
-    Attributes:
-        probes: key -> probe.
-        rows: the scores of all of them, and of what they are compared with, on the tested grids.
-    """
-
-    probes: Mapping[ProbeKey, Made]
+    probes: Mapping[ProbeKey, Probe]
     rows: Rows
 
-    def probe(self, head: str, activations: Activations, *, control: str = "none", scope: str = "general") -> Made:
-        """Return the probe of a head and control for the site and layer of some activations.
-
-        Raises:
-            KeyError: it was not fitted; names those that were.
-        """
+    def probe(self, head: str, activations: Activations, *, control: str = "none", scope: str = "general") -> Probe:
+        """Return the probe for the site and layer of some activations; a KeyError names those that were fitted."""
+        place = site_layer(activations)
         for key, probe in self.probes.items():
             wanted = (key.head, key.control, key.scope) == (head, control, scope)
-            if wanted and (key.site, key.layer) in (site_layer(activations), NOWHERE):
+            if wanted and (key.site, key.layer) in (place, NOWHERE):
                 return probe
-        asked = ProbeKey(
-            head=head, target="cells", control=control, site=activations.site, layer=activations.layer, scope=scope
-        )
+        asked = ProbeKey(head=head, target="cells", control=control, site=place[0], layer=place[1], scope=scope)
         raise KeyError(f"no probe {asked.text}: there are {', '.join(key.text for key in self.probes)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Truth:
-    """What is to be predicted at N steps.
+class _Truth:
+    """What is to be predicted at N steps, ``[N, ...]``, and which of them are trained on and tested, ``[N]``."""
 
-    Attributes:
-        target: ``[N, ...]``.
-        train, test: ``[N]`` bool, the steps that are trained on and tested.
-    """
-
-    target: npt.NDArray[Any]
+    values: npt.NDArray[Any]
     train: npt.NDArray[np.bool_]
     test: npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Tested(Generic[Made]):
-    """A fitted probe with the tested steps.
-
-    Attributes:
-        key: which probe it is.
-        probe: what was fitted.
-        features: the inputs of the tested steps.
-        truth: "none", or "shuffled" where the labels of another grid are the truth.
-    """
-
-    key: ProbeKey
-    probe: Made
-    features: Features
-    truth: str
+_Score = Callable[[Probe, Features, _Truth, dict[str, Any]], Iterable[Rows]]
+"""Scores a probe on the tested steps, from its inputs there, the truth and its tags."""
 
 
-def fit_suite(
+def _truths(
+    values: npt.NDArray[Any],
+    data: ProbeInputs,
+    controls: Iterable[str],
+    settings: FitSettings,
+    known: npt.NDArray[np.bool_] | None = None,
+) -> dict[bool, _Truth]:
+    """Return what is to be predicted where it is known, and where a control wants it (True) the same of other grids."""
+    there = np.ones(len(values), dtype=bool) if known is None else known
+    found = {False: np.arange(len(values))}
+    if any(control in CONTROLS and CONTROLS[control].shuffled for control in controls):
+        # Another grid's labels stand beside this grid's activations, and their score belongs to this grid.
+        found[True] = shuffled_rows(data.cells, data.split, seed=settings.seed)
+    truths = {}
+    for shuffled, rows in found.items():
+        # Where all is known, all share the inputs of one split.
+        parts = {name: part if there.all() else part & there[rows] for name, part in data.split.parts}
+        truths[shuffled] = _Truth(values=values[rows], **parts)
+    return truths
+
+
+def _fit_suite(
     data: ProbeInputs,
     suite: Sequence[Entry],
-    truths: Mapping[str, Truth],
+    truths: Mapping[bool, _Truth],
+    score: _Score,
     *,
     target: Target,
     settings: FitSettings,
+    callbacks: Callbacks | None,
+    tags: _Tags | None = None,
     scope: str = "general",
     heads: Mapping[str, tuple[str, Mapping[str, Any]]] | None = None,
-    callbacks: Callbacks[Any] | None = None,
-) -> list[Tested[Any]]:
-    """Fit every entry of a suite at every place: the one loop over heads and controls, whatever is predicted.
+) -> FittedProbes:
+    """Fit and score every entry of a suite at every place: the one loop over heads and controls.
 
-    Args:
-        data: what is read, and the split.
-        suite: heads and controls.
-        truths: "none" -> what is predicted, "shuffled" -> the same of other grids.
-        target: what is predicted.
-        settings: how probes are trained.
-        scope: which grids the probes are for.
-        heads: name in the suite -> registered head and its settings, where they are not told by the name.
-        callbacks: gives what is fitted already, and is told of what is finished.
-
-    Raises:
-        ValueError: no entry, two that are alike, or a control whose data is missing; says how to get it.
+    ``heads`` maps a name in the suite to the registered head and its settings, where they are not told by the name.
     """
     if not suite:
         raise ValueError("a suite must have entries, got none")
@@ -213,41 +150,38 @@ def fit_suite(
         raise ValueError(f"the entries of a suite must be different, got {list(suite)}")
     parts: dict[tuple[int, int], tuple[Features, Features]] = {}
     problems: list[Problem] = []
-    tested: list[tuple[Features, str]] = []
+    tested: list[tuple[Features, _Truth]] = []
     first = site_layer(data.activations[0])
-    for control, place, given in data.read([control for _, control in suite]):
-        name = "shuffled" if control == "shuffled" else "none"
-        truth = truths[name]
+    for control, place, given in read(data, [control for _, control in suite]):
+        truth = truths[CONTROLS[control].shuffled]
         known = (id(given), id(truth.train))
         if known not in parts:
             parts[known] = (given.where(truth.train), given.where(truth.test))
-        train, test = parts[known]
         for head, wanted in suite:
             # Heads that read no activation are the same at every place: they are fitted at the first.
             if wanted != control or (head in COUNTED and place != first):
                 continue
             site, layer = NOWHERE if head in COUNTED else place
-            key = ProbeKey(
-                head=head, target=target, control=control, seed=settings.seed, site=site, layer=layer, scope=scope
-            )
             registered, own = (heads or {}).get(head, (head, {}))
-            tags = {"control": control} | ({"scope": scope} if target == "cells" else {})
-            problems.append(
-                Problem(
-                    key=key,
-                    features=train,
-                    target=truth.target[truth.train],
-                    tags=tags,
-                    head=registered,
-                    settings=own,
-                )
+            one = Problem(
+                key=ProbeKey(
+                    head=head, target=target, control=control, seed=settings.seed, site=site, layer=layer, scope=scope
+                ),
+                features=parts[known][0],
+                target=truth.values[truth.train],
+                tags={"control": control} | ({"scope": scope} if target == "cells" else {}),
+                head=registered,
+                settings=own,
             )
-            tested.append((test, name))
+            problems.append(one)
+            tested.append((parts[known][1], truth))
     probes = fit(problems, settings, callbacks)
-    return [
-        Tested(key=one.key, probe=probe, features=features, truth=name)
-        for one, probe, (features, name) in zip(problems, probes, tested, strict=True)
-    ]
+    rows: list[Rows] = []
+    for problem, probe, (features, truth) in zip(problems, probes, tested, strict=True):
+        rows += score(probe, features, truth, {**(tags or {}), "probe": probe.id, **problem.key.tags})
+    return FittedProbes(
+        probes={one.key: probe for one, probe in zip(problems, probes, strict=True)}, rows=Rows.concatenate(rows)
+    )
 
 
 def probe_cells(
@@ -256,9 +190,9 @@ def probe_cells(
     suite: Sequence[Entry] = FULL,
     settings: FitSettings | None = None,
     scope: str = "general",
-    callbacks: Callbacks[Probe] | None = None,
+    callbacks: Callbacks | None = None,
     scored: bool = True,
-) -> FittedProbes[Probe]:
+) -> FittedProbes:
     """Fit every head with every control on one split, and score all of them on its tested grids.
 
     Args:
@@ -269,9 +203,6 @@ def probe_cells(
         callbacks: probes that are known are not fitted again; is told of each that is finished.
         scored: whether the probes are scored, too; without, there are no rows.
 
-    Returns:
-        The probes and their scores, side by side.
-
     Raises:
         ValueError: an unknown entry, or a control whose data is missing; says how to get it.
     """
@@ -279,24 +210,18 @@ def probe_cells(
     for entry in suite:
         if entry not in FULL and entry not in entries_of([entry[0]]):
             raise ValueError(f"an entry of a suite must be a head with one of its controls, got {entry!r}")
-    labelled = {"none": data.cells}
-    if any(control == "shuffled" for _, control in suite):
-        # Another grid's labels stand beside this grid's activations, and their score belongs to this grid.
-        rows_of = shuffled_rows(data.cells, data.split, seed=used.seed)
-        labelled["shuffled"] = replace(data.cells, labels=data.cells.labels[rows_of])
-    truths = {
-        name: Truth(target=one.labels, train=data.split.train, test=data.split.test) for name, one in labelled.items()
-    }
-    fitted = fit_suite(data, suite, truths, target="cells", settings=used, scope=scope, callbacks=callbacks)
-    shown = {name: one.where(data.split.test) for name, one in labelled.items()}
-    rows: list[Rows] = []
-    for one in fitted if scored else ():
-        about = {"probe": one.probe.id, **one.key.tags, "scope": scope}
-        said = one.probe.predict(one.features, device=used.device)
-        rows.append(score_cells(said, shown[one.truth], about))
-        if one.key.control == "none":
-            rows.append(confusion_rows(said, shown[one.truth], about))
-    return FittedProbes(probes={one.key: one.probe for one in fitted}, rows=Rows.concatenate(rows))
+
+    def score(probe: Probe, features: Features, truth: _Truth, about: dict[str, Any]) -> Iterable[Rows]:
+        if not scored:
+            return
+        shown = replace(data.cells, labels=truth.values).where(truth.test)
+        said, about = probe.predict(features, device=used.device), {**about, "scope": scope}
+        yield score_cells(said, shown, about)
+        if about["control"] == "none":
+            yield confusion_rows(said, shown, about)
+
+    truths = _truths(data.cells.labels, data, (control for _, control in suite), used)
+    return _fit_suite(data, suite, truths, score, target="cells", settings=used, callbacks=callbacks, scope=scope)
 
 
 def probe_cells_by_size(
@@ -304,14 +229,9 @@ def probe_cells_by_size(
     *,
     suite: Sequence[Entry] = FULL,
     settings: FitSettings | None = None,
-    callbacks: Callbacks[Probe] | None = None,
-) -> FittedProbes[Probe]:
-    """Do the same with probes of their own for each shape of grid, in a frame of its size; scopes are "7x7" etc.
-
-    Raises:
-        ValueError: see `probe_cells`; or no grid of some shape is trained on, or tested.
-    """
-    check_sizes(data.cells, data.split)
+    callbacks: Callbacks | None = None,
+) -> FittedProbes:
+    """Do the same with probes of their own for each shape of grid, in a frame of its size; scopes are "7x7" etc."""
     found = [
         probe_cells(own, suite=suite, settings=settings, scope=scope, callbacks=callbacks)
         for scope, own in data.by_shape()
@@ -320,13 +240,160 @@ def probe_cells_by_size(
     return FittedProbes(probes=probes, rows=Rows.concatenate([one.rows for one in found]))
 
 
-def check_sizes(cells: Cells, split: Split) -> None:
-    """Raise a ValueError unless each shape of grid stands in both parts of a split; names the first that does not."""
-    for height, width in np.unique(cells.shape, axis=0).tolist():
-        mask = (cells.shape == (height, width)).all(axis=1)
-        for name, part in (("train", split.train), ("test", split.test)):
-            if not (part & mask).any():
-                raise ValueError(
-                    f"probes of one size need grids of each shape in both parts of the split, the {name} part has none "
-                    f"of {height} x {width}: record more grids of it, or leave these probes out (by_size: false)"
-                )
+def probe_plans(
+    data: ProbeInputs,
+    plans: Plans,
+    *,
+    layers: Sequence[int] = LAYERS,
+    controls: Sequence[str] = PLAN_CONTROLS,
+    maps: Maps | None = None,
+    settings: PlanSettings | None = None,
+    tags: _Tags | None = None,
+    callbacks: Callbacks | None = None,
+) -> FittedProbes:
+    """Fit decoders of every size with every control on one split, and score them beside all baselines.
+
+    Args:
+        data: what is read, the truth and the split.
+        plans: what was executed, see `label_plans`.
+        layers: layers of the decoders.
+        controls: some of `PLAN_CONTROLS`, "none" among them.
+        maps: decoded maps for the planner; sites and layers without one have no such baseline.
+        settings: how decoders are trained; the paper's sizes where left out.
+        tags: kept with every row, e.g. the agent.
+        callbacks: decoders that are known are not fitted again; is told of each that is finished.
+
+    Rows are tagged by head ("decoder-2", "marginal", "commonest", "repeat executed", "planner", "planner, best ties",
+    "text"), control (`PLAN_CONTROLS`, `FIRST_KNOWN`, "true map"), site, layer (None where no activations are read), N,
+    plans, size and density.
+
+    Raises:
+        ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.
+    """
+    used, cells, split = settings or PlanSettings(), data.cells, data.split
+    _check_controls(controls)
+    cells.check_aligned(plans, "plans")
+    shown = cells.where(split.test)
+    truths = _truths(plans.tokens, data, controls, used)
+    exchanged = {id(truth): replace(plans, tokens=truth.values) for truth in truths.values()}
+    parts = {at: (one.where(split.train), one.where(split.test)) for at, one in exchanged.items()}
+
+    def score(probe: Probe, features: Features, truth: _Truth, about: dict[str, Any]) -> Iterable[Rows]:
+        (learned, real), said = parts[id(truth)], probe.predict_plan(features, device=used.device)
+        yield score_prefixes(prefix_matches(said.tokens, real.tokens), real, shown, about)
+        yield score_lengths(said.length, real, shown, about)
+        if about["control"] == "none":  # what its first action alone gives
+            straight = prefix_matches(repeated(said.first, real.horizon), real.tokens)
+            further = commonest_matches(learned, real.tokens, said.first)
+            for name, matches in zip(FIRST_KNOWN, (straight, further), strict=True):
+                yield score_prefixes(matches, real, shown, {**about, "control": name})
+
+    def baselines() -> Iterable[Rows]:
+        """Yield the scores of what reads no plan out of activations."""
+        nowhere: dict[str, Any] = {**(tags or {}), "site": None, "layer": None, "control": "none"}
+        for shuffled, of in truths.items():
+            control, (train, real) = "shuffled" if shuffled else "none", parts[id(of)]
+            for head, baseline in BLIND.items():
+                own = {**nowhere, "head": head, "control": control}
+                yield score_prefixes(baseline(train, real.tokens), real, shown, own)
+        truth = parts[id(truths[False])][1]
+        straight = prefix_matches(np.maximum(repeated(truth.tokens[:, 0], truth.horizon), 0), truth.tokens)
+        yield score_prefixes(straight, truth, shown, {**nowhere, "head": "repeat executed"})
+        true = ({**nowhere, "control": "true map"}, true_map(shown))
+        for own, layout in (*_on_maps(maps, split.test, tags), true):
+            planned = {**own, "head": "planner"}
+            yield score_prefixes(planner_matches(layout, truth.tokens), truth, shown, planned)
+            best = planner_matches(layout, truth.tokens, ties="best")
+            yield score_prefixes(best, truth, shown, {**own, "head": "planner, best ties"})
+            yield score_lengths(planner_length(layout, truth.horizon), truth, shown, planned)
+        if any(shown.reasoning.tolist()):
+            named, own = named_plans(shown.reasoning, truth.horizon), {**nowhere, "head": "text"}
+            yield score_prefixes(prefix_matches(named, truth.tokens), truth, shown, own)
+            yield score_lengths(plan_length(named), truth, shown, own)
+
+    heads = {f"decoder-{count}": ("decoder", {"layers": count}) for count in layers}
+    suite = [(f"decoder-{count}", control) for control in controls for count in layers]
+    found = _fit_suite(
+        data, suite, truths, score, target="plan", settings=used, callbacks=callbacks, tags=tags, heads=heads
+    )
+    return replace(found, rows=Rows.concatenate([found.rows, *baselines()]))
+
+
+def probe_distances(
+    data: ProbeInputs,
+    distances: npt.NDArray[np.float64],
+    *,
+    heads: Sequence[str] = NUMBER_HEADS,
+    controls: Sequence[str] = PLAN_CONTROLS,
+    maps: Maps | None = None,
+    settings: FitSettings | None = None,
+    tags: _Tags | None = None,
+    callbacks: Callbacks | None = None,
+) -> FittedProbes:
+    """Fit every head with every control on one split, and score all of them beside their baselines.
+
+    Baselines: the mean of the training grids; a line fitted on them from the Manhattan distance between agent and goal,
+    as a decoded map has them (``maps``), and on the true map (control "true map": no probe of activations, but what a
+    reader of the grid has). Every grid counts alike in them, as in all scores: fitted to steps, most of which belong to
+    long ways, they would be easier to beat.
+
+    Args:
+        data, maps, settings, tags, callbacks: see `probe_plans`.
+        distances: ``[N]`` steps, see `label_distances`; steps without one (NaN) are left out.
+        heads: registered heads of a number.
+        controls: some of `PLAN_CONTROLS`, "none" among them.
+
+    Rows, see `score_distance`, are tagged by head ("linear", "mlp", "mean", "manhattan"), control (`PLAN_CONTROLS`,
+    "true map"), site and layer.
+
+    Raises:
+        ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.
+
+    Source: behavioural and representational evaluation, Appendix E.3 (linear and MLP probes, label by shortest path).
+    """
+    used, cells = settings or FitSettings(), data.cells
+    check_shape("distances", distances, "N", {"N": len(cells)})
+    _check_controls(controls)
+    for name, part in data.split.parts:
+        if np.isnan(distances[part]).all():
+            raise ValueError(
+                f"the {name} part of a split must have steps from which the goal can be reached, it has none: record "
+                "more grids, or leave the reading out"
+            )
+
+    def score(probe: Probe, features: Features, truth: _Truth, about: dict[str, Any]) -> Iterable[Rows]:
+        said = probe.predict_number(features, device=used.device)
+        yield score_distance(said, truth.values[truth.test], cells.where(truth.test), about)
+
+    truths = _truths(distances, data, controls, used, known=~np.isnan(distances))
+    suite = [(head, control) for control in controls for head in heads]
+    found = _fit_suite(data, suite, truths, score, target="distance", settings=used, callbacks=callbacks, tags=tags)
+    train, test = truths[False].train, truths[False].test
+    known, target, shown, either = distances[train], distances[test], cells.where(test), train | test
+    nowhere: dict[str, Any] = {**(tags or {}), "site": None, "layer": None}
+    codes, _ = factorize(cells.grid_id[train])
+    alike = 1 / np.bincount(codes)[codes]  # every grid counts alike
+    mean = np.full(len(target), np.average(known, weights=alike))
+    rows = [found.rows, score_distance(mean, target, shown, {**nowhere, "head": "mean", "control": "none"})]
+    for decoded in (maps or {}).values():
+        check_shape("maps", decoded.agent, "N 2", {"N": len(cells)})
+    true = ({**nowhere, "control": "true map"}, true_map(cells.where(either)))
+    for own, layout in (*_on_maps(maps, either, tags), true):
+        manhattan = layout.manhattan
+        slope, offset = fit_line(manhattan[train[either]], known, alike)
+        said = slope * manhattan[test[either]].astype(np.float64) + offset
+        rows.append(score_distance(said, target, shown, {**own, "head": "manhattan"}))
+    return replace(found, rows=Rows.concatenate(rows))
+
+
+def _check_controls(controls: Sequence[str]) -> None:
+    if "none" not in controls or not set(controls) <= set(PLAN_CONTROLS):
+        raise ValueError(f"controls must be some of {', '.join(PLAN_CONTROLS)} with none, got {list(controls)}")
+
+
+def _on_maps(
+    maps: Maps | None, steps: npt.NDArray[np.bool_], tags: _Tags | None
+) -> Iterable[tuple[dict[str, Any], DecodedMaps]]:
+    """Yield the decoded maps of some steps, each with its tags."""
+    for (site, layer), decoded in (maps or {}).items():
+        yield {**(tags or {}), "site": site, "layer": layer, "control": "none"}, decoded.where(steps)

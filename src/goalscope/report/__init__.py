@@ -1,25 +1,23 @@
 """Reports: tables and figures of a run on one self-contained page."""
 
-from goalscope.report.blocks import Section
-from goalscope.report.comparison import Compared, Side, compare_sides
+from goalscope.report.comparison import Compared, Side, compare_pairs
 from goalscope.report.definitions import DEFAULT_NETWORK, definition_of
-from goalscope.report.engine import lay_out, sections_of
-from goalscope.report.estimates import Estimates
 from goalscope.report.figures import short
-from goalscope.report.layouts import by_agent, over_tag
-from goalscope.report.ledger import Ledger, build_ledger
-from goalscope.report.page import not_measured, write_report
-from goalscope.report.run_data import AgentGroups, RunData, split_probing
+from goalscope.report.ledger import AgentGroups, Estimates, Ledger, RunData, build_ledger, split_probing
+from goalscope.report.page import lay_out, not_measured, sections_of, write_report
 from goalscope.report.specs import (
     Column,
     Curve,
     CurveSpec,
     Declared,
+    Figure,
     FoldSpec,
     Line,
     MapSpec,
     Sentence,
     TableSpec,
+    by_agent,
+    over_tag,
     section,
 )
 
@@ -32,18 +30,18 @@ __all__ = [
     "CurveSpec",
     "Declared",
     "Estimates",
+    "Figure",
     "FoldSpec",
     "Ledger",
     "Line",
     "MapSpec",
     "RunData",
-    "Section",
     "Sentence",
     "Side",
     "TableSpec",
     "build_ledger",
     "by_agent",
-    "compare_sides",
+    "compare_pairs",
     "definition_of",
     "lay_out",
     "not_measured",

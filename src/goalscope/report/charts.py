@@ -1,4 +1,7 @@
-"""Charts of estimates as SVG text: lines, maps, differences beside a margin, points."""
+"""Charts of estimates as SVG text: lines, maps, differences beside a margin, points.
+
+All need matplotlib, which comes with the extra ``report``; each returns SVG text without declaration or metadata.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,23 +25,18 @@ from goalscope.stats import FEWEST, Estimate
 
 _LESS = f"less than {100 * FEWEST:g} % of the grids"
 _LINE = 0.26  # inches of a line of the figure
+_RULES = "#e4e7eb"
+_Colour = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One line of a figure.
+    """One line of a figure."""
 
-    Attributes:
-        label: what the legend calls it.
-        style: index of colour, marker and dash; an agent keeps its own in all figures of a page.
-        x: ``[P]`` positions.
-        estimates: ``[P]`` values with intervals.
-    """
-
-    label: str
-    style: int
-    x: tuple[float, ...]
-    estimates: tuple[Estimate, ...]
+    label: str  # what the legend calls it
+    style: int  # index of colour, marker and dash; an agent keeps its own in all figures of a page
+    x: tuple[float, ...]  # [P] positions
+    estimates: tuple[Estimate, ...]  # [P] values with intervals
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.estimates):
@@ -59,55 +57,38 @@ def lines(
 ) -> str:
     """Draw lines with interval bands; what comes from few of the grids is pale, and the grids are counted below.
 
-    Args:
-        series: the lines; undefined values leave a gap, undefined intervals a marker without a band.
-        title: heading of the figure.
-        x_label, y_label: labels of the axes with their units.
-        bounds: range of the vertical axis; from the data where None.
-        ticks: marks on the horizontal axis, with their names where a mapping; chosen by the library where None.
-        counts: draw the number of grids behind each point below the lines, whether they are few or not.
-        bands: draw the intervals; many lines are legible without only, their intervals must then stand in a table.
-        joined: False for positions without an order: points and interval bars in place of lines and bands.
-
-    Returns:
-        SVG text without declaration or metadata.
-
-    Raises:
-        ImportError: matplotlib is not installed (it comes with the extra ``report``).
+    Undefined values leave a gap, undefined intervals a marker without a band. Many lines are legible without ``bands``
+    only; their intervals must then stand in a table. Positions without an order are not ``joined``: they have points
+    and interval bars. The other options are those of `goalscope.report.specs.CurveSpec`.
     """
     sparse = any(estimate.sparse for line in series for estimate in line.estimates)
     with drawing_style():
         legend = -(-len(series) // legend_columns([short_label(line.label) for line in series]))
         figure = blank_figure(5.2, (4.15 if counts or sparse else 3.6) + 0.19 * (max(0, legend - 3) + sparse))
         if counts or sparse:
-            upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+            upper, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+            bottom.set_ylabel("grids")
+            for axis in (bottom.xaxis, bottom.yaxis):
+                axis.get_major_locator().set_params(integer=True)
         else:
-            upper, lower = figure.subplots(), None
+            upper = bottom = figure.subplots()
         for line in series:
             _draw(upper, line, markers=not counts, band=bands, joined=joined)
-            if lower is not None:
+            if bottom is not upper:
                 grids = [estimate.clusters for estimate in line.estimates]
-                lower.plot(line.x, grids, drawstyle="steps-mid", **look_of(line.style, marker=None))
-        upper.set_title(short_label(title))
-        upper.set_ylabel(y_label)
-        upper.grid(axis="y", color="#e4e7eb", linewidth=0.8)
+                bottom.plot(line.x, grids, drawstyle="steps-mid", **look_of(line.style, marker=None))
+        if bottom is not upper:
+            bottom.set_ylim(bottom=0)
+        upper.grid(axis="y", color=_RULES, linewidth=0.8)
         if bounds is not None:
             margin = 0.04 * (bounds[1] - bounds[0])
             upper.set_ylim(bounds[0] - margin, bounds[1] + margin)
-        if lower is not None:
-            lower.set_ylabel("grids")
-            lower.set_ylim(bottom=0)
-            lower.xaxis.get_major_locator().set_params(integer=True)
-            lower.yaxis.get_major_locator().set_params(integer=True)
-        bottom = upper if lower is None else lower
         bottom.set_xlabel(f"{x_label}\npale: {_LESS}" if sparse else x_label)
         if ticks is not None:
             names = ticks if isinstance(ticks, Mapping) else {tick: f"{tick:g}" for tick in ticks}
             bottom.set_xticks(list(names), [short_label(name, LONGEST_TICK) for name in names.values()])
         handles, labels = upper.get_legend_handles_labels()
-        if len(series) > 1:
-            figure.legend(handles, labels, loc="outside lower center", ncols=legend_columns(labels), handlelength=2.6)
-        return as_svg(figure)
+        return _finished(figure, upper, title, y_label, handles if len(series) > 1 else [], labels)
 
 
 def heat_map(
@@ -122,51 +103,26 @@ def heat_map(
 ) -> str:
     """Draw a table of estimates as coloured cells, each with its value and, below it, its interval.
 
-    A cell from few of the grids has no colour and says how many they are.
-
-    Args:
-        cells: ``[R][C]`` estimates, None where there are no data.
-        rows, columns: labels of the R rows and C columns.
-        title: heading of the figure.
-        row_label, column_label: what rows and columns are.
-        bounds: values of the two ends of the colour scale.
-
-    Returns:
-        SVG text without declaration or metadata.
-
-    Raises:
-        ImportError: matplotlib is not installed (it comes with the extra ``report``).
+    A cell from few of the grids has no colour and says how many they are. ``cells`` are ``[R][C]``, None where there
+    are no data; ``bounds`` are the values of the two ends of the colour scale.
     """
     with drawing_style():
         sparse = any(one is not None and one.sparse for row in cells for one in row)
         figure = blank_figure(1.1 + 0.78 * len(columns), 0.95 + 0.52 * len(rows) + 0.19 * sparse)
-        axes = figure.subplots()
-        scale = _colour_scale()
-        low, high = bounds
+        axes, scale = figure.subplots(), _colour_scale()
         for row, line in enumerate(cells):
             for column, estimate in enumerate(line):
-                known = estimate is not None and not math.isnan(estimate.value) and not estimate.sparse
-                share = (estimate.value - low) / (high - low) if known and estimate else 0.0
-                colour = scale(min(1.0, max(0.0, share))) if known else (0.94, 0.94, 0.94, 1.0)
-                axes.add_patch(_cell(column, row, colour))
-                text, below = _cell_text(estimate)
-                ink = "white" if known and _luminance(colour) < 0.36 else INK
-                few = f"{estimate.clusters}/{estimate.grids} grids" if estimate is not None and estimate.sparse else ""
-                up = 0.09 if few else 0.0
-                axes.text(column, row - 0.13 - up, text, ha="center", va="center", color=ink, fontsize=10)
-                axes.text(column, row + 0.24 - up - up, below, ha="center", va="center", color=ink, fontsize=6.8)
-                axes.text(column, row + 0.33, few, ha="center", va="center", color=ink, fontsize=6.8)
+                _draw_cell(
+                    axes, column, row, estimate, lambda value: scale((value - bounds[0]) / (bounds[1] - bounds[0]))
+                )
         axes.set_xlim(-0.5, len(columns) - 0.5)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xticks(range(len(columns)), [short_label(name, LONGEST_TICK) for name in columns])
         axes.set_yticks(range(len(rows)), [short_label(name, LONGEST_TICK) for name in rows])
         axes.tick_params(length=0)
-        for side in ("left", "bottom"):
-            axes.spines[side].set_visible(False)
-        axes.set_title(short_label(title))
+        axes.spines[["left", "bottom"]].set_visible(False)
         axes.set_xlabel(f"{column_label}\nwithout colour: {_LESS}" if sparse else column_label)
-        axes.set_ylabel(row_label)
-        return as_svg(figure)
+        return _finished(figure, axes, title, row_label)
 
 
 def _draw(axes: Any, line: Series, *, markers: bool, band: bool, joined: bool) -> None:
@@ -190,68 +146,53 @@ def _draw(axes: Any, line: Series, *, markers: bool, band: bool, joined: bool) -
     axes.plot(line.x, values, label=short_label(line.label), **look)
 
 
-def _cell_text(estimate: Estimate | None) -> tuple[str, str]:
-    if estimate is None:
-        return "–", "no data"
-    if math.isnan(estimate.value):
-        return "–", "undefined"
-    ends = f"{estimate.low:.2f} to {estimate.high:.2f}" if estimate.has_interval else "no interval"
-    return f"{estimate.value:.2f}".replace("-", "−"), ends.replace("-", "−")
-
-
-def _cell(column: int, row: int, colour: tuple[float, float, float, float]) -> Any:
+def _draw_cell(axes: Any, column: int, row: int, estimate: Estimate | None, scale: Callable[[float], _Colour]) -> None:
+    """Draw one cell of a map with its value, its interval, and the number of its grids where they are few."""
     from matplotlib.patches import Rectangle
 
-    return Rectangle((column - 0.485, row - 0.475), 0.97, 0.95, facecolor=colour, edgecolor="none")
+    value, below, few, colour = "–", "no data" if estimate is None else "undefined", "", (0.94, 0.94, 0.94, 1.0)
+    if estimate is not None and not math.isnan(estimate.value):
+        ends = f"{estimate.low:.2f} to {estimate.high:.2f}" if estimate.has_interval else "no interval"
+        value, below = f"{estimate.value:.2f}".replace("-", "−"), ends.replace("-", "−")
+        colour = colour if estimate.sparse else scale(estimate.value)
+    if estimate is not None and estimate.sparse:
+        few = f"{estimate.clusters}/{estimate.grids} grids"
+    dark = _luminance(colour) < 0.36
+    up = 0.09 if few else 0.0
+    axes.add_patch(Rectangle((column - 0.485, row - 0.475), 0.97, 0.95, facecolor=colour, edgecolor="none"))
+    for height, text, size in ((-0.13 - up, value, 10), (0.24 - up - up, below, 6.8), (0.33, few, 6.8)):
+        look = {"ha": "center", "va": "center", "color": "white" if dark else INK, "fontsize": size}
+        axes.text(column, row + height, text, **look)
 
 
-def _luminance(colour: tuple[float, float, float, float]) -> float:
+def _luminance(colour: _Colour) -> float:
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour[:3])
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def _colour_scale() -> Callable[[float], tuple[float, float, float, float]]:
+def _colour_scale() -> Callable[[float], _Colour]:
     from matplotlib import colormaps
 
     scale = colormaps["YlGnBu"]
     # The darkest and the palest ends are left out: text stays readable on every cell, cells stay visible on white.
-    return lambda share: tuple(float(part) for part in scale(0.08 + 0.8 * share))  # type: ignore[return-value]
+    return lambda share: tuple(float(part) for part in scale(0.08 + 0.8 * min(1.0, max(0.0, share))))  # type: ignore[return-value]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference of a figure.
+    """One difference of a figure."""
 
-    Attributes:
-        series: what the legend calls it, e.g. the agent.
-        style: index of colour and marker; an agent keeps its own in all figures of a page.
-        line: the label on the vertical axis that it belongs to, e.g. the transform.
-        estimate: the difference with its interval.
-        filled: whether its marker is filled.
-    """
-
-    series: str
-    style: int
-    line: str
+    series: str  # what the legend calls it, e.g. the agent
+    style: int  # as in `Series`
+    line: str  # the label on the vertical axis that it belongs to, e.g. the transform
     estimate: Estimate
-    filled: bool = True
+    filled: bool = True  # whether its marker is filled
 
 
 def forest(differences: Sequence[Difference], *, title: str, x_label: str, margin: float | None = None) -> str:
-    """Draw differences with intervals around 0, one line each, and the equivalence margin as a band.
+    """Draw differences with intervals around 0, one line each from top to bottom, and a margin on both sides of 0.
 
-    Args:
-        differences: what is drawn, from top to bottom; undefined ones leave their line empty, undefined intervals a
-            marker alone.
-        title: heading of the figure.
-        x_label: label of the horizontal axis with its unit.
-        margin: half the width of the band, in the unit of the axis, None for no band.
-
-    Returns:
-        SVG text without declaration or metadata.
-
-    Raises:
-        ImportError: matplotlib is not installed (it comes with the extra ``report``).
+    Undefined differences leave their line empty, undefined intervals a marker alone.
     """
     names = list(dict.fromkeys(entry.line for entry in differences))
     series = list(dict.fromkeys((entry.series, entry.style) for entry in differences))
@@ -262,42 +203,33 @@ def forest(differences: Sequence[Difference], *, title: str, x_label: str, margi
         figure = blank_figure(5.2, 1.5 + _LINE * (len(names) * (each + 0.6)))
         axes = figure.subplots()
         if margin is not None:
-            axes.axvspan(-margin, margin, color="#e4e7eb", linewidth=0)
+            axes.axvspan(-margin, margin, color=_RULES, linewidth=0)
             for edge in (-margin, margin):
                 axes.axvline(edge, color=MUTED, linewidth=0.8, linestyle=":")
         axes.axvline(0, color=MUTED, linewidth=0.8)
         for entry in differences:
+            one, look = entry.estimate, _marker(entry.style)
             height = names.index(entry.line) + (series.index((entry.series, entry.style)) - (each - 1) / 2) / (each + 1)
-            if math.isnan(entry.estimate.value):
+            if math.isnan(one.value):
                 continue
-            colour = COLOURS[entry.style % len(COLOURS)]
-            if entry.estimate.has_interval:
-                axes.hlines(height, entry.estimate.low, entry.estimate.high, color=colour, linewidth=1.6)
-            axes.plot(
-                [entry.estimate.value],
-                [height],
-                marker=MARKERS[entry.style % len(MARKERS)],
-                color=colour,
-                markerfacecolor=colour if entry.filled else "white",
-                linestyle="none",
-            )
+            if one.has_interval:
+                axes.hlines(height, one.low, one.high, color=look["color"], linewidth=1.6)
+            face = look["color"] if entry.filled else "white"
+            axes.plot([one.value], [height], markerfacecolor=face, linestyle="none", **look)
         axes.set_yticks(range(len(names)), [short_label(name) for name in names])
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
-        axes.set_title(short_label(title))
         axes.set_xlabel(x_label, color=INK)
-        if len(series) > 1:
-            labels = [short_label(name) for name, _ in series]
-            handles = [
-                Line2D([], [], color=COLOURS[style % len(COLOURS)], marker=MARKERS[style % len(MARKERS)])
-                for _, style in series
-            ]
-            figure.legend(handles, labels, loc="outside lower center", ncols=legend_columns(labels), handlelength=2.6)
-        return as_svg(figure)
+        handles = [Line2D([], [], **_marker(style)) for _, style in series] if len(series) > 1 else []
+        return _finished(figure, axes, title, "", handles, [short_label(name) for name, _ in series])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _marker(style: int) -> dict[str, Any]:
+    return {"color": COLOURS[style % len(COLOURS)], "marker": MARKERS[style % len(MARKERS)]}
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
     """One point of a scatter plot: a label, a style as in `Series`, and an estimate on either axis."""
 
@@ -310,19 +242,9 @@ class Point:
 def points(
     listed: Sequence[Point], *, title: str, x_label: str, y_label: str, line: tuple[float, float] | None = None
 ) -> str:
-    """Draw points with interval bars over a base-10 logarithmic axis; points that are not above 0 are left out.
+    """Draw points with interval bars over a base-10 logarithmic axis, and a line by its slope and intercept.
 
-    Args:
-        listed: the points.
-        title: heading of the figure.
-        x_label, y_label: labels of the axes with their units.
-        line: slope and intercept of a line over log10 x, None for none.
-
-    Returns:
-        SVG text without declaration or metadata.
-
-    Raises:
-        ImportError: matplotlib is not installed (it comes with the extra ``report``).
+    Points that are not above 0 are left out.
     """
     shown = [point for point in listed if point.x.value > 0 and not math.isnan(point.y.value)]
     with drawing_style():
@@ -332,11 +254,11 @@ def points(
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.xaxis.set_minor_formatter(lambda value, _: "")
         for point in shown:
-            colour = COLOURS[point.style % len(COLOURS)]
+            bar: dict[str, Any] = {"color": COLOURS[point.style % len(COLOURS)], "linewidth": 0.8, "alpha": 0.6}
             if point.y.has_interval:
-                axes.vlines(point.x.value, point.y.low, point.y.high, color=colour, linewidth=0.8, alpha=0.6)
+                axes.vlines(point.x.value, point.y.low, point.y.high, **bar)
             if point.x.has_interval and point.x.low > 0:
-                axes.hlines(point.y.value, point.x.low, point.x.high, color=colour, linewidth=0.8, alpha=0.6)
+                axes.hlines(point.y.value, point.x.low, point.x.high, **bar)
             look = look_of(point.style, MARKERS) | {"linestyle": "none", "markersize": 7}
             axes.plot([point.x.value], [point.y.value], label=short_label(point.label), **look)
         if line is not None and len(shown) > 1:
@@ -344,11 +266,24 @@ def points(
             heights = [line[0] * math.log10(end) + line[1] for end in ends]
             axes.plot(ends, heights, color=MUTED, linewidth=1.0, linestyle="--")
         axes.set_ylim(-0.04, 1.04)
-        axes.set_title(short_label(title))
         axes.set_xlabel(x_label)
-        axes.set_ylabel(y_label)
-        axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
-        handles, labels = axes.get_legend_handles_labels()
-        if shown:
-            figure.legend(handles, labels, loc="outside lower center", ncols=legend_columns(labels), handlelength=1.4)
-        return as_svg(figure)
+        axes.grid(axis="y", color=_RULES, linewidth=0.8)
+        return _finished(figure, axes, title, y_label, *axes.get_legend_handles_labels(), handle=1.4)
+
+
+def _finished(
+    figure: Any,
+    axes: Any,
+    title: str,
+    y_label: str,
+    handles: Sequence[Any] = (),
+    labels: Sequence[str] = (),
+    handle: float = 2.6,
+) -> str:
+    """Return a figure as SVG with its title, its vertical label, and a legend below it where there are handles."""
+    axes.set_title(short_label(title))
+    axes.set_ylabel(y_label)
+    if handles:
+        columns = legend_columns(labels)
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=handle)
+    return as_svg(figure)

@@ -4,9 +4,8 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -14,20 +13,12 @@ import numpy as np
 from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.invariance import Contrast, bounds_of, check_family, notes_on, verdict
 from goalscope.measures.table import CONDITIONS
-from goalscope.report.blocks import Footnotes, Plain, counted, interval, plain_table
+from goalscope.report.blocks import Footnotes, Table, TextColumns, counted, interval, plain_table
 from goalscope.report.definitions import title_of
 from goalscope.report.figures import short
 from goalscope.report.ledger import json_number
 from goalscope.rows import Rows, Tag
-from goalscope.stats import (
-    Corrected,
-    Equivalence,
-    Family,
-    PairedComparison,
-    equivalence,
-    holm,
-    paired_difference,
-)
+from goalscope.stats import Corrected, Equivalence, Family, PairedComparison, equivalence, holm, paired_difference
 
 LEVEL = 0.05
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -40,71 +31,44 @@ World = tuple[Tag, ...]
 _PLAIN: dict[str, Tag] = {"transform": "identity", "control": False}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a comparison.
-
-    Attributes:
-        name: what it is called.
-        rows: the rows behind it.
-        left_out: number of worlds whose rows were left out, since the other side has no such world.
-        episodes: number of its episodes; only told where some of them may stand on the other side, too.
-        copies: how many of them are the same as one of the other side, as in a run and its copy.
-    """
+    """One side of a comparison."""
 
     name: str
     rows: Rows
-    left_out: int = 0
-    episodes: int = 0
-    copies: int = 0
+    left_out: int = 0  # worlds whose rows were left out, since the other side has no such world
+    episodes: int = 0  # number of its episodes; only told where some of them may stand on the other side, too
+    copies: int = 0  # how many of them are the same as one of the other side, as in a run and its copy
+
+    @property
+    def copied(self) -> bool:
+        """Whether all of its episodes stand on the other side, too."""
+        return 0 < self.copies == self.episodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One comparison of a family.
-
-    Attributes:
-        measure: what is compared.
-        first, second: names of the sides; the difference is first minus second.
-        paired: difference, test, and what had no partner.
-        corrected: its p value after Holm's correction.
-        equivalence: two one-sided tests against the margin of the measure, None without one.
-        shown: their p value after Holm's correction inside the family of all equivalence tests.
-        about: what else a reader must know of the two sides.
-    """
+    """One comparison of a family: the difference of a measure, first side minus second."""
 
     measure: str
     first: str
     second: str
-    paired: PairedComparison
-    corrected: Corrected
-    equivalence: Equivalence | None = None
-    shown: Corrected | None = None
-    about: tuple[str, ...] = ()
+    paired: PairedComparison  # difference, test, and what had no partner
+    test: Corrected  # its p value after Holm's correction
+    equivalence: Equivalence | None = None  # two one-sided tests against the margin of the measure, None without one
+    shown: Corrected | None = None  # their p value after Holm's correction inside the family of all equivalence tests
+    about: tuple[str, ...] = ()  # what else a reader must know of the two sides
 
+    @property
+    def verdict(self) -> str:
+        """What may be said, see `goalscope.measures.invariance.verdict`."""
+        return verdict(self.test, self.shown)
 
-def compare_sides(
-    sides: Sequence[Side], measures: Sequence[str] = COMPARED, *, name: str = "pairs", confidence: float = 0.95
-) -> list[Compared]:
-    """Compare all pairs of sides in all measures on the grids that they share; one family of tests.
-
-    Args:
-        sides: what is compared with each other, two or more, with names of their own.
-        measures: the measures.
-        name: name of the family.
-        confidence: nominal coverage of the intervals.
-
-    Returns:
-        Measure by measure, pair by pair.
-
-    Raises:
-        ValueError: fewer than two sides, or a name twice.
-    """
-    if len(sides) < 2 or len({side.name for side in sides}) != len(sides):
-        raise ValueError(
-            f"a comparison needs at least two sides with different names, got {[side.name for side in sides]}"
-        )
-    return compare_pairs(list(combinations(sides, 2)), measures, name=name, confidence=confidence)
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Everything that a reader must know beside the numbers."""
+        return *notes_on(self.paired, self.equivalence, self.test), *self.about
 
 
 def compare_pairs(
@@ -112,67 +76,70 @@ def compare_pairs(
     measures: Sequence[str] = COMPARED,
     *,
     name: str = "pairs",
-    confidence: float = 0.95,
     margin: Mapping[str, float] | None = None,
 ) -> list[Compared]:
-    """Compare given pairs of sides in all measures; one family of tests, and one of equivalence tests.
+    """Compare pairs of sides in all measures on the grids that they share; one family of tests, one of equivalence.
 
     A pair without a common grid, or without a value, has no test; it stays in the family and is never rejected. Nor has
     a pair of the same episodes; where some of them are the same, equivalence is not tested.
 
     Args:
-        pairs: first and second of each comparison.
-        measures, name, confidence: as in `compare_sides`.
-        margin: measure -> the greatest difference that counts as none, > 0; no equivalence is tested without one.
+        pairs: what is compared, each pair with names of its own.
+        measures: the measures.
+        name: name of the family.
+        margin: for a measure the greatest difference that counts as none; no equivalence is tested without one.
+
+    Returns:
+        Measure by measure, pair by pair.
 
     Raises:
-        ValueError: no measure or one twice, a margin of another measure or not above 0.
+        ValueError: no measure or one twice, or a margin of a measure outside of the family.
     """
     margins = dict(margin or {})
     check_family(measures, margins)
-    found: dict[str, tuple[str, Side, Side, PairedComparison]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for measure in measures:
         for first, second in pairs:
-            rows, others = (side.rows.where(side.rows.measure == measure) for side in (first, second))
-            member = f"{measure}: {first.name} against {second.name}"
-            found[member] = (measure, first, second, _paired(rows, others, confidence))
-    family = Family(name=name, members=tuple(found))
-    p_values = {
-        member: paired.test.p_value if paired.labels and not _all_the_same(one, other) else math.nan
-        for member, (_, one, other, paired) in found.items()
-    }
-    corrected = {entry.name: entry for entry in holm(p_values, family, level=LEVEL)}
-    equal = {
-        member: equivalence(paired, margins[measure], level=LEVEL)
-        for member, (measure, _, _, paired) in found.items()
-        if measure in margins
-    }
-    shown = {}
-    if equal:
-        equal = {
-            member: replace(test, p_value=math.nan, equivalent=False) if found[member][1].copies else test
-            for member, test in equal.items()
-        }
-        of_all = {member: test.p_value for member, test in equal.items()}
-        judged = holm(of_all, Family(name=f"{name}, equivalence", members=tuple(of_all)), level=LEVEL)
-        shown = {entry.name: entry for entry in judged}
-    return [
-        Compared(
-            measure=measure,
-            first=first.name,
-            second=second.name,
-            paired=paired,
-            corrected=corrected[member],
-            equivalence=equal.get(member),
-            shown=shown.get(member),
-            about=_about(first, second),
-        )
-        for member, (measure, first, second, paired) in found.items()
-    ]
+            mine, other = (side.rows.where(side.rows.measure == measure) for side in (first, second))
+            units = list(dict.fromkeys([*mine.unit.tolist(), *other.unit.tolist()]))
+            if len(units) > 1:
+                raise ValueError(f"what is compared must have one unit, got {', '.join(units)}")
+            bounds, unit = bounds_of(Rows.concatenate([mine, other])), units[0] if units else ""
+            paired = paired_difference(mine.value, mine.grid_id, other.value, other.grid_id, unit=unit, bounds=bounds)
+            equal = equivalence(paired, margins[measure], level=LEVEL) if measure in margins else None
+            if equal and first.copies:
+                equal = replace(equal, p_value=math.nan, equivalent=False)
+            found[f"{measure}: {first.name} against {second.name}"] = {
+                "measure": measure,
+                "first": first.name,
+                "second": second.name,
+                "paired": paired,
+                "equivalence": equal,
+                "about": _about(first, second),
+                "p": paired.test.p_value if paired.labels and not (first.copied and second.copied) else math.nan,
+            }
+    corrected = _corrected({member: one.pop("p") for member, one in found.items()}, name)
+    equal_p = {member: one["equivalence"].p_value for member, one in found.items() if one["equivalence"]}
+    shown = _corrected(equal_p, f"{name}, equivalence") if equal_p else {}
+    return [Compared(**one, test=corrected[member], shown=shown.get(member)) for member, one in found.items()]
 
 
-def _all_the_same(first: Side, second: Side) -> bool:
-    return all(0 < side.copies == side.episodes for side in (first, second))
+def _corrected(p_values: Mapping[str, float], name: str) -> dict[str, Corrected]:
+    return {one.name: one for one in holm(p_values, Family(name=name, members=tuple(p_values)), level=LEVEL)}
+
+
+def family_table(
+    pairs: Sequence[tuple[Side, Side]],
+    caption: str,
+    measures: Sequence[str] = COMPARED,
+    *,
+    name: str = "pairs",
+    clusters: str = "grids",
+) -> tuple[list[Compared], Table]:
+    """Return the comparisons of a family and their table; TESTS in its caption becomes their number."""
+    tests = compare_pairs(pairs, measures, name=name)
+    caption = caption.replace("TESTS", counted(len(tests), "test"))
+    return tests, comparison_table(tests, caption=caption, clusters=clusters)
 
 
 def _about(first: Side, second: Side) -> tuple[str, ...]:
@@ -186,7 +153,7 @@ def _about(first: Side, second: Side) -> tuple[str, ...]:
         both, all_of = first.copies + second.copies, first.episodes + second.episodes
         notes.append(
             "the same episodes on both sides: nothing is compared"
-            if _all_the_same(first, second)
+            if first.copied and second.copied
             else f"{both} of {counted(all_of, 'episode')} are the same on both sides: no test can show equality"
         )
     return tuple(notes)
@@ -195,9 +162,7 @@ def _about(first: Side, second: Side) -> tuple[str, ...]:
 def worlds_of(rows: Rows) -> list[World]:
     """Return the world of each row."""
     columns = [
-        [_PLAIN.get(name) if value is None else value for value in rows.tags[name].tolist()]
-        if name in rows.tags
-        else [_PLAIN.get(name)] * len(rows)
+        [_PLAIN.get(name) if value is None else value for value in rows.tags.get(name, [None] * len(rows))]
         for name in CONDITIONS
         if name != "kind"  # what the grid is called does not make it another world
     ]
@@ -206,56 +171,79 @@ def worlds_of(rows: Rows) -> list[World]:
 
 def shared_worlds(first: Side, second: Side) -> tuple[Side, Side]:
     """Return both sides with the worlds that they share: the same grid under the same conditions."""
-    ours, theirs = worlds_of(first.rows), worlds_of(second.rows)
-    common = set(ours) & set(theirs)
-    return _within(first, ours, common), _within(second, theirs, common)
+    worlds = [worlds_of(side.rows) for side in (first, second)]
+    common = set(worlds[0]) & set(worlds[1])
+    first, second = (
+        replace(
+            side,
+            rows=side.rows.where(np.fromiter((world in common for world in own), dtype=bool, count=len(own))),
+            left_out=len(set(own) - common),
+        )
+        for side, own in zip((first, second), worlds, strict=True)
+    )
+    return first, second
 
 
-def _within(side: Side, worlds: list[World], common: set[World]) -> Side:
-    mask = np.fromiter((world in common for world in worlds), dtype=bool, count=len(worlds))
-    return replace(side, rows=side.rows.where(mask), left_out=len(set(worlds) - common))
-
-
-def comparison_table(listed: Sequence[Compared], *, caption: str = "", clusters: str = "grids") -> Plain:
+def comparison_table(listed: Sequence[Compared], *, caption: str = "", clusters: str = "grids") -> Table:
     """Return comparisons as a table, one a line; n counts the values of both sides on common grids.
 
     Methods and notes stand below it, marked in its last column; ``clusters`` is what grids are called.
     """
-    footnotes = Footnotes()
-
-    def notes(entry: Compared) -> str:
-        return footnotes.mark(method_of(entry.paired), *(note.replace("grids", clusters) for note in notes_of(entry)))
-
-    margins = any(entry.equivalence for entry in listed)
-    columns: list[tuple[str, Callable[[Compared], str]]] = [
+    named: TextColumns[Compared] = [
         ("measure", lambda one: title_of(one.measure)),
         ("first", lambda one: one.first),
         ("second", lambda one: one.second),
-        *([("reading", lambda one: verdict(one.corrected, one.shown))] if margins else []),
-        ("first − second", lambda one: short(one.paired.difference.value, one.paired.difference.unit)),
+    ]
+    headings = ("first − second", clusters, "signed effect", "equivalence p (Holm)")
+    return tests_table(listed, named, headings, caption=caption, margins=any(entry.equivalence for entry in listed))
+
+
+def tests_table(
+    listed: Sequence[Compared] | Sequence[Contrast],
+    named: TextColumns[Any],
+    headings: tuple[str, str, str, str] = ("difference", "grids", "effect size", "TOST p (Holm)"),
+    *,
+    caption: str = "",
+    margins: bool = True,
+) -> Table:
+    """Return paired tests as a table: first what names them, then differences, counts, p values, and their notes."""
+    footnotes = Footnotes()
+    first_heading, clusters, effect, equal = headings
+
+    def notes(one: Compared | Contrast) -> str:
+        method, difference = "method: no interval, no test", one.paired.difference
+        if one.paired.labels:
+            by = difference.method if difference.has_interval else "no interval"
+            method = f"method: {by}; signed-rank {one.paired.test.method}"
+        return footnotes.mark(method, *(note.replace("grids", clusters) for note in one.notes))
+
+    def effect_of(one: Compared | Contrast) -> str:
+        value = one.paired.test.effect
+        return "undefined" if math.isnan(value) else f"{value:+.2f}".replace("-", "−")
+
+    def margin_of(one: Compared | Contrast) -> str:
+        return f"{one.equivalence.margin:g}" if one.equivalence else "–"
+
+    def equal_p(one: Compared | Contrast) -> str:
+        # The corrected p value of an equivalence test is known up to a half.
+        if one.shown is None or math.isnan(one.shown.p_value):
+            return "–" if one.shown is None else "undefined"
+        return "≥ 0.5" if one.shown.adjusted >= 0.5 else p_text(one.shown.adjusted)
+
+    columns: TextColumns[Any] = [
+        *named,
+        *([("reading", lambda one: one.verdict)] if margins else []),
+        (first_heading, lambda one: short(one.paired.difference.value, one.paired.difference.unit)),
         ("95 % interval", lambda one: interval(one.paired.difference) or "undefined"),
         ("n", lambda one: str(sum(one.paired.counts))),
         (clusters, lambda one: str(len(one.paired.labels))),
-        ("signed effect", lambda one: effect_text(one.paired.test.effect)),
-        ("p / Holm", lambda one: f"{p_text(one.corrected.p_value)} / {p_text(one.corrected.adjusted)}"),
-        *([("margin", lambda one: f"{one.equivalence.margin:g}" if one.equivalence else "–")] if margins else []),
-        *(
-            [("equivalence p (Holm)", lambda one: equivalence_p_text(one.shown) if one.shown else "–")]
-            if margins
-            else []
-        ),
+        (effect, effect_of),
+        ("p / Holm", lambda one: f"{p_text(one.test.p_value)} / {p_text(one.test.adjusted)}"),
+        *([("margin", margin_of), (equal, equal_p)] if margins else []),
         ("notes", notes),
     ]
-    table = plain_table(listed, columns, range(3 + margins, len(columns)), caption=caption)
-    return replace(table, notes=footnotes.lines)
-
-
-def method_of(paired: PairedComparison) -> str:
-    """Return how interval and test of a paired comparison were made, as a note."""
-    if not paired.labels:
-        return "method: no interval, no test"
-    interval_by = paired.difference.method if paired.difference.has_interval else "no interval"
-    return f"method: {interval_by}; signed-rank {paired.test.method}"
+    numbers = range(len(named) + margins, len(columns))
+    return plain_table(listed, columns, numbers, caption=caption, footnotes=footnotes)
 
 
 def p_text(value: float) -> str:
@@ -265,50 +253,17 @@ def p_text(value: float) -> str:
     return "< 0.0001" if value < 1e-4 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
 
 
-def equivalence_p_text(shown: Corrected) -> str:
-    """Write the corrected p value of an equivalence test, which is known up to a half; "undefined" without a test."""
-    if math.isnan(shown.p_value):
-        return "undefined"
-    return "≥ 0.5" if shown.adjusted >= 0.5 else p_text(shown.adjusted)
-
-
-def effect_text(value: float) -> str:
-    """Write a signed effect size."""
-    return "undefined" if math.isnan(value) else f"{value:+.2f}".replace("-", "−")
-
-
-def _paired(rows: Rows, others: Rows, confidence: float) -> PairedComparison:
-    units = list(dict.fromkeys([*rows.unit.tolist(), *others.unit.tolist()]))
-    if len(units) > 1:
-        raise ValueError(f"what is compared must have one unit, got {', '.join(units)}")
-    bounds = bounds_of(Rows.concatenate([rows, others]))
-    return paired_difference(
-        rows.value,
-        rows.grid_id,
-        others.value,
-        others.grid_id,
-        unit=units[0] if units else "",
-        bounds=bounds,
-        confidence=confidence,
-    )
-
-
-def notes_of(entry: Compared) -> tuple[str, ...]:
-    """Return everything that a reader must know beside the numbers of a comparison."""
-    return *notes_on(entry.paired, entry.equivalence, entry.corrected), *entry.about
-
-
 def comparison_records(listed: Sequence[Compared]) -> list[dict[str, Any]]:
     """Return comparisons, one mapping each, undefined numbers as None."""
     return [
         {
-            "measure": entry.measure,
-            "first": entry.first,
-            "second": entry.second,
-            **_numbers(entry.paired, entry.corrected, entry.equivalence, entry.shown),
-            "note": "; ".join(notes_of(entry)),
+            "measure": one.measure,
+            "first": one.first,
+            "second": one.second,
+            **_numbers(one),
+            "note": "; ".join(one.notes),
         }
-        for entry in listed
+        for one in listed
     ]
 
 
@@ -320,7 +275,7 @@ def contrast_records(found: Sequence[Contrast]) -> list[dict[str, Any]]:
             "measure": one.measure,
             "transform": one.transform,
             **one.condition,
-            **_numbers(one.paired, one.test, one.equivalence, one.shown),
+            **_numbers(one),
             "root_mean_square": json_number(one.sensitivity.value),
             "root_mean_square_low": json_number(one.sensitivity.low),
             "root_mean_square_high": json_number(one.sensitivity.high),
@@ -336,13 +291,33 @@ def contrast_records(found: Sequence[Contrast]) -> list[dict[str, Any]]:
     ]
 
 
-def as_json(records: Sequence[Mapping[str, Any]], **about: Any) -> str:
-    """Return records as JSON; the same numbers give the same text.
+def _numbers(one: Compared | Contrast) -> dict[str, Any]:
+    difference, test = one.paired.difference, one.paired.test
+    return {
+        "unit": difference.unit,
+        "difference": json_number(difference.value),
+        "low": json_number(difference.low),
+        "high": json_number(difference.high),
+        "confidence": difference.confidence,
+        "n": sum(one.paired.counts),
+        "grids": difference.clusters,
+        "method": difference.method,
+        "effect": json_number(test.effect),
+        "nonzero": test.nonzero,
+        "p": json_number(one.test.p_value),
+        "p_holm": json_number(one.test.adjusted),
+        "test": f"Wilcoxon signed-rank, {test.method}",
+        "margin": None if one.equivalence is None else one.equivalence.margin,
+        "p_equivalence": None if one.equivalence is None else json_number(one.equivalence.p_value),
+        "p_equivalence_holm": None if one.shown is None else json_number(one.shown.adjusted),
+        "reading": one.verdict,
+        "unpaired": len(one.paired.unpaired_a) + len(one.paired.unpaired_b),
+        "undefined": one.paired.undefined,
+    }
 
-    Args:
-        records: from `comparison_records` or `contrast_records`.
-        about: plain values to stand beside them.
-    """
+
+def as_json(records: Sequence[Mapping[str, Any]], **about: Any) -> str:
+    """Return records as JSON beside plain values about them; the same numbers give the same text."""
     value = {**about, "comparisons": list(records)}
     return json.dumps(value, ensure_ascii=True, allow_nan=False, indent=1, sort_keys=True) + "\n"
 
@@ -361,30 +336,3 @@ def _cell(value: Any) -> Any:
     if isinstance(value, str) and value.startswith(_FORMULA):
         return f"'{value}"
     return "" if value is None else value
-
-
-def _numbers(
-    paired: PairedComparison, test: Corrected, equal: Equivalence | None, shown: Corrected | None
-) -> dict[str, Any]:
-    difference = paired.difference
-    return {
-        "unit": difference.unit,
-        "difference": json_number(difference.value),
-        "low": json_number(difference.low),
-        "high": json_number(difference.high),
-        "confidence": difference.confidence,
-        "n": sum(paired.counts),
-        "grids": difference.clusters,
-        "method": difference.method,
-        "effect": json_number(paired.test.effect),
-        "nonzero": paired.test.nonzero,
-        "p": json_number(test.p_value),
-        "p_holm": json_number(test.adjusted),
-        "test": f"Wilcoxon signed-rank, {paired.test.method}",
-        "margin": None if equal is None else equal.margin,
-        "p_equivalence": None if equal is None else json_number(equal.p_value),
-        "p_equivalence_holm": None if shown is None else json_number(shown.adjusted),
-        "reading": verdict(test, shown),
-        "unpaired": len(paired.unpaired_a) + len(paired.unpaired_b),
-        "undefined": paired.undefined,
-    }

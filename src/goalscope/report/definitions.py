@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from goalscope import registry
 from goalscope.measures.definition import OURS, PAPER, StepMeasure
-from goalscope.measures.exploration.rows import TASK_DEFINITIONS
+from goalscope.measures.exploration.errors import TASK_DEFINITIONS
 from goalscope.report.blocks import listed
 from goalscope.report.figures import short
 from goalscope.stats import LESS, Estimate
@@ -141,22 +141,17 @@ def in_words(
     none: str = "no difference was shown for",
     unknown: str = "it cannot be said for",
 ) -> str:
-    """Say which of some differences are above 0, below 0, or not told from 0.
+    """Say which of some differences are above 0, below 0, not told from 0, or without an interval.
 
-    Args:
-        parts: of what, and its difference; None where the run has no rows for it.
-        higher, lower: openings for differences above and below 0.
-        none: opening for those whose interval holds 0.
-        unknown: opening for those without an interval.
-
-    Returns:
-        Half a sentence for each kind, "" where there is no difference at all.
+    Each kind has an opening of its own. A difference without rows is None; "" is said where all are.
     """
     groups: dict[str, list[str]] = {higher: [], lower: [], none: [], unknown: []}
     for name, estimate in parts:
         if estimate is None:
             continue
-        value = _signed(estimate.value, estimate.unit)
+        value = short(estimate.value, estimate.unit)
+        if estimate.value > 0 and value.strip("0."):
+            value = f"+{value}"
         if not estimate.has_interval:
             said = "" if math.isnan(estimate.value) else f"{value}, "
             groups[unknown].append(f"{name} ({said}{estimate.note or 'no interval'})")
@@ -171,8 +166,3 @@ def _end(value: float, unit: str) -> str:
     """Write an end of an interval so that it can be told from 0 where it is not 0."""
     text = short(value, unit)
     return text if text.strip("−0.") or value == 0 else f"{value:.1g}".replace("-", "−")
-
-
-def _signed(value: float, unit: str) -> str:
-    text = short(value, unit)
-    return f"+{text}" if value > 0 and text.strip("0.") else text

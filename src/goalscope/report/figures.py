@@ -3,7 +3,7 @@
 import math
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from html import escape
 from io import StringIO
@@ -15,7 +15,7 @@ from goalscope.extras import lacking
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FONTS = "'DejaVu Sans', Verdana, 'Helvetica Neue', Arial, sans-serif"
+_FONTS = "'DejaVu Sans', Verdana, 'Helvetica Neue', Arial, sans-serif"
 """What a reader's machine may draw text with: the first is what the layout was measured in."""
 
 INK = "#1f2328"
@@ -23,7 +23,7 @@ MUTED = "#57606a"
 # Paul Tol's bright scheme in an order that keeps neighbours apart, also for readers who do not see red or green.
 COLOURS = ("#4477aa", "#cc3311", "#228833", "#aa3377", "#997700", "#33829b", "#555555", "#882255")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (1, 2)), (0, (8, 2)))
+_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (1, 2)), (0, (8, 2)))
 
 LONGEST_LABEL, LONGEST_TICK = 48, 20
 """Characters of a label and of a tick."""
@@ -68,6 +68,15 @@ _STYLE = {
 }
 
 
+def drawing(width: float, height: float, label: str, font: str, parts: Iterable[str]) -> str:
+    """Return SVG elements as a picture of a size in units of its view box, with a label in a sentence and a font."""
+    opening = (
+        f'<svg role="img" aria-label="{escape(label)}" viewBox="0 0 {width} {height}" width="{width}" '
+        f'style="font: {font} {_FONTS}">'
+    )
+    return "".join([opening, *parts, "</svg>"])
+
+
 def visible(text: str) -> str:
     """Return a text in which control characters, changes of direction and other unseen characters can be seen."""
     return text.translate(_ESCAPES)
@@ -110,7 +119,7 @@ def legend_columns(labels: Sequence[str]) -> int:
 def look_of(style: int, marker: Sequence[str] | None) -> dict[str, Any]:
     """Return colour, dashes and marker of a style as arguments of a plot; no marker where there are none to choose."""
     shape = style + style // len(COLOURS)  # where colours come round again, shapes do not
-    look: dict[str, Any] = {"color": COLOURS[style % len(COLOURS)], "linestyle": DASHES[shape % len(DASHES)]}
+    look: dict[str, Any] = {"color": COLOURS[style % len(COLOURS)], "linestyle": _DASHES[shape % len(_DASHES)]}
     if marker is not None:
         look |= {"marker": marker[shape % len(marker)], "markeredgecolor": "white", "markeredgewidth": 0.6}
     return look
@@ -151,7 +160,7 @@ def as_svg(figure: "Figure") -> str:
     text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", text, flags=re.DOTALL)
     text = re.sub(r' xmlns(:xlink)?="[^"]*"', "", text).replace("xlink:href=", "href=")
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
-    text = re.sub(r"'DejaVu Sans'[^;\"]*", FONTS, text)
+    text = re.sub(r"'DejaVu Sans'[^;\"]*", _FONTS, text)
     text = re.sub(r'(<svg[^>]*?) width="([0-9.]+)pt" height="([0-9.]+)pt"', r'\1 width="\2pt"', text, count=1)
     text = re.sub(r"(\d+\.\d{2})\d+", r"\1", text)
     root = '<svg role="img" style="stroke-linejoin: round; stroke-linecap: butt" '
@@ -159,13 +168,7 @@ def as_svg(figure: "Figure") -> str:
 
 
 def embed(svg: str, prefix: str, label: str) -> str:
-    """Make an SVG fit to stand beside others in one page: ids of its own, and a label for readers who hear the page.
-
-    Args:
-        svg: text from `lines`, `heat_map` or `picture`.
-        prefix: short text that is unique in the page.
-        label: what the figure shows, in a sentence.
-    """
+    """Make an SVG fit to stand beside others in one page: ids with a prefix of its own, and a label in a sentence."""
     # Ids of mere groups serve nobody; those that something refers to are made unique.
     used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', svg))
 

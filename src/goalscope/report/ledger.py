@@ -1,19 +1,107 @@
-"""The numbers behind a report: every estimate with its interval, counts and method, found by table and key."""
+"""The numbers behind a report: estimates found by measure and tags, the ledger of a run, and what sections may ask."""
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from goalscope.measures.behaviour import measure_bounds
+from goalscope.measures.invariance import ORIGINAL
 from goalscope.measures.table import CONDITIONS
 from goalscope.report.definitions import HEADLINE, KEY_POOLED, KEY_STEPWISE, MAPS, POOLED
-from goalscope.report.estimates import Estimates
 from goalscope.rows import Rows, Tag
-from goalscope.stats import Estimate, Grouped, estimate_pooled, estimate_rows, grids_of
+from goalscope.runs.export import content_hash
+from goalscope.runs.probing_config import Analysis
+from goalscope.runs.store import Store
+from goalscope.runs.study import Study
+from goalscope.stats import LESS, Estimate, Grouped, estimate_pooled, estimate_rows, grids_of
+
+Key = Mapping[str, Tag]
+"""Measure and tags of an estimate; ``less`` names the control of a difference. What is not named is None."""
+
+
+class Estimates:
+    """Estimates that are found by measure and tags; ``listed`` holds them with their keys, in order."""
+
+    def __init__(self, listed: Iterable[Grouped] = ()) -> None:
+        self.listed = tuple(listed)
+        self._found = {_identity(one.key): one.estimate for one in self.listed}
+
+    def __len__(self) -> int:
+        return len(self.listed)
+
+    def __iter__(self) -> Iterator[Grouped]:
+        return iter(self.listed)
+
+    def get(self, *keys: Key, **tags: Tag) -> Estimate | None:
+        """Return the estimate of some keys together, the later before the earlier; None where there is none."""
+        return self._found.get(_identity({name: value for key in (*keys, tags) for name, value in key.items()}))
+
+    def keys(self, *names: str, **given: Tag) -> list[dict[str, Tag]]:
+        """Return the different values of some tags together, where others have a value, in order of appearance."""
+        kept = (one.key for one in self.listed if all(one.key.get(name) == value for name, value in given.items()))
+        found = dict.fromkeys(tuple(key.get(name) for name in names) for key in kept)
+        return [dict(zip(names, values, strict=True)) for values in found]
+
+    def values(self, name: str, **given: Tag) -> list[Tag]:
+        """Return the values of a tag where others have a value: numbers by size, then texts, None left out."""
+        return sorted(
+            (value for key in self.keys(name, **given) if (value := key[name]) is not None),
+            key=lambda value: (0, value, "") if isinstance(value, int | float) else (1, 0.0, value),
+        )
+
+    def only(self, **given: Tag) -> "Estimates":
+        """Return the estimates whose tags have given values."""
+        return Estimates(one for one in self.listed if all(one.key.get(tag) == value for tag, value in given.items()))
+
+    def picked(self, keys: Iterable[Key], **shared: Tag) -> list[Grouped]:
+        """Return the estimates that some keys have beside shared tags, under these keys alone."""
+        found = ((key, self.get(key, shared)) for key in keys)
+        return [Grouped(key=key, estimate=one) for key, one in found if one is not None]
+
+    def along(
+        self, axis: str, key: Key, places: Mapping[Any, float] | None = None
+    ) -> tuple[tuple[float, ...], tuple[Estimate, ...]]:
+        """Return the places of a tag's values beside a key, ascending, and their estimates; numbers are their own."""
+        points: dict[float, Estimate] = {}
+        for value in dict.fromkeys(one.key.get(axis) for one in self.listed):
+            at = number_of(value) if places is None else places.get(value)
+            if at is not None and (found := self.get(key, {axis: value})) is not None:
+                points[at] = found
+        return tuple(sorted(points)), tuple(points[at] for at in sorted(points))
+
+
+def estimates_by(rows: Rows, *by: str) -> Estimates:
+    """Return the estimates of rows about behaviour by some tags."""
+    return Estimates(estimate_rows(rows, by=by, bounds=measure_bounds()))
+
+
+def describe_key(key: Key) -> str:
+    """Write the conditions of a key in words, e.g. ``key-no-door worlds, matched control, rotate``."""
+    parts = []
+    for name, value in key.items():
+        words = {"kind": f"{value} worlds", "control": "matched control without key", "names": f"{value} names"}
+        if value is not None and value is not False:
+            parts.append(words.get(name, f"{name.replace('_', ' ')} {value}"))
+    return ", ".join(parts)
+
+
+def number_of(value: Tag) -> float | None:
+    """Return a size, layer or density as a number, None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _identity(key: Key) -> frozenset[tuple[str, Tag]]:
+    found = {name: value for name, value in key.items() if value is not None}
+    if control := found.pop("less", None):
+        found["measure"] = f"{found['measure']}{LESS}{control}"
+    return frozenset(found.items())
+
 
 TABLES: Mapping[str, tuple[str, ...]] = {
     "agent": ("agent",),
@@ -24,31 +112,24 @@ TABLES: Mapping[str, tuple[str, ...]] = {
 }
 """Table -> the tags that its estimates are grouped by, beside the conditions of the run."""
 
-CURVE = "distance"
+_CURVE = "distance"
 """Tag of rows that speak of one distance to the goal; measures with such rows enter the tables by distance alone."""
 
 STEPWISE = "action optimality"
-"""The measure with one row a step that `definitions.POOLED` is the ratio of."""
-
 _RATIOS = {STEPWISE: POOLED, KEY_STEPWISE: KEY_POOLED}
 """Measures with one row a step or action, and the figures that pool them: ratios of sums, with intervals over grids."""
+
+_FIELDS = ("unit", "value", "low", "high", "confidence", "n", "grids", "without", "undefined", "method", "note")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """All estimates of a run.
+    """All estimates of a run; the key of each holds "measure", the tags of its table and the conditions."""
 
-    Attributes:
-        tables: table -> its estimates, in order; each key holds "measure", the table's tags and the conditions.
-        conditions: the tags among `CONDITIONS` that vary in this run.
-        agents: names of the agents in order of appearance.
-        measures: measure -> unit, in order of appearance.
-    """
-
-    tables: Mapping[str, Estimates]
-    conditions: tuple[str, ...]
-    agents: tuple[str, ...]
-    measures: Mapping[str, str]
+    tables: Mapping[str, Estimates]  # table -> its estimates, in order
+    conditions: tuple[str, ...]  # the tags among `CONDITIONS` that vary in this run
+    agents: tuple[str, ...]  # names in order of appearance
+    measures: Mapping[str, str]  # measure -> unit, in order of appearance
 
     def find(self, table: str, measure: str, **key: Tag) -> Estimate | None:
         """Return the estimate of a measure in a group, None where the run has no rows for it.
@@ -80,23 +161,25 @@ class Ledger:
         """
         tables = {}
         for name, table in self.tables.items():
-            tags = list(dict.fromkeys(tag for one in table.listed for tag in one.key if tag != "measure"))
-            rows = [[one.key["measure"], *map(one.key.get, tags), *_plain(one.estimate)] for one in table.listed]
+            tags = list(dict.fromkeys(tag for one in table for tag in one.key if tag != "measure"))
+            rows = []
+            for one in table:
+                found = one.estimate
+                numbers = map(json_number, (found.value, found.low, found.high))
+                counts = (found.confidence, found.n, found.clusters, found.without, found.undefined)
+                shown = (found.unit, *numbers, *counts, found.method, found.note)
+                rows.append([one.key["measure"], *map(one.key.get, tags), *shown])
             tables[name] = {"columns": ["measure", *tags, *_FIELDS], "rows": rows}
         value = {**about, "tables": tables}
         return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=True)
 
 
-_FIELDS = ("unit", "value", "low", "high", "confidence", "n", "grids", "without", "undefined", "method", "note")
-
-
-def build_ledger(rows: Rows, *, agents: Sequence[str] = (), confidence: float = 0.95) -> Ledger:
+def build_ledger(rows: Rows, *, agents: Sequence[str] = ()) -> Ledger:
     """Estimate every measure of a run in every table.
 
     Args:
         rows: the rows of the run.
         agents: names of agents in the order in which they are to be listed; others follow in alphabetical order.
-        confidence: nominal coverage of the intervals.
 
     Raises:
         ValueError: there are no rows, or rows without an agent.
@@ -108,69 +191,39 @@ def build_ledger(rows: Rows, *, agents: Sequence[str] = (), confidence: float = 
         raise ValueError("each row must name its agent in the tag 'agent', got rows without that tag")
     order = [name for name in agents if name in present]
     order += sorted(present - set(order))
-    conditions = tuple(name for name in CONDITIONS if name in rows.tags and _varies(rows, name))
-    curves = set(rows.measure[rows.known(CURVE)].tolist())
-    curve = rows.among("measure", curves)
-    pooled = [
-        grouped for measure, name in _RATIOS.items() for grouped in _pooled(rows, measure, name, conditions, confidence)
-    ]
-    sides = {True: rows.where(curve), False: rows.where(~curve)}
+    conditions = tuple(name for name in CONDITIONS if name in rows.tags and len(set(rows.tags[name].tolist())) > 1)
+    curve = rows.among("measure", set(rows.measure[rows.known(_CURVE)].tolist()))
     tables = {}
     for name, tags in TABLES.items():
-        side = sides[CURVE in tags]
+        side = rows.where(curve if _CURVE in tags else ~curve)
         # Sizes and densities are told of worlds that have both; the finest table is kept to the main measures.
         needed = {*tags, "density"} if "size" in tags else set(tags)
         known = np.logical_and.reduce([side.known(tag) for tag in sorted(needed)])
         if {"size", "density"} <= set(tags):
             known &= side.among("measure", (*HEADLINE, *MAPS))
-        by = (*tags, *conditions)
-        listed = estimate_rows(side.where(known), by=by, whole=rows, bounds=measure_bounds(), confidence=confidence)
-        tables[name] = listed + (pooled if name == "agent" else [])
-    # One order for all tables: measure, then conditions, then agents as asked for, then the table's own tags.
-    rank = {name: index for index, name in enumerate(order)}
-    measures = list(dict.fromkeys(grouped.key["measure"] for table in tables.values() for grouped in table))
-    place = {name: index for index, name in enumerate(measures)}
+        tables[name] = estimate_rows(side.where(known), by=(*tags, *conditions), whole=rows, bounds=measure_bounds())
+    tables["agent"] += [one for measure, name in _RATIOS.items() for one in _pooled(rows, measure, name, conditions)]
+    # One order for all tables: measure, then agents as asked for, then as the rows have them.
+    measures = {str(one.key["measure"]): one.estimate.unit for table in tables.values() for one in table}
+    place, rank = ({name: at for at, name in enumerate(names)} for names in (measures, order))
     ordered = {
-        name: Estimates(sorted(table, key=lambda one: (place[one.key["measure"]], rank[str(one.key["agent"])])))
+        name: Estimates(sorted(table, key=lambda one: (place[str(one.key["measure"])], rank[str(one.key["agent"])])))
         for name, table in tables.items()
     }
-    return Ledger(
-        tables=ordered,
-        conditions=conditions,
-        agents=tuple(order),
-        measures={str(one.key["measure"]): one.estimate.unit for table in ordered.values() for one in table.listed},
-    )
+    return Ledger(tables=ordered, conditions=conditions, agents=tuple(order), measures=measures)
 
 
-def _pooled(whole: Rows, measure: str, name: str, conditions: Sequence[str], confidence: float) -> list[Grouped]:
-    """Return the share over all steps of each agent and condition: a ratio of sums, with an interval over grids."""
-    grids, rows = grids_of(whole, ("agent", *conditions)), whole.where(whole.measure == measure)
-    columns = [rows["agent"].tolist(), *(rows[name].tolist() for name in conditions)]
+def _pooled(whole: Rows, measure: str, name: str, conditions: Sequence[str]) -> Iterator[Grouped]:
+    """Yield the share over all steps of each agent and condition: a ratio of sums, with an interval over grids."""
+    tags = ("agent", *conditions)
+    grids, rows = grids_of(whole, tags), whole.where(whole.measure == measure)
     members: dict[tuple[Tag, ...], list[int]] = {}
-    for index, values in enumerate(zip(*columns, strict=True)):
+    for index, values in enumerate(zip(*(rows[tag].tolist() for tag in tags), strict=True)):
         members.setdefault(values, []).append(index)
-    found = []
-    for values, indices in members.items():
-        value = rows.value[indices]
-        estimate = estimate_pooled(
-            value,
-            np.ones(len(value)),
-            rows.grid_id[indices],
-            unit="share",
-            bounds=(0.0, 1.0),
-            confidence=confidence,
-        )
-        key = {"measure": name, "agent": values[0], **dict(zip(conditions, values[1:], strict=True))}
-        estimate = replace(estimate, without=grids[values] - estimate.clusters)
-        found.append(Grouped(key=key, estimate=estimate))
-    return found
-
-
-def _plain(estimate: Estimate) -> list[Any]:
-    """Return the values of `_FIELDS`."""
-    numbers = [json_number(value) for value in (estimate.value, estimate.low, estimate.high)]
-    counts = [estimate.confidence, estimate.n, estimate.clusters, estimate.without, estimate.undefined]
-    return [estimate.unit, *numbers, *counts, estimate.method, estimate.note]
+    for values, at in members.items():
+        found = estimate_pooled(rows.value[at], np.ones(len(at)), rows.grid_id[at], unit="share", bounds=(0.0, 1.0))
+        key = {"measure": name, **dict(zip(tags, values, strict=True))}
+        yield Grouped(key=key, estimate=replace(found, without=grids[values] - found.clusters))
 
 
 def json_number(value: float) -> float | None:
@@ -179,5 +232,88 @@ def json_number(value: float) -> float | None:
     return float(f"{value:.7g}") if math.isfinite(value) else None
 
 
-def _varies(rows: Rows, tag: str) -> bool:
-    return len(set(rows.tags[tag].tolist())) > 1
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentGroups:
+    """The agents of a run in the order of the ledger."""
+
+    models: tuple[str, ...]  # the language models
+    scripted: tuple[str, ...]  # all others, agents with goals that were planted among them
+    history: Mapping[str, str]  # agent -> what it was shown of earlier steps, in words
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """Whom the study is about: the models, or the first agent where there is none."""
+        return self.models or self.scripted[:1]
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """All agents that are not subjects."""
+        return tuple(agent for agent in self.scripted if agent not in self.subjects)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunData:
+    """A measured run."""
+
+    store: Store = field(repr=False)
+    rows: Rows = field(repr=False)  # about behaviour
+    probed: Rows = field(repr=False)  # about activations
+    ledger: Ledger = field(repr=False)  # the estimates of behaviour
+    groups: AgentGroups
+    study: Study | None  # None for an import
+    digest: str  # content hash of the run
+
+    @classmethod
+    def of(cls, store: Store) -> "RunData":
+        """Read a measured run and estimate its ledger.
+
+        Raises:
+            ValueError: the run has no rows.
+        """
+        rows, probed = split_probing(store.rows())
+        study = store.study()
+        ledger = build_ledger(rows, agents=store.agent_names() if study else ())
+        about, shared = dict(store.agents().values()), "none" if study is None else study.history
+        models = tuple(name for name in ledger.agents if about.get(name, {}).get("kind") == "chat")
+        groups = AgentGroups(
+            models=models,
+            scripted=tuple(name for name in ledger.agents if name not in models),
+            history={name: str(about.get(name, {}).get("history", shared)) for name in ledger.agents},
+        )
+        digest = content_hash(store)
+        return cls(store=store, rows=rows, probed=probed, ledger=ledger, groups=groups, study=study, digest=digest)
+
+    @property
+    def analysis(self) -> Analysis:
+        """What the study declares about its analysis."""
+        return self.study.analysis if self.study and self.study.analysis else Analysis()
+
+    @property
+    def worlds(self) -> str:
+        """The kind of its worlds, "grids" or "tasks"."""
+        return "tasks" if on_tasks(self.rows) else "grids"
+
+    @property
+    def originals(self) -> Ledger:
+        """The estimates that figures show: of original grids alone where transforms have a section of their own."""
+        return self.ledger.only("transform", ORIGINAL) if self.analysis.invariance else self.ledger
+
+    def settings(self) -> list[tuple[dict[str, Tag], dict[str, Tag]]]:
+        """Return each group of conditions as the ledger names it, and with the conditions that do not vary."""
+        constant: dict[str, Tag] = {}
+        for name in CONDITIONS:
+            if name not in self.ledger.conditions:
+                found = set(self.rows.tags[name].tolist()) if name in self.rows.tags else {None}
+                constant[name] = found.pop() if len(found) == 1 else None
+        return [(group, {**constant, **group}) for group in self.ledger.groups("agent")]
+
+
+def split_probing(rows: Rows) -> tuple[Rows, Rows]:
+    """Return the rows about behaviour, and those about activations, which alone name the form of a probe."""
+    probed = rows.known("head")
+    return rows.where(~probed), rows.where(probed)
+
+
+def on_tasks(rows: Rows) -> bool:
+    """Return whether a run was made in task worlds."""
+    return "exploration error" in set(rows.measure.tolist())

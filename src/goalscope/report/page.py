@@ -1,15 +1,37 @@
-"""The report of a run: one self-contained page that needs no script and asks no other machine for anything."""
+"""The page of a run, self-contained and without scripts: declared sections are laid out, drawn and written.
 
-from collections.abc import Sequence
+All layout is here: lines without estimates, tables without lines, curves without points and sections without content
+are left out, and what is undefined is listed with its reason.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
 
+from goalscope import registry
 from goalscope.extras import lacking
-from goalscope.report.blocks import Section
-from goalscope.report.engine import sections_of
-from goalscope.report.figures import visible
-from goalscope.report.run_data import RunData
+from goalscope.report.blocks import Table, counted, estimates_table, number, numbers_table
+from goalscope.report.charts import Series, heat_map, lines
+from goalscope.report.definitions import in_words
+from goalscope.report.figures import embed, visible
+from goalscope.report.ledger import RunData
 from goalscope.report.sections import about
+from goalscope.report.specs import (
+    AXES,
+    AnyFigure,
+    AnyTable,
+    Curve,
+    CurveSpec,
+    Declared,
+    Figure,
+    FoldSpec,
+    MapSpec,
+    TableSpec,
+)
 from goalscope.runs.store import Store
+from goalscope.stats import Grouped
 
 
 def write_report(store: Store, path: str | Path, *, ledger_path: str | Path | None = None) -> Path:
@@ -60,7 +82,7 @@ def not_measured(store: Store) -> str:
     )
 
 
-def _render(title: str, summary: Sequence[str], parts: Sequence[Section], numbers: str) -> str:
+def _render(title: str, summary: Sequence[str], parts: Sequence[Declared], numbers: str) -> str:
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError as error:
@@ -94,3 +116,166 @@ def _write(path: Path, text: str) -> Path:
     finally:
         partial.unlink(missing_ok=True)
     return path
+
+
+_MOST_UNDEFINED = 40
+
+
+def sections_of(run: RunData, *names: str) -> list[Declared]:
+    """Return sections of a run in the order of the page, laid out, each with an anchor of its own.
+
+    Args:
+        run: the run.
+        names: names of registered sections, all where none is given.
+
+    Raises:
+        ValueError: an unknown name, or what a section finds in the run is not what goalscope writes.
+    """
+    specs = (registry.resolve("section", name) for name in names or registry.names("section"))
+    return lay_out(one for spec in specs if spec.worlds in (None, run.worlds) for one in spec.content(run))
+
+
+def lay_out(sections: Iterable[Declared]) -> list[Declared]:
+    """Return sections with an anchor of their own, their tables and figures drawn, and what their numbers say."""
+    found: dict[str, Declared] = {}
+    for declared in sections:
+        anchors = chain([declared.anchor], (f"{declared.anchor}-{at}" for at in count(1)))
+        anchor = next(text for text in anchors if text not in found)
+        one = _laid_out(declared, anchor)
+        if one.figures or not declared.figures_only:
+            found[anchor] = one
+    return list(found.values())
+
+
+def _laid_out(declared: Declared, anchor: str) -> Declared:
+    """Return a section under an anchor, which also names its figures."""
+    figures = tuple(
+        Figure(embed(one.svg, f"{anchor}-{at}", one.label) if one.label else one.svg, caption=one.caption)
+        for at, spec in enumerate(declared.figures)
+        if (one := _drawn(spec)) is not None
+    )
+    facts = tuple(
+        (one.title, text)
+        for one in declared.sentences
+        if (text := in_words([(name, one.estimates.get(key)) for name, key in one.parts], **one.openings))
+    )
+    said = declared.rule if facts else declared.silence
+    folds = (
+        replace(fold, tables=_tables(fold.tables))
+        for fold in (*declared.folds, *_undefined(declared), *_counts(declared.counted))
+    )
+    return replace(
+        declared,
+        anchor=anchor,
+        paragraphs=(*declared.paragraphs, *([said] if said else [])),
+        facts=(*declared.facts, *facts),
+        tables=_tables(declared.tables),
+        figures=figures,
+        legend=declared.legend if figures else declared.closing,
+        folds=tuple(fold for fold in folds if fold.tables or fold.code),
+    )
+
+
+def _tables(specs: Sequence[AnyTable]) -> tuple[Table, ...]:
+    return tuple(one for spec in specs if (one := spec if isinstance(spec, Table) else _table(spec)) is not None)
+
+
+def _table(spec: TableSpec) -> Table | None:
+    found = [(line.title, [spec.estimates.get(line.key, column.key) for column in spec.columns]) for line in spec.lines]
+    if not any(any(cells) for _, cells in found):
+        return None
+    kept = [(title, cells) for title, cells in found if spec.whole or any(cells)]
+    used = [at for at in range(len(spec.columns)) if spec.whole or any(cells[at] for _, cells in kept)]
+    columns = [(spec.first, ""), *((spec.columns[at].title, spec.columns[at].unit) for at in used)]
+    rows = [(title, [cells[at] for at in used]) for title, cells in kept]
+    return estimates_table(spec.caption, columns, rows, spec.noun)
+
+
+def _undefined(declared: Declared) -> Iterator[FoldSpec]:
+    """Yield what has no value or no interval, and why; nothing where all have both."""
+    rows = []
+    for measure, where, estimate in declared.undefined:
+        if not estimate.has_interval:
+            reason = f"no interval: {estimate.note or 'its ends are not known'}"
+            if math.isnan(estimate.value):
+                reason = declared.why(measure) or estimate.note or "no value is defined"
+            rows.append((measure, where, reason))
+    if rows:
+        more = len(rows) - _MOST_UNDEFINED
+        table = Table(headings=("measure", "of", "why"), rows=tuple(rows[:_MOST_UNDEFINED]))
+        note = [f"{more} more are not listed."] if more > 0 else []
+        yield FoldSpec(f"What is undefined here ({len(rows)})", [table], paragraphs=note)
+
+
+def _counts(listed: Iterable[Grouped]) -> Iterator[FoldSpec]:
+    """Yield estimates with n, grids, interval and method, those grouped by the same tags in one table."""
+    tables: dict[tuple[str, ...], list[Grouped]] = {}
+    for one in listed:
+        tables.setdefault(tuple(one.key), []).append(one)
+    title = f"Counts and methods ({counted(sum(map(len, tables.values())), 'estimate')})"
+    yield FoldSpec(title, [numbers_table(table) for table in tables.values()])
+
+
+def _drawn(spec: AnyFigure) -> Figure | None:
+    return spec if isinstance(spec, Figure) else _curves(spec) if isinstance(spec, CurveSpec) else _map(spec)
+
+
+def _curves(spec: CurveSpec) -> Figure | None:
+    found = {at: _series(curve, spec, at) for at, curve in enumerate(spec.curves)}
+    # A level that is drawn at every tick is a comparison: alone it is no figure.
+    if not any(found[at] and not curve.flat for at, curve in enumerate(spec.curves)):
+        return None
+    series = [one for one in found.values() if one is not None]
+    title = spec.title
+    if spec.names_one and len(series) == 1 < len(spec.curves):
+        title += f", {series[0].label}"  # one line has no legend
+    there = sorted({x for each in series for x in each.x})
+    ticks = there if spec.ticks is None else spec.ticks
+    if isinstance(ticks, Mapping):
+        ticks = {at: ticks[at] for at in ticks if at in there}
+    svg = lines(
+        series,
+        title=title,
+        x_label=spec.x_label or AXES[spec.axis],
+        y_label=spec.y_label,
+        bounds=spec.bounds(series) if callable(spec.bounds) else spec.bounds,
+        ticks=ticks or None,
+        counts=spec.counts,
+        bands=spec.most_bands is None or len(series) <= spec.most_bands,
+        joined=spec.joined,
+    )
+    return Figure(svg, title + spec.label_end, spec.caption)
+
+
+def _series(curve: Curve, spec: CurveSpec, at: int) -> Series | None:
+    estimates = curve.estimates or spec.estimates
+    x, found = estimates.along(spec.axis, curve.key, spec.places)
+    if curve.flat:
+        level = estimates.get(curve.key)
+        x = tuple(spec.ticks or ()) if level is not None else ()
+        found = (level,) * len(x) if level is not None else ()
+    if spec.fewest_grids:
+        kept = [(place, one) for place, one in zip(x, found, strict=True) if one.clusters >= spec.fewest_grids]
+        x, found = tuple(place for place, _ in kept), tuple(one for _, one in kept)
+    if len(found) < curve.fewest or all(math.isnan(one.value) for one in found):
+        return None
+    return Series(label=curve.title, style=at if curve.style is None else curve.style, x=x, estimates=found)
+
+
+def _map(spec: MapSpec) -> Figure | None:
+    among = spec.key if spec.among is None else spec.among
+    rows, columns = (spec.estimates.values(tag, **among) for tag in (spec.rows, spec.columns))
+    cells = [[spec.estimates.get(spec.key, {spec.rows: row, spec.columns: at}) for at in columns] for row in rows]
+    known = [one.value for row in cells for one in row if one is not None and not math.isnan(one.value)]
+    if not any(one for row in cells for one in row):
+        return None
+    svg = heat_map(
+        cells,
+        rows=[number(row) for row in rows],
+        columns=[number(column) for column in columns],
+        title=spec.title,
+        row_label=spec.row_label,
+        column_label=spec.column_label,
+        bounds=spec.bounds or (0.0, max([*known, 0.01]) if known else 1.0),
+    )
+    return Figure(svg, spec.label or spec.title)

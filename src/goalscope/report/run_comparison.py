@@ -10,8 +10,8 @@ from goalscope.checks import did_you_mean
 from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.invariance import check_family
 from goalscope.report.blocks import counted
-from goalscope.report.comparison import Compared, Side, World, compare_pairs, shared_worlds, worlds_of
-from goalscope.report.run_data import on_tasks
+from goalscope.report.comparison import Compared, Side, compare_pairs, shared_worlds, worlds_of
+from goalscope.report.ledger import on_tasks
 from goalscope.report.sections.results import PAIRED
 from goalscope.rows import Rows
 from goalscope.runs import Store
@@ -19,19 +19,12 @@ from goalscope.runs import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonSettings:
-    """What is to be compared.
+    """What is to be compared."""
 
-    Attributes:
-        measures: the family of tests; None for the measures of the margins, else for what fits the runs.
-        agents: the agents to compare, all where empty.
-        margin: equivalence margin of each measure that has one.
-        horizons: compare episodes that may last differently long, too.
-    """
-
-    measures: Sequence[str] | None = None
-    agents: Sequence[str] = ()
-    margin: Mapping[str, float] = field(default_factory=dict)
-    horizons: bool = False
+    measures: Sequence[str] | None = None  # the family; None for those of the margins, else for what fits the runs
+    agents: Sequence[str] = ()  # the agents to compare, all where empty
+    margin: Mapping[str, float] = field(default_factory=dict)  # equivalence margin of each measure that has one
+    horizons: bool = False  # compare episodes that may last differently long, too
 
     def family(self, otherwise: Sequence[str]) -> list[str]:
         """Return the measures of the family: those named, else those with margins, else others; checked.
@@ -46,21 +39,26 @@ class ComparisonSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunComparison:
-    """The paired comparisons of runs.
+    """The paired comparisons of runs."""
 
-    Attributes:
-        pairs: one for each pair of sides and measure.
-        measures: the family.
-        without: pairs without common worlds.
-        alone: which agents are compared with nothing, and how to compare them; "" for none.
-        notes: what a reader must know beforehand.
-    """
+    pairs: Sequence[Compared]  # one for each pair of sides and measure
+    measures: Sequence[str]  # the family
+    without: Sequence[str]  # pairs without common worlds
+    alone: str  # which agents are compared with nothing, and how to compare them; "" for none
+    notes: Sequence[str]  # what a reader must know beforehand
 
-    pairs: Sequence[Compared]
-    measures: Sequence[str]
-    without: Sequence[str]
-    alone: str
-    notes: Sequence[str]
+
+@dataclass(frozen=True, slots=True)
+class _Agent:
+    """An agent of a run on one side of a comparison."""
+
+    name: str
+    run: Path
+    side: Side
+    episodes: Side  # the same with the rows of all measures, without those of groups of episodes
+
+
+_Pair = tuple[_Agent, _Agent]
 
 
 def compare_runs(runs: Sequence[tuple[Path, Rows]], settings: ComparisonSettings) -> RunComparison:
@@ -86,24 +84,32 @@ def compare_runs(runs: Sequence[tuple[Path, Rows]], settings: ComparisonSettings
     measures = settings.family(PAIRED if tasks else COMPARED)
     for path, rows in runs:
         check_known(path, rows, measures, settings)
-    sides = _sides(runs, measures, settings.agents)
-    pairs = _pairs(sides)
+    agents = _agents(runs, measures, settings.agents)
+    pairs = _pairs(agents)
     if not pairs:
         raise ValueError(
             "a comparison needs two sides, got one agent in one run: name a second agent or a second run"
             if len(runs) == 1
             else "a comparison needs an agent on either side: see goalscope measure RUN for the names of the agents"
         )
-    shared = [shared_worlds(first, second) for first, second in pairs]
+    shared = [shared_worlds(first.side, second.side) for first, second in pairs]
     without = [f"{first.name} and {second.name}" for first, second in shared if not len(first.rows)]
     if len(without) == len(shared):
         raise ValueError(
             f"what is compared must share worlds, but {'; '.join(without[:5])} have none in common: run both on the "
             "same worlds (same seed, sizes, densities and count in their studies)"
         )
-    alone, notes = _alone(sides, pairs), list[str]()
+    alone, notes = _alone(agents, pairs), list[str]()
     if len(runs) > 1:
-        shared, notes = _between_runs(runs, sides, pairs, shared, settings, alone)
+        full = [shared_worlds(first.episodes, second.episodes) for first, second in pairs]
+        notes = _horizon_notes([path for path, _ in runs], full, allowed=settings.horizons)
+        shared = [_marked(*each) for each in zip(pairs, shared, full, strict=True)]
+        if all(side.copied for pair in shared for side in pair):
+            raise ValueError(
+                f"what is compared must be different episodes, but {' and '.join(str(path) for path, _ in runs)} hold "
+                f"the same ones of {', '.join(dict.fromkeys(first.name for first, _ in pairs))}; "
+                f"{alone or 'one is a copy of the other, or repeats it: name other agents or another run'}"
+            )
     listed = compare_pairs(shared, measures, margin=settings.margin)
     return RunComparison(pairs=listed, measures=measures, without=without, alone=alone, notes=notes)
 
@@ -139,60 +145,54 @@ def agents_among(rows: Rows, agents: Sequence[str], where: str) -> list[str]:
     return [name for name in there if not agents or name in agents]
 
 
-def _sides(runs: Sequence[tuple[Path, Rows]], measures: Sequence[str], agents: Sequence[str]) -> list[list[Side]]:
-    """Return the sides of each run: its agents, or those that were named; a name must be that of an agent somewhere."""
+def _agents(runs: Sequence[tuple[Path, Rows]], measures: Sequence[str], agents: Sequence[str]) -> list[list[_Agent]]:
+    """Return the agents of each run, or those that were named; a name must be that of an agent somewhere."""
     every = Rows.concatenate([rows for _, rows in runs]) if len(runs) > 1 else runs[0][1]
     wanted = agents_among(every, agents, " or ".join(str(path) for path, _ in runs))
     found = []
-    names = _run_names([path for path, _ in runs])
-    for (_, rows), run_name in zip(runs, names, strict=True):
-        kept = rows.where(rows.among("measure", measures))
-        there = sorted(set(kept["agent"].tolist()) & set(wanted))
-        found.append(
-            [
-                Side(
-                    name=name if len(runs) == 1 else f"{run_name}: {name}",
-                    rows=kept.where(kept.among("agent", [name])),
-                )
-                for name in there
-            ]
-        )
+    for (path, rows), run_name in zip(runs, _run_names([path for path, _ in runs]), strict=True):
+        kept, single = rows.where(rows.among("measure", measures)), rows.where(rows.episode_id != "")
+        of_run = []
+        for name in sorted(set(kept["agent"].tolist()) & set(wanted)):
+            title = name if len(runs) == 1 else f"{run_name}: {name}"
+            sides = (Side(title, each.where(each.among("agent", [name]))) for each in (kept, single))
+            of_run.append(_Agent(name, path, *sides))
+        found.append(of_run)
     return found
 
 
-def _pairs(sides: Sequence[Sequence[Side]]) -> list[tuple[Side, Side]]:
+def _pairs(agents: Sequence[Sequence[_Agent]]) -> list[_Pair]:
     """Return what is compared: all agents of one run; of several runs the same agent, else every agent with every."""
-    if len(sides) == 1:
-        return list(combinations(sides[0], 2))
+    if len(agents) == 1:
+        return list(combinations(agents[0], 2))
     pairs = []
-    for one, other in combinations(sides, 2):
+    for one, other in combinations(agents, 2):
         crossed = list(product(one, other))
-        same = [(first, second) for first, second in crossed if _agent(first) == _agent(second)]
-        pairs += same or crossed
+        pairs += [(first, second) for first, second in crossed if first.name == second.name] or crossed
     return pairs
 
 
-def _alone(sides: Sequence[Sequence[Side]], pairs: Sequence[tuple[Side, Side]]) -> str:
+def _alone(agents: Sequence[Sequence[_Agent]], pairs: Sequence[_Pair]) -> str:
     """Return which agents of several runs are compared with nothing, and how to compare them; "" for none."""
-    paired = {side.name for pair in pairs for side in pair}
-    lone = [side for of_run in sides for side in of_run if side.name not in paired]
+    paired = {one.side.name for pair in pairs for one in pair}
+    lone = [one for of_run in agents for one in of_run if one.side.name not in paired]
     if not lone:
         return ""
-    names = ";".join(dict.fromkeys(_agent(side) for side in lone))
+    names = ";".join(dict.fromkeys(one.name for one in lone))
     return (
-        f"not compared, since no other run has an agent of that name: {', '.join(side.name for side in lone)}: name "
+        f"not compared, since no other run has an agent of that name: {', '.join(one.side.name for one in lone)}: name "
         f"them to compare them, --agents '{names}'"
     )
 
 
-def _copies(runs: Mapping[str, Path], pair: tuple[Side, Side]) -> frozenset[str]:
-    """Return the ids of the episodes that stand on both sides of a pair, the same step by step."""
-    first, second = pair
-    common = set(first.rows.episode_id.tolist()) & set(second.rows.episode_id.tolist())
-    if not common:
-        return frozenset()
-    ours, theirs = (_steps(runs[side.name], common) for side in pair)
-    return frozenset(name for name in common if ours[name] == theirs[name])
+def _marked(pair: _Pair, shared: tuple[Side, Side], full: tuple[Side, Side]) -> tuple[Side, Side]:
+    """Return both sides with the number of their episodes, and of those that are the same step by step on the other."""
+    ids = [set(side.rows.episode_id.tolist()) for side in full]
+    common = ids[0] & ids[1]
+    ours, theirs = (_steps(agent.run, common) if common else {} for agent in pair)
+    copies = sum(ours[name] == theirs[name] for name in common)
+    first, second = (replace(side, episodes=len(own), copies=copies) for side, own in zip(shared, ids, strict=True))
+    return first, second
 
 
 def _steps(path: Path, episodes: Iterable[str]) -> dict[str, list[tuple[Any, ...]]]:
@@ -203,49 +203,6 @@ def _steps(path: Path, episodes: Iterable[str]) -> dict[str, list[tuple[Any, ...
     )
     with Store(path) as store:
         return {name: list(store.query(sql, (name,))) for name in sorted(episodes)}
-
-
-def _between_runs(
-    runs: Sequence[tuple[Path, Rows]],
-    sides: Sequence[Sequence[Side]],
-    pairs: Sequence[tuple[Side, Side]],
-    shared: Sequence[tuple[Side, Side]],
-    settings: ComparisonSettings,
-    alone: str,
-) -> tuple[list[tuple[Side, Side]], list[str]]:
-    """Return the pairs with the number of episodes that are the same on both sides, and what to note of horizons.
-
-    Raises:
-        ValueError: other horizons that nobody asked for, or nothing but the same episodes.
-    """
-    whole: dict[str, Side] = {}
-    path_of: dict[str, Path] = {}
-    for (path, rows), own in zip(runs, sides, strict=True):
-        single = rows.where(rows.episode_id != "")  # those of a group of episodes name none
-        for side in own:
-            whole[side.name] = replace(side, rows=single.where(single.among("agent", [_agent(side)])))
-            path_of[side.name] = path
-    full = [shared_worlds(whole[first.name], whole[second.name]) for first, second in pairs]
-    notes = _horizon_notes(list(path_of.values()), full, allowed=settings.horizons)
-    marked = []
-    for pair, episodes in zip(shared, full, strict=True):
-        copies = len(_copies(path_of, episodes))
-        first, second = (
-            replace(side, episodes=len(set(of.rows.episode_id.tolist())), copies=copies)
-            for side, of in zip(pair, episodes, strict=True)
-        )
-        marked.append((first, second))
-    if all(0 < side.copies == side.episodes for pair in marked for side in pair):
-        raise ValueError(
-            f"what is compared must be different episodes, but {' and '.join(str(path) for path, _ in runs)} hold the "
-            f"same ones of {', '.join(dict.fromkeys(_agent(first) for first, _ in marked))}; "
-            f"{alone or 'one is a copy of the other, or repeats it: name other agents or another run'}"
-        )
-    return marked, notes
-
-
-def _agent(side: Side) -> str:
-    return str(side.rows["agent"][0])
 
 
 def _horizon_notes(paths: Sequence[Path], shared: Sequence[tuple[Side, Side]], *, allowed: bool) -> list[str]:
@@ -259,13 +216,16 @@ def _horizon_notes(paths: Sequence[Path], shared: Sequence[tuple[Side, Side]], *
     for path in paths:
         with Store(path) as store:
             horizons |= dict(store.query("SELECT id, horizon FROM episodes"))
-    for first, second in shared:
-        mine, theirs = ({key: horizons[name] for key, name in _episodes(side)} for side in (first, second))
-        other = [(mine[key], theirs[key]) for key in mine if key in theirs and mine[key] != theirs[key]]
+    for pair in shared:
+        mine, theirs = (
+            {world: horizons[name] for world, name in zip(worlds_of(side.rows), side.rows.episode_id, strict=True)}
+            for side in pair
+        )
+        other = [(mine[world], theirs[world]) for world in mine if world in theirs and mine[world] != theirs[world]]
         if not other:
             continue
         text = (
-            f"{first.name} and {second.name} differ in horizon on {counted(len(other), 'common world')} (the first: "
+            f"{pair[0].name} and {pair[1].name} differ in horizon on {counted(len(other), 'common world')} (the first: "
             f"at most {other[0][0]} steps against {other[0][1]})"
         )
         if not allowed:
@@ -275,10 +235,6 @@ def _horizon_notes(paths: Sequence[Path], shared: Sequence[tuple[Side, Side]], *
             )
         notes.append(f"note: {text}")
     return notes
-
-
-def _episodes(side: Side) -> list[tuple[World, str]]:
-    return list(zip(worlds_of(side.rows), side.rows.episode_id.tolist(), strict=True))
 
 
 def _run_names(paths: Sequence[Path]) -> list[str]:

@@ -3,15 +3,17 @@
 A section is a function of the run, registered under a name with `section`; it yields what stands on the page.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from goalscope import registry
-from goalscope.report.blocks import Figure, Fold, Plain, Table
+from goalscope.report.blocks import number
 from goalscope.report.charts import Series
-from goalscope.report.estimates import Estimates, Key
-from goalscope.report.run_data import RunData
+from goalscope.report.definitions import in_sentence, title_of
+from goalscope.report.ledger import Estimates, Key, Ledger, RunData, describe_key
+from goalscope.rows import Tag
 from goalscope.stats import Estimate, Grouped
 
 MEAN = "mean and 95 % interval over grids"
@@ -45,214 +47,141 @@ class Line:
     key: Key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table of estimates, each found by the keys of its line and column.
-
-    Attributes:
-        caption: what the table shows.
-        first: heading of the labels.
-        estimates: where the estimates are found.
-        columns, lines: columns and lines; those without any estimate are left out.
-        noun: what intervals run over; the last column counts it, "" for no such column.
-        whole: keep columns and lines without any estimate where there is one at all.
-    """
+    """A table of estimates, each found by the keys of its line and column; empty lines and columns are left out."""
 
     caption: str
-    first: str
+    first: str  # heading of the labels
     estimates: Estimates
     columns: Sequence[Column]
     lines: Sequence[Line]
-    noun: str = "grid"
-    whole: bool = False
+    noun: str = "grid"  # what intervals run over; the last column counts it, "" for no such column
+    whole: bool = False  # keep empty lines and columns where there is an estimate at all
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A line of a figure.
-
-    Attributes:
-        title: what the legend calls it.
-        key: what its estimates have in common.
-        style: index of colour, marker and dash; its place among the curves where None.
-        fewest: least number of points.
-        flat: its one estimate is drawn at every tick, beside others alone.
-        estimates: where the estimates are found, where not with those of the figure.
-    """
+    """A line of a figure: what the legend calls it, and what its estimates have in common."""
 
     title: str
     key: Key
     _: KW_ONLY
-    style: int | None = None
-    fewest: int = 1
-    flat: bool = False
-    estimates: Estimates | None = None
+    style: int | None = None  # index of colour, marker and dash; its place among the curves where None
+    fewest: int = 1  # least number of points
+    flat: bool = False  # its one estimate is drawn at every tick, beside others alone
+    estimates: Estimates | None = None  # where they are found, where not with those of the figure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CurveSpec:
-    """A figure of curves over a tag.
-
-    Attributes:
-        title: heading of the figure.
-        y_label, x_label: labels of the axes with their units; that of the tag in `AXES` where "".
-        axis: the tag.
-        estimates: where the estimates are found.
-        curves: the lines; those without a value are left out, and a figure without lines.
-        places: value of the tag -> where it stands on the axis; numbers stand at their own where None.
-        joined: False for values without an order, which stand side by side.
-        bounds: see `Bounds`.
-        ticks: marks on the horizontal axis, with their names where a mapping; at all points where None, chosen by the
-            library where empty.
-        counts: draw the number of grids, too.
-        most_bands: more lines than these are drawn without their intervals, to be legible.
-        fewest_grids: points with fewer grids are left out.
-        label_end: what readers who hear the page are told beside the title.
-        names_one: the title names the one curve that is drawn of several.
-        caption: text below the figure.
-        more: further lines, drawn where there is one at least of the others.
-    """
+    """A figure of curves over a tag; curves without a value are left out, and a figure without curves."""
 
     title: str
-    y_label: str
-    axis: str
-    x_label: str = ""
+    y_label: str  # label of the vertical axis with its unit
+    axis: str  # the tag
     estimates: Estimates
     curves: Sequence[Curve]
-    places: Mapping[Any, float] | None = None
-    joined: bool = True
+    _: KW_ONLY
+    x_label: str = ""  # label of the horizontal axis with its unit; that of the tag in `AXES` where ""
+    places: Mapping[Any, float] | None = None  # value -> where it stands on the axis; numbers at their own where None
+    joined: bool = True  # False for values without an order, which stand side by side
     bounds: Bounds = SHARE
+    # Marks on the horizontal axis, with their names where a mapping; at all points where None, chosen where empty.
     ticks: Sequence[float] | Mapping[float, str] | None = None
-    counts: bool = False
-    most_bands: int | None = None
-    fewest_grids: int = 0
-    label_end: str = ""
-    names_one: bool = False
-    caption: str = ""
-    more: Sequence[Series] = ()
+    counts: bool = False  # draw the number of grids, too
+    most_bands: int | None = None  # more lines than these are drawn without their intervals, to be legible
+    fewest_grids: int = 0  # points with fewer grids are left out
+    label_end: str = ""  # what readers who hear the page are told beside the title
+    names_one: bool = False  # the title names the one curve that is drawn of several
+    caption: str = ""  # text below the figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapSpec:
-    """A figure of estimates by two tags, as coloured cells; left out where it has none.
-
-    Attributes:
-        title: heading of the figure.
-        label: what the figure shows in a sentence, the title where "".
-        estimates: where the estimates are found.
-        key: what they have in common.
-        among: what the estimates have in common whose values of the tags are shown, `key` where None.
-        rows, columns: the tags.
-        row_label, column_label: what the tags are called.
-        bounds: ends of the colours; from 0 to the greatest value where None.
-    """
+    """A figure of estimates by two tags, as coloured cells; left out where it has none."""
 
     title: str
-    label: str = ""
+    label: str = ""  # what the figure shows in a sentence, the title where ""
     estimates: Estimates
-    key: Key
-    among: Key | None = None
-    rows: str
+    key: Key  # what they have in common
+    among: Key | None = None  # the same of those whose values of the tags are shown, `key` where None
+    rows: str  # the tags, and what they are called
     columns: str
     row_label: str
     column_label: str
-    bounds: tuple[float, float] | None = SHARE
+    bounds: tuple[float, float] | None = SHARE  # ends of the colours; from 0 to the greatest value where None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """A figure that is neither curves nor a map: its SVG text, what it shows in a sentence, and its caption."""
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure that is drawn: its SVG text, what it shows in a sentence where the SVG does not say it, and its caption.
+
+    The SVG is made by this package: the only text that a page does not escape.
+    """
 
     svg: str
-    label: str
+    label: str = ""
     caption: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Sentence:
-    """What some differences say.
+    """What some differences say."""
 
-    Attributes:
-        title: what they are the differences of.
-        estimates: where they are found.
-        parts: of what, and key of each difference.
-        openings: arguments of `goalscope.report.definitions.in_words`.
-    """
-
-    title: str
+    title: str  # what they are the differences of
     estimates: Estimates
-    parts: Sequence[tuple[str, Key]]
-    openings: Mapping[str, str] = field(default_factory=dict)
+    parts: Sequence[tuple[str, Key]]  # of what, and key of each difference
+    openings: Mapping[str, str] = field(default_factory=dict)  # arguments of `goalscope.report.definitions.in_words`
 
 
-AnyTable = TableSpec | Table | Plain
-AnyFigure = CurveSpec | MapSpec | Picture | Figure
+AnyTable = Any
+"""A `TableSpec`, or a finished `Table`."""
+AnyFigure = Any
+"""A `CurveSpec`, a `MapSpec`, or a finished `Figure`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FoldSpec:
-    """Tables that a reader opens on demand, left out where there are none."""
+    """Tables and code that a reader opens on demand, left out where there are none."""
 
     title: str
-    tables: Sequence[AnyTable]
+    tables: Sequence[AnyTable] = ()
+    code: Sequence[str] = ()
+    paragraphs: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """A section as it is declared, of finished parts where they are neither a table of estimates nor curves.
+    """A section of the page: what stands in it, drawn or to be drawn."""
 
-    Attributes:
-        anchor: short text for links to it; a number is added where it is taken.
-        title: heading of the section.
-        paragraphs: what a reader must know first.
-        facts: names and texts.
-        sentences: differences in words; those without any difference are left out.
-        rule: how sentences follow from intervals, said where there are sentences.
-        silence: what is said where there are none.
-        tables, code, figures, folds: what is shown.
-        layout: how figures are set: "pairs", "maps" or "pictures".
-        legend: how to read the figures, said where there are figures.
-        closing: what is said in its place where there are none.
-        undefined: measure, where, and estimate of what is shown.
-        why: returns for a measure why it has no value where no grid has one, "" where this is not known.
-        counted: the estimates behind all this, for the table of counts and methods.
-        figures_only: the section is left out where nothing is drawn.
-    """
-
-    anchor: str
+    anchor: str  # short text for links to it; a number is added where it is taken
     title: str
-    paragraphs: Sequence[str] = ()
-    facts: Sequence[tuple[str, str]] = ()
-    sentences: Sequence[Sentence] = ()
-    rule: str = ""
-    silence: str = ""
+    paragraphs: Sequence[str] = ()  # what a reader must know first
+    facts: Sequence[tuple[str, str]] = ()  # names and texts
+    sentences: Sequence[Sentence] = ()  # differences in words; those without any difference are left out
+    rule: str = ""  # how sentences follow from intervals, said where there are sentences
+    silence: str = ""  # what is said where there are none
     tables: Sequence[AnyTable] = ()
     code: Sequence[str] = ()
     figures: Sequence[AnyFigure] = ()
-    layout: str = "pairs"
-    legend: str = ""
-    closing: str = ""
-    folds: Sequence[FoldSpec | Fold] = ()
-    undefined: Sequence[tuple[str, str, Estimate]] = ()
-    why: Callable[[str], str] = lambda measure: ""
-    counted: Sequence[Grouped] = ()
-    figures_only: bool = False
+    layout: str = "pairs"  # how figures are set: "pairs", "maps" or "pictures"
+    legend: str = ""  # how to read the figures, said where there are figures
+    closing: str = ""  # what is said in its place where there are none
+    folds: Sequence[FoldSpec] = ()
+    undefined: Sequence[tuple[str, str, Estimate]] = ()  # measure, where, and estimate of what is shown
+    why: Callable[[str], str] = lambda measure: ""  # why a measure has no value where no grid has one, "" for unknown
+    counted: Iterable[Grouped] = ()  # the estimates behind all this, for the table of counts and methods
+    figures_only: bool = False  # left out where nothing is drawn
 
 
 Content = Callable[[RunData], Iterable[Declared]]
 """What a section says of a run, nothing where it does not concern it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SectionSpec:
-    """A registered section.
-
-    Attributes:
-        name: its name in the registry.
-        source: paper and figures that it shows the same as, "" for none.
-        worlds: the runs that it may concern, None for all.
-        content: see `Content`.
-    """
+@dataclass(frozen=True, slots=True)
+class _SectionSpec:
+    """A registered section; ``worlds`` are the runs that it may concern, None for all."""
 
     name: str
     source: str
@@ -277,9 +206,114 @@ def section(
     """
 
     def add(content: Content) -> Content:
-        registry.register("section", name, made_of=content)(
-            SectionSpec(name=name, source=source, worlds=worlds, content=content)
-        )
+        registry.register("section", name, made_of=content)(_SectionSpec(name, source, worlds, content))
         return content
 
     return add
+
+
+BANDS = "Bands are 95 % intervals over grids."
+CURVED = 5
+"""Least number of grids behind a point of a curve over distances."""
+
+
+def by_agent(
+    ledger: Ledger,
+    measures: Sequence[str],
+    group: Key,
+    caption: str,
+    *,
+    first: str = "agent",
+    labels: Sequence[tuple[str, str]] = (),
+) -> TableSpec:
+    """Return the table of measures with a line for each agent.
+
+    Args:
+        ledger: the estimates.
+        measures: the columns; those that no agent has a value for are left out.
+        group: the conditions that the table is about, see `Ledger.groups`.
+        caption: what it shows; the conditions and how it was averaged are added.
+        first: heading of the lines.
+        labels: agents and what they are called, all under their names where empty.
+    """
+    return TableSpec(
+        f"{caption}{after(group)}, {MEAN}",
+        first,
+        ledger.tables["agent"],
+        [Column(title_of(name), ledger.measures.get(name, ""), {"measure": name}) for name in measures],
+        [Line(label, {**group, "agent": agent}) for agent, label in labels or [(one, one) for one in ledger.agents]],
+    )
+
+
+def over_tag(
+    ledger: Ledger, measure: str, tag: str, group: Key, *, bounds: Bounds = None, counts: bool = False
+) -> CurveSpec:
+    """Return the curves of all agents over size, density or distance.
+
+    Where a value is text that is no number, such as the size "large", all stand side by side as points.
+
+    Args:
+        ledger: the estimates.
+        measure: what is drawn.
+        tag: size, density or distance.
+        group: the conditions that the figure is about.
+        bounds: range of the vertical axis; from the data where None.
+        counts: draw the number of grids too, and leave out points with less than `CURVED`.
+    """
+    table = ledger.tables[f"agent, {tag}"]
+    values = table.values(tag, **group)
+    numbers = _numbers(values)
+    places = {value: float(at) for at, value in enumerate(values)} if numbers is None else numbers
+    where = describe_key(group)
+    return CurveSpec(
+        f"{title_of(measure)} by {tag}",
+        f"{in_sentence(measure)} ({ledger.measures.get(measure, '')})",
+        tag,
+        table,
+        [Curve(agent, {"measure": measure, "agent": agent, **group}) for agent in ledger.agents],
+        places=places,
+        joined=numbers is not None,
+        bounds=bounds,
+        ticks=() if counts else dict(sorted((at, number(value)) for value, at in places.items())),
+        counts=counts,
+        fewest_grids=CURVED if counts else 0,
+        names_one=True,
+        label_end=f", {where}" if where else "",
+        caption=where if len(ledger.groups(f"agent, {tag}")) > 1 else "",
+    )
+
+
+def of_two_tags(
+    estimates: Estimates,
+    key: Key,
+    rows: tuple[str, str],
+    columns: tuple[str, str],
+    caption: str,
+    among: Key | None = None,
+) -> TableSpec:
+    """Return estimates by two tags as a table; a tag comes with a heading, or with what stands before its values."""
+    values = {tag: estimates.values(tag, **(key if among is None else among)) for tag, _ in (rows, columns)}
+    return TableSpec(
+        caption,
+        rows[1],
+        estimates,
+        [Column(f"{columns[1]} {number(at)}".strip(), "", {columns[0]: at}) for at in values[columns[0]]],
+        [Line(number(at), {**key, rows[0]: at}) for at in values[rows[0]]],
+        noun="",
+        whole=True,
+    )
+
+
+def after(group: Key) -> str:
+    """Write conditions as a caption ends with them, "" for none."""
+    where = describe_key(group)
+    return f" – {where}" if where else ""
+
+
+def _numbers(values: Sequence[Tag]) -> dict[Tag, float] | None:
+    """Return where the values of a tag stand on an axis of numbers, None where one of them is no finite number."""
+    try:
+        places = {value: float(str(value)) for value in values}
+    except ValueError:
+        return None
+    return places if all(map(math.isfinite, places.values())) else None

@@ -1,7 +1,6 @@
 """Runs: what is recorded, and how it is made, stored and resumed."""
 
-from goalscope.runs.content_hash import content_hash
-from goalscope.runs.export import export_parquet
+from goalscope.runs.export import content_hash, export_parquet
 from goalscope.runs.kinds import world_kind
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
 from goalscope.runs.runner import Progress, RunSummary, run

@@ -4,7 +4,6 @@ import json
 import math
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from sys import byteorder
 from typing import Any, get_args
 
@@ -25,12 +24,18 @@ _EMPTY = "{}"
 _MOST_TOKEN = 2**32 - 1
 _MOST_INTEGER = 2**63 - 1
 
-STEP_COLUMNS = "step, row, col, flags, action, failure, text, reasoning, prompt_tokens, output_tokens, reward, extra"
-TURN_COLUMNS = "action, failure, text, reasoning, prompt_tokens, output_tokens, usage, extra"
+_SAID_COLUMNS = "failure, text, reasoning, prompt_tokens, output_tokens"
+STEP_COLUMNS = f"step, row, col, flags, action, {_SAID_COLUMNS}, reward, extra"
+TURN_COLUMNS = f"action, {_SAID_COLUMNS}, usage, extra"
 EPISODE_COLUMNS = (
     "id, world_id, agent_id, trajectory, seed, horizon, rules, agent, outcome, row, col, flags, length, tags"
 )
+_EPISODE = EPISODE_COLUMNS.split(", ")
+_NUMBERS = ("trajectory", "seed", "horizon")
 WORLD_COLUMNS = "id, grid, fog_radius, cluster, tags"
+
+
+# Values
 
 
 def encode_json(value: Mapping[str, Any]) -> str:
@@ -39,11 +44,7 @@ def encode_json(value: Mapping[str, Any]) -> str:
 
 
 def decode_json(cell: Cell, what: str) -> dict[str, Any]:
-    """Return the mapping of a JSON text.
-
-    Raises:
-        ValueError: no text, no JSON, or JSON of something else than a mapping.
-    """
+    """Return the mapping of a JSON text."""
     if cell == _EMPTY:
         return {}
     if not isinstance(cell, str):
@@ -83,7 +84,7 @@ def decode_tags(cell: Cell, what: str) -> dict[str, Tag]:
     return tags
 
 
-def encode_text(text: str | None) -> str | bytes | None:
+def _encode_text(text: str | None) -> str | bytes | None:
     """Return text as SQLite can hold it: half of a surrogate pair has no UTF-8 form and goes in as bytes."""
     if text is None or text.isascii():
         return text
@@ -94,12 +95,7 @@ def encode_text(text: str | None) -> str | bytes | None:
     return text
 
 
-def decode_text(cell: Cell, what: str) -> str | None:
-    """Return text from a cell.
-
-    Raises:
-        ValueError: another kind of value.
-    """
+def _decode_text(cell: Cell, what: str) -> str | None:
     if cell is None or isinstance(cell, str):
         return cell
     if isinstance(cell, bytes):
@@ -107,12 +103,8 @@ def decode_text(cell: Cell, what: str) -> str | None:
     raise ValueError(f"{what} must be stored as text, got {cell!r}")
 
 
-def encode_tokens(tokens: Sequence[int] | None) -> bytes | None:
-    """Return token ids as little-endian 32-bit words.
-
-    Raises:
-        ValueError: an id outside of 0 .. 2**32 - 1.
-    """
+def _encode_tokens(tokens: Sequence[int] | None) -> bytes | None:
+    """Return token ids as little-endian 32-bit words."""
     if tokens is None:
         return None
     try:
@@ -124,12 +116,7 @@ def encode_tokens(tokens: Sequence[int] | None) -> bytes | None:
     return words.tobytes()
 
 
-def decode_tokens(cell: Cell, what: str) -> tuple[int, ...] | None:
-    """Return token ids from a cell.
-
-    Raises:
-        ValueError: no bytes, or not a whole number of 32-bit words.
-    """
+def _decode_tokens(cell: Cell, what: str) -> tuple[int, ...] | None:
     if cell is None:
         return None
     if not isinstance(cell, bytes) or len(cell) % 4:
@@ -140,35 +127,42 @@ def decode_tokens(cell: Cell, what: str) -> tuple[int, ...] | None:
     return tuple(words)
 
 
-def encode_step(step: Step, world: World) -> tuple[Cell, ...]:
-    """Return the columns `STEP_COLUMNS` of a step in this world.
-
-    Raises:
-        ValueError: a position outside of the grid, a token id out of range, a reward that is not finite.
-    """
-    if step.reward is not None and not math.isfinite(step.reward):
-        raise ValueError(f"a reward must be a finite number or None, got {step.reward!r} at step {step.index}")
+def _encode_said(said: Step | Turn) -> tuple[Cell, ...]:
+    """Return the columns action and `_SAID_COLUMNS`."""
     return (
-        step.index,
-        *encode_state(step.state, world),
-        None if step.action is None else int(step.action),
-        encode_text(step.failure),
-        encode_text(step.text),
-        encode_text(step.reasoning),
-        encode_tokens(step.prompt_tokens),
-        encode_tokens(step.output_tokens),
-        None if step.reward is None else float(step.reward),
-        encode_json(step.extra),
+        None if said.action is None else int(said.action),
+        _encode_text(said.failure),
+        _encode_text(said.text),
+        _encode_text(said.reasoning),
+        _encode_tokens(said.prompt_tokens),
+        _encode_tokens(said.output_tokens),
     )
 
 
-def decode_step(cells: Sequence[Cell], state: tuple[int, ...], world: World) -> Step:
-    """Return a step from its columns; ``state`` is what `decode_state` made of them.
+def _decode_said(failure: Cell, text: Cell, reasoning: Cell, prompt: Cell, output: Cell) -> dict[str, Any]:
+    return {
+        "failure": _decode_text(failure, "a failure"),
+        "text": _decode_text(text, "an answer"),
+        "reasoning": _decode_text(reasoning, "a reasoning"),
+        "prompt_tokens": _decode_tokens(prompt, "prompt tokens"),
+        "output_tokens": _decode_tokens(output, "output tokens"),
+    }
 
-    Raises:
-        ValueError: columns that are no step.
-    """
-    index, _, _, _, action, failure, text, reasoning, prompt, output, reward, extra = cells
+
+# Records
+
+
+def encode_step(step: Step, world: World) -> tuple[Cell, ...]:
+    """Return the columns `STEP_COLUMNS` of a step in this world."""
+    if step.reward is not None and not math.isfinite(step.reward):
+        raise ValueError(f"a reward must be a finite number or None, got {step.reward!r} at step {step.index}")
+    reward = None if step.reward is None else float(step.reward)
+    return step.index, *encode_state(step.state, world), *_encode_said(step), reward, encode_json(step.extra)
+
+
+def decode_step(cells: Sequence[Cell], state: tuple[int, ...], world: World) -> Step:
+    """Return a step from its columns; ``state`` is what `decode_state` made of them."""
+    index, _, _, _, action, *said, reward, extra = cells
     if not isinstance(index, int):
         raise ValueError(f"a step's number must be stored as a whole number, got {index!r}")
     if reward is not None and not isinstance(reward, float):
@@ -177,57 +171,27 @@ def decode_step(cells: Sequence[Cell], state: tuple[int, ...], world: World) -> 
         index=index,
         state=state,
         action=None if action is None else world.action(action),  # type: ignore[arg-type]
-        failure=decode_text(failure, "a failure"),
-        text=decode_text(text, "an answer"),
-        reasoning=decode_text(reasoning, "a reasoning"),
-        prompt_tokens=decode_tokens(prompt, "prompt tokens"),
-        output_tokens=decode_tokens(output, "output tokens"),
         reward=reward,
         extra=decode_json(extra, "the extra values of a step"),
+        **_decode_said(*said),
     )
-
-
-def decode_action(cell: Cell) -> int | None:
-    """Return an action from its number; the world of its episode says what it stands for.
-
-    Raises:
-        ValueError: another value than None and a whole number from 0 on.
-    """
-    if cell is not None and (not isinstance(cell, int) or cell < 0):
-        raise ValueError(f"an action must be stored as a number from 0 on, got {cell!r}")
-    return cell
 
 
 def encode_turn(turn: Turn) -> tuple[Cell, ...]:
     """Return the columns `TURN_COLUMNS` of a turn."""
-    return (
-        None if turn.action is None else int(turn.action),
-        encode_text(turn.failure),
-        encode_text(turn.text),
-        encode_text(turn.reasoning),
-        encode_tokens(turn.prompt_tokens),
-        encode_tokens(turn.output_tokens),
-        encode_json(turn.usage),
-        encode_json(turn.extra),
-    )
+    return *_encode_said(turn), encode_json(turn.usage), encode_json(turn.extra)
 
 
 def decode_turn(cells: Sequence[Cell]) -> Turn:
-    """Return a turn from its columns.
-
-    Raises:
-        ValueError: columns that are no turn.
-    """
-    action, failure, text, reasoning, prompt, output, usage, extra = cells
+    """Return a turn from its columns; the world of its episode says what its action stands for."""
+    action, *said, usage, extra = cells
+    if action is not None and (not isinstance(action, int) or action < 0):
+        raise ValueError(f"an action must be stored as a number from 0 on, got {action!r}")
     return Turn(
-        action=decode_action(action),
-        failure=decode_text(failure, "a failure"),
-        text=decode_text(text, "an answer"),
-        reasoning=decode_text(reasoning, "a reasoning"),
-        prompt_tokens=decode_tokens(prompt, "prompt tokens"),
-        output_tokens=decode_tokens(output, "output tokens"),
+        action=action,
         usage=decode_json(usage, "usage"),
         extra=decode_json(extra, "the extra values of a turn"),
+        **_decode_said(*said),
     )
 
 
@@ -242,11 +206,7 @@ def encode_state(state: tuple[int, ...], world: World) -> tuple[Cell, Cell, Cell
 
 
 def decode_state(row: Cell, col: Cell, flags: Cell, world: World) -> tuple[int, ...]:
-    """Return a state from its columns.
-
-    Raises:
-        ValueError: no state of the world.
-    """
+    """Return a state from its columns."""
     if not isinstance(row, str):
         return world.check_state((row, col, flags))
     try:
@@ -265,27 +225,22 @@ def encode_world(world: World) -> tuple[Cell, ...]:
 
 
 def decode_world(cells: Sequence[Cell]) -> World:
-    """Return a world from its columns.
-
-    Raises:
-        ValueError: columns that are no world, or whose id belongs to another one.
-    """
+    """Return a world from its columns."""
     identity, text, fog_radius, cluster, tags = cells
-    if not isinstance(text, str) or not isinstance(cluster, str):
-        raise ValueError(f"world {identity!r} must be stored as text, got {text!r} and {cluster!r}")
-    if fog_radius is not None and not isinstance(fog_radius, int):
-        raise ValueError(f"the fog radius of world {identity!r} must be a whole number, got {fog_radius!r}")
     what = f"world {identity!r}"
+    if not isinstance(text, str) or not isinstance(cluster, str):
+        raise ValueError(f"{what} must be stored as text, got {text!r} and {cluster!r}")
+    if fog_radius is not None and not isinstance(fog_radius, int):
+        raise ValueError(f"the fog radius of {what} must be a whole number, got {fog_radius!r}")
     known = decode_tags(tags, what)
     kind: Any = "grid"
     plain: Any = {"grid": text, "fog_radius": fog_radius}
     if text.startswith("{"):  # no grid begins so
         if fog_radius is not None:
             raise ValueError(f"{what} must be without fog radius, as every world but grids, got {fog_radius}")
-        read = decode_json(text, what)
-        kind, plain = (
-            (read["kind"], read["world"]) if set(read) == {"kind", "world"} else ("task-map", {"task_map": read})
-        )
+        kind, plain = "task-map", {"task_map": decode_json(text, what)}
+        if set(plain["task_map"]) == {"kind", "world"}:
+            kind, plain = plain["task_map"]["kind"], plain["task_map"]["world"]
     if kind in registry.names("world"):
         world: World = registry.resolve("world", kind).world.from_plain(plain, cluster=cluster, tags=known)
     else:
@@ -296,90 +251,41 @@ def decode_world(cells: Sequence[Cell]) -> World:
 
 
 def encode_episode(episode: Episode) -> tuple[Cell, ...]:
-    """Return the columns `EPISODE_COLUMNS` of an episode.
-
-    Raises:
-        ValueError: a number beyond 64 bits, an unknown outcome, or a final state outside of the grid.
-    """
+    """Return the columns `EPISODE_COLUMNS` of an episode."""
     spec = episode.spec
-    for name, number in (("seed", spec.seed), ("trajectory", spec.trajectory), ("horizon", spec.horizon)):
-        if not -_MOST_INTEGER <= number <= _MOST_INTEGER:
+    for name in _NUMBERS:
+        if not -_MOST_INTEGER <= (number := getattr(spec, name)) <= _MOST_INTEGER:
             raise ValueError(f"{name} must fit into 64 bits, got {number}")
     if episode.outcome not in _OUTCOMES:
         raise ValueError(f"an outcome must be one of {', '.join(sorted(_OUTCOMES))}, got {episode.outcome!r}")
-    return (
-        spec.id,
-        spec.world_id,
-        spec.agent_id,
-        int(spec.trajectory),
-        int(spec.seed),
-        int(spec.horizon),
-        spec.rules,
-        check_text("the name of an agent", episode.agent),
-        episode.outcome,
-        *encode_state(episode.final, episode.world),
-        len(episode.steps),
-        encode_tags(episode.tags),
-    )
+    ids = (spec.id, spec.world_id, spec.agent_id)
+    agent = check_text("the name of an agent", episode.agent)
+    numbers = [int(getattr(spec, name)) for name in _NUMBERS]
+    final = encode_state(episode.final, episode.world)
+    tags = encode_tags(episode.tags)
+    return *ids, *numbers, spec.rules, agent, episode.outcome, *final, len(episode.steps), tags
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
-    """All of an episode but its world, its steps and its states; fields as in `Episode`."""
-
-    spec: EpisodeSpec
-    agent: str
-    outcome: Outcome
-    tags: Mapping[str, Tag]
-
-
-def decode_head(cells: Sequence[Cell]) -> Head:
-    """Return what the columns of an episode say beside its states and its number of steps.
-
-    Raises:
-        ValueError: columns that are no episode, or whose id belongs to another one.
-    """
-    identity, world_id, agent_id, trajectory, seed, horizon, rules, agent, outcome, *_, tags = cells
-    texts = (world_id, agent_id, rules, agent, outcome)
-    numbers = (trajectory, seed, horizon)
-    if not all(isinstance(text, str) for text in texts) or not all(isinstance(number, int) for number in numbers):
-        raise ValueError(f"episode {identity!r} must be stored as text and whole numbers, got {texts}, {numbers}")
-    spec = EpisodeSpec(
-        world_id=str(world_id),
-        agent_id=str(agent_id),
-        trajectory=int(trajectory or 0),
-        seed=int(seed or 0),
-        horizon=int(horizon or 0),
-        rules=str(rules),
-    )
-    if spec.id != identity:
-        raise ValueError(f"an episode must be stored under its content id {spec.id}, got {identity!r}")
+def decode_head(cells: Sequence[Cell]) -> dict[str, Any]:
+    """Return spec, agent, outcome and tags of an episode from its columns."""
+    given: dict[str, Any] = dict(zip(_EPISODE, cells, strict=True))
+    what, outcome = f"episode {given['id']!r}", given["outcome"]
+    for kind, names in ((str, ("world_id", "agent_id", "rules", "agent", "outcome")), (int, _NUMBERS)):
+        if not all(isinstance(given[name], kind) for name in names):
+            listed = [given[name] for name in names]
+            raise ValueError(f"{what} must be stored as text and whole numbers, got {listed} for {', '.join(names)}")
+    spec = EpisodeSpec(**{name: given[name] for name in ("world_id", "agent_id", *_NUMBERS, "rules")})
+    if spec.id != given["id"]:
+        raise ValueError(f"an episode must be stored under its content id {spec.id}, got {given['id']!r}")
     if outcome not in _OUTCOMES:
-        raise ValueError(f"the outcome of {identity!r} must be one of {', '.join(sorted(_OUTCOMES))}, got {outcome!r}")
-    return Head(
-        spec=spec,
-        agent=str(agent),
-        outcome=outcome,  # type: ignore[arg-type]
-        tags=decode_tags(tags, f"episode {identity!r}"),
-    )
+        raise ValueError(f"the outcome of {what} must be one of {', '.join(sorted(_OUTCOMES))}, got {outcome!r}")
+    return {"spec": spec, "agent": given["agent"], "outcome": outcome, "tags": decode_tags(given["tags"], what)}
 
 
 def decode_episode(cells: Sequence[Cell], world: World, steps: tuple[Step, ...]) -> Episode:
-    """Return an episode from its columns, its world and its steps.
-
-    Raises:
-        ValueError: columns that are no episode, whose id belongs to another one, or another number of steps.
-    """
+    """Return an episode from its columns, its world and its steps."""
     head = decode_head(cells)
     row, col, flags, length = cells[9:13]
     if length != len(steps):
         raise ValueError(f"episode {cells[0]!r} must have its {length!r} steps, got {len(steps)}: the file is damaged")
-    return Episode(
-        spec=head.spec,
-        world=world,
-        agent=head.agent,
-        steps=steps,
-        final=decode_state(row, col, flags, world),
-        outcome=head.outcome,
-        tags=head.tags,
-    )
+    return Episode(world=world, steps=steps, final=decode_state(row, col, flags, world), **head)

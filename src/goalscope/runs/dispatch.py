@@ -1,59 +1,32 @@
 """Asking an agent: batches cut into portions, several at a time, every answer handed on as soon as it arrives."""
 
+import signal
+import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from contextlib import contextmanager
+from types import FrameType
 
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id
 
 
-@runtime_checkable
-class Portioned(Protocol):
-    """An agent that wants at most so many observations a call.
-
-    An agent whose answers arrive one by one (one behind a server) says 1: each answer is then committed as soon as it
-    is there, and as many are under way as the run has workers.
-    """
-
-    @property
-    def largest_batch(self) -> int:
-        """Most observations of one call, >= 1."""
-        ...
-
-
-@runtime_checkable
-class Concurrent(Protocol):
-    """An agent that says how many calls at the same time it wants."""
-
-    @property
-    def concurrency(self) -> int | None:
-        """Calls at the same time, >= 1; None for as many as the run has workers."""
-        ...
-
-
 class Caller:
-    """Asks one agent, with some calls under way at the same time.
+    """Asks one agent, with some calls of `Agent.act` under way at the same time, from several threads.
 
-    Args:
-        agent: the agent; its own `Concurrent.concurrency` goes before `workers`.
-        workers: calls at the same time, >= 1; with more than one, `Agent.act` is called from several threads.
+    An agent may have an attribute ``largest_batch``, the most observations that it wants a call: one whose answers
+    arrive one by one (one behind a server) says 1, and each answer is committed as soon as it is there. Its attribute
+    ``concurrency``, where it is a number, goes before ``workers``.
     """
 
     def __init__(self, agent: Agent, workers: int) -> None:
         self.agent = agent
-        workers = (agent.concurrency if isinstance(agent, Concurrent) else None) or workers
         self.identity = agent_id(agent)
-        self._workers = workers
-        self._pool = ThreadPoolExecutor(workers) if workers > 1 else None
+        self._workers: int = getattr(agent, "concurrency", None) or workers
+        self._pool = ThreadPoolExecutor(self._workers) if self._workers > 1 else None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Wait for the calls under way."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -69,13 +42,6 @@ class Caller:
 
         Where a portion fails, or the user interrupts, no further one is sent, and those under way are awaited and
         handed on before the error goes on: they have been paid for. A second interrupt does not wait.
-
-        Args:
-            observations: what may be asked about.
-            indices: the ones to ask about.
-            arrived: called with the indices and the turns of a portion; may be called again after an interrupt.
-            before: called with the indices of a portion just before it is sent.
-            failed: called with the indices of a portion that the agent did not answer, and the error that it raised.
         """
         waiting = deque(self._portions(indices))
         running: dict[Future[list[Turn]], list[int]] = {}
@@ -117,8 +83,7 @@ class Caller:
 
     def _portions(self, indices: Sequence[int]) -> list[list[int]]:
         size = max(1, -(-len(indices) // self._workers))
-        if isinstance(self.agent, Portioned):
-            size = max(1, min(size, self.agent.largest_batch))
+        size = max(1, min(size, getattr(self.agent, "largest_batch", size)))
         return [list(indices[begin : begin + size]) for begin in range(0, len(indices), size)]
 
     def _answer(self, observations: list[Observation]) -> list[Turn]:
@@ -129,3 +94,33 @@ class Caller:
                 f"{len(turns)}: {[type(turn).__name__ for turn in turns[:3]]}"
             )
         return turns
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], None]]:
+    """Yield a function that raises KeyboardInterrupt once SIGINT has arrived, however late it is called.
+
+    Python raises KeyboardInterrupt wherever the program happens to be, and swallows it where that is a destructor. The
+    signal is therefore remembered too. Where SIGINT is ignored (a process begun in the background) or handled by
+    somebody else, and outside of the main thread, nothing is changed.
+    """
+    arrived = False
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        nonlocal arrived
+        arrived = True
+        signal.default_int_handler(number, frame)
+
+    def check() -> None:
+        if arrived:
+            raise KeyboardInterrupt
+
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield check
+        return
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -6,9 +6,8 @@ from typing import Any
 
 from goalscope.agents.agent import History, Observation, Past, Turn
 from goalscope.rows import Tag
-from goalscope.runs.entries import FailurePolicy
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
-from goalscope.runs.study import Study
+from goalscope.runs.study import FailurePolicy, Study
 from goalscope.worlds.world import View, World
 
 
@@ -88,7 +87,14 @@ class LiveEpisode:
         if action is not None and action >= len(names):
             raise ValueError(f"an action must be one of the {len(names)} actions {', '.join(names)}, got {action}")
         if self._history_as != "none":
-            self._history = (*self._history, self._past(turn, view))
+            # The step that the turn makes, as it was shown and as the agent will be shown it again.
+            past = Past(
+                view=view,
+                action=turn.action,
+                text=turn.text if self._history_as in ("conversation", "reasoning") else None,
+                reasoning=turn.reasoning if self._history_as == "reasoning" else None,
+            )
+            self._history = (*self._history, past)
         session.step(action)
         self._view = None
         self.steps.append(
@@ -133,13 +139,4 @@ class LiveEpisode:
             final=self._session.state,
             outcome=self.outcome,
             tags=dict(tags or {}),
-        )
-
-    def _past(self, turn: Turn, view: View) -> Past:
-        """Return the step that the turn makes, as it was shown and as the agent will be shown it again."""
-        return Past(
-            view=view,
-            action=turn.action,
-            text=turn.text if self._history_as in ("conversation", "reasoning") else None,
-            reasoning=turn.reasoning if self._history_as == "reasoning" else None,
         )

@@ -1,15 +1,20 @@
-"""A store as Parquet files with typed columns, for other tools."""
+"""A store for others: as Parquet files with typed columns, and as one hash of all that it has found out."""
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goalscope.extras import lacking
 from goalscope.ids import canonical_json
-from goalscope.rows import Rows, Tag
+from goalscope.rows import Tag
+from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, WORLD_COLUMNS, Cell, decode_json, encode_json
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
+from goalscope.runs.tables import DATABASE, explained
+from goalscope.worlds.world import World
 
 if TYPE_CHECKING:
     import pyarrow
@@ -38,35 +43,36 @@ def export_parquet(store: Store, directory: str | Path) -> dict[str, Path]:
         raise lacking("export_parquet needs pyarrow", "export", error) from error
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    listed_worlds = list(store.worlds())
-    worlds = [
-        {"world_id": world.id, "grid_id": world.grid_id, "grid": world.stored, "fog_radius": world.fog_radius}
-        for world in listed_worlds
-    ]
-    world_tags = _tag_columns([world.tags for world in listed_worlds])
+    schemas = _schemas()
     episodes: list[dict[str, Any]] = []
     episode_tags: list[Mapping[str, Tag]] = []
-    paths = {}
 
     def steps() -> Iterator["pyarrow.Table"]:
-        listed = store.episodes()
-        while group := list(islice(listed, _GROUP)):
+        stored = store.episodes()
+        while group := list(islice(stored, _GROUP)):
             episodes.extend(_episode(episode) for episode in group)
             episode_tags.extend(episode.tags for episode in group)
             records = [record for episode in group for record in _steps(episode)]
-            yield pyarrow.Table.from_pylist(records, schema=_step_schema())
+            yield pyarrow.Table.from_pylist(records, schema=schemas["steps"])
 
-    paths["steps"] = _write(folder / "steps.parquet", _step_schema(), steps())
-    for name, records, fixed, tags in (
-        ("worlds", worlds, _world_schema(), world_tags),
-        ("episodes", episodes, _episode_schema(), _tag_columns(episode_tags)),
+    def columns(tags: Sequence[Mapping[str, Tag]]) -> dict[str, list[Tag]]:
+        return {name: [entry.get(name) for entry in tags] for name in dict.fromkeys(chain.from_iterable(tags))}
+
+    paths = {"steps": _write(folder / "steps.parquet", schemas["steps"], steps())}
+    worlds, rows = list(store.worlds()), store.rows()
+    plain = {name: getattr(rows, name).tolist() for name in schemas["rows"].names}
+    for name, made, tags in (
+        (
+            "worlds",
+            pyarrow.Table.from_pylist([_world(world) for world in worlds], schema=schemas["worlds"]),
+            columns([w.tags for w in worlds]),
+        ),
+        ("episodes", pyarrow.Table.from_pylist(episodes, schema=schemas["episodes"]), columns(episode_tags)),
+        ("rows", pyarrow.Table.from_pydict(plain, schema=schemas["rows"]), rows.tags),
     ):
-        table = pyarrow.Table.from_pylist(records, schema=fixed)
-        for tag, column in tags.items():
-            table = table.append_column(tag, column)
-        paths[name] = _write(folder / f"{name}.parquet", table.schema, iter([table]))
-    table = _rows_table(store.rows())
-    paths["rows"] = _write(folder / "rows.parquet", table.schema, iter([table]))
+        for tag, values in tags.items():
+            made = made.append_column(f"tag.{tag}", _narrow(list(values)))
+        paths[name] = _write(folder / f"{name}.parquet", made.schema, iter([made]))
     return paths
 
 
@@ -85,8 +91,40 @@ def _write(path: Path, schema: "pyarrow.Schema", tables: Iterator["pyarrow.Table
     return path
 
 
+_COLUMNS = {
+    "worlds": "world_id grid_id grid fog_radius",
+    "episodes": "episode_id world_id grid_id agent_id agent trajectory seed horizon outcome steps final_row final_col",
+    "steps": "episode_id step row col carrying_key door_open state action failure text reasoning prompt_tokens "
+    "output_tokens reward extra",
+    "rows": "measure unit value grid_id episode_id step",
+}
+"""Columns of the tables before their tags; text where `_schemas` says nothing else."""
+_NUMBERS = "fog_radius trajectory seed horizon steps final_row final_col step row col"
+
+
+def _schemas() -> dict[str, "pyarrow.Schema"]:
+    import pyarrow
+
+    number, tokens = pyarrow.int64(), pyarrow.list_(pyarrow.uint32())
+    kinds = {
+        **dict.fromkeys(_NUMBERS.split(), number),
+        **dict.fromkeys(("carrying_key", "door_open"), pyarrow.bool_()),
+        **dict.fromkeys(("prompt_tokens", "output_tokens"), tokens),
+        "state": pyarrow.list_(number),
+        **dict.fromkeys(("reward", "value"), pyarrow.float64()),
+    }
+    return {
+        table: pyarrow.schema([(name, kinds.get(name, pyarrow.string())) for name in names.split()])
+        for table, names in _COLUMNS.items()
+    }
+
+
+def _world(world: World) -> dict[str, Any]:
+    return {"world_id": world.id, "grid_id": world.grid_id, "grid": world.stored, "fog_radius": world.fog_radius}
+
+
 def _episode(episode: Episode) -> dict[str, Any]:
-    spec = episode.spec
+    spec, planar = episode.spec, episode.world.planar
     return {
         "episode_id": episode.id,
         "world_id": spec.world_id,
@@ -98,8 +136,8 @@ def _episode(episode: Episode) -> dict[str, Any]:
         "horizon": spec.horizon,
         "outcome": episode.outcome,
         "steps": len(episode.steps),
-        "final_row": episode.final[0] if episode.world.planar else None,
-        "final_col": episode.final[1] if episode.world.planar else None,
+        "final_row": episode.final[0] if planar else None,
+        "final_col": episode.final[1] if planar else None,
     }
 
 
@@ -125,25 +163,6 @@ def _steps(episode: Episode) -> Iterator[dict[str, Any]]:
         }
 
 
-def _rows_table(rows: Rows) -> "pyarrow.Table":
-    import pyarrow
-
-    columns = {
-        "measure": pyarrow.array(rows.measure.tolist(), pyarrow.string()),
-        "unit": pyarrow.array(rows.unit.tolist(), pyarrow.string()),
-        "value": pyarrow.array(rows.value, pyarrow.float64()),
-        "grid_id": pyarrow.array(rows.grid_id.tolist(), pyarrow.string()),
-        "episode_id": pyarrow.array(rows.episode_id.tolist(), pyarrow.string()),
-        "step": pyarrow.array(rows.step, pyarrow.int64()),
-    }
-    return pyarrow.table(columns | {f"tag.{name}": _narrow(column.tolist()) for name, column in rows.tags.items()})
-
-
-def _tag_columns(tags: Sequence[Mapping[str, Tag]]) -> dict[str, "pyarrow.Array"]:
-    names = dict.fromkeys(name for entry in tags for name in entry)
-    return {f"tag.{name}": _narrow([entry.get(name) for entry in tags]) for name in names}
-
-
 def _narrow(values: Sequence[Tag]) -> "pyarrow.Array":
     """Return tags as booleans, whole numbers or numbers where all of them are, else as text."""
     import pyarrow
@@ -163,42 +182,50 @@ def _utf8(text: str | None) -> str | None:
     return None if text is None else text.encode("utf-8", "replace").decode()
 
 
-def _world_schema() -> "pyarrow.Schema":
-    import pyarrow
-
-    text = pyarrow.string()
-    return pyarrow.schema([("world_id", text), ("grid_id", text), ("grid", text), ("fog_radius", pyarrow.int64())])
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=bytes.hex)
+_PAGE_EPISODES, _PAGE_ROWS = 128, 1024
 
 
-def _episode_schema() -> "pyarrow.Schema":
-    import pyarrow
+def content_hash(store: Store) -> str:
+    """Return one hash of all that was found out: study, agents, worlds, episodes, steps and rows, by their ids.
 
-    texts = dict.fromkeys(("episode_id", "world_id", "grid_id", "agent_id", "agent"), pyarrow.string())
-    numbers = dict.fromkeys(("trajectory", "seed", "horizon"), pyarrow.int64())
-    ends = dict.fromkeys(("steps", "final_row", "final_col"), pyarrow.int64())
-    return pyarrow.schema(list({**texts, **numbers, "outcome": pyarrow.string(), **ends}.items()))
+    Times, costs, attempts, versions and the order of work do not enter: two stores hold the same when their hashes
+    are equal.
+    """
+    digest = hashlib.sha256()
+
+    def add(lines: Sequence[Sequence[Any]]) -> None:
+        """Add flat lists that begin with a text, as one line of JSON each; encoded together, since that is fast."""
+        if lines:
+            # No text can hold the mark between two lists: a quote inside of a text follows a backslash.
+            digest.update(_ENCODER.encode(lines)[1:-1].replace('],["', ']\n["').encode() + b"\n")
+
+    for kind, sql in (
+        ("study", "SELECT id FROM study ORDER BY id"),
+        ("agent", "SELECT id, name FROM agents ORDER BY id"),
+        ("world", f"SELECT {WORLD_COLUMNS} FROM worlds ORDER BY id"),
+        ("artifact", "SELECT id, kind, tags FROM artifacts ORDER BY id"),
+    ):
+        add([(kind, *cells) for cells in store.query(sql)])
+    last = ""
+    select = f"SELECT number, {EPISODE_COLUMNS} FROM episodes WHERE id > ? ORDER BY id LIMIT {_PAGE_EPISODES}"
+    while page := store.query(select, (last,)):
+        for number, *header in page:
+            steps = store.query(f"SELECT {STEP_COLUMNS} FROM steps WHERE episode = ? ORDER BY step", (number,))
+            taken = [("step", *step[:-1], _without_attempts(step[-1])) for step in steps]
+            add([("episode", *header), *taken])
+        last = page[-1][1]
+    columns = "source, measure, unit, value, grid_id, episode_id, step, tags"
+    with explained(store.path / DATABASE):
+        cursor = store.database.execute(f"SELECT 'row', {columns} FROM rows ORDER BY {columns}")
+        while rows := cursor.fetchmany(_PAGE_ROWS):
+            add(rows)
+    return digest.hexdigest()
 
 
-def _step_schema() -> "pyarrow.Schema":
-    import pyarrow
-
-    text, tokens = pyarrow.string(), pyarrow.list_(pyarrow.uint32())
-    return pyarrow.schema(
-        [
-            ("episode_id", text),
-            ("step", pyarrow.int64()),
-            ("row", pyarrow.int64()),
-            ("col", pyarrow.int64()),
-            ("carrying_key", pyarrow.bool_()),
-            ("door_open", pyarrow.bool_()),
-            ("state", pyarrow.list_(pyarrow.int64())),
-            ("action", text),
-            ("failure", text),
-            ("text", text),
-            ("reasoning", text),
-            ("prompt_tokens", tokens),
-            ("output_tokens", tokens),
-            ("reward", pyarrow.float64()),
-            ("extra", text),
-        ]
-    )
+def _without_attempts(extra: Cell) -> Cell:
+    if isinstance(extra, str) and '"attempts"' in extra:
+        values = decode_json(extra, "the extra values of a step")
+        values.pop("attempts", None)
+        return encode_json(values)
+    return extra

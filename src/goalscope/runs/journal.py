@@ -11,21 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
 
 from goalscope.agents.agent import Agent, Observation, Turn, check_usage
 from goalscope.ids import content_id
 from goalscope.runs.codec import TURN_COLUMNS, decode_json, decode_turn, encode_turn
 from goalscope.runs.store import Store
-
-
-@runtime_checkable
-class Prompting(Protocol):
-    """An agent that tells the exact text it would send; without it, a call is known by its whole observation."""
-
-    def prompt(self, observation: Any) -> str:
-        """Return the exact prompt, all messages and templates included."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +43,16 @@ class Call:
 
 
 def call_for(agent: Agent, identity: str, observation: Observation) -> Call:
-    """Return the call that an observation leads to; ``identity`` is the agent's content id."""
-    if isinstance(agent, Prompting):
-        prompt = content_id("prompt", agent.prompt(observation))
-    else:
-        prompt = content_id("prompt", observation.view.journalled(observation.history))
+    """Return the call that an observation leads to; ``identity`` is the agent's content id.
+
+    An agent with a method ``prompt`` tells the exact text that it would send, all messages and templates included;
+    without it, a call is known by its whole observation.
+    """
+    told = getattr(agent, "prompt", None)
+    sent = observation.view.journalled(observation.history) if told is None else told(observation)
     return Call(
         agent_id=identity,
-        prompt=prompt,
+        prompt=content_id("prompt", sent),
         episode_id=observation.episode_id,
         step=observation.step,
         attempt=observation.attempt,
@@ -71,9 +63,6 @@ class Journal:
     """The calls of a store that is open for writing.
 
     Opening it counts the calls that an earlier process had in flight when it died.
-
-    Args:
-        store: the store; its process is the only writer.
 
     Attributes:
         lost: number of calls that were found lost now.
@@ -104,10 +93,7 @@ class Journal:
                 "INSERT INTO calls (id, agent_id, prompt, episode_id, step, attempt, state, sent) "
                 "VALUES (?, ?, ?, ?, ?, ?, 'sent', ?) "
                 "ON CONFLICT (id) DO UPDATE SET state = 'sent', sent = excluded.sent WHERE state != 'done'",
-                [
-                    (call.id, call.agent_id, call.prompt, call.episode_id, call.step, call.attempt, now)
-                    for call in calls
-                ],
+                [(one.id, one.agent_id, one.prompt, one.episode_id, one.step, one.attempt, now) for one in calls],
             )
 
     def withdraw(self, calls: Sequence[Call]) -> None:
@@ -119,19 +105,11 @@ class Journal:
         self._forget(calls)
 
     def again(self, key: tuple[int, str, int, int]) -> None:
-        """Commit that a further request of a call is about to be made; from any thread.
-
-        Args:
-            key: (root seed, episode id, step, attempt) of the call.
-        """
+        """Commit that a further request of a call is about to be made; from any thread."""
         self._note("UPDATE calls SET state = 'sent' WHERE id = ?", key)
 
     def failed(self, key: tuple[int, str, int, int]) -> None:
-        """Commit that a request of a call was made and brought no answer; from any thread.
-
-        Args:
-            key: as in `again`.
-        """
+        """Commit that a request of a call was made and brought no answer; from any thread."""
         found = self._note("UPDATE calls SET state = 'lost', lost = lost + 1 WHERE id = ?", key)
         with self._lock:
             self._failed[found] += 1

@@ -1,14 +1,29 @@
-"""World kinds of a study file: how they register, how an entry is read, and how entries become worlds."""
+"""What the parts of a study file share; world kinds: how they register, how entries are read and become worlds."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, get_args
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo
-from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
+from pydantic_core import PydanticCustomError
 
 from goalscope import registry
+from goalscope.untrusted import shorten
 from goalscope.worlds.world import StoredWorld, View, World
+
+MOST_COUNT = 1_000_000
 
 STORED: Final[Mapping[str, Any]] = {"stored": True}
 """The context in which a study is read that was stored: agents are not built, kinds of others may be missing."""
@@ -16,14 +31,30 @@ STORED: Final[Mapping[str, Any]] = {"stored": True}
 Settings = TypeVar("Settings", bound=BaseModel)
 
 
+class Part(BaseModel):
+    """A part of a study: unknown keys, wrong types and numbers that are not finite are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+def sequence(**constraints: Any) -> Any:
+    """Return a field that takes a YAML list for a tuple."""
+    return Field(strict=False, **constraints)  # a YAML list is as good as a tuple; its items stay strict
+
+
+def listed(values: Any, what: str = "values") -> Any:
+    """Return values, or raise where there are none, or one stands there twice."""
+    if not values:
+        raise ValueError("must have at least one entry, got an empty list")
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            raise ValueError(f"{what} must be different, got {shorten(value)} twice")
+    return values
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldKind:
-    """A registered world kind.
-
-    Attributes:
-        settings: class of its entries in a study, see `WorldSettings`.
-        world: class of its worlds.
-    """
+    """A registered world kind: the class of its entries in a study, see `WorldSettings`, and that of its worlds."""
 
     settings: type[BaseModel]
     world: type[World]
@@ -54,6 +85,11 @@ def world_kind(name: str, *, world: type[World]) -> Callable[[type[Settings]], t
     return add
 
 
+def known_kinds() -> dict[str, WorldKind]:
+    """Return all registered world kinds by name."""
+    return {name: registry.resolve("world", name) for name in registry.names("world")}
+
+
 class UnknownWorlds(BaseModel):
     """The entry of a stored study whose kind is not registered here."""
 
@@ -61,12 +97,35 @@ class UnknownWorlds(BaseModel):
     kind: str
 
     def expand(self, seed: int, path: str, taken: Any) -> Iterator[World]:
-        """Refuse to make worlds.
-
-        Raises:
-            ValueError: always.
-        """
+        """Refuse to make worlds."""
         raise ValueError(f"{path}: the kind of a world must be registered, got {self.kind!r}: install its package")
+
+
+def _read_entries(given: Any, info: ValidationInfo) -> tuple[BaseModel, ...]:
+    """Return the entries of the list ``worlds``, each checked by the settings of its kind."""
+    kinds: dict[str, type[BaseModel]] = {name: kind.settings for name, kind in known_kinds().items()}
+    if info.context is STORED and isinstance(given, list | tuple):
+        names = [entry.get("kind") for entry in given if isinstance(entry, Mapping)]
+        kinds |= {name: UnknownWorlds for name in names if isinstance(name, str) and name not in kinds}
+    # A union of annotated types that are known only now.
+    choices: Any = reduce(or_, (Annotated[settings, Tag(name)] for name, settings in kinds.items()))
+    entry: Any = Annotated[choices, Discriminator(_kind)]
+    try:
+        found: tuple[BaseModel, ...] = TypeAdapter(tuple[entry, ...]).validate_python(given, context=info.context)
+    except ValidationError as error:
+        nested = error.errors(include_url=False)
+        raise PydanticCustomError("nested", "entries that do not fit", {"nested": nested}) from None
+    listed([entry.model_dump_json() for entry in found], "entries of worlds")
+    return found
+
+
+def _kind(entry: Any) -> str | None:
+    kind = entry.get("kind") if isinstance(entry, Mapping) else getattr(entry, "kind", None)
+    return kind if isinstance(kind, str) else None
+
+
+Entries = Annotated[Any, PlainValidator(_read_entries)]
+"""The list ``worlds`` of a study: a tuple of settings."""
 
 
 def world_class(entry: BaseModel) -> type[World]:
@@ -78,11 +137,7 @@ def world_class(entry: BaseModel) -> type[World]:
 
 
 def view_class(entries: Sequence[BaseModel]) -> type[View]:
-    """Return the class of the views of the worlds of a study.
-
-    Raises:
-        ValueError: an entry whose worlds show something else than those of the first one.
-    """
+    """Return the class of the views of the worlds of a study, which must be one."""
     first = world_class(entries[0])
     for index, entry in enumerate(entries):
         other = world_class(entry)
@@ -94,70 +149,8 @@ def view_class(entries: Sequence[BaseModel]) -> type[View]:
     return first.view
 
 
-def read_entry(given: Any, info: ValidationInfo) -> BaseModel:
-    """Return an entry of the list ``worlds`` of a study, checked by the settings of its kind.
-
-    Raises:
-        PydanticCustomError: what is wrong, taken apart by `flat_error`.
-    """
-    if isinstance(given, BaseModel):
-        return given
-    if not isinstance(given, Mapping):
-        raise _refused([InitErrorDetails(type="dict_type", loc=(), input=given)])
-    kind = given.get("kind")
-    if not isinstance(kind, str):
-        missing = {"type": "union_tag_not_found", "ctx": {"discriminator": "'kind'"}, "loc": (), "input": given}
-        raise _refused([missing])
-    known = registry.names("world")
-    if kind not in known:
-        if info.context is STORED:
-            return UnknownWorlds(**given)
-        context = {"discriminator": "'kind'", "tag": kind, "expected_tags": ", ".join(map(repr, known))}
-        raise _refused([InitErrorDetails(type="union_tag_invalid", loc=(), input=given, ctx=context)])
-    found: WorldKind = registry.resolve("world", kind)
-    try:
-        return found.settings.model_validate(dict(given), context=info.context)
-    except ValidationError as error:
-        raise _refused([_placed(detail, (kind,)) for detail in error.errors(include_url=False)]) from None
-
-
-def flat_error(error: ValidationError) -> ValidationError:
-    """Return an error in which what `read_entry` found stands line by line, at its place."""
-    details: list[InitErrorDetails] = []
-    for detail in error.errors(include_url=False):
-        inner = detail.get("ctx", {}).get("details") if detail["type"] == _REFUSED else None
-        listed = [detail] if inner is None else inner
-        details += [_placed(one, () if inner is None else detail["loc"]) for one in listed]
-    return ValidationError.from_exception_data(error.title, details)
-
-
-_REFUSED = "world_entry"
-_STANDARD = frozenset(get_args(core_schema.ErrorType))
-
-
-def _refused(details: Sequence[Any]) -> PydanticCustomError:
-    return PydanticCustomError(_REFUSED, "an entry that does not fit", {"details": list(details)})
-
-
-def _placed(detail: Any, loc: tuple[int | str, ...]) -> InitErrorDetails:
-    kind: Any = detail["type"]
-    if kind not in _STANDARD:
-        kind = PydanticCustomError(kind, detail["msg"].replace("{", "{{").replace("}", "}}"))
-    return InitErrorDetails(
-        type=kind, loc=(*loc, *detail["loc"]), input=detail["input"], ctx=dict(detail.get("ctx", {}))
-    )
-
-
 def expand(entries: Sequence[Any], seed: int) -> Iterator[World]:
-    """Yield the worlds of a study, all different.
-
-    Args:
-        entries: the parts of `Study.worlds_`.
-        seed: root seed.
-
-    Raises:
-        ValueError: fewer different worlds than asked for, or a world that is given twice.
-    """
+    """Yield the worlds of the entries of a study, all different."""
     taken: set[str] = set()
     for position, entry in enumerate(entries):
         path = f"worlds[{position}]"

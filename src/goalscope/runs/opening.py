@@ -1,24 +1,26 @@
-"""How a `run.db` is opened: our own for writing, made whole where there is none; anybody's read-only and checked."""
+"""How a `run.db` is opened: our own for writing, made whole where there is none; anybody's read-only and checked.
+
+One process writes to a run directory at a time: an operating-system lock that dies with it sees to that.
+"""
 
 import errno
 import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable
+import weakref
 from contextlib import closing
+from io import FileIO
 from pathlib import Path
 
-from goalscope.runs.schema import DATABASE, check_tables, create_tables, explained, without_tables
+from goalscope.runs.tables import DATABASE, check_tables, create_tables, explained
 
+_LOCK = "run.lock"
 _PROBE, _NEW = ".wal-probe-", ".run-new-"  # what the folders begin with that a start may leave behind when it is killed
 _BESIDE = ("-wal", "-shm", "-journal")  # SQLite's own files of a database, by what is added to its name
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
 
 _NETWORK = {"nfs", "nfs4", "lustre", "cifs", "smb3", "smbfs", "gpfs", "beegfs", "ceph", "afs", "9p", "fuse.sshfs"}
-
-Probe = Callable[[Path], str | None]
-"""Says why a directory cannot hold a database with a write-ahead log, None where it can."""
 
 
 def wal_problem(directory: Path) -> str | None:
@@ -47,58 +49,40 @@ def wal_problem(directory: Path) -> str | None:
     return None
 
 
-def open_for_writing(path: Path, *, probe: Probe) -> tuple[sqlite3.Connection, str | None]:
-    """Open or make a run.db that this process alone writes to: it must hold the lock of the directory.
+def open_for_writing(path: Path) -> tuple[sqlite3.Connection, str | None]:
+    """Open or make a run.db that this process alone writes to, and say why it works without a write-ahead log.
 
-    Args:
-        path: the file.
-        probe: see `Probe`.
-
-    Returns:
-        The connection, in autocommit mode, and why it works without a write-ahead log (None where it has one).
-
-    Raises:
-        ValueError: the file is damaged, of a newer version, or no run.db.
-        OSError: the disk is full, or the directory cannot be written.
+    The process must hold the lock of the directory.
     """
     with explained(path):
-        _sweep(path.parent)
+        for begin in (_PROBE, _NEW):  # what earlier starts left when they were killed: we alone hold the lock
+            for folder in path.parent.glob(f"{begin}*"):
+                shutil.rmtree(folder, ignore_errors=True)
         new = unmade(path)
-        problem = probe(path.parent)
+        problem = wal_problem(path.parent)
         if new:
             _make(path, log=problem is None)
-        connection = sqlite3.connect(
-            _address(path, "rw"), uri=True, timeout=30, isolation_level=None, check_same_thread=False
-        )
+        connection = _connect(path, "rw")
         try:
-            check_tables(connection, path)
             # A log left by a killed process is folded in when the mode changes; nothing committed is lost.
             mode = connection.execute(f"PRAGMA journal_mode = {'DELETE' if problem else 'WAL'}").fetchone()[0]
-            if problem is None and mode != "wal":
-                problem = f"SQLite keeps the journal mode {mode!r} there"
-            connection.execute("PRAGMA trusted_schema = OFF")
-            connection.execute("PRAGMA cell_size_check = ON")
         except BaseException:
             connection.close()
             raise
+    if problem is None and mode != "wal":
+        problem = f"SQLite keeps the journal mode {mode!r} there"
     return connection, problem
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """Open somebody's run.db read-only.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file is damaged, of a newer version, or no run.db.
-        OSError: it was left in the middle of a write on media that cannot be written.
-    """
+    """Open somebody's run.db read-only."""
     if not path.is_file():
         raise FileNotFoundError(
             f"a run directory must hold {DATABASE}, found none at {path}: check the path (run and import write one)"
         )
     with explained(path):
         try:
-            connection = _opened_checked(_address(path, "ro"), path)
+            connection = _connect(path, "ro")
         except sqlite3.OperationalError as error:
             if not _needs_writing(error):
                 raise
@@ -110,10 +94,8 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
                         f"{path} must be closed or lie where it can be recovered, but {rest.name} holds unfinished "
                         "writes and this place is read-only: copy the run directory to one that can be written"
                     ) from error
-            connection = _opened_checked(_address(path, "ro&immutable=1"), path)
+            connection = _connect(path, "ro&immutable=1")
         connection.execute("PRAGMA query_only = ON")
-        connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA cell_size_check = ON")
     return connection
 
 
@@ -136,39 +118,34 @@ def unmade(path: Path) -> bool:
         return True
     with explained(path):
         try:
-            return _is_unmade(path, "ro")  # somebody else's file stays as it is
-        except sqlite3.OperationalError as error:
-            if not _needs_writing(error):
-                raise
-            return _is_unmade(path, "rw")  # a write that was cut short has to be rolled back first
+            try:
+                _connect(path, "ro").close()  # somebody else's file stays as it is
+            except sqlite3.OperationalError as error:
+                if not _needs_writing(error):
+                    raise
+                _connect(path, "rw").close()  # a write that was cut short has to be rolled back first
+        except FileNotFoundError:
+            return True
+    return False
 
 
-def _opened_checked(address: str, path: Path) -> sqlite3.Connection:
-    """Open an address, and close it again where it is no run.db of ours."""
-    connection = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None)
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    """Open a run.db in autocommit mode, and close it again where it is none of ours."""
+    address = f"{path.resolve().as_uri()}?mode={mode}"
+    shared = mode == "rw"  # requests are counted by the threads that make them
+    connection = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None, check_same_thread=not shared)
     try:
         check_tables(connection, path)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _is_unmade(path: Path, mode: str) -> bool:
-    with closing(sqlite3.connect(_address(path, mode), uri=True, timeout=30, isolation_level=None)) as connection:
-        if without_tables(connection):
-            return True
-        check_tables(connection, path)
-        return False
-
-
 def _make(path: Path, *, log: bool) -> None:
-    """Make a run.db with all its tables in a folder beside its place, sync it, and put it there at once.
-
-    Args:
-        path: its place, which holds no run yet; where another process has put one there meanwhile, that one stays.
-        log: whether it is to have a write-ahead log.
-    """
+    """Make a run.db with all its tables in a folder beside its place, sync it, and put it there at once."""
     # Gone or not, the place is either as it was or holds the whole file, whenever this process is killed.
     with tempfile.TemporaryDirectory(prefix=_NEW, dir=path.parent) as folder:
         new = Path(folder) / path.name
@@ -207,17 +184,6 @@ def _sync(path: Path) -> None:
         os.close(number)
 
 
-def _sweep(directory: Path) -> None:
-    """Remove what earlier starts left when they were killed: whoever holds the lock is the only one who starts."""
-    for begin in (_PROBE, _NEW):
-        for folder in directory.glob(f"{begin}*"):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _address(path: Path, mode: str) -> str:
-    return f"{path.resolve().as_uri()}?mode={mode}"
-
-
 def _needs_writing(error: sqlite3.OperationalError) -> bool:
     """Whether a database cannot be read because something would have to be written first."""
     return any(word in str(error) for word in ("readonly", "unable to open"))
@@ -236,3 +202,53 @@ def _file_system(directory: Path) -> str:
         if target.startswith(point) and len(point) >= best:
             best, kind = len(point), os.fsdecode(fields[2])
     return kind
+
+
+_held: "weakref.WeakSet[DirectoryLock]" = weakref.WeakSet()
+
+
+class DirectoryLock:
+    """The right to write to a run directory, held until `release` or the end of the process, however it ends."""
+
+    def __init__(self, directory: Path) -> None:
+        try:
+            import fcntl
+        except ImportError as error:
+            raise OSError("a run directory must be locked, which needs Linux, macOS or WSL") from error
+        path = directory / _LOCK
+        self._file: FileIO | None = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+")
+        try:
+            must = f"lie on a file system with locks, but locking {path} failed"
+            mend = "choose a directory on a local disk"
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            must, mend = f"be writable, but {path} is not", "free some room on its disk, or choose another directory"
+            self._file.truncate(0)
+            self._file.write(str(os.getpid()).encode())
+        except BlockingIOError:
+            holder = self._file.read(64).decode("ascii", "replace").strip()
+            self.release()
+            who = "this very process" if holder == str(os.getpid()) else f"process {holder or 'of unknown number'}"
+            raise BlockingIOError(
+                f"a run directory must have one writer at a time, but {who} is writing to {directory}: wait for it to "
+                "end or choose another directory"
+            ) from None
+        except OSError as error:
+            self.release()
+            raise OSError(f"a run directory must {must} ({error.strerror}): {mend}") from error
+        _held.add(self)
+
+    def release(self) -> None:
+        """Give the lock back; the file stays, so that no second process can lock a file of the same name."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _forget_in_child() -> None:
+    # A forked child shares the lock with its parent and would keep it alive after the parent's death.
+    for lock in list(_held):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)

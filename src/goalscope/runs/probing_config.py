@@ -1,12 +1,21 @@
-"""Configuration of probing: sites, layers, controls, training. It decides no episode and enters no id."""
+"""What a study declares beforehand about its analysis: tests, and probing. It decides no episode and enters no id."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+)
 
 from goalscope.checks import near_miss
-from goalscope.runs.config_base import Part, distinct, filled
+from goalscope.runs.kinds import Part, listed, sequence
 from goalscope.untrusted import explain, shorten
 
 Read = Literal["cognitive-map", "beliefs", "plans", "distance"]
@@ -35,15 +44,12 @@ def _layers(given: Any) -> Any:
     return tuple(given)
 
 
-def _listed(values: Any) -> Any:
-    return filled(distinct(values))
-
-
 # A YAML list is as good as a tuple; its items stay strict.
+_Listed = AfterValidator(listed)
 Layers = Annotated[Literal["thirds", "all"] | tuple[int, ...], BeforeValidator(_layers)]
-Reads = Annotated[tuple[Read, ...], Field(strict=False), AfterValidator(_listed)]
-Sites = Annotated[tuple[ProbeSite, ...], Field(strict=False), AfterValidator(_listed)]
-DecoderLayers = Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(strict=False), AfterValidator(_listed)]
+Reads = Annotated[tuple[Read, ...], Field(strict=False), _Listed]
+Sites = Annotated[tuple[ProbeSite, ...], Field(strict=False), _Listed]
+DecoderLayers = Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(strict=False), _Listed]
 
 
 class Probes(Part):
@@ -118,15 +124,9 @@ class Inside(Part):
 
     @classmethod
     def parse(cls, given: Mapping[str, Any], name: str = "analysis.inside") -> Self:
-        """Read a declaration from plain values.
-
-        Raises:
-            ValueError: what is wrong, one line for each thing.
-        """
-        keys: dict[str, Sequence[str]] = {
-            "": list(cls.model_fields),
-            **{part: list(kind.model_fields) for part, kind in _PARTS.items()},
-        }
+        """Read a declaration from plain values; a ValueError has one line for each thing that is wrong."""
+        parts: dict[str, type[Part]] = {"": cls, "probes": Probes, "decoders": Decoders, "full": Full}
+        keys = {name: list(part.model_fields) for name, part in parts.items()}
         try:
             return cls.model_validate(dict(given))
         except ValidationError as error:
@@ -138,4 +138,64 @@ class Inside(Part):
         return self.model_copy(update=changed)
 
 
-_PARTS: Final[Mapping[str, type[Part]]] = {"probes": Probes, "decoders": Decoders, "full": Full}
+def _different(pair: tuple[str, str]) -> tuple[str, str]:
+    if pair[0] == pair[1]:
+        raise ValueError(f"a pair must name two different agents, got {shorten(pair[0])} twice")
+    return pair
+
+
+Pair = Annotated[tuple[str, str], Field(strict=False), AfterValidator(_different)]
+
+
+class Invariance(Part):
+    """Transforms against the original grids: the measures, and the greatest difference that counts as none.
+
+    The tests of one agent, each measure under each transform, are one family. `margin` names the measures of the
+    family, each with its equivalence margin in the unit of the measure; `level` is the family-wise level.
+    """
+
+    margin: dict[str, float]
+    level: float = Field(default=0.05, gt=0, lt=0.5)
+
+    @field_validator("margin", mode="before")
+    @classmethod
+    def _margins(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            if not given:
+                raise ValueError("must name at least one measure with its margin, got none: e.g. {success: 0.1}")
+            for measure, margin in given.items():
+                check_margin(str(measure), margin)
+        return given
+
+
+class Analysis(Part):
+    """All that a study declares about its analysis.
+
+    `pairs` names pairs of agents, the changed one after the one that it is compared with, e.g. with and without the
+    memory summary; pairs whose agents are not both run are left out. `inside` says what is read out of activations.
+    """
+
+    invariance: Invariance | None = None
+    pairs: tuple[Pair, ...] = sequence(default=())
+    inside: Inside | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Left out where there is nothing: stored studies that do not know these keys stay what they were.
+        plain: dict[str, Any] = written(self)
+        return {key: value for key, value in plain.items() if key not in ("pairs", "inside") or value}
+
+
+def check_margin(measure: str, margin: Any) -> float:
+    """Return an equivalence margin.
+
+    Raises:
+        ValueError: not a finite number above 0.
+    """
+    number = isinstance(margin, int | float) and not isinstance(margin, bool)
+    if not number or not (math.isfinite(margin) and margin > 0):
+        raise ValueError(
+            f"the equivalence margin of {measure!r} must be a finite number above 0, got {shorten(margin)}: no number "
+            "of grids can show that a difference is exactly 0; name the greatest difference that does not matter"
+        )
+    return float(margin)

@@ -28,16 +28,10 @@ _SECRET_TEXT = re.compile(
 
 
 def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return what is worth knowing about the process that works on a run now.
-
-    Args:
-        arguments: plain values, e.g. {"command": "run", "passed": {...}, "defaulted": {...}}.
-
-    Returns:
-        Plain values: versions (those of `libraries` among them), platform, commit and dirty flag of the working tree
-        (None outside of one), start time, and the arguments with everything hidden that looks like a secret.
-    """
-    commit, dirty = _working_tree()
+    """Return what is worth knowing about the process that works on a run now."""
+    # Of the current directory's working tree, None where there is none to be read.
+    commit = _git("rev-parse", "HEAD")
+    changes = None if commit is None else _git("status", "--porcelain", "--untracked-files=no")
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "goalscope": __version__,
@@ -48,7 +42,7 @@ def session(arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
         "machine": platform.machine(),
         "processors": os.cpu_count(),
         "commit": commit,
-        "dirty": dirty,
+        "dirty": None if changes is None else bool(changes),
         "arguments": scrub(arguments or {"program": Path(sys.argv[0]).name}),
     }
 
@@ -89,15 +83,6 @@ def scrub(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     return scrub(str(value))
-
-
-def _working_tree() -> tuple[str | None, bool | None]:
-    """Return commit and dirty flag of the current directory's working tree, None where there is none to be read."""
-    commit = _git("rev-parse", "HEAD")
-    if commit is None:
-        return None, None
-    changes = _git("status", "--porcelain", "--untracked-files=no")
-    return commit, None if changes is None else bool(changes)
 
 
 def _git(*arguments: str) -> str | None:

@@ -3,59 +3,34 @@
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id, check_fits
 from goalscope.checks import check_text
 from goalscope.models.base import NotSentError
+from goalscope.models.http_budget import Budget
 from goalscope.runs.codec import encode_tags
-from goalscope.runs.dispatch import Caller
+from goalscope.runs.dispatch import Caller, interruptible
 from goalscope.runs.episode import LiveEpisode
-from goalscope.runs.episodetable import Usage
-from goalscope.runs.interrupt import interruptible
 from goalscope.runs.journal import Journal, call_for
-from goalscope.runs.opening import Probe, wal_problem
 from goalscope.runs.provenance import session
 from goalscope.runs.record import Episode, EpisodeSpec
 from goalscope.runs.store import GROUP_SECONDS, Store
 from goalscope.runs.study import Study
+from goalscope.runs.tables import Usage
 from goalscope.worlds.world import World
 
 Progress = Callable[[int, int, int, float | None], None]
 """Told every tenth of a second: episodes done, episodes in all, steps taken now, seconds left (None at first)."""
 
+_Waiting = deque[tuple[EpisodeSpec, World]]
+
 _PROGRESS_SECONDS = 0.1
 _SCRIPTED = 0.01  # a hundredth: only the time that is said to be left depends on it
-
-
-class Spending(Protocol):
-    """What an agent has spent; see `goalscope.models.http_budget.Budget`."""
-
-    def begin(self, spent: Mapping[str, float], journal: Journal) -> None:
-        """Start from what earlier sessions spent, and tell the journal of each request that brings no answer.
-
-        Args:
-            spent: sums of usage by name, and ``lost``; see `Journal.spent`.
-            journal: is told with `Journal.failed` and `Journal.again`.
-        """
-        ...
-
-    def end(self) -> None:
-        """Tell the journal nothing from now on."""
-        ...
-
-
-@runtime_checkable
-class Budgeted(Protocol):
-    """An agent whose answers cost something and may be capped over all sessions of a run."""
-
-    @property
-    def budget(self) -> Spending | None:
-        """What it has spent, None where it costs nothing."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,13 +65,12 @@ def run(
     workers: int = 1,
     batch: int = 256,
     arguments: Mapping[str, Any] | None = None,
-    probe: Probe = wal_problem,
 ) -> RunSummary:
     """Run the episodes of a study that its run directory does not hold yet.
 
     Neither the number of workers, the size of a batch nor interruptions change a result. Answers count as arrived when
-    `Agent.act` returns them, all of its batch at once; see `caller.Portioned` for agents whose answers arrive one by
-    one.
+    `Agent.act` returns them, all of its batch at once; see `dispatch.Caller` for agents whose answers arrive one
+    by one.
 
     Args:
         study: what is to be run.
@@ -106,7 +80,6 @@ def run(
         workers: calls of `Agent.act` at the same time.
         batch: episodes of an agent that are live at the same time.
         arguments: what the user passed and what was defaulted, for the record; see `provenance.session`.
-        probe: see `Store`.
 
     Returns:
         What was done.
@@ -123,7 +96,7 @@ def run(
     _check_agents(acting)
     for agent in acting:
         check_fits(agent, study.view)
-    with Store(directory, "w", durability=study.durability, probe=probe) as store:
+    with Store(directory, "w", durability=study.durability) as store:
         store.put_study(study)
         store.put_session(session(arguments))
         store.put_agents([(agent_id(agent), agent.name, agent.describe()) for agent in acting])
@@ -147,13 +120,9 @@ class _Runner:
 
     def run(self, agents: Sequence[Agent]) -> RunSummary:
         stored = self._store.episode_ids()
-        todo: list[tuple[EpisodeSpec, World, Agent]] = []
-        for item in self._study.specs(agents):
-            if item[0].id in stored:
-                self._reused += 1
-            else:
-                todo.append(item)
-        self._total = self._reused + len(todo)
+        specified = list(self._study.specs(agents))
+        todo = [item for item in specified if item[0].id not in stored]
+        self._total, self._reused = len(specified), len(specified) - len(todo)
         self._work_total = sum(spec.horizon * _effort(agent) for spec, _, agent in todo)
         try:
             with interruptible() as check_interrupt:
@@ -182,12 +151,10 @@ class _Runner:
             seconds=time.monotonic() - self._began,
         )
 
-    def _run_part(
-        self, agent: Agent, waiting: deque[tuple[EpisodeSpec, World]], check_interrupt: Callable[[], None]
-    ) -> None:
-        budget = agent.budget if isinstance(agent, Budgeted) else None
+    def _run_part(self, agent: Agent, waiting: _Waiting, check_interrupt: Callable[[], None]) -> None:
+        budget = _budget(agent)
         try:
-            with Caller(agent, self._workers) as caller:
+            with closing(Caller(agent, self._workers)) as caller:
                 if budget is not None:
                     budget.begin(self._journal.spent(caller.identity), self._journal)
                 self._run_agent(caller, waiting, check_interrupt)
@@ -195,17 +162,17 @@ class _Runner:
             if budget is not None:
                 budget.end()
 
-    def _run_agent(
-        self, caller: Caller, waiting: deque[tuple[EpisodeSpec, World]], check_interrupt: Callable[[], None]
-    ) -> None:
+    def _run_agent(self, caller: Caller, waiting: _Waiting, check_interrupt: Callable[[], None]) -> None:
         live: list[LiveEpisode] = []
-        effort = _effort(caller.agent)
+        agent, effort = caller.agent, _effort(caller.agent)
+        history, failure = self._study.history_of(agent), self._study.failure_of(agent)
+        told = bool(getattr(agent, "knows_world", False))
         while waiting or live:
             check_interrupt()
             while waiting and len(live) < self._batch:
-                live.append(self._live(caller.agent, *waiting.popleft()))
+                live.append(LiveEpisode(*waiting.popleft(), self._study, history, failure, knows_world=told))
             # What is finished is never left uncommitted for long while an agent thinks.
-            if caller.agent.journalled or time.monotonic() - self._group_began + self._round_seconds > GROUP_SECONDS:
+            if agent.journalled or time.monotonic() - self._group_began + self._round_seconds > GROUP_SECONDS:
                 self._flush()
             began = time.monotonic()
             turns = self._answers(caller, [episode.observe() for episode in live])
@@ -217,20 +184,12 @@ class _Runner:
                     self._work += (episode.spec.horizon - len(episode.steps)) * effort
                     if not self._finished:
                         self._group_began = time.monotonic()
-                    self._finished.append(
-                        (episode.record(caller.agent.name, getattr(caller.agent, "tags", None)), episode.usage)
-                    )
+                    self._finished.append((episode.record(agent.name, getattr(agent, "tags", None)), episode.usage))
             live = [episode for episode in live if episode.outcome is None]
             self._round_seconds = time.monotonic() - began
             if time.monotonic() - self._group_began > GROUP_SECONDS:
                 self._flush()
             self._tell()
-
-    def _live(self, agent: Agent, spec: EpisodeSpec, world: World) -> LiveEpisode:
-        """Return the beginning of an episode."""
-        history, failure = self._study.history_of(agent), self._study.failure_of(agent)
-        told = bool(getattr(agent, "knows_world", False))
-        return LiveEpisode(spec, world, self._study, history, failure, knows_world=told)
 
     def _answers(self, caller: Caller, observations: Sequence[Observation]) -> list[Turn]:
         """Return a turn for each observation; journalled ones are committed before they are returned."""
@@ -256,7 +215,7 @@ class _Runner:
             self._calls += len(indices)
             take(indices, answered)
 
-        counted = isinstance(caller.agent, Budgeted) and caller.agent.budget is not None
+        counted = _budget(caller.agent) is not None
 
         def withdraw(indices: list[int], error: Exception) -> None:
             # Where each request is counted by itself, none of them is under way any more.
@@ -286,6 +245,12 @@ class _Runner:
         unwritten = len(self._finished)
         steps = self._steps + sum(len(episode.steps) for episode, _ in self._finished)
         self._progress(self._reused + self._episodes + unwritten, self._total, steps, 0.0 if last else left)
+
+
+def _budget(agent: Agent) -> Budget | None:
+    """Return what an agent has spent and may spend over all sessions of a run, None where answers cost nothing."""
+    budget: Budget | None = getattr(agent, "budget", None)
+    return budget
 
 
 def _effort(agent: Agent) -> float:

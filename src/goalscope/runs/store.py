@@ -6,22 +6,29 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from goalscope.rows import Rows
 from goalscope.runs import codec
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, WORLD_COLUMNS, Cell
-from goalscope.runs.episodetable import EncodedEpisode, Usage, insert_episodes, insert_worlds
-from goalscope.runs.lock import DirectoryLock
-from goalscope.runs.opening import Probe, open_for_reading, open_for_writing, wal_problem
+from goalscope.runs.opening import DirectoryLock, open_for_reading, open_for_writing
 from goalscope.runs.record import Episode, Step
-from goalscope.runs.rowtable import read_rows, write_rows
-from goalscope.runs.schema import DATABASE, VERSION, explained
 from goalscope.runs.study import Study
+from goalscope.runs.tables import (
+    DATABASE,
+    VERSION,
+    EncodedEpisode,
+    Usage,
+    explained,
+    insert_episodes,
+    insert_worlds,
+    marks,
+    read_rows,
+    write_rows,
+)
 from goalscope.worlds.world import World
 
 Durability = Literal["process", "power"]
@@ -35,14 +42,15 @@ _ORDER = "world_id, agent_id, trajectory, id"
 class Store:
     """The store of a run directory.
 
-    Reading needs no lock and changes nothing; many readers and one writer can be there at the same time.
+    Reading needs no lock and changes nothing; many readers and one writer can be there at the same time. What is read
+    is checked: a ValueError says which stored value cannot be one of ours. To change a store that is open for reading
+    is an OSError.
 
     Args:
         path: the run directory, which holds `run.db`.
         mode: "r" to read, "w" to read and write (the directory and the file are made where they are missing).
         durability: what written rows survive: "process", the process being killed; "power", a power failure too. What
             the run was made with where it is left out, "process" for a new one.
-        probe: says whether the directory can hold a write-ahead log, see `opening.wal_problem`.
 
     Raises:
         FileNotFoundError: nothing to read.
@@ -57,7 +65,6 @@ class Store:
         mode: Literal["r", "w"] = "r",
         *,
         durability: Durability | None = None,
-        probe: Probe = wal_problem,
     ) -> None:
         if mode not in ("r", "w"):
             raise ValueError(f"a store's mode must be 'r' (read) or 'w' (write), got {mode!r}")
@@ -67,45 +74,33 @@ class Store:
         self.mode = mode
         self._file = self.path / DATABASE
         self._writing = threading.RLock()  # requests are counted by the threads that make them
-        self._lock: DirectoryLock | None = None
-        if mode == "r":
-            self.database = open_for_reading(self._file)
-        else:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = DirectoryLock(self.path)
-            try:
-                self.database, problem = open_for_writing(self._file, probe=probe)
-            except BaseException:
-                self._lock.release()
-                raise
-            try:
-                self._note_journal(problem, durability)
-            except BaseException:  # a warning may be an error
-                self.close()
-                raise
+        with ExitStack() as opened:
+            problem = None
+            if mode == "r":
+                self.database = open_for_reading(self._file)
+            else:
+                self.path.mkdir(parents=True, exist_ok=True)
+                opened.callback(DirectoryLock(self.path).release)
+                self.database, problem = open_for_writing(self._file)
+            opened.callback(self.database.close)
+            if mode == "w":
+                self._note_journal(problem, durability)  # a warning may be an error
+            self._opened = opened.pop_all()
         self._known_world = lru_cache(maxsize=1024)(self._read_world)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Close the file and give the lock back."""
-        self.database.close()
-        if self._lock is not None:
-            self._lock.release()
+        self._opened.close()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Commit everything that is done inside, or nothing of it.
-
-        Raises:
-            OSError: the store is open for reading only, or the file cannot be written.
-        """
+        """Commit everything that is done inside, or nothing of it."""
         if self.mode != "w":
             raise OSError("a store must be open for writing to be changed, got mode 'r': open it with mode 'w'")
         with self._writing, explained(self._file):
@@ -121,11 +116,7 @@ class Store:
     # Study, information, agents, worlds
 
     def put_study(self, study: Study) -> None:
-        """Store the study of this run.
-
-        Raises:
-            ValueError: another study is stored; the message names the differences.
-        """
+        """Store the study of this run; another one is refused with a ValueError that names the differences."""
         stored = self.study()
         if stored is None:
             with self.transaction() as database:
@@ -138,11 +129,7 @@ class Store:
             )
 
     def study(self) -> Study | None:
-        """Return the study of this run, None where there is none (an import).
-
-        Raises:
-            ValueError: what is stored is no study, or more than one.
-        """
+        """Return the study of this run, None where there is none (an import)."""
         found = self.query("SELECT document FROM study")
         if len(found) > 1:
             raise ValueError(f"{self._file} must hold one study, got {len(found)}: the file is damaged")
@@ -185,11 +172,7 @@ class Store:
         return [name for (name,) in self.query("SELECT name FROM agents ORDER BY rowid")]
 
     def put_worlds(self, worlds: Iterable[World]) -> None:
-        """Store worlds; those that are there already are left as they are.
-
-        Raises:
-            ValueError: a world is stored with another cluster or other tags.
-        """
+        """Store worlds; one that is there already with another cluster or other tags is a ValueError."""
         with self.transaction():
             insert_worlds(self.database, [codec.encode_world(world) for world in worlds])
 
@@ -199,11 +182,7 @@ class Store:
             yield self.world(identity)
 
     def world(self, identity: str) -> World:
-        """Return the world of an id; the same object, as long as few others are asked for.
-
-        Raises:
-            ValueError: it is not stored, or not sound.
-        """
+        """Return the world of an id; the same object, as long as few others are asked for."""
         return self._known_world(identity)
 
     # Episodes
@@ -226,19 +205,25 @@ class Store:
         """
         written, steps, began = 0, 0, time.monotonic()
         group: list[EncodedEpisode] = []
+
+        def write() -> int:
+            nonlocal group
+            # The group is given up before it is written, so that an error in it is not met a second time.
+            full, group = group, []
+            with self.transaction() as database:
+                return insert_episodes(database, full, usage or {})
+
         try:
             for episode in episodes:
                 listed = [codec.encode_step(step, episode.world) for step in episode.steps]
                 group.append((episode, codec.encode_episode(episode), listed))
                 steps += len(episode.steps)
                 if steps >= _GROUP_STEPS or time.monotonic() - began >= GROUP_SECONDS:
-                    # The group is given up before it is written, so that an error in it is not met a second time.
-                    full, group = group, []
-                    written += self._write(full, usage or {})
+                    written += write()
                     steps, began = 0, time.monotonic()
         finally:
             if group:
-                written += self._write(group, usage or {})
+                written += write()
         return written
 
     def episode_ids(self) -> set[str]:
@@ -254,46 +239,49 @@ class Store:
 
         Raises:
             KeyError: an id that is not stored.
-            ValueError: a stored value that cannot be one of ours.
         """
         for page in self.pages(ids):
             for begin, end in _cut([row[-2] for row in page]):
                 yield from self._read_episodes(page[begin:end])
 
     def pages(self, ids: Iterable[str] | None = None) -> Iterator[list[tuple[Any, ...]]]:
-        """Return pages of (number, `EPISODE_COLUMNS`) as they are stored, unchecked, in the order of `episodes`.
-
-        Raises:
-            KeyError: an id that is not stored.
-            ValueError: one that is stored and cannot be found.
-        """
-        select = f"SELECT number, {EPISODE_COLUMNS} FROM episodes"
-        if ids is not None:
-            wanted = list(dict.fromkeys(ids))
-            keys = []
-            for begin in range(0, len(wanted), _PAGE_EPISODES):
-                part = wanted[begin : begin + _PAGE_EPISODES]
-                keys += self.query(f"SELECT {_ORDER}, number FROM episodes WHERE id IN ({_marks(part)})", part)
-            missing = set(wanted) - {key[3] for key in keys}
-            if torn := missing & self.episode_ids():
-                raise ValueError(
-                    f"{self._file} must find each of its episodes by id, but not {min(torn)}: the file is damaged"
-                )
-            if missing:
-                raise KeyError(f"{self.path} holds no episode {min(missing)} ({len(missing)} of {len(wanted)} missing)")
-            numbers = [key[4] for key in sorted(keys)]
-            for begin in range(0, len(numbers), _PAGE_EPISODES):
-                part = numbers[begin : begin + _PAGE_EPISODES]
-                yield self.query(f"{select} WHERE number IN ({_marks(part)}) ORDER BY {_ORDER}", part)
-            return
-        page = self.query(f"{select} ORDER BY {_ORDER} LIMIT {_PAGE_EPISODES}")
-        while page:
+        """Return pages of (number, `EPISODE_COLUMNS`) as they are stored, unchecked, in the order of `episodes`."""
+        if ids is None:
+            numbers = [number for (number,) in self.query(f"SELECT number FROM episodes ORDER BY {_ORDER}")]
+        else:
+            numbers = self._numbers(list(dict.fromkeys(ids)))
+        for begin in range(0, len(numbers), _PAGE_EPISODES):
+            part = numbers[begin : begin + _PAGE_EPISODES]
+            select = f"SELECT number, {EPISODE_COLUMNS} FROM episodes WHERE number IN ({marks(part)}) ORDER BY {_ORDER}"
+            page = self.query(select, part)
+            if len(page) != len(part):
+                raise ValueError(f"{self._file} must hold each episode that its index names: the file is damaged")
             yield page
-            _, identity, world_id, agent_id, trajectory, *_ = page[-1]
-            page = self.query(
-                f"{select} WHERE ({_ORDER}) > (?, ?, ?, ?) ORDER BY {_ORDER} LIMIT {_PAGE_EPISODES}",
-                (world_id, agent_id, trajectory, identity),
+
+    def _numbers(self, wanted: Sequence[str]) -> list[int]:
+        """Return the numbers of episodes in the order of `episodes`."""
+        keys = []
+        for begin in range(0, len(wanted), _PAGE_EPISODES):
+            part = wanted[begin : begin + _PAGE_EPISODES]
+            keys += self.query(f"SELECT {_ORDER}, number FROM episodes WHERE id IN ({marks(part)})", part)
+        missing = set(wanted) - {key[3] for key in keys}
+        if torn := missing & self.episode_ids():
+            raise ValueError(
+                f"{self._file} must find each of its episodes by id, but not {min(torn)}: the file is damaged"
             )
+        if missing:
+            raise KeyError(f"{self.path} holds no episode {min(missing)} ({len(missing)} of {len(wanted)} missing)")
+        return [key[4] for key in sorted(keys)]
+
+    def steps_of(self, numbers: Sequence[int], columns: str) -> dict[int, list[tuple[Any, ...]]]:
+        """Return columns of the steps of episodes by the number of the episode, unchecked."""
+        found: dict[int, list[tuple[Any, ...]]] = {number: [] for number in numbers}
+        select = f"SELECT episode, {columns} FROM steps WHERE episode IN ({marks(numbers)}) ORDER BY episode, step"
+        for row in self.query(select, numbers):
+            if row[0] not in found:
+                raise ValueError(f"{self._file} must find steps by their episode, got {row[0]!r}: it is damaged")
+            found[row[0]].append(row[1:])
+        return found
 
     def usage(self) -> dict[tuple[str, str], float]:
         """Return what all stored turns cost together, by (agent name, name of the quantity)."""
@@ -320,10 +308,6 @@ class Store:
         with explained(self._file):
             return self.database.execute(sql, values).fetchall()
 
-    def _write(self, group: list[EncodedEpisode], usage: Mapping[str, Usage]) -> int:
-        with self.transaction() as database:
-            return insert_episodes(database, group, usage)
-
     def _note_journal(self, problem: str | None, durability: Durability | None) -> None:
         if durability is None:
             durability = "power" if self.info().get("durability") == "power" else "process"
@@ -341,23 +325,14 @@ class Store:
             warnings.warn(notice, UserWarning, stacklevel=3)
 
     def _read_episodes(self, page: Sequence[tuple[Any, ...]]) -> Iterator[Episode]:
-        numbers = [row[0] for row in page]
-        steps: dict[int, list[tuple[Cell, ...]]] = {number: [] for number in numbers}
-        select = (
-            f"SELECT episode, {STEP_COLUMNS} FROM steps WHERE episode IN ({_marks(numbers)}) ORDER BY episode, step"
-        )
-        for found in self.query(select, numbers):
-            if found[0] not in steps:
-                raise ValueError(f"{self._file} must find steps by their episode, got {found[0]!r}: it is damaged")
-            steps[found[0]].append(found[1:])
+        steps = self.steps_of([row[0] for row in page], STEP_COLUMNS)
         for number, *header in page:
             world = self.world(header[1])
             try:
                 states: dict[tuple[Cell, ...], tuple[int, ...]] = {}
                 listed: list[Step] = []
                 for cells in steps[number]:
-                    row, col, flags = cells[1:4]
-                    place = (row, col, flags)
+                    row, col, flags = place = cells[1:4]
                     if place not in states:
                         states[place] = codec.decode_state(row, col, flags, world)
                     listed.append(codec.decode_step(cells, states[place], world))
@@ -386,7 +361,3 @@ def _cut(lengths: Sequence[Any]) -> Iterator[tuple[int, int]]:
             begin, steps = index, length
     if begin < len(lengths):
         yield begin, len(lengths)
-
-
-def _marks(values: Sequence[Any]) -> str:
-    return ", ".join("?" * len(values))

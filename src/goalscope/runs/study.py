@@ -1,22 +1,23 @@
 """Studies: what is run, written as YAML, validated, with a content id."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, Field, PlainValidator, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from goalscope import registry
 from goalscope.agents.agent import Agent, History, Remembering, agent_id, check_fits
+from goalscope.agents.build import build_agent, decisive_parameters
 from goalscope.checks import check_text
 from goalscope.ids import canonical_json, content_id
-from goalscope.runs.analysis import Analysis, Invariance
-from goalscope.runs.config_base import MOST_COUNT, Part, distinct, filled, sequence
-from goalscope.runs.entries import AgentEntry, FailurePolicy, Horizon
-from goalscope.runs.kinds import STORED, expand, flat_error, read_entry, view_class, world_class
-from goalscope.runs.probing_config import Decoders, Full, Inside, Probes
+from goalscope.planning.oracle import oracle
+from goalscope.runs import kinds
+from goalscope.runs.kinds import STORED, Part, sequence
+from goalscope.runs.probing_config import Analysis, Decoders, Full, Inside, Invariance, Probes
 from goalscope.runs.record import EpisodeSpec
 from goalscope.untrusted import explain, read_yaml, shorten
 from goalscope.worlds.gridworld import GridView
@@ -24,6 +25,109 @@ from goalscope.worlds.world import View, World
 
 _NO_RESULT = ("name", "durability", "further_agents", "analysis")  # keys that change no result
 _MOST_SEED = 2**63 - 1
+
+
+class FailurePolicy(Part):
+    """What becomes of a turn without an action.
+
+    "step": it costs a step in place. "retry": the agent is asked again, up to `retries` times, and then `then` holds.
+    "end": the episode ends there as a failure.
+    """
+
+    policy: Literal["step", "retry", "end"] = "step"
+    retries: int = Field(default=0, ge=0, le=1000)
+    then: Literal["step", "end"] = "step"
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        if self.policy == "retry" and self.retries == 0:
+            raise ValueError("retries must be at least 1 where the policy is retry: give retries")
+        if self.policy != "retry" and (self.retries or self.then != "step"):
+            raise ValueError(f"retries and then belong to policy retry, got them with {self.policy}: leave them out")
+        return self
+
+    @property
+    def ends(self) -> bool:
+        """Whether the last failed attempt ends the episode."""
+        return "end" in (self.policy, self.then)
+
+
+_OWN: Final = ("kind", "name", "failure")
+
+
+class AgentEntry(Part):
+    """An agent: its kind, the parameters of that kind, and what becomes of its turns without an action."""
+
+    kind: str
+    name: str | None = Field(default=None, min_length=1, max_length=80)
+    failure: FailurePolicy | None = None
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping) or "parameters" in given:
+            return given
+        return {
+            **{key: given[key] for key in _OWN if key in given},
+            "parameters": {key: value for key, value in given.items() if key not in _OWN},
+        }
+
+    @model_validator(mode="after")
+    def _buildable(self, info: ValidationInfo) -> Self:
+        if self.failure is not None and self.name is None:
+            raise ValueError(
+                "an agent with a failure policy of its own must have a name, by which it is found: add name"
+            )
+        try:
+            canonical_json(self.parameters)
+            if info.context is not STORED:
+                self.build()
+        except (TypeError, OSError) as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    def build(self) -> Agent:
+        """Return the agent."""
+        name = {} if self.name is None else {"name": self.name}
+        return build_agent(self.kind, {**self.parameters, **name})
+
+    def dump(self, *, decisive: bool = False) -> dict[str, Any]:
+        """Return the entry as it may stand in a study; where asked, only what can change a result."""
+        parameters = decisive_parameters(self.kind, self.parameters) if decisive else self.parameters
+        return {**self.model_dump(mode="json", include=set(_OWN), exclude_none=True), **parameters}
+
+
+class Horizon(Part):
+    """Most actions of an episode: a factor of the shortest path (rounded up), or a number of steps."""
+
+    factor: float | None = Field(default=None, gt=0, le=1000)
+    steps: int | None = Field(default=None, ge=1, le=1_000_000)
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.factor is None) == (self.steps is None):
+            raise ValueError("a horizon must have either a factor (of the shortest path) or steps, give exactly one")
+        return self
+
+    def of(self, world: World) -> int:
+        """Return the most actions on one world: its own horizon where it has one."""
+        if world.horizon is not None:
+            return world.horizon
+        if self.steps is not None:
+            return self.steps
+        known = oracle(world)
+        if known is None:
+            raise ValueError(
+                f"a horizon by factor must be given worlds whose shortest path is known, got one of kind {world.kind}: "
+                "give horizon: {steps: N}"
+            )
+        if known.length < 0:
+            raise ValueError(
+                f"the goal must be within reach for a horizon by factor, got\n{world.stored}\ngive horizon steps"
+            )
+        # The factor is taken as it is written: 1.1 x 10 steps are 11, not the 12 that binary fractions round up to.
+        return max(1, math.ceil(Fraction(repr(self.factor)) * known.length))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,36 +143,35 @@ class StudySize:
 class Study(Part):
     """What is run: worlds x agents x trajectories, and the rules of an episode.
 
-    `load` and `parse` are the ways in; both raise a ValueError with one line for each thing that is wrong.
+    `load`, `parse` and `restore` are the ways in. All raise a ValueError with one line for each thing that is wrong.
     """
 
     name: str = Field(default="study", min_length=1, max_length=200)
     seed: int = Field(default=0, ge=-_MOST_SEED, le=_MOST_SEED)
-    worlds_: tuple[Annotated[Any, PlainValidator(read_entry)], ...] = sequence(alias="worlds")
+    worlds_: kinds.Entries = Field(alias="worlds")
     agents_: tuple[AgentEntry, ...] = sequence(alias="agents")
     further_agents_: tuple[AgentEntry, ...] = sequence(alias="further_agents", default=())
-    trajectories: int = Field(default=10, ge=1, le=MOST_COUNT)
+    trajectories: int = Field(default=10, ge=1, le=kinds.MOST_COUNT)
     horizon: Horizon = Horizon(factor=1.5)
     history: History = "none"
     failure: FailurePolicy = FailurePolicy()
     durability: Literal["process", "power"] = "process"
     analysis: Analysis | None = None
 
-    @field_validator("worlds_", "agents_")
+    @field_validator("agents_")
     @classmethod
     def _some(cls, entries: Any) -> Any:
-        return filled(entries)
+        return kinds.listed(entries)
 
     @model_validator(mode="after")
     def _distinct_parts(self, info: ValidationInfo) -> Self:
-        distinct([entry.model_dump_json() for entry in self.worlds_], "entries of worlds")
         self._check_worlds()
         if info.context is STORED:
             return self
         built = [entry.build() for entry in (*self.agents_, *self.further_agents_)]
         for index, agent in enumerate(built):
             check_fits(agent, self.view, self._place(index))
-        distinct([agent.name for agent in built], "names of agents")
+        kinds.listed([agent.name for agent in built], "names of agents")
         ids = [agent_id(agent) for agent in built]
         for index, identity in enumerate(ids):
             if identity in ids[:index]:
@@ -76,16 +179,6 @@ class Study(Part):
                     f"agents must behave differently, {self._place(index)} repeats {self._place(ids.index(identity))}"
                 )
         return self
-
-    @property
-    def view(self) -> type[View]:
-        """The class of what its worlds show, the same for all of them."""
-        return view_class(self.worlds_)
-
-    @property
-    def limited(self) -> bool:
-        """Whether its worlds have horizons of their own."""
-        return world_class(self.worlds_[0]).limited
 
     def _check_worlds(self) -> None:
         view = self.view
@@ -100,27 +193,28 @@ class Study(Part):
                 "its cells): leave horizon out, change alpha (generator: {alpha: ...})"
             )
 
+    @property
+    def view(self) -> type[View]:
+        """The class of what its worlds show, the same for all of them."""
+        return kinds.view_class(self.worlds_)
+
+    @property
+    def limited(self) -> bool:
+        """Whether its worlds have horizons of their own."""
+        return kinds.world_class(self.worlds_[0]).limited
+
     def _place(self, index: int) -> str:
         count = len(self.agents_)
         return f"agents[{index}]" if index < count else f"further_agents[{index - count}]"
 
     @classmethod
     def load(cls, path: str | Path) -> "Study":
-        """Read a study from a YAML file.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: what is wrong, one line for each thing.
-        """
+        """Read a study from a YAML file."""
         return cls._validate(read_yaml(Path(path)), str(path))
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any]) -> "Study":
-        """Read a study from plain values.
-
-        Raises:
-            ValueError: what is wrong, one line for each thing.
-        """
+        """Read a study from plain values."""
         return cls._validate(mapping, "the study")
 
     @classmethod
@@ -128,9 +222,6 @@ class Study(Part):
         """Read a study that was stored with a run, without building its agents.
 
         The files of a model may be on another machine by now; the study can be shown all the same.
-
-        Raises:
-            ValueError: what is wrong, one line for each thing.
         """
         return cls._validate(mapping, "the stored study", STORED)
 
@@ -138,24 +229,22 @@ class Study(Part):
     def _validate(cls, given: Any, name: str, context: Mapping[str, Any] | None = None) -> "Study":
         if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
             raise ValueError(
-                f"{name} must be a study: a mapping with the keys {', '.join(_KEYS[''])}; got {shorten(given)}"
+                f"{name} must be a study: a mapping with the keys {', '.join(_keys()[''])}; got {shorten(given)}"
             )
         _check_texts(given, name)
         try:
             study = cls.model_validate(dict(given), context=context)
         except ValidationError as error:
-            raise ValueError(explain(flat_error(error), _keys(), name)) from None
+            raise ValueError(explain(error, _keys(), name)) from None
         return study
 
     @cached_property
     def id(self) -> str:
         """Content id of all that decides a result; name, durability, and a server's address or prices do not."""
-        return content_id("study", self._decisive())
+        return content_id("study", {**self._decisive(), "agents": [one.dump(decisive=True) for one in self.agents_]})
 
     def _decisive(self) -> dict[str, Any]:
-        plain = {key: part for key, part in self.dump().items() if key not in _NO_RESULT}
-        plain["agents"] = [entry.dump(decisive=True) for entry in self.agents_]
-        return plain
+        return {key: part for key, part in self.dump().items() if key not in _NO_RESULT}
 
     def dump(self) -> dict[str, Any]:
         """Return the study as plain values with every default written out, the inverse of `parse`."""
@@ -173,7 +262,7 @@ class Study(Part):
 
     @cached_property
     def _expanded(self) -> tuple[World, ...]:
-        return tuple(expand(self.worlds_, self.seed))
+        return tuple(kinds.expand(self.worlds_, self.seed))
 
     def worlds(self) -> list[World]:
         """Return all worlds, all different, in the order of the study.
@@ -243,9 +332,7 @@ class Study(Part):
 
     def difference(self, other: "Study") -> str:
         """Return one line for each key whose value differs, this study's first; only keys that change a result."""
-        mine, theirs = (
-            _flat({key: part for key, part in study.dump().items() if key not in _NO_RESULT}) for study in (self, other)
-        )
+        mine, theirs = _flat(self._decisive()), _flat(other._decisive())
         lines = [
             f"  {key}: {shorten(mine.get(key, 'nothing'))} stored, {shorten(theirs.get(key, 'nothing'))} given"
             for key in dict.fromkeys([*mine, *theirs])
@@ -254,30 +341,25 @@ class Study(Part):
         return "\n".join(lines[:8] + ([f"  and {len(lines) - 8} more"] if len(lines) > 8 else []))
 
 
-_KEYS: dict[str, Sequence[str]] = {
-    "": [field.alias or name for name, field in Study.model_fields.items()],
-    "agents": list(AgentEntry.model_fields),
-    "further_agents": list(AgentEntry.model_fields),
-    "horizon": list(Horizon.model_fields),
-    "failure": list(FailurePolicy.model_fields),
-    "analysis": [name for part in (Analysis, Invariance, Inside, Full, Probes, Decoders) for name in part.model_fields],
-}
-
-
 def _keys() -> dict[str, Sequence[str]]:
     """Return the keys of a study by the mapping that holds them, those of the registered world kinds among them."""
-    settings: dict[str, type[BaseModel]] = {
-        name: registry.resolve("world", name).settings for name in registry.names("world")
+    parts: dict[str, type[BaseModel]] = {
+        "agents": AgentEntry,
+        "further_agents": AgentEntry,
+        "horizon": Horizon,
+        "failure": FailurePolicy,
     }
-    return {**_KEYS, **{f"worlds {name}": list(model.model_fields) for name, model in settings.items()}}
+    parts |= {f"worlds {name}": kind.settings for name, kind in kinds.known_kinds().items()}
+    analysis = (Analysis, Invariance, Inside, Full, Probes, Decoders)
+    return {
+        "": [field.alias or name for name, field in Study.model_fields.items()],
+        "analysis": [name for part in analysis for name in part.model_fields],
+        **{name: list(part.model_fields) for name, part in parts.items()},
+    }
 
 
 def _check_texts(given: Any, name: str) -> None:
-    """Check every key and text of a study.
-
-    Raises:
-        ValueError: half of a surrogate pair in one; names the place.
-    """
+    """Check every key and text of a study."""
     for path, value in _flat(given).items():
         if isinstance(value, str):
             check_text(f"{name}: {path}", value)

@@ -8,20 +8,23 @@ from goalscope.stats.compare import (
     paired_difference,
     signed_rank,
 )
+from goalscope.stats.crossed import crossed_difference
 from goalscope.stats.estimate import FEWEST, UNBOUNDED, Estimate, estimate_mean, estimate_pooled
-from goalscope.stats.exact import exact_binomial
 from goalscope.stats.family import Corrected, Family, holm
 from goalscope.stats.groups import LESS, Grouped, estimate_rows, grids_of
+from goalscope.stats.intervals import exact_binomial
 from goalscope.stats.power import (
+    Paired,
     PairedDesign,
+    SimulatedPower,
     equivalence_power,
     grids_needed,
     minimum_detectable_effect,
     power,
+    simulate_power,
     smallest_margin,
 )
 from goalscope.stats.sensitivity import Sensitivity, sensitivity
-from goalscope.stats.simulate import Paired, SimulatedPower, simulate_power
 
 __all__ = [
     "FEWEST",
@@ -38,6 +41,7 @@ __all__ = [
     "Sensitivity",
     "SignedRank",
     "SimulatedPower",
+    "crossed_difference",
     "equivalence",
     "equivalence_power",
     "estimate_mean",

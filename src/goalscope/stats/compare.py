@@ -1,7 +1,7 @@
 """Two conditions compared on the same grids: difference, signed-rank test, equivalence."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,12 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import freeze
-from goalscope.stats.estimate import UNBOUNDED, Estimate, check_bounds, factorize, from_codes, vector
-from goalscope.stats.exact import check_confidence
-from goalscope.stats.intervals import Interval, mean_interval
+from goalscope.stats.estimate import UNBOUNDED, Estimate, Labels, by_grid, check_bounds, from_codes, vector
+from goalscope.stats.intervals import Bounds, Interval, Vector, check_confidence, mean_interval
 
 _EXACT_UP_TO = 300  # pairs: beyond, the normal approximation agrees to three digits
-_TIED = 1e-12  # differences of means that are equal but for rounding
+TIED = 1e-12  # differences of means that are equal but for rounding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +75,10 @@ class PairedComparison:
     """
 
     labels: tuple[Any, ...]
-    differences: npt.NDArray[np.float64]
+    differences: Vector
     difference: Estimate
     test: SignedRank
-    bounds: tuple[float, float]
+    bounds: Bounds
     unpaired_a: tuple[Any, ...]
     unpaired_b: tuple[Any, ...]
     undefined: int
@@ -104,12 +103,12 @@ class PairedComparison:
 
 def paired_difference(
     values_a: npt.ArrayLike,
-    clusters_a: Sequence[Any] | npt.NDArray[Any],
+    clusters_a: Labels,
     values_b: npt.ArrayLike,
-    clusters_b: Sequence[Any] | npt.NDArray[Any],
+    clusters_b: Labels,
     *,
     unit: str,
-    bounds: tuple[float, float] = UNBOUNDED,
+    bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
 ) -> PairedComparison:
     """Compare two conditions on the grids that they share: mean within grid, then the difference by grid.
@@ -130,31 +129,33 @@ def paired_difference(
     """
     check_confidence(confidence)
     low, high = check_bounds(bounds)
-    first, lost_a, sizes_a = _means("a", values_a, clusters_a, (low, high))
-    second, lost_b, sizes_b = _means("b", values_b, clusters_b, (low, high))
+    first, lost_a = by_grid("a", values_a, clusters_a, (low, high))
+    second, lost_b = by_grid("b", values_b, clusters_b, (low, high))
     labels = tuple(label for label in first if label in second)
-    raw = np.array([first[label] - second[label] for label in labels], dtype=np.float64)
-    differences = np.where(np.abs(raw) <= _TIED, 0.0, raw)
+    # Sums one after the other, as those of all other estimates.
+    means = [np.array([np.cumsum(side[label])[-1] / len(side[label]) for label in labels]) for side in (first, second)]
+    raw = means[0] - means[1]
+    differences = np.where(np.abs(raw) <= TIED, 0.0, raw)
     span = (low - high, high - low)
+    difference = from_codes(
+        differences,
+        np.arange(len(labels)),
+        unit=unit,
+        bounds=span,
+        confidence=confidence,
+        grids=len(labels),
+        differences=True,
+    )
     return PairedComparison(
         labels=labels,
         differences=freeze(differences),
-        difference=from_codes(
-            differences,
-            np.arange(len(labels)),
-            unit=unit,
-            bounds=span,
-            confidence=confidence,
-            undefined=0,
-            grids=len(labels),
-            differences=True,
-        ),
+        difference=difference,
         test=signed_rank(differences),
         bounds=span,
         unpaired_a=tuple(label for label in first if label not in second),
         unpaired_b=tuple(label for label in second if label not in first),
         undefined=lost_a + lost_b,
-        counts=(sum(sizes_a[label] for label in labels), sum(sizes_b[label] for label in labels)),
+        counts=(sum(len(first[label]) for label in labels), sum(len(second[label]) for label in labels)),
     )
 
 
@@ -197,7 +198,7 @@ def signed_rank(differences: npt.ArrayLike, *, level: float = 0.05) -> SignedRan
         positive=positive,
         negative=total - positive,
         nonzero=count,
-        p_value=_exact_p(ranks, positive) if exact else _normal_p(ranks, positive),
+        p_value=_exact_p(ranks, positive) if exact else float(normal_p(ranks, positive)),
         effect=(2 * positive - total) / total,
         method="exact" if exact else "normal approximation",
         note=few if smallest > level else "",
@@ -239,63 +240,39 @@ def equivalence(comparison: PairedComparison, margin: float, *, level: float = 0
         points, bounds = comparison.differences, comparison.bounds
         return mean_interval(points, bounds=bounds, confidence=1 - 2 * tail, differences=True)
 
-    def inside(tail: float) -> bool:
-        found = interval(tail)
+    def inside(log_tail: float) -> bool:
+        found = interval(math.exp(log_tail))
         return -margin < found.low and found.high < margin
 
     found = interval(level)
     if math.isnan(found.low):
         return Equivalence(margin=margin, p_value=math.nan, equivalent=False, level=level, note=found.note)
-    p_value = _smallest_level(inside)
-    note = found.note
-    if p_value >= 0.5:
-        note = "; ".join(part for part in ("p is 0.5 or more", note) if part)
-    return Equivalence(margin=margin, p_value=p_value, equivalent=inside(level), level=level, note=note)
+    least, most = math.log(1e-12), math.log(0.5 - 1e-9)
+    p_value = 0.5
+    if inside(most):
+        p_value = math.exp(least if inside(least) else smallest(inside, least, most, 36))
+    return Equivalence(
+        margin=margin,
+        p_value=p_value,
+        equivalent=-margin < found.low and found.high < margin,
+        level=level,
+        note="; ".join(filter(None, ("p is 0.5 or more" if p_value >= 0.5 else "", found.note))),
+    )
 
 
-def _smallest_level(inside: Callable[[float], bool]) -> float:
-    """Return the smallest tail at which the interval lies inside, by bisection; 0.5 where none below does."""
-    low, high = math.log(1e-12), math.log(0.5 - 1e-9)
-    if not inside(math.exp(high)):
-        return 0.5
-    if inside(math.exp(low)):
-        return math.exp(low)
-    for _ in range(36):
+def smallest(reached: Callable[[float], bool], low: float, high: float, halvings: int) -> float:
+    """Return where a condition begins to hold between ``low`` and ``high``, where it holds, by bisection."""
+    for _ in range(halvings):
         middle = (low + high) / 2
-        low, high = (low, middle) if inside(math.exp(middle)) else (middle, high)
-    return math.exp(high)
+        low, high = (low, middle) if reached(middle) else (middle, high)
+    return high
 
 
-def _means(
-    name: str, values: npt.ArrayLike, clusters: Sequence[Any] | npt.NDArray[Any], bounds: tuple[float, float]
-) -> tuple[dict[Any, float], int, dict[Any, int]]:
-    """Return the mean of each grid that has a defined value, the number of undefined values, and the defined ones."""
-    numbers = vector(f"values_{name}", values)
-    codes, labels = factorize(clusters)
-    if codes.shape != numbers.shape:
-        raise ValueError(
-            f"clusters_{name} must be as long as values_{name} ({len(numbers)}), got {len(codes)}: one grid a value"
-        )
-    defined = ~np.isnan(numbers)
-    numbers, codes = numbers[defined], codes[defined]
-    low, high = bounds
-    if len(numbers) and not (np.isfinite(numbers).all() and low <= numbers.min() and numbers.max() <= high):
-        raise ValueError(
-            f"values_{name} must be finite and lie in [{low:g}, {high:g}], got values from {numbers.min()!r} to "
-            f"{numbers.max()!r}"
-        )
-    order = np.lexsort((numbers, codes))
-    counts = np.bincount(codes, minlength=len(labels))
-    sums = np.bincount(codes[order], weights=numbers[order], minlength=len(labels))
-    found = {label: float(sums[index] / counts[index]) for index, label in enumerate(labels) if counts[index]}
-    return found, int((~defined).sum()), {label: int(counts[index]) for index, label in enumerate(labels)}
-
-
-def _mean_ranks(sizes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _mean_ranks(sizes: Vector) -> Vector:
     """Rank sizes from 1; equal ones share the mean of their ranks (equal but for rounding counts as equal)."""
     order = np.argsort(sizes, kind="stable")
     ordered = sizes[order]
-    new = np.concatenate([[True], np.diff(ordered) > _TIED * np.maximum(1.0, ordered[1:])])
+    new = np.concatenate([[True], np.diff(ordered) > TIED * np.maximum(1.0, ordered[1:])])
     block = np.cumsum(new) - 1
     counts = np.bincount(block)
     ends = np.cumsum(counts)
@@ -304,7 +281,7 @@ def _mean_ranks(sizes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return ranks
 
 
-def _exact_p(ranks: npt.NDArray[np.float64], positive: float) -> float:
+def _exact_p(ranks: Vector, positive: float) -> float:
     """Two-sided p of a sum of positive ranks, all sign patterns being equally likely."""
     doubled = np.rint(2 * ranks).astype(np.int64)  # mean ranks are halves
     chance = np.zeros(int(doubled.sum()) + 1, dtype=np.float64)
@@ -319,10 +296,13 @@ def _exact_p(ranks: npt.NDArray[np.float64], positive: float) -> float:
     return float(min(1.0, 2 * tail))
 
 
-def _normal_p(ranks: npt.NDArray[np.float64], positive: float) -> float:
+def normal_p(ranks: Vector, positive: npt.ArrayLike) -> Vector:
+    """Return ``[...]`` two-sided p values of sums of positive ranks, ``[..., G]`` being the ranks; 1 without any."""
     from scipy.special import ndtr
 
     # Given the ranks, each enters with chance 1/2: this holds with ties as it is.
-    deviation = math.sqrt(float((ranks**2).sum()) / 4)
-    distance = abs(positive - float(ranks.sum()) / 2)
-    return float(2 * ndtr(-max(0.0, distance - 0.5) / deviation))
+    deviation = np.sqrt((ranks**2).sum(axis=-1) / 4)
+    distance = np.abs(positive - ranks.sum(axis=-1) / 2)
+    score = np.divide(np.maximum(0.0, distance - 0.5), deviation, out=np.zeros_like(deviation), where=deviation > 0)
+    p_values: Vector = np.minimum(2 * ndtr(-score), 1.0)
+    return p_values

@@ -5,14 +5,15 @@ Grids are the unit of every interval, never steps: the steps of one grid share i
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.stats.exact import check_confidence
-from goalscope.stats.intervals import Interval, mean_interval
+from goalscope.stats.intervals import Bounds, Interval, Vector, check_confidence, mean_interval
+
+Labels = Sequence[Any] | npt.NDArray[Any]
 
 UNBOUNDED = (-math.inf, math.inf)
 FEWEST: Final = 0.5
@@ -104,12 +105,7 @@ class Estimate:
 
 
 def estimate_mean(
-    values: npt.ArrayLike,
-    clusters: Sequence[Any] | npt.NDArray[Any],
-    *,
-    unit: str,
-    bounds: tuple[float, float] = UNBOUNDED,
-    confidence: float = 0.95,
+    values: npt.ArrayLike, clusters: Labels, *, unit: str, bounds: Bounds = UNBOUNDED, confidence: float = 0.95
 ) -> Estimate:
     """Estimate a mean: within each grid first, then over grids.
 
@@ -145,48 +141,41 @@ def estimate_mean(
 
 
 def from_codes(
-    values: npt.NDArray[np.float64],
+    values: Vector,
     codes: npt.NDArray[np.int64],
     *,
     unit: str,
-    bounds: tuple[float, float],
+    bounds: Bounds,
     confidence: float,
-    undefined: int,
     grids: int,
+    undefined: int = 0,
     differences: bool = False,
 ) -> Estimate:
-    """Estimate a mean from defined values whose grids are numbered.
+    """Estimate a mean from ``[N]`` defined values whose grids are numbered from 0; numbers may be absent.
 
-    Args:
-        values: ``[N]`` without NaN.
-        codes: ``[N]`` number of each value's grid, 0 .. K - 1; numbers may be absent.
-        unit, bounds, confidence: as in `estimate_mean`.
-        undefined: number of values that were left out before.
-        grids: number of grids of the group, with a value or without.
-        differences: whether the values are differences of two conditions, one a grid.
-
-    Raises:
-        ValueError: infinite values, or values outside of the bounds.
+    ``grids`` counts those of the group, with a value or without; ``differences`` are those of two conditions, one a
+    grid.
     """
     _check_range("values", values, bounds)
     # Sorted, so that the last bits of the sums do not depend on the order of the values.
     order = np.lexsort((values, codes))
     values, codes = values[order], codes[order]
-    counts = np.bincount(codes) if len(codes) else np.zeros(0, dtype=np.int64)
+    counts = np.bincount(codes)
     used = counts > 0
-    points = np.bincount(codes, weights=values)[used] / counts[used] if len(codes) else np.zeros(0)
-    found = mean_interval(points, bounds=bounds, confidence=confidence, differences=differences)
+    points = np.bincount(codes, weights=values)[used] / counts[used]
     value = float(np.sort(points).mean()) if len(points) else math.nan
-    return _record(value, found, bounds, len(values), len(points), unit, confidence, undefined, grids - len(points))
+    found = mean_interval(points, bounds=bounds, confidence=confidence, differences=differences)
+    count = len(values)
+    return _estimate(value, found, bounds, confidence, len(points), grids, n=count, unit=unit, undefined=undefined)
 
 
 def estimate_pooled(
     numerator: npt.ArrayLike,
     denominator: npt.ArrayLike,
-    clusters: Sequence[Any] | npt.NDArray[Any],
+    clusters: Labels,
     *,
     unit: str,
-    bounds: tuple[float, float] = UNBOUNDED,
+    bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
 ) -> Estimate:
     """Estimate a ratio of sums, e.g. correct steps over all steps, with an interval over grids.
@@ -220,34 +209,33 @@ def estimate_pooled(
             f"numerator, denominator and clusters must be equally long, got {len(above)}, {len(below)}, {len(codes)}"
         )
     defined = ~(np.isnan(above) | np.isnan(below))
-    undefined = int((~defined).sum())
     order = np.lexsort((below, above, codes))
     order = order[defined[order]]
     above, below, codes = above[order], below[order], codes[order]
     _check_range("numerator", above, UNBOUNDED)
     _check_range("denominator", below, (0.0, math.inf))
-    size = int(codes.max()) + 1 if len(codes) else 0
-    tops, bottoms = np.bincount(codes, above, size), np.bincount(codes, below, size)
+    tops, bottoms = np.bincount(codes, above, len(labels)), np.bincount(codes, below, len(labels))
     used = bottoms > 0
     if (tops[~used] != 0).any():
         raise ValueError("a grid whose denominators sum to 0 must have a numerator of 0, got another one")
     order = np.lexsort((bottoms[used], tops[used]))
+    count = int(used[codes].sum())
     tops, bottoms = tops[used][order], bottoms[used][order]
     _check_range("the ratio of a grid", tops / bottoms, bounds)
-    if not len(tops):
-        found = mean_interval(np.zeros(0), bounds=bounds, confidence=confidence)
-        return _record(math.nan, found, bounds, 0, 0, unit, confidence, undefined, len(labels))
-    value = float(tops.sum() / bottoms.sum())
-    points = value + (tops - value * bottoms) / bottoms.mean()
-    weighed = float(bottoms.sum() ** 2 / (bottoms**2).sum())
+    value, points, weighed = math.nan, np.zeros(0), 0.0
+    if len(tops):
+        value = float(tops.sum() / bottoms.sum())
+        points = value + (tops - value * bottoms) / bottoms.mean()
+        weighed = float(bottoms.sum() ** 2 / (bottoms**2).sum())
     found = mean_interval(points, bounds=bounds, confidence=confidence, groups=weighed)
-    count = int(used[codes].sum())
-    without = len(labels) - len(tops)
-    suffix = " of a linearised ratio"
-    return _record(value, found, bounds, count, len(tops), unit, confidence, undefined, without, suffix)
+    method = found.method if found.method == "none" else f"{found.method} of a linearised ratio"
+    found, undefined = replace(found, method=method), int((~defined).sum())
+    return _estimate(
+        value, found, bounds, confidence, len(points), len(labels), n=count, unit=unit, undefined=undefined
+    )
 
 
-def factorize(labels: Sequence[Any] | npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], list[Any]]:
+def factorize(labels: Labels) -> tuple[npt.NDArray[np.int64], list[Any]]:
     """Number labels in their order of appearance.
 
     Args:
@@ -261,17 +249,27 @@ def factorize(labels: Sequence[Any] | npt.NDArray[Any]) -> tuple[npt.NDArray[np.
     return np.fromiter(map(numbers.__getitem__, listed), dtype=np.int64, count=len(listed)), list(numbers)
 
 
-def _record(
-    value: float,
-    found: Interval,
-    bounds: tuple[float, float],
-    count: int,
-    clusters: int,
-    unit: str,
-    confidence: float,
-    undefined: int,
-    without: int,
-    suffix: str = "",
+def by_grid(
+    name: str, values: npt.ArrayLike, clusters: Labels, bounds: Bounds = UNBOUNDED
+) -> tuple[dict[Any, Vector], int]:
+    """Return the defined values of each grid that has one, in ascending order, and the number of undefined values."""
+    numbers = vector(f"values_{name}", values)
+    codes, labels = factorize(clusters)
+    if codes.shape != numbers.shape:
+        raise ValueError(
+            f"clusters_{name} must be as long as values_{name} ({len(numbers)}), got {len(codes)}: one grid a value"
+        )
+    undefined = np.isnan(numbers)
+    _check_range(f"values_{name}", np.where(undefined, max(bounds[0], min(bounds[1], 0.0)), numbers), bounds)
+    order = np.lexsort((numbers, codes))
+    order = order[~undefined[order]]
+    edges = np.searchsorted(codes[order], np.arange(len(labels) + 1))
+    found = {label: numbers[order[edges[index] : edges[index + 1]]] for index, label in enumerate(labels)}
+    return {label: kept for label, kept in found.items() if len(kept)}, int(undefined.sum())
+
+
+def _estimate(
+    value: float, found: Interval, bounds: Bounds, confidence: float, clusters: int, grids: int, **rest: Any
 ) -> Estimate:
     value = min(max(value, bounds[0]), bounds[1]) if not math.isnan(value) else value
     return Estimate(
@@ -279,18 +277,16 @@ def _record(
         # A mean of equal values may lie a last bit outside of its own interval.
         low=min(found.low, value),
         high=max(found.high, value),
-        n=count,
         clusters=clusters,
-        method=found.method + (suffix if found.method != "none" else ""),
-        unit=unit,
-        confidence=confidence,
+        without=grids - clusters,
+        method=found.method,
         note=found.note,
-        undefined=undefined,
-        without=without,
+        confidence=confidence,
+        **rest,
     )
 
 
-def vector(name: str, given: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def vector(name: str, given: npt.ArrayLike) -> Vector:
     """Return float64 numbers, or raise a ValueError unless they form one axis."""
     array = np.asarray(given, dtype=np.float64)
     if array.ndim != 1:
@@ -298,7 +294,7 @@ def vector(name: str, given: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return array
 
 
-def check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+def check_bounds(bounds: Bounds) -> Bounds:
     """Return the bounds as floats, or raise a ValueError unless the first is below the second."""
     low, high = float(bounds[0]), float(bounds[1])
     if not low < high:
@@ -306,10 +302,10 @@ def check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
     return low, high
 
 
-def _check_range(name: str, array: npt.NDArray[np.float64], bounds: tuple[float, float]) -> None:
+def _check_range(name: str, array: Vector, bounds: Bounds) -> None:
     low, high = bounds
     slack = _SLACK * (high - low if math.isfinite(high - low) else 1.0)
     bad = ~np.isfinite(array) | (array < low - slack) | (array > high + slack)
     if bad.any():
-        where = int(np.flatnonzero(bad)[0])
-        raise ValueError(f"{name} must be finite and lie in [{low:g}, {high:g}], got {array[where]!r} at index {where}")
+        where, inside = int(np.flatnonzero(bad)[0]), "" if bounds == UNBOUNDED else f" and lie in [{low:g}, {high:g}]"
+        raise ValueError(f"{name} must be finite{inside}, got {array[where]!r} at index {where}")

@@ -9,13 +9,15 @@ import numpy.typing as npt
 
 from goalscope.rows import Rows, Tag
 from goalscope.stats.estimate import UNBOUNDED, Estimate, factorize, from_codes
-from goalscope.stats.exact import check_confidence
+from goalscope.stats.intervals import check_confidence
 
 PARTS: Final = ("distance", "distance_band", "progress")
 """Tags of parts of an episode: they choose steps, never grids, so that a group has the grids of all of its parts."""
 
 LESS: Final = " less "
 """Stands between two conditions in the name of a measure that is their difference on the same grid."""
+
+_Factor = tuple[npt.NDArray[np.int64], list[Any]]  # number of each row's label, and the labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,24 +67,18 @@ def estimate_rows(
         raise ValueError(f"by must name each tag once, got {list(by)}")
     if not len(rows):
         return []
-    missing = np.full(len(rows), None, dtype=object)
-    present = rows.columns()
-    columns = [("measure", rows.measure), *((name, present.get(name, missing)) for name in names)]
-    factors = [_ordered(name, column) for name, column in columns]
-    group = np.zeros(len(rows), dtype=np.int64)
-    for codes, labels in factors:
-        group = group * len(labels) + codes
-    kinds, group = np.unique(group, return_inverse=True)
+    measures, *_ = factors = [_ordered(name, column) for name, column in _columns(rows, ("measure", *names))]
+    kinds, group = np.unique(_combined(factors, len(rows)), return_inverse=True)
     grid = factorize(rows.grid_id)[0]
     unit_codes, unit_labels = factorize(rows.unit)
     grids = grids_of(rows if whole is None else whole, names)
-    ranges = _bounds_of(rows, factors[0], unit_codes, unit_labels, bounds or {})
+    ranges = _bounds_of(rows, measures, unit_codes, unit_labels, bounds or {})
     order = np.argsort(group, kind="stable")
     edges = np.searchsorted(group[order], np.arange(len(kinds) + 1))
     found = []
     for index in range(len(kinds)):
         mine = order[edges[index] : edges[index + 1]]
-        key = {name: labels[codes[mine[0]]] for (name, _), (codes, labels) in zip(columns, factors, strict=True)}
+        key = {name: labels[codes[mine[0]]] for name, (codes, labels) in zip(("measure", *names), factors, strict=True)}
         units = np.unique(unit_codes[mine])
         if len(units) > 1:
             raise ValueError(
@@ -116,32 +112,41 @@ def grids_of(rows: Rows, by: Sequence[str]) -> dict[tuple[Tag, ...], int]:
     Returns:
         Values of the tags that are not passed over, in order -> number of grids.
     """
-    present = rows.columns()
-    missing = np.full(len(rows), None, dtype=object)
-    factors = [factorize(present.get(name, missing)) for name in by if name not in PARTS]
-    group = np.zeros(len(rows), dtype=np.int64)
-    for codes, labels in factors:
-        group = group * len(labels) + codes
+    factors = [factorize(column) for name, column in _columns(rows, by) if name not in PARTS]
     grid, grids = factorize(rows.grid_id)
-    kinds, first, group = np.unique(group, return_index=True, return_inverse=True)
+    kinds, first, group = np.unique(_combined(factors, len(rows)), return_index=True, return_inverse=True)
     pairs = np.unique(group * len(grids) + grid)
     counts = np.bincount(pairs // len(grids), minlength=len(kinds))
     keys = [tuple(labels[codes[index]] for codes, labels in factors) for index in first]
     return dict(zip(keys, counts.tolist(), strict=True))
 
 
-def _ordered(name: str, column: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], list[Any]]:
+def _columns(rows: Rows, names: Sequence[str]) -> list[tuple[str, npt.NDArray[Any]]]:
+    present, missing = rows.columns(), np.full(len(rows), None, dtype=object)
+    return [(name, present.get(name, missing)) for name in names]
+
+
+def _combined(factors: Sequence[_Factor], count: int) -> npt.NDArray[np.int64]:
+    """Return ``[N]`` one number for each combination of labels."""
+    group = np.zeros(count, dtype=np.int64)
+    for codes, labels in factors:
+        group = group * len(labels) + codes
+    return group
+
+
+def _ordered(name: str, column: npt.NDArray[Any]) -> _Factor:
     """Number a column's labels in the order in which they are to be listed."""
     codes, labels = factorize(column)
     if name in ("measure", "agent"):
         return codes, labels
-    order = sorted(range(len(labels)), key=lambda index: _natural(labels[index]))
+    order = sorted(range(len(labels)), key=lambda index: natural_order(labels[index]))
     rank = np.empty(len(labels), dtype=np.int64)
     rank[order] = np.arange(len(labels))
     return rank[codes], [labels[index] for index in order]
 
 
-def _natural(label: Tag) -> tuple[int, float, str]:
+def natural_order(label: Tag) -> tuple[int, float, str]:
+    """Return what tags are sorted by: None, then numbers by size, then texts."""
     if label is None:
         return 0, 0.0, ""
     if isinstance(label, bool | int | float | np.number | np.bool_):
@@ -151,7 +156,7 @@ def _natural(label: Tag) -> tuple[int, float, str]:
 
 def _bounds_of(
     rows: Rows,
-    measures: tuple[npt.NDArray[np.int64], list[Any]],
+    measures: _Factor,
     unit_codes: npt.NDArray[np.int64],
     units: list[Any],
     given: Mapping[str, tuple[float, float]],

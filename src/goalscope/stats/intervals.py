@@ -1,4 +1,4 @@
-"""The interval of a mean over independent grids, chosen by simulation (docs/statistics.md)."""
+"""Exact bounds, and the interval of a mean over independent grids, chosen by simulation (docs/statistics.md)."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.stats.exact import agreement_bounds, exact_binomial
+Vector = npt.NDArray[np.float64]
+Bounds = tuple[float, float]
 
 _ROUNDING = 1e-12  # means of equal values differ by their last bits when they are summed in another order
 _NO_SKEW = 1e-6  # below this the cubic equation is the identity to the last digits
@@ -17,29 +18,90 @@ _FEW_DIFFERENCES = 25  # grids below which the few that differ much may be missi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """The ends of an interval and how they were found.
+    """The ends of an interval (NaN where undefined), a method to cite, and what a reader must know beside them."""
 
-    Attributes:
-        low, high: the ends, NaN where undefined.
-        method: a text that can be cited.
-        note: what a reader must know beside the ends, "" for nothing.
-    """
-
-    low: float
-    high: float
-    method: str
+    low: float = math.nan
+    high: float = math.nan
+    method: str = "none"
     note: str = ""
 
 
+def check_confidence(confidence: float) -> None:
+    """Raise a ValueError unless the confidence lies inside (0, 1)."""
+    if not (math.isfinite(confidence) and 0 < confidence < 1):
+        raise ValueError(f"confidence must lie inside (0, 1), got {confidence!r}: write 0.95 for 95 %")
+
+
+def exact_binomial(successes: int, trials: int, confidence: float = 0.95) -> Bounds:
+    """Return the exact two-sided interval of a binomial share.
+
+    Args:
+        successes: number of successes, 0 to ``trials``.
+        trials: number of independent trials, >= 1.
+        confidence: nominal coverage, in (0, 1).
+
+    Returns:
+        The lower and the upper end; the true coverage is at least ``confidence`` for every share.
+
+    Raises:
+        ValueError: no trial, or successes outside of 0 .. trials, or a confidence outside of (0, 1).
+
+    Source: Clopper and Pearson, Biometrika 26 (1934).
+    """
+    if trials < 1 or not 0 <= successes <= trials:
+        raise ValueError(
+            f"an exact interval needs trials >= 1 and 0 <= successes <= trials, got {successes} of {trials}"
+        )
+    check_confidence(confidence)
+    from scipy.special import betaincinv
+
+    tail = (1 - confidence) / 2
+    failures = trials - successes
+    low = float(betaincinv(successes, failures + 1, tail)) if successes else 0.0
+    high = float(betaincinv(successes + 1, failures, 1 - tail)) if failures else 1.0
+    return low, high
+
+
+def agreement_bounds(value: float, groups: float, bounds: Bounds, confidence: float) -> Bounds:
+    """Return the interval of a bounded mean of which all independent groups show the same value.
+
+    If a share q of all groups shows this value, the rest may lie anywhere between the bounds, so the mean lies in
+    ``q value + (1 - q) [a, b]``. All of n drawn groups agree with chance q**n, so q >= (tail)**(1 / n) at the chosen
+    confidence. No distribution is assumed. At a bound this is the exact binomial interval of n successes in n trials.
+
+    Args:
+        value: what every group shows.
+        groups: number of groups n (or their effective number, where they weigh differently).
+        bounds: least and greatest possible value a, b; finite.
+        confidence: nominal coverage.
+    """
+    agreeing = ((1 - confidence) / 2) ** (1 / groups)
+    low, high = bounds
+    ends = (agreeing * value + (1 - agreeing) * low, agreeing * value + (1 - agreeing) * high)
+    return max(low, ends[0]), min(high, ends[1])
+
+
 def mean_interval(
-    points: npt.NDArray[np.float64],
-    *,
-    bounds: tuple[float, float],
-    confidence: float,
-    groups: float | None = None,
-    differences: bool = False,
+    points: Vector, *, bounds: Bounds, confidence: float, groups: float | None = None, differences: bool = False
 ) -> Interval:
     """Return the interval of the mean of the population that G independent grids were drawn from.
+
+    A score interval, studentised over grids, with the sample's own skewness and kurtosis taken into account.
+
+    1. Satterthwaite: the variance of G values of kurtosis k has min(G - 1, 2 G / (k - 1)) degrees of freedom, which
+       gives the quantile t. Where a few grids carry all the spread these are few.
+    2. Hall: the studentised mean T of values with skewness g becomes symmetric as
+       ``T + a T**2 / 3 + a**2 T**3 / 27 + a / 6``, ``a = g / sqrt(G)``; this is solved for T at -t and at t. Of the
+       skewness the share counts that step 3 does not explain: ``1 - s``, s the spread in units of the greatest one.
+       Grids that are all or nothing (s = 1) are counts, whose mean says all about their spread; they keep G - 1.
+    3. Wilson: the variance of a bounded mean shrinks towards its bounds as ``V(mu) = (mu - low) (high - mu)``, so
+       ``(mean - mu)**2 = T**2 se**2 V(mu) / V(mean)`` is solved for mu; V is linear with one bound, 1 without bounds.
+
+    For differences each end is the wider of this and of plain t. Differences of two conditions mostly lie on both sides
+    of 0, many at 0 itself; the skewness of a sample with few differences that are not 0 is chance, and an end that is
+    drawn in for its sake misses (.90 instead of .95 on 30 to 100 grids). Where it is no chance (a condition that fails
+    on a few grids) plain t misses, and the score holds. Hall's cubic turns at ``T = -3 / a``: beyond it a little more
+    skewness moves T without measure, so T stops there.
 
     Args:
         points: ``[G]`` one value for each grid (or linearised values with the estimate as their mean).
@@ -50,109 +112,47 @@ def mean_interval(
     """
     count = len(points)
     if count < 2:
-        grids = "no grid" if count == 0 else "one grid"
-        return Interval(low=math.nan, high=math.nan, method="none", note=f"{grids}: undefined interval")
+        return Interval(note=f"{'one' if count else 'no'} grid: undefined interval")
     points = np.sort(points)  # sums, and so the last bits, do not depend on the order of the grids
-    value = float(points.mean())
-    if float(np.ptp(points)) <= _ROUNDING * max(1.0, abs(value)):
-        return _of_equal_points(value, count if groups is None else groups, bounds, confidence)
-    return _paired(points, bounds, confidence) if differences else _score(points, bounds, confidence)
-
-
-def _of_equal_points(value: float, groups: float, bounds: tuple[float, float], confidence: float) -> Interval:
-    low, high = bounds
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return Interval(
-            low=math.nan,
-            high=math.nan,
-            method="none",
-            note="all grids show the same value and the measure has no finite bounds: undefined interval",
-        )
-    ends = agreement_bounds(value, groups, bounds, confidence)
-    at_bound = min(value - low, high - value) <= _ROUNDING * (high - low)
-    return Interval(
-        low=ends[0],
-        high=ends[1],
-        method="exact binomial" if at_bound else "exact bound of agreement",
-        note="no variance between grids",
-    )
-
-
-def _score(points: npt.NDArray[np.float64], bounds: tuple[float, float], confidence: float) -> Interval:
-    """Score interval, studentised over grids, with the sample's own skewness and kurtosis taken into account.
-
-    1. Satterthwaite: the variance of G values of kurtosis k has min(G - 1, 2 G / (k - 1)) degrees of freedom, which
-       gives the quantile t. Where a few grids carry all the spread these are few.
-    2. Hall: the studentised mean T of values with skewness g becomes symmetric as
-       ``T + a T**2 / 3 + a**2 T**3 / 27 + a / 6``, ``a = g / sqrt(G)``; this is solved for T at -t and at t. Of the
-       skewness the share counts that step 3 does not explain: ``1 - s``, s the spread in units of the greatest one.
-       Grids that are all or nothing (s = 1) are counts, whose mean says all about their spread; they keep G - 1.
-    3. Wilson: the variance of a bounded mean shrinks towards its bounds as ``V(mu) = (mu - low) (high - mu)``, so
-       ``(mean - mu)**2 = T**2 se**2 V(mu) / V(mean)`` is solved for mu; V is linear with one bound, 1 without bounds.
-    """
     mean = float(points.mean())
-    quantile, skew, error, skewness = _studentised(points, bounds, confidence)
-    low = _solve_score(mean, error * _unskewed(quantile, skew), bounds)
-    high = _solve_score(mean, error * _unskewed(-quantile, skew), bounds)
-    least, most = _binomial_ends(points, bounds, confidence)
-    method = "skewness-corrected score t" + (" within exact binomial" if least > low or most < high else "")
-    return Interval(low=max(low, least), high=min(high, most), method=method, note=_note(points, bounds, skewness))
-
-
-def _studentised(
-    points: npt.NDArray[np.float64], bounds: tuple[float, float], confidence: float
-) -> tuple[float, float, float, float]:
-    """Return the t quantile, the share of the skewness that counts over sqrt(G), the standard error, the skewness."""
+    if float(np.ptp(points)) <= _ROUNDING * max(1.0, abs(mean)):
+        return _of_equal_points(mean, count if groups is None else groups, bounds, confidence)
     from scipy.special import stdtrit
 
-    count, mean = len(points), float(points.mean())
     error = float(points.std(ddof=1)) / math.sqrt(count)
     centred = (points - mean) / float(points.std())
     skewness, kurtosis = float((centred**3).mean()), float((centred**4).mean())
-    degrees = count - 1.0
-    spread = _spread(points, bounds)
+    spread, degrees = _spread(points, bounds), count - 1.0
     if spread < 1 - _ROUNDING and kurtosis > 1:
         degrees = min(degrees, 2 * count / (kurtosis - 1))
-    return float(stdtrit(degrees, (1 + confidence) / 2)), skewness * (1 - spread) / math.sqrt(count), error, skewness
-
-
-def _paired(points: npt.NDArray[np.float64], bounds: tuple[float, float], confidence: float) -> Interval:
-    """Interval of a mean difference: at each end the wider of `_score` and of plain t.
-
-    Differences of two conditions mostly lie on both sides of 0, many at 0 itself; the skewness of a sample with few
-    differences that are not 0 is chance, and an end that is drawn in for its sake misses (.90 instead of .95 on 30 to
-    100 grids). Where it is no chance (a condition that fails on a few grids) plain t misses, and `_score` holds.
-
-    Hall's cubic turns at ``T = -3 / a``: beyond it a little more skewness moves T without measure, so T stops there.
-    """
-    from scipy.special import stdtrit
-
-    count, mean = len(points), float(points.mean())
-    quantile, skew, error, _ = _studentised(points, bounds, confidence)
-    plain = error * float(stdtrit(count - 1, (1 + confidence) / 2))
-    turn = 3 / abs(skew) if abs(skew) >= _NO_SKEW else math.inf
-    reaches = (min(_unskewed(quantile, skew), turn), max(_unskewed(-quantile, skew), -turn))
+    quantile, skew = float(stdtrit(degrees, (1 + confidence) / 2)), skewness * (1 - spread) / math.sqrt(count)
+    reaches = _unskewed(quantile, skew), _unskewed(-quantile, skew)
+    method, note = "skewness-corrected score t", _note(points, bounds, spread, skewness)
+    if differences:
+        turn = 3 / abs(skew) if abs(skew) >= _NO_SKEW else math.inf
+        reaches = min(reaches[0], turn), max(reaches[1], -turn)
+        method, note = "wider of t and skewness-corrected score t", _note_on_differences(count)
     low, high = (_solve_score(mean, error * reach, bounds) for reach in reaches)
+    if differences:
+        plain = error * float(stdtrit(count - 1, (1 + confidence) / 2))
+        low, high = max(min(low, mean - plain), bounds[0]), min(max(high, mean + plain), bounds[1])
     least, most = _binomial_ends(points, bounds, confidence)
-    method = "wider of t and skewness-corrected score t"
-    ends = max(min(low, mean - plain), bounds[0]), min(max(high, mean + plain), bounds[1])
-    if least > ends[0] or most < ends[1]:
-        method += ", within exact binomial"
-    return Interval(low=max(ends[0], least), high=min(ends[1], most), method=method, note=_note_on_differences(count))
+    if least > low or most < high:
+        method += f"{',' if differences else ''} within exact binomial"
+    return Interval(low=max(low, least), high=min(high, most), method=method, note=note)
 
 
-def _note_on_differences(count: int) -> str:
-    """Say where the simulations of differences miss the nominal coverage; what is missed then is not in the sample."""
-    if count < 10:
-        return "fewer than 10 grids: covers 0.86-0.95 if they are skewed"
-    if count < _FEW_DIFFERENCES:
-        return "few grids: covers 0.88-0.95 if single ones differ much more than the others"
-    return ""
+def _of_equal_points(value: float, groups: float, bounds: Bounds, confidence: float) -> Interval:
+    low, high = bounds
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return Interval(note="all grids show the same value and the measure has no finite bounds: undefined interval")
+    ends = agreement_bounds(value, groups, bounds, confidence)
+    at_bound = min(value - low, high - value) <= _ROUNDING * (high - low)
+    method = "exact binomial" if at_bound else "exact bound of agreement"
+    return Interval(low=ends[0], high=ends[1], method=method, note="no variance between grids")
 
 
-def _binomial_ends(
-    points: npt.NDArray[np.float64], bounds: tuple[float, float], confidence: float
-) -> tuple[float, float]:
+def _binomial_ends(points: Vector, bounds: Bounds, confidence: float) -> Bounds:
     """Return exact ends that hold for every distribution, from the grids that lie at a bound.
 
     A mean between a and b is at most ``a + (b - a) P(not at a)`` and at least ``a + (b - a) P(at b)``, and these
@@ -163,11 +163,9 @@ def _binomial_ends(
     if not (math.isfinite(low) and math.isfinite(high)):
         return low, high
     slack = _ROUNDING * (high - low)
-    count = len(points)
-    away = int((points > low + slack).sum())
-    top = int((points >= high - slack).sum())
-    least = exact_binomial(top, count, confidence)[0]
-    most = exact_binomial(away, count, confidence)[1]
+    away, top = int((points > low + slack).sum()), int((points >= high - slack).sum())
+    least = exact_binomial(top, len(points), confidence)[0]
+    most = exact_binomial(away, len(points), confidence)[1]
     return low + (high - low) * least, low + (high - low) * most
 
 
@@ -178,7 +176,7 @@ def _unskewed(quantile: float, skew: float) -> float:
     return 3 / skew * (float(np.cbrt(1 + skew * (quantile - skew / 6))) - 1)
 
 
-def _solve_score(mean: float, reach: float, bounds: tuple[float, float]) -> float:
+def _solve_score(mean: float, reach: float, bounds: Bounds) -> float:
     """Solve ``mean - mu = reach sqrt(V(mu) / V(mean))`` for mu."""
     low, high = bounds
     side = -1 if reach > 0 else 1
@@ -202,7 +200,7 @@ def _solve_score(mean: float, reach: float, bounds: tuple[float, float]) -> floa
     return low + root if side < 0 else high - root
 
 
-def _spread(points: npt.NDArray[np.float64], bounds: tuple[float, float]) -> float:
+def _spread(points: Vector, bounds: Bounds) -> float:
     """Return the variance as a share of the greatest one that the bounds allow; 0 where they are not both finite."""
     low, high = bounds
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -211,11 +209,9 @@ def _spread(points: npt.NDArray[np.float64], bounds: tuple[float, float]) -> flo
     return min(1.0, float(points.var()) / ((mean - low) * (high - mean)))
 
 
-def _note(points: npt.NDArray[np.float64], bounds: tuple[float, float], skewness: float) -> str:
+def _note(points: Vector, bounds: Bounds, spread: float, skewness: float) -> str:
     """Say where the simulations of docs/statistics.md miss the nominal coverage, as far as the data show it."""
-    count, (low, high) = len(points), bounds
-    mean = float(points.mean())
-    spread = _spread(points, bounds)
+    count, (low, high), mean = len(points), bounds, float(points.mean())
     if spread < _BOUNDS_SAY_LITTLE:
         if count < 10:
             return "fewer than 10 grids: covers 0.86-0.95 if they are skewed"
@@ -229,4 +225,13 @@ def _note(points: npt.NDArray[np.float64], bounds: tuple[float, float], skewness
         return "few grids, mean near a bound: covers 0.90-0.99"
     if count < 40 and spread > _ALL_OR_NOTHING:
         return "few grids, nearly all or nothing: may cover more than nominal"
+    return ""
+
+
+def _note_on_differences(count: int) -> str:
+    """Say where the simulations of differences miss the nominal coverage; what is missed then is not in the sample."""
+    if count < 10:
+        return "fewer than 10 grids: covers 0.86-0.95 if they are skewed"
+    if count < _FEW_DIFFERENCES:
+        return "few grids: covers 0.88-0.95 if single ones differ much more than the others"
     return ""

@@ -1,11 +1,27 @@
-"""Power of a paired comparison over grids, before a run."""
+"""Power of a paired comparison over grids before a run: in closed form, and by simulation of the tests to be used.
+
+What the closed form says for normal differences is counted in the simulation on values as they will be: shares of few
+trajectories, tied and clumped at their bounds.
+"""
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from goalscope.rng import stream
+from goalscope.stats.compare import normal_p, signed_rank, smallest
+from goalscope.stats.intervals import Vector, mean_interval
+
+REPEATS = 1000
+"""Simulated studies: a chance of .8 is then known to ± .025."""
 
 _MOST_GRIDS = 1_000_000
 _QUANTILES = 4000  # of the sample deviation; the midpoint rule is then right to four digits
+_EXACT_UP_TO = 25  # grids: beyond, the normal approximation of the test agrees to two digits
+_HALVINGS = 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +45,7 @@ class PairedDesign:
     within: float
 
     def __post_init__(self) -> None:
-        finite = math.isfinite(self.between) and math.isfinite(self.within)
-        if self.grids < 2 or self.trajectories < 1 or not finite or min(self.between, self.within) < 0:
-            raise ValueError(f"a design needs grids >= 2, trajectories >= 1 and deviations >= 0, got {self}")
+        _check_design(self)
         if self.between == 0 and self.within == 0:
             raise ValueError("a design needs a deviation above 0, got between = within = 0: then any effect is seen")
 
@@ -39,6 +53,51 @@ class PairedDesign:
     def deviation(self) -> float:
         """Standard deviation over grids of the observed difference of means."""
         return math.sqrt(self.between**2 + 2 * self.within**2 / self.trajectories)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired(PairedDesign):
+    """A design whose values are to be simulated, so that more is assumed of them; both deviations may be 0.
+
+    Attributes:
+        mean: mean value over grids.
+        spread: standard deviation over grids of a grid's mean.
+        share: whether values are shares in [0, 1]; their noise is binomial then: a value is the share of good ones
+            among as many independent decisions as `within` implies (one for a success). Else it is normal.
+
+    Raises:
+        ValueError: a number outside of its range, a mean outside of [0, 1] or a spread that it does not allow.
+    """
+
+    mean: float
+    spread: float
+    share: bool = True
+
+    def __post_init__(self) -> None:
+        _check_design(self, self.mean, self.spread)
+        if self.share and not (0 <= self.mean <= 1 and self.spread**2 <= self.mean * (1 - self.mean) + 1e-12):
+            raise ValueError(
+                "the mean of shares must lie in [0, 1] and their spread over grids be at most sqrt(mean (1 - mean)), "
+                f"got mean {self.mean:g} and spread {self.spread:g}"
+            )
+
+    @property
+    def decisions(self) -> int:
+        """Independent decisions that the value of one trajectory averages, where values are shares."""
+        noise = self.mean * (1 - self.mean) - self.spread**2
+        return max(1, round(noise / self.within**2)) if self.within > 0 and noise > 0 else 1
+
+    def closed_form(self) -> PairedDesign | None:
+        """Return the design for the closed form, None where it has no variance to speak of."""
+        if self.deviation == 0:
+            return None
+        return PairedDesign(grids=self.grids, trajectories=self.trajectories, between=self.between, within=self.within)
+
+
+def _check_design(design: PairedDesign, mean: float = 0.0, *deviations: float) -> None:
+    numbers = (design.between, design.within, *deviations)
+    if design.grids < 2 or design.trajectories < 1 or not all(map(math.isfinite, (mean, *numbers))) or min(numbers) < 0:
+        raise ValueError(f"a design needs grids >= 2, trajectories >= 1 and deviations >= 0, got {design}")
 
 
 def power(design: PairedDesign, effect: float, *, level: float = 0.05) -> float:
@@ -78,18 +137,7 @@ def minimum_detectable_effect(design: PairedDesign, *, chance: float = 0.8, leve
         The effect in the measure's unit, to a relative 1e-9.
     """
     _check_chance(chance, level)
-    return _smallest(lambda size: power(design, size, level=level), chance, design.deviation)
-
-
-def _smallest(chance_of: Callable[[float], float], chance: float, start: float) -> float:
-    """Return the smallest size whose chance reaches ``chance``; larger sizes have larger chances."""
-    low, high = 0.0, start
-    while chance_of(high) < chance:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if chance_of(middle) < chance else (low, middle)
-    return high
+    return _least(lambda size: power(design, size, level=level), chance, design.deviation)
 
 
 def equivalence_power(design: PairedDesign, margin: float, *, level: float = 0.05) -> float:
@@ -103,7 +151,6 @@ def equivalence_power(design: PairedDesign, margin: float, *, level: float = 0.0
     Source: Phillips, Journal of Pharmacokinetics and Biopharmaceutics 18 (1990); the chance given the sample's
         deviation is normal, and is averaged over the quantiles of that deviation.
     """
-    import numpy as np
     from scipy.special import gammaincinv, ndtr, stdtrit
 
     if not (math.isfinite(margin) and margin > 0 and 0 < level < 0.5):
@@ -129,7 +176,7 @@ def smallest_margin(design: PairedDesign, *, chance: float = 0.8, level: float =
         The margin in the measure's unit.
     """
     _check_chance(chance, level)
-    return _smallest(lambda size: equivalence_power(design, size, level=level), chance, design.deviation)
+    return _least(lambda size: equivalence_power(design, size, level=level), chance, design.deviation)
 
 
 def grids_needed(design: PairedDesign, effect: float, *, chance: float = 0.8, level: float = 0.05) -> int:
@@ -145,25 +192,152 @@ def grids_needed(design: PairedDesign, effect: float, *, chance: float = 0.8, le
         ValueError: an effect of 0, or one that a million grids do not show.
     """
     _check_chance(chance, level)
+    sizes = range(2, _MOST_GRIDS + 1)
+    found = bisect_left(
+        sizes, True, key=lambda grids: power(replace(design, grids=grids), effect, level=level) >= chance
+    )
+    if found == len(sizes):
+        raise ValueError(f"the effect must be large enough for {_MOST_GRIDS} grids to show it, got {effect!r}")
+    return sizes[found]
 
-    def enough(grids: int) -> bool:
-        sized = PairedDesign(
-            grids=grids, trajectories=design.trajectories, between=design.between, within=design.within
-        )
-        return power(sized, effect, level=level) >= chance
 
-    high = 2
-    while not enough(high):
+def _least(chance_of: Callable[[float], float], chance: float, start: float) -> float:
+    high = start
+    while chance_of(high) < chance:
         high *= 2
-        if effect == 0 or high > _MOST_GRIDS:
-            raise ValueError(f"the effect must be large enough for {_MOST_GRIDS} grids to show it, got {effect!r}")
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return max(high, 2)
+    return smallest(lambda size: not chance_of(size) < chance, 0.0, high, 60)
 
 
 def _check_chance(chance: float, level: float) -> None:
     if not 0 < level < chance < 1:
         raise ValueError(f"the wanted power must lie between the level and 1, got power {chance!r}, level {level!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedPower:
+    """What a design can show, counted over simulated studies.
+
+    Attributes:
+        effect: the smallest mean difference that the signed-rank test sees with the wanted chance, NaN where none does.
+        margin: the smallest margin within which equivalence is shown with the wanted chance, the true mean difference
+            being 0; NaN where the interval is undefined so often.
+        at_margin: the chance of showing equivalence within a margin that was given, NaN without one.
+        repeats: number of simulated studies.
+        note: what a reader must know, "" for nothing.
+    """
+
+    effect: float
+    margin: float
+    at_margin: float
+    repeats: int
+    note: str = ""
+
+
+def simulate_power(
+    design: Paired,
+    *,
+    seed: int,
+    chance: float = 0.8,
+    level: float = 0.05,
+    margin: float | None = None,
+    repeats: int = REPEATS,
+) -> SimulatedPower:
+    """Simulate the design and count what its tests show.
+
+    Args:
+        design: what is assumed.
+        seed: root seed; the same arguments give the same numbers.
+        chance: wanted power, in (0, 1).
+        level: level of each test: two-sided for the signed-rank test, of each side for equivalence.
+        margin: a margin whose power is asked for.
+        repeats: number of simulated studies.
+
+    Raises:
+        ValueError: a chance or a level out of range, or no repeats.
+    """
+    if not (0 < level < 0.5 and level < chance < 1 and repeats >= 1):
+        raise ValueError(f"needs 0 < level < 0.5, level < chance < 1, repeats >= 1; got {level}, {chance}, {repeats}")
+    reach = _reach(draw_differences(design, 0.0, seed=seed, repeats=repeats)[0], design.share, level)
+    margin_found = float(np.sort(reach)[math.ceil(chance * repeats) - 1])
+    effect = _detectable(design, seed, chance, level, repeats)
+    notes = [
+        "no difference between shares is seen with this chance" if math.isnan(effect) else "",
+        "equivalence cannot be shown with this chance" if math.isinf(margin_found) else "",
+    ]
+    return SimulatedPower(
+        effect=effect,
+        margin=margin_found if math.isfinite(margin_found) else math.nan,
+        at_margin=math.nan if margin is None else float(np.mean(reach < margin)),
+        repeats=repeats,
+        note="; ".join(filter(None, notes)),
+    )
+
+
+def draw_differences(design: Paired, effect: float, *, seed: int, repeats: int) -> tuple[Vector, float]:
+    """Draw ``[repeats, G]`` differences by grid of the means of both conditions, and the true mean that bounds leave.
+
+    All effects are drawn from the same random numbers.
+    """
+    rng = stream(seed, "simulated power")
+    shape = (repeats, design.grids)
+    true = effect + design.between * rng.standard_normal(shape)
+    if not design.share:
+        deviation = design.within * math.sqrt(2 / design.trajectories)
+        return true + deviation * rng.standard_normal(shape), effect
+    base = _chances(design, rng, shape)
+    # Half of the difference on either side: without an effect the two conditions then are the same in distribution.
+    chances = [np.clip(base + side * true / 2, 0, 1) for side in (1, -1)]
+    count = design.trajectories * design.decisions
+    first, second = (rng.binomial(count, chance) / count for chance in chances)
+    return first - second, float(np.mean(chances[0] - chances[1]))
+
+
+def _chances(design: Paired, rng: np.random.Generator, shape: tuple[int, int]) -> Vector:
+    """Draw each grid's chance from the beta distribution of this mean and spread."""
+    room = design.mean * (1 - design.mean)
+    if design.spread == 0 or room == 0:
+        return np.full(shape, design.mean)
+    weight = room / design.spread**2 - 1
+    if weight < 1e-6:  # all or nothing
+        return (rng.random(shape) < design.mean).astype(np.float64)
+    return rng.beta(design.mean * weight, (1 - design.mean) * weight, shape)
+
+
+def _reach(differences: Vector, share: bool, level: float) -> Vector:
+    """Return ``[repeats]`` the margin that each study's interval of confidence 1 - 2 level just fits into."""
+    bounds = (-1.0, 1.0) if share else (-math.inf, math.inf)
+    found = np.empty(len(differences))
+    for index, study in enumerate(differences):
+        interval = mean_interval(study, bounds=bounds, confidence=1 - 2 * level, differences=True)
+        ends = max(abs(interval.low), abs(interval.high))
+        found[index] = math.inf if math.isnan(ends) else ends
+    return found
+
+
+def _detectable(design: Paired, seed: int, chance: float, level: float, repeats: int) -> float:
+    """Return the smallest true mean difference that the signed-rank test sees with this chance, by bisection."""
+
+    true: dict[float, float] = {}
+
+    def seen(effect: float) -> bool:
+        differences, left = draw_differences(design, effect, seed=seed, repeats=repeats)
+        true[effect] = abs(left)
+        return bool(np.mean(_signed_rank_p(differences) <= level) >= chance)
+
+    high = 1.0 if design.share else 8 * design.deviation
+    if not seen(high):
+        return math.nan
+    return true[smallest(seen, 0.0, high, _HALVINGS)]
+
+
+def _signed_rank_p(differences: Vector) -> Vector:
+    """Return ``[repeats]`` two-sided p values of the signed-rank test of each row of ``[repeats, G]`` differences."""
+    if differences.shape[1] <= _EXACT_UP_TO:
+        return np.array([signed_rank(study).p_value for study in differences])
+    from scipy.stats import rankdata
+
+    rounded = np.round(differences, 12)
+    # Zeros take the lowest ranks, which are taken off again: ranks among the others are what is left.
+    zeros = (rounded == 0).sum(axis=1, keepdims=True)
+    ranks = np.where(rounded == 0, 0.0, rankdata(np.abs(rounded), axis=1) - zeros)
+    return normal_p(ranks, np.where(rounded > 0, ranks, 0.0).sum(axis=1))

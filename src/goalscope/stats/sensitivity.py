@@ -9,17 +9,16 @@ grids are, beyond what the noise of a few trajectories makes of no difference at
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.stats.estimate import UNBOUNDED, Estimate, check_bounds, estimate_mean, factorize, vector
+from goalscope.stats.compare import TIED
+from goalscope.stats.estimate import UNBOUNDED, Estimate, Labels, by_grid, check_bounds, estimate_mean
+from goalscope.stats.intervals import Bounds, Vector
 
 DRAWS = 1999
 """Random exchanges of an exchange test: the smallest p is 1 / 2000."""
-
-_TIED = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +49,13 @@ class Sensitivity:
 
 def sensitivity(
     values_a: npt.ArrayLike,
-    clusters_a: Sequence[Any] | npt.NDArray[Any],
+    clusters_a: Labels,
     values_b: npt.ArrayLike,
-    clusters_b: Sequence[Any] | npt.NDArray[Any],
+    clusters_b: Labels,
     *,
     unit: str,
     rng: np.random.Generator,
-    bounds: tuple[float, float] = UNBOUNDED,
+    bounds: Bounds = UNBOUNDED,
     confidence: float = 0.95,
     draws: int = DRAWS,
 ) -> Sensitivity:
@@ -84,16 +83,13 @@ def sensitivity(
     if draws < 1:
         raise ValueError(f"an exchange test needs at least one draw, got {draws!r}")
     low, high = check_bounds(bounds)
-    first, second = _by_grid("a", values_a, clusters_a), _by_grid("b", values_b, clusters_b)
+    (first, _), (second, _) = by_grid("a", values_a, clusters_a), by_grid("b", values_b, clusters_b)
     both = sorted((label for label in first if label in second), key=str)
     pairs = {label: (first[label], second[label]) for label in both if min(len(first[label]), len(second[label])) > 1}
     noise = [_squared_difference(one, other) for one, other in pairs.values()]
     most = high - low  # the greatest difference there can be
     square = estimate_mean(noise, list(pairs), unit=f"{unit}²", bounds=(-(most**2), most**2), confidence=confidence)
-    single = len(both) - len(pairs)
-    notes = [f"{single} of {len(both)} grids without two values in both conditions left out" if single else ""]
     if not pairs:
-        note = "no grid has two values in both conditions: undefined"
         return Sensitivity(
             value=math.nan,
             low=math.nan,
@@ -102,54 +98,36 @@ def sensitivity(
             p_value=math.nan,
             counts=(0, 0),
             method="none",
-            note=note,
+            note="no grid has two values in both conditions: undefined",
         )
-    varied = [pair for pair in pairs.values() if np.ptp(np.concatenate(pair)) > _TIED]
-    if not varied:
-        notes.append("no grid has two different values: nothing to exchange")
-    p_value = _exchange(varied, rng, draws) if varied else 1.0
-    ends = [min(most, math.sqrt(max(0.0, end))) if not math.isnan(end) else end for end in (square.low, square.high)]
-    if math.isnan(square.low):
-        notes.append(square.note)
+    single = len(both) - len(pairs)
+    varied = [pair for pair in pairs.values() if np.ptp(np.concatenate(pair)) > TIED]
+    notes = (
+        f"{single} of {len(both)} grids without two values in both conditions left out" if single else "",
+        "" if varied else "no grid has two different values: nothing to exchange",
+        square.note if math.isnan(square.low) else "",
+    )
+    squares = np.array([square.value, square.low, square.high])
+    value, lower, upper = np.minimum(most, np.sqrt(np.maximum(0.0, squares))).tolist()
     return Sensitivity(
-        value=min(most, math.sqrt(max(0.0, square.value))),
-        low=ends[0],
-        high=ends[1],
+        value=value,
+        low=lower,
+        high=upper,
         square=square,
-        p_value=p_value,
+        p_value=_exchange(varied, rng, draws) if varied else 1.0,
         counts=(sum(len(one) for one, _ in pairs.values()), sum(len(other) for _, other in pairs.values())),
         method=f"{draws} random exchanges within {len(pairs)} grids" if varied else "nothing to exchange",
-        note="; ".join(part for part in notes if part),
+        note="; ".join(filter(None, notes)),
     )
 
 
-def _by_grid(
-    name: str, values: npt.ArrayLike, clusters: Sequence[Any] | npt.NDArray[Any]
-) -> dict[Any, npt.NDArray[np.float64]]:
-    """Return the defined values of each grid in ascending order: neither their order nor that of the grids matters."""
-    numbers = vector(f"values_{name}", values)
-    codes, labels = factorize(clusters)
-    if codes.shape != numbers.shape:
-        raise ValueError(f"clusters_{name} must be as long as values_{name} ({len(numbers)}), got {len(codes)}")
-    if np.isinf(numbers).any():
-        raise ValueError(f"values_{name} must be finite or NaN, got infinity")
-    defined = ~np.isnan(numbers)
-    order = np.lexsort((numbers, codes))
-    order = order[defined[order]]
-    edges = np.searchsorted(codes[order], np.arange(len(labels) + 1))
-    found = {label: numbers[order[edges[index] : edges[index + 1]]] for index, label in enumerate(labels)}
-    return {label: kept for label, kept in found.items() if len(kept)}
-
-
-def _squared_difference(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
+def _squared_difference(one: Vector, other: Vector) -> float:
     """Return the squared difference of means without what noise adds to it: unbiased, so possibly negative."""
     noise = one.var(ddof=1) / len(one) + other.var(ddof=1) / len(other)
     return float((one.mean() - other.mean()) ** 2 - noise)
 
 
-def _exchange(
-    pairs: Sequence[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]], rng: np.random.Generator, draws: int
-) -> float:
+def _exchange(pairs: Sequence[tuple[Vector, Vector]], rng: np.random.Generator, draws: int) -> float:
     """Return the share of random exchanges, the observed values among them, that reach the observed statistic."""
     seen, drawn = 0.0, np.zeros(draws)
     for one, other in pairs:
@@ -164,5 +142,5 @@ def _exchange(
             keys = rng.random((draws, len(pooled)))
             sums = pooled[np.argpartition(keys, count - 1, axis=1)[:, :count]].sum(axis=1)
         drawn += (sums / count - (total - sums) / len(other)) ** 2
-    reached = int((drawn >= seen * (1 - 1e-9) - _TIED).sum())
+    reached = int((drawn >= seen * (1 - 1e-9) - TIED).sum())
     return (1 + reached) / (1 + draws)

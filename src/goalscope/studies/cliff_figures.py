@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,7 @@ import numpy as np
 
 from goalscope import __version__
 from goalscope.extras import lacking
-from goalscope.studies.cliff_world import (
-    HEIGHT,
-    HORIZON,
-    MOVES,
-    WIDTH,
-    WIND,
-    CliffCase,
-    CliffStudy,
-    cliff_world,
-)
+from goalscope.studies.cliff_world import HEIGHT, HORIZON, MOVES, WIDTH, WIND, CliffCase, CliffStudy, cliff_world
 
 _BLUE, _RED, _GREEN, _GREY = "#4477aa", "#cc3311", "#228833", "#555555"
 
@@ -65,10 +56,7 @@ def write_figures(study: CliffStudy, folder: Path) -> list[Path]:
     except ImportError as error:
         raise lacking("the figures need matplotlib", "report", error) from error
     written = []
-    drawings: tuple[tuple[str, tuple[float, float], Callable[[CliffStudy, Any], None]], ...] = (
-        ("meg", (9.6, 3.9), _draw_values),
-        ("occupancy", (9.6, 4.9), _draw_maps),
-    )
+    drawings = (("meg", (9.6, 3.9), _draw_values), ("occupancy", (9.6, 4.9), _draw_maps))
     with matplotlib.rc_context({"svg.hashsalt": "goalscope", "font.family": ["DejaVu Sans"], "font.size": 9.5}):
         for name, size, draw in drawings:
             figure = Figure(figsize=size, layout="constrained")
@@ -91,15 +79,14 @@ def _draw_values(study: CliffStudy, figure: Any) -> None:
             ("known utility, off by one", [case.off_by_one for case in cases], _GREY, "x", ":"),
             ("known utility, as printed", [case.printed_known for case in cases], _RED, "v", "none"),
             ("unknown utility, as printed", [case.printed_unknown for case in cases], _RED, "^", "none"),
+            ("unknown utility, networks", [case.neural for case in cases], _GREEN, "D", "--"),
         )
         if panel is panels[0]:
             panel.axhline(cases[0].bound, color=_BLUE, linestyle="--", linewidth=1, label="most that any policy has")
         for name, values, colour, marker, dash in lines:
             hollow = {"markerfacecolor": "none"} if dash == "none" else {}
-            panel.plot(x, values, label=name, color=colour, marker=marker, linestyle=dash, markersize=5, **hollow)
-        neural = [case.neural for case in cases]
-        if np.isfinite(neural).any():
-            panel.plot(x, neural, label="unknown utility, networks", color=_GREEN, marker="D", linestyle="--")
+            if np.isfinite(values).any():
+                panel.plot(x, values, label=name, color=colour, marker=marker, linestyle=dash, markersize=5, **hollow)
         panel.set_xlabel(label)
         panel.set_xticks(x)
         panel.spines[["top", "right"]].set_visible(False)

@@ -10,7 +10,6 @@ Source: MacDermott et al. 2024, Section 6 and Appendix D.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -33,26 +32,20 @@ WIDTH, HEIGHT, HORIZON, WIND = 10, 4, 30, 0.3
 EPSILONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 GOAL_LENGTHS = (1, 2, 3, 4)
 
-PRINTED: Mapping[str, Mapping[float, tuple[float, float, float]]] = MappingProxyType(
-    {
-        "goal length": MappingProxyType(
-            {1: (37.8, 34.3, 2.6), 2: (21.4, 32.1, 0.5), 3: (16.8, 33.6, 0.5), 4: (18.9, 35.4, 0.6)}
-        ),
-        "epsilon": MappingProxyType(
-            {
-                0.1: (2.4, 26.1, 0.11),
-                0.2: (1.5, 17.4, 0.2),
-                0.3: (0.95, 11.0, 0.25),
-                0.4: (0.50, 6.2, 0.08),
-                0.5: (0.20, 2.9, 0.06),
-                0.6: (0.04, 1.0, 0.003),
-                0.7: (0.003, 0.10, 0.002),
-                0.8: (0.001, 0.10, 0.003),
-                0.9: (0.008, 0.091, 0.007),
-            }
-        ),
-    }
-)
+PRINTED: Mapping[str, Mapping[float, tuple[float, float, float]]] = {
+    "goal length": {1: (37.8, 34.3, 2.6), 2: (21.4, 32.1, 0.5), 3: (16.8, 33.6, 0.5), 4: (18.9, 35.4, 0.6)},
+    "epsilon": {
+        0.1: (2.4, 26.1, 0.11),
+        0.2: (1.5, 17.4, 0.2),
+        0.3: (0.95, 11.0, 0.25),
+        0.4: (0.50, 6.2, 0.08),
+        0.5: (0.20, 2.9, 0.06),
+        0.6: (0.04, 1.0, 0.003),
+        0.7: (0.003, 0.10, 0.002),
+        0.8: (0.001, 0.10, 0.003),
+        0.9: (0.008, 0.091, 0.007),
+    },
+}
 """The paper's Appendix D.1: known utility, unknown utility and its two standard deviations."""
 
 
@@ -249,7 +242,7 @@ def _case(experiment: str, setting: float, neural_seeds: int) -> CliffCase:
     if neural_seeds:
         climbed = meg_unknown(mdp, policy, utilities="neural", seeds=range(neural_seeds))
         neural, spread = climbed.value, climbed.spread
-    printed = PRINTED[experiment][setting]
+    printed_known, printed_unknown, printed_spread = PRINTED[experiment][setting]
     shape = (HEIGHT, WIDTH)
     return CliffCase(
         setting=float(setting),
@@ -264,9 +257,9 @@ def _case(experiment: str, setting: float, neural_seeds: int) -> CliffCase:
         bound=known.bound,
         utility=known.utility,
         uniform=known.uniform_utility,
-        printed_known=printed[0],
-        printed_unknown=printed[1],
-        printed_spread=printed[2],
+        printed_known=printed_known,
+        printed_unknown=printed_unknown,
+        printed_spread=printed_spread,
         occupancy=freeze(occupancy(mdp, policy)[:-1].sum(axis=0).reshape(shape)),
         best_utility=freeze(unknown.utility.reshape(shape)),
     )

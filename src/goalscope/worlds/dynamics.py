@@ -84,10 +84,11 @@ def settle(grid: Grid, position: Position, carrying_key: bool = False, door_open
     if grid.walls[cell]:
         raise ValueError(f"an agent must stand on an open cell, got the wall at {cell}")
     carrying_key = carrying_key or cell == grid.key
-    opened = door_open or (grid.door is not None and carrying_key and _adjacent(cell, grid.door))
-    if cell == grid.door and not opened:
-        raise ValueError(f"an agent must stand on an open cell, got the locked door at {cell}")
-    return State(cell, carrying_key, opened)
+    if grid.door is not None and not door_open:
+        door_open = carrying_key and abs(cell[0] - grid.door[0]) + abs(cell[1] - grid.door[1]) == 1
+        if cell == grid.door:
+            raise ValueError(f"an agent must stand on an open cell, got the locked door at {cell}")
+    return State(cell, carrying_key, door_open)
 
 
 def initial_state(grid: Grid) -> State:
@@ -131,36 +132,39 @@ def transitions(grid: Grid) -> npt.NDArray[np.int32]:
     Returns:
         ``[P * H * W, 4]`` int32 over states as `state_number` counts them. Walls lead to themselves.
     """
-    count, height, width = phases(grid), grid.height, grid.width
-    cells = height * width
+    count, cells = phases(grid), grid.walls.size
     table = np.empty((count, cells, 4), dtype=np.int32)
     for phase in range(count):
-        solid = grid.walls.copy()
-        if grid.door is not None and phase < 2:
-            solid[grid.door] = True
-        target = _moves(solid)
-        after = np.full(cells, phase, dtype=np.int32)
+        solid, after = grid.walls.copy(), np.full(grid.walls.shape, phase, dtype=np.int32)  # the phase on arrival
         if phase == 0 and grid.key is not None:
-            after[grid.key[0] * width + grid.key[1]] = 1
+            after[grid.key] = 1
         if grid.door is not None:
-            rows, cols = np.divmod(np.arange(cells), width)
+            solid[grid.door] = phase < 2
+            rows, cols = np.indices(solid.shape)
             near = np.abs(rows - grid.door[0]) + np.abs(cols - grid.door[1]) == 1
             after[near & (after == 1)] = 2
+        target = transitions_batch(solid)
         moved = target != np.arange(cells)[:, None]
-        table[phase] = target + np.where(moved, after[target], phase) * cells
+        table[phase] = target + np.where(moved, after.reshape(-1)[target], phase) * cells
     return table.reshape(count * cells, 4)
 
 
 def transitions_batch(walls: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
-    """Return the transition tables of B plain grids of one shape.
+    """Return the transition tables of plain grids of one shape.
 
     Args:
-        walls: ``[B, H, W]`` bool.
+        walls: ``[..., H, W]`` bool.
 
     Returns:
-        ``[B, H * W, 4]`` int32: the cell ``row * W + col`` that each action leads to.
+        ``[..., H * W, 4]`` int32: the cell ``row * W + col`` that each action leads to.
     """
-    return _moves(walls)
+    *batch, height, width = walls.shape
+    here = np.arange(height * width, dtype=np.int32).reshape(height, width)
+    target = np.broadcast_to(here[..., None], (*batch, height, width, 4)).copy()
+    for action, (inside, beyond) in enumerate(neighbours(height, width)):
+        free = ~walls[(..., *beyond)] & ~walls[(..., *inside)]
+        target[(..., *inside, action)] = np.where(free, here[beyond], here[inside])
+    return target.reshape(*batch, height * width, 4)
 
 
 def neighbours(height: int, width: int) -> Iterator[tuple[Box, Box]]:
@@ -177,32 +181,12 @@ def step_batch(
     state: npt.NDArray[np.integer],
     action: npt.NDArray[np.integer],
 ) -> npt.NDArray[np.int32]:
-    """Step N agents at once.
+    """Return the states ``[N]`` int32 of N agents after one action each.
 
     Args:
         tables: ``[B, S, 4]`` transition tables of B worlds.
-        world: ``[N]`` index of each agent's world.
-        state: ``[N]`` state of each agent.
-        action: ``[N]`` action of each agent.
-
-    Returns:
-        ``[N]`` int32 states after the actions.
+        world, state, action: ``[N]`` index of each agent's world, its state and its action.
     """
     _, states, actions = tables.shape
     after: npt.NDArray[np.int32] = tables.reshape(-1)[(world * states + state) * actions + action]
     return after
-
-
-def _moves(solid: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
-    """Return ``[..., H * W, 4]``: the cell that each move leads to on a plain grid ``[..., H, W]``."""
-    *batch, height, width = solid.shape
-    here = np.arange(height * width, dtype=np.int32).reshape(height, width)
-    target = np.broadcast_to(here[..., None], (*batch, height, width, 4)).copy()
-    for action, (inside, beyond) in enumerate(neighbours(height, width)):
-        free = ~solid[(..., *beyond)] & ~solid[(..., *inside)]
-        target[(..., *inside, action)] = np.where(free, here[beyond], here[inside])
-    return target.reshape(*batch, height * width, 4)
-
-
-def _adjacent(one: Position, other: Position) -> bool:
-    return abs(one[0] - other[0]) + abs(one[1] - other[1]) == 1

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_shape, check_whole, freeze
-from goalscope.worlds.grid import Grid, Position
+from goalscope.worlds.grid import Grid, Position, check_inside
 
 _RADIUS = "a radius of sight"
 
@@ -44,10 +44,8 @@ class Fog:
 
     def __post_init__(self) -> None:
         check_whole(_RADIUS, self.radius, 1, "steps")
-        if self.walls.ndim != 2 or self.seen.shape != self.walls.shape:
-            check_shape("seen", self.seen, "H W", check_shape("walls", self.walls, "H W"))
-        if self.walls.flags.writeable:
-            object.__setattr__(self, "walls", freeze(self.walls))
+        check_shape("seen", self.seen, "H W", check_shape("walls", self.walls, "H W"))
+        object.__setattr__(self, "walls", freeze(self.walls))
         object.__setattr__(self, "seen", freeze(self.seen))
 
     @classmethod
@@ -95,11 +93,8 @@ class Fog:
             raise ValueError(
                 f"the agent's own cell must have been seen, got {grid.start}: call look({grid.start}) first"
             )
-        shown = {
-            name: cell if cell is not None and self.seen[cell] else None
-            for name, cell in (("goal", grid.goal), ("key", grid.key), ("door", grid.door))
-        }
-        return Grid(walls=grid.walls & self.seen, start=grid.start, fog=~self.seen, **shown)
+        shown = {name: cell for name, cell in grid.objects.items() if cell is not None and self.seen[cell]}
+        return Grid(walls=grid.walls & self.seen, fog=~self.seen, **shown)
 
 
 def visible(walls: npt.NDArray[np.bool_], position: Position, radius: int = 3) -> npt.NDArray[np.bool_]:
@@ -116,15 +111,11 @@ def visible(walls: npt.NDArray[np.bool_], position: Position, radius: int = 3) -
     Raises:
         ValueError: a position outside of the grid, or a radius that is not a whole number >= 1.
     """
-    height, width = walls.shape
-    row, col = position
-    if not (0 <= row < height and 0 <= col < width):
-        raise ValueError(f"a position must lie in the {height}x{width} grid, got (row, col) = {(row, col)}")
+    (row, col), (height, width) = check_inside(position, walls.shape), walls.shape
     stride = width + 2 * check_whole(_RADIUS, radius, 1, "steps")
     padded = np.zeros((height + 2 * radius, stride), dtype=bool)
     padded[radius:-radius, radius:-radius] = walls
-    _trace(padded, (row + radius) * stride + col + radius, radius)
-    return padded[radius:-radius, radius:-radius]
+    return _trace(padded, (row + radius) * stride + col + radius, radius)
 
 
 def visible_batch(
@@ -144,18 +135,14 @@ def visible_batch(
     stride = width + 2 * check_whole(_RADIUS, radius, 1, "steps")
     padded = np.zeros((count, height + 2 * radius, stride), dtype=bool)
     padded[:, radius:-radius, radius:-radius] = walls
-    first = np.arange(count) * (height + 2 * radius) * stride
-    _trace(padded, (first + (position[:, 0] + radius) * stride + position[:, 1] + radius)[:, None], radius)
-    return padded[:, radius:-radius, radius:-radius]
+    rows = np.arange(count) * (height + 2 * radius) + position[:, 0] + radius
+    return _trace(padded, (rows * stride + position[:, 1] + radius)[:, None], radius)
 
 
-def _trace(padded: npt.NDArray[np.bool_], cell: int | npt.NDArray[np.int64], radius: int) -> None:
-    """Replace what blocks the sight by what is seen, in grids with a margin as wide as the radius.
+def _trace(padded: npt.NDArray[np.bool_], cell: int | npt.NDArray[np.int64], radius: int) -> npt.NDArray[np.bool_]:
+    """Return what is seen from flat cells (one, or ``[N, 1]``) of grids with a margin as wide as the radius.
 
-    Args:
-        padded: ``[..., H + 2 radius, W + 2 radius]`` bool.
-        cell: flat index of the agent's cell, one for a single grid or ``[N, 1]``.
-        radius: radius of sight in steps.
+    ``padded`` holds what blocks the sight, and is written over.
     """
     offsets, between = _lines(radius, padded.shape[-1])
     flat = padded.reshape(-1)
@@ -165,6 +152,7 @@ def _trace(padded: npt.NDArray[np.bool_], cell: int | npt.NDArray[np.int64], rad
         blocked |= flat[before + cell]
     padded[...] = False
     flat[offsets + cell] = ~blocked
+    return padded[..., radius:-radius, radius:-radius]
 
 
 @cache

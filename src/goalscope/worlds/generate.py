@@ -8,12 +8,12 @@ Source: behavioural and representational evaluation, sections 3-4; numbers of wa
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_whole, freeze
+from goalscope.checks import check_number, check_whole, freeze, is_whole
 from goalscope.rng import words
 from goalscope.worlds.grid import DELTAS, Grid
 
@@ -39,35 +39,33 @@ class GridBatch:
         return len(self.walls)
 
     def __getitem__(self, index: int) -> Grid:
-        start, goal = self.start[index], self.goal[index]
-        return Grid(walls=self.walls[index], start=(int(start[0]), int(start[1])), goal=(int(goal[0]), int(goal[1])))
+        start, goal = (tuple(cells[index].tolist()) for cells in (self.start, self.goal))
+        return Grid(walls=self.walls[index], start=start, goal=goal)
 
     def __iter__(self) -> Iterator[Grid]:
         return (self[index] for index in range(len(self)))
 
 
 def check_size(size: int) -> int:
-    """Return a size that can be generated.
+    """Return a size that can be generated: an odd whole number >= 5.
 
     Raises:
-        ValueError: not an odd whole number >= 5.
+        ValueError: another size.
     """
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 5 or size % 2 == 0:
-        hint = f": use {int(size) - 1} or {int(size) + 1}" if isinstance(size, int) and size > 5 else ""
+    if not is_whole(size) or size < 5 or size % 2 == 0:
+        hint = f": use {int(size) - 1} or {int(size) + 1}" if is_whole(size) and size > 5 else ""
         raise ValueError(f"size must be an odd whole number >= 5, got {size!r}{hint}")
     return int(size)
 
 
 def check_density(density: float) -> float:
-    """Return a wall density.
+    """Return a wall density, a number from 0 (empty room) to 1 (maze).
 
     Raises:
-        ValueError: not a number in [0, 1].
+        ValueError: another value.
     """
-    number = isinstance(density, int | float | np.integer | np.floating) and not isinstance(density, bool)
-    if not number or not 0 <= density <= 1:
-        raise ValueError(f"density must be a number from 0 (empty room) to 1 (maze), got {density!r}")
-    return float(density) + 0.0  # -0.0 becomes 0.0: equal densities name one series
+    # -0.0 becomes 0.0: equal densities name one series.
+    return check_number("density", density, 0, 1, "number (0: empty room, 1: maze)") + 0.0
 
 
 def interior_walls(size: int, density: float) -> int:
@@ -81,7 +79,6 @@ def interior_walls(size: int, density: float) -> int:
 
 
 def _maze_walls(size: int) -> int:
-    """Return how many walls stand inside the border of a perfect maze."""
     lattice = (size - 1) // 2
     return (size - 2) ** 2 - (2 * lattice**2 - 1)
 
@@ -101,17 +98,16 @@ def generate(size: int = 11, density: float = 0.6, *, rng: np.random.Generator, 
     """
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"rng must be a numpy Generator, e.g. numpy.random.default_rng(0), got {type(rng).__name__}")
-    each = _words_needed(check_size(size))
-    wanted = _check_distance(size, minimum_distance)
+    settings = _checked(size, density, minimum_distance)
     count, drawn_so_far = 1, 0
     while drawn_so_far < _MOST_ATTEMPTS:
-        drawn = rng.integers(0, 2**64, size=(count, each), dtype=np.uint64)
-        batch, accepted = _build(size, check_density(density), wanted, drawn)
+        drawn = rng.integers(0, 2**64, size=(count, _words_needed(size)), dtype=np.uint64)
+        batch, accepted = _build(*settings, drawn)
         if accepted.any():
             return batch[int(accepted.argmax())]
         drawn_so_far += count
         count = 32  # one world that is too short is seldom the last: draw the next ones together
-    raise _too_far(size, density, wanted)
+    raise _too_far(*settings)
 
 
 def generate_batch(
@@ -133,60 +129,34 @@ def generate_batch(
     Raises:
         ValueError: size, density or minimum_distance out of range, or no grid found that is long enough.
     """
-    each = _words_needed(check_size(size))
-    density = check_density(density)
-    wanted = _check_distance(size, minimum_distance)
+    settings = _checked(size, density, minimum_distance)
     check_whole("count", count, 0)
     check_whole("first", first, 0)
-    names = (name, int(size), density, wanted)
-    parts = []
-    for begin in range(first, first + count, _CHUNK):
-        length = min(_CHUNK, first + count - begin)
-        drawn = words(seed, *names, first=begin, count=length, each=each)
-        batch, accepted = _build(size, density, wanted, drawn)
-        parts.append(batch)
-        _redraw(batch, np.flatnonzero(~accepted), seed, names, begin)
-    if not parts:
-        return GridBatch(
-            walls=np.zeros((0, size, size), dtype=bool), start=np.zeros((0, 2), int), goal=np.zeros((0, 2), int)
-        )
-    return GridBatch(
-        walls=np.concatenate([part.walls for part in parts]),
-        start=np.concatenate([part.start for part in parts]),
-        goal=np.concatenate([part.goal for part in parts]),
-    )
+    draw = partial(words, seed, name, *settings, each=_words_needed(size))
+    ends = np.zeros((2, count, 2), dtype=np.int64)
+    worlds = GridBatch(walls=np.zeros((count, size, size), dtype=bool), start=ends[0], goal=ends[1])
+    for begin in range(0, count, _CHUNK):
+        missing = np.arange(begin, min(begin + _CHUNK, count))
+        drawn = draw(first=first + begin, count=len(missing))
+        for attempt in range(1, _MOST_ATTEMPTS + 1):
+            batch, accepted = _build(*settings, drawn)
+            found = missing[accepted]
+            worlds.walls[found], worlds.start[found] = batch.walls[accepted], batch.start[accepted]
+            worlds.goal[found] = batch.goal[accepted]
+            missing = missing[~accepted]
+            if not len(missing):
+                break
+            # Each world that is too short is replaced by its own next attempt.
+            drawn = np.concatenate([draw(first=first + i, count=1, attempt=attempt) for i in missing.tolist()])
+        else:
+            raise _too_far(*settings)
+    return worlds
 
 
-def _redraw(
-    batch: GridBatch,
-    missed: npt.NDArray[np.int64],
-    seed: int,
-    names: tuple[str, int, float, int],
-    begin: int,
-) -> None:
-    """Replace worlds of a batch, each by its own next attempt that is long enough."""
-    _, size, density, wanted = names
-    each = _words_needed(size)
-    for attempt in range(1, _MOST_ATTEMPTS):
-        if len(missed) == 0:
-            return
-        drawn = [words(seed, *names, first=begin + i, count=1, each=each, attempt=attempt) for i in missed.tolist()]
-        again, accepted = _build(size, density, wanted, np.concatenate(drawn))
-        found = missed[accepted]
-        batch.walls[found], batch.start[found] = again.walls[accepted], again.start[accepted]
-        batch.goal[found] = again.goal[accepted]
-        missed = missed[~accepted]
-    if len(missed):
-        raise _too_far(size, density, wanted)
-
-
-def _check_distance(size: int, minimum_distance: int) -> int:
+def _checked(size: int, density: float, minimum_distance: int) -> tuple[int, float, int]:
+    size, density = check_size(size), check_density(density)
     most = (size - 2) ** 2 - 1
-    if isinstance(minimum_distance, bool) or not isinstance(minimum_distance, int | np.integer):
-        raise ValueError(f"minimum_distance must be a whole number of steps, got {minimum_distance!r}")
-    if not 1 <= minimum_distance <= most:
-        raise ValueError(f"minimum_distance must lie in 1..{most} for size {size}, got {minimum_distance}")
-    return int(minimum_distance)
+    return size, density, check_whole(f"minimum_distance for size {size}", minimum_distance, 1, "steps", most=most)
 
 
 def _too_far(size: int, density: float, wanted: int) -> ValueError:
@@ -198,8 +168,7 @@ def _too_far(size: int, density: float, wanted: int) -> ValueError:
 
 def _words_needed(size: int) -> int:
     """Words a world uses: half a word a carving step, half a word a cell to order walls, one for start and goal."""
-    steps, cells = _steps(size), size * size
-    return -(-steps // 2) + -(-cells // 2) + 1
+    return -(-_steps(size) // 2) + -(-size * size // 2) + 1
 
 
 def _steps(size: int) -> int:
@@ -271,18 +240,12 @@ def _carve(size: int, halves: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
 def _lattice_tables(size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return neighbours ``[K, 4]`` (K = outside), the cell between ``[K, 4]`` and the lattice's cells ``[K]``."""
     lattice = (size - 1) // 2
-    cells = lattice * lattice
-    neighbours = np.full((cells, 4), cells, dtype=np.int64)
-    doorway = np.zeros((cells, 4), dtype=np.int64)
-    cell = np.zeros(cells, dtype=np.int64)
-    for index in range(cells):
-        row, col = divmod(index, lattice)
-        cell[index] = (2 * row + 1) * size + 2 * col + 1
-        for action, (down, right) in enumerate(DELTAS.tolist()):
-            doorway[index, action] = cell[index] + down * size + right
-            if 0 <= row + down < lattice and 0 <= col + right < lattice:
-                neighbours[index, action] = (row + down) * lattice + col + right
-    return freeze(neighbours), freeze(doorway), freeze(cell)
+    places = np.indices((lattice, lattice)).reshape(2, -1)  # [2, K] row and column
+    near = places[:, :, None] + DELTAS.T[:, None, :]  # [2, K, 4]
+    inside = ((near >= 0) & (near < lattice)).all(axis=0)
+    cell = (2 * places[0] + 1) * size + 2 * places[1] + 1
+    doorway = cell[:, None] + DELTAS @ (size, 1)
+    return freeze(np.where(inside, near[0] * lattice + near[1], lattice**2)), freeze(doorway), freeze(cell)
 
 
 @cache

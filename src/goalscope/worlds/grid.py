@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import freeze
+from goalscope.checks import freeze, is_whole
 
 Position = tuple[int, int]
 Side = Literal["left", "right", "top", "bottom"]
@@ -30,6 +30,11 @@ class Action(IntEnum):
         """Change of ``(row, col)`` that the move makes where nothing is in the way."""
         return _DELTAS[self]
 
+    @property
+    def opposite(self) -> "Action":
+        """The move back."""
+        return Action(self ^ 1)
+
 
 _DELTAS = ((-1, 0), (1, 0), (0, -1), (0, 1))
 ACTIONS = tuple(Action)
@@ -38,6 +43,9 @@ DELTAS: npt.NDArray[np.int64] = freeze(np.array(_DELTAS, dtype=np.int64))
 
 WALL, OPEN, GOAL, AGENT, KEY, DOOR, FOG = "#", "_", "G", "A", "K", "D", "*"
 """The symbols of the text form."""
+
+_OBJECTS = {AGENT: "start", GOAL: "goal", KEY: "key", DOOR: "door"}
+_SYMBOLS = (WALL, OPEN, FOG, *_OBJECTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,7 +88,7 @@ class Grid:
                 raise ValueError("a hidden cell must not be marked as a wall: the grid holds what can be seen")
             object.__setattr__(self, "fog", freeze(fog) if fog.any() else None)
         taken: dict[Position, str] = {}
-        for name in ("start", "goal", "key", "door"):
+        for name in _OBJECTS.values():
             given = getattr(self, name)
             if given is None:
                 continue
@@ -101,14 +109,9 @@ class Grid:
             ValueError: not two integers, or outside of the grid.
         """
         pair = tuple(cell)
-        whole = all(isinstance(item, int | np.integer) and not isinstance(item, bool) for item in pair)
-        if len(pair) != 2 or not whole:
+        if len(pair) != 2 or not is_whole(pair[0]) or not is_whole(pair[1]):
             raise ValueError(f"{name} must be (row, col), two whole numbers, got {cell!r}")
-        row, col = int(pair[0]), int(pair[1])
-        height, width = self.walls.shape
-        if not (0 <= row < height and 0 <= col < width):
-            raise ValueError(f"{name} must lie in the {height}x{width} grid, got (row, col) = {(row, col)}")
-        return row, col
+        return check_inside((int(pair[0]), int(pair[1])), self.walls.shape, name)
 
     @property
     def height(self) -> int:
@@ -119,6 +122,20 @@ class Grid:
     def width(self) -> int:
         """Number of columns W."""
         return int(self.walls.shape[1])
+
+    @property
+    def objects(self) -> dict[str, Position | None]:
+        """Cells of start, goal, key and door by name."""
+        return {name: getattr(self, name) for name in _OBJECTS.values()}
+
+    def open_around(self, cell: Position) -> list[Position]:
+        """Return the open cells next to a cell, in the order of `Action`; a locked door counts as open."""
+        near = [(cell[0] + down, cell[1] + right) for down, right in _DELTAS]
+        return [
+            (row, col)
+            for row, col in near
+            if 0 <= row < self.height and 0 <= col < self.width and not self.walls[row, col]
+        ]
 
     def goal_lies(self, side: Side) -> bool:
         """Return whether the goal lies in this half of the grid; the middle row or column belongs to no half.
@@ -147,34 +164,65 @@ class Grid:
             ValueError: names the line and what is wrong with it: an unknown symbol, a line of another length, a label
                 out of order, a second agent, goal, key or door.
         """
-        return _parse(text)
+        rows = _read_cells(text)
+        width = len(rows[0][1])
+        found: dict[str, Position] = {}
+        for row, (line, cells) in enumerate(rows):
+            if len(cells) != width:
+                raise ValueError(
+                    f"every row of a grid must have the same number of cells: line {line} has {len(cells)}, "
+                    f"the first row has {width}"
+                )
+            for col, symbol in enumerate(cells):
+                if symbol not in _SYMBOLS:
+                    known = " ".join(sorted(_SYMBOLS))
+                    raise ValueError(f"a cell must be one of {known}: line {line}, column {col} holds {symbol!r}")
+                name = _OBJECTS.get(symbol, "")
+                if name in found:
+                    raise ValueError(
+                        f"a grid must hold at most one {symbol!r}: line {line} has a second one at (row, col) = "
+                        f"{(row, col)}, the first is at {found[name]}"
+                    )
+                if name:
+                    found[name] = (row, col)
+        symbols = np.array([cells for _, cells in rows])
+        return cls(walls=symbols == WALL, fog=symbols == FOG, **found)
 
     def render(self) -> str:
-        """Return the text form: a header of column indices, then one line a row with its index, blanks between."""
-        return _render(self)
+        """Return the text form: a header of column indices, then one line a row with its index, blanks between.
+
+        Labels and cells are right-justified to one width: 1 for grids of at most 10 rows and columns, 2 for larger
+        ones, so that columns stay aligned under their labels.
+        """
+        width = len(str(max(self.height, self.width) - 1))
+        lines = [["", *map(str, range(self.width))]]
+        lines += [[str(row), *cells] for row, cells in enumerate(symbols(self))]
+        return "\n".join(" ".join(f"{cell:>{width}}" for cell in line) for line in lines)
 
     def at(self, **changes: Any) -> "Grid":
         """Return the same grid with some attributes changed, e.g. ``grid.at(start=(3, 4))``."""
         return replace(self, **changes)
 
+    def _content(self) -> tuple[object, ...]:
+        fog = None if self.fog is None else self.fog.tobytes()
+        return self.walls.tobytes(), self.walls.shape, fog, self.start, self.goal, self.key, self.door
+
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Grid):
-            return NotImplemented
-        objects = (self.start, self.goal, self.key, self.door) == (other.start, other.goal, other.key, other.door)
-        hidden = (self.fog is None) == (other.fog is None) and (
-            self.fog is None or other.fog is None or np.array_equal(self.fog, other.fog)
-        )
-        return objects and hidden and np.array_equal(self.walls, other.walls)
+        return self._content() == other._content() if isinstance(other, Grid) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash((self.walls.tobytes(), self.walls.shape, self.start, self.goal, self.key, self.door))
+        return hash(self._content())
 
     def __str__(self) -> str:
         return self.render()
 
 
-_OBJECTS = {AGENT: "start", GOAL: "goal", KEY: "key", DOOR: "door"}
-_SYMBOLS = {WALL, OPEN, FOG, *_OBJECTS}
+def check_inside(cell: Position, shape: Sequence[int], name: str = "a position") -> Position:
+    """Return a cell (row, col), or raise a ValueError where it lies outside of an ``(H, W)`` grid."""
+    (row, col), (height, width) = cell, shape
+    if not (0 <= row < height and 0 <= col < width):
+        raise ValueError(f"{name} must lie in the {height}x{width} grid, got (row, col) = {(row, col)}")
+    return cell
 
 
 def symbols(grid: Grid) -> npt.NDArray[np.str_]:
@@ -189,79 +237,37 @@ def symbols(grid: Grid) -> npt.NDArray[np.str_]:
     return cells
 
 
-def _render(grid: Grid) -> str:
-    """Return labels and cells right-justified to one width, separated by one blank.
-
-    Grids of at most 10 rows and columns have cells of width 1; larger ones of width 2, so that columns stay aligned
-    under their labels.
-    """
-    width = len(str(max(grid.height, grid.width) - 1))
-    lines = [" ".join([" " * width, *(f"{col:>{width}}" for col in range(grid.width))])]
-    for row, cells in enumerate(symbols(grid)):
-        lines.append(" ".join([f"{row:>{width}}", *(f"{cell:>{width}}" for cell in cells)]))
-    return "\n".join(lines)
-
-
-def _parse(text: str | Sequence[str] | Sequence[Sequence[str]]) -> Grid:
-    """Read a grid; see `Grid.parse`."""
-    rows = _cells(text)
-    width = len(rows[0][1])
-    found: dict[str, Position] = {}
-    walls = np.zeros((len(rows), width), dtype=bool)
-    fog = np.zeros_like(walls)
-    for row, (line, cells) in enumerate(rows):
-        if len(cells) != width:
-            raise ValueError(
-                f"every row of a grid must have the same number of cells: line {line} has {len(cells)}, "
-                f"the first row has {width}"
-            )
-        for col, symbol in enumerate(cells):
-            if symbol not in _SYMBOLS:
-                known = " ".join(sorted(_SYMBOLS))
-                raise ValueError(f"a cell must be one of {known}: line {line}, column {col} holds {symbol!r}")
-            if symbol in _OBJECTS:
-                name = _OBJECTS[symbol]
-                if name in found:
-                    raise ValueError(
-                        f"a grid must hold at most one {symbol!r}: line {line} has a second one at (row, col) = "
-                        f"{(row, col)}, the first is at {found[name]}"
-                    )
-                found[name] = (row, col)
-            walls[row, col] = symbol == WALL
-            fog[row, col] = symbol == FOG
-    return Grid(walls=walls, fog=fog if fog.any() else None, **found)
-
-
-def _cells(text: str | Sequence[str] | Sequence[Sequence[str]]) -> list[tuple[int, list[str]]]:
+def _read_cells(text: str | Sequence[str] | Sequence[Sequence[str]]) -> list[tuple[int, list[str]]]:
     """Return (line number, cells) of each row with the labels checked and taken off."""
     if not isinstance(text, str | Sequence):
         raise TypeError(f"a grid must be a text, a list of lines or a list of rows, got {type(text).__name__}")
     lines = text.splitlines() if isinstance(text, str) else list(text)
-    split = [(number, _split(line, number)) for number, line in enumerate(lines, start=1)]
-    filled = [index for index, (_, tokens) in enumerate(split) if tokens]
+    rows = [(number, _split(line, number)) for number, line in enumerate(lines, start=1)]
+    filled = [index for index, (_, tokens) in enumerate(rows) if tokens]
     if not filled:
         raise ValueError("a grid must have at least one row, got an empty text")
-    split = split[filled[0] : filled[-1] + 1]
-    for number, tokens in split:
+    rows = rows[filled[0] : filled[-1] + 1]
+    for number, tokens in rows:
         if not tokens:
             raise ValueError(f"the rows of a grid must follow one another, got a blank line as line {number}")
-    if not _is_label(split[0][1][0]):
-        return _unspaced(split)
-    header = split[0][1]
+    (first, header), *labelled = rows
+    if not (header[0].isascii() and header[0].isdigit()):
+        spaced = any(len(tokens) > 1 for _, tokens in rows)
+        return rows if spaced else [(number, list(tokens[0])) for number, tokens in rows]  # such as #A_G#
     if header != [str(col) for col in range(len(header))]:
-        raise ValueError(f"the header must count the columns from 0, got line {split[0][0]}: {' '.join(header)!r}")
-    rows = split[1:]
-    if not rows:
+        raise ValueError(f"the header must count the columns from 0, got line {first}: {' '.join(header)!r}")
+    if not labelled:
         raise ValueError("a grid must have at least one row below its header, got the header alone")
-    for index, (number, tokens) in enumerate(rows):
+    for index, (number, tokens) in enumerate(labelled):
         if tokens[0] != str(index):
             raise ValueError(f"row labels must count from 0: line {number} must start with {index}, got {tokens[0]!r}")
-    if len(rows[0][1]) - 1 != len(header):
+    number, tokens = labelled[0]
+    if len(tokens) - 1 != len(header):
         raise ValueError(
-            f"the header must have a label for each column: {len(header)} labels, "
-            f"{len(rows[0][1]) - 1} cells in line {rows[0][0]}"
+            f"the header must have a label for each column: {len(header)} labels, {len(tokens) - 1} cells in line "
+            f"{number}"
         )
-    return [(number, tokens[1:]) for number, tokens in rows]
+    return [(number, tokens[1:]) for number, tokens in labelled]
 
 
 def _split(line: str | Sequence[str], number: int) -> list[str]:
@@ -270,14 +276,3 @@ def _split(line: str | Sequence[str], number: int) -> list[str]:
     if not isinstance(line, Sequence) or not all(isinstance(cell, str) for cell in line):
         raise ValueError(f"a row must be a text or a list of symbols, got {line!r} as line {number}")
     return list(line)
-
-
-def _is_label(token: str) -> bool:
-    return token.isascii() and token.isdigit()
-
-
-def _unspaced(split: list[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
-    """Take lines such as ``#A_G#`` apart where no line has a blank in it."""
-    if all(len(tokens) == 1 for _, tokens in split):
-        return [(number, list(tokens[0])) for number, tokens in split]
-    return split

@@ -1,5 +1,6 @@
 """Grids as worlds, under fog or not."""
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,14 +9,12 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from goalscope.ids import content_id
+from goalscope.checks import check_whole
 from goalscope.rows import Tag
 from goalscope.worlds.dynamics import State, initial_state, shown, step
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import ACTIONS, Action, Grid
 from goalscope.worlds.world import Session, View, World
-
-_NAMES = tuple(action.name for action in ACTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +27,7 @@ class GridView(View):
     """
 
     shows: ClassVar[str] = "a grid"
+    actions: ClassVar[tuple[str, ...]] = tuple(Action.__members__)
     grid: Grid
     carrying_key: bool = False
 
@@ -35,11 +35,6 @@ class GridView(View):
     def text(self) -> str:
         """The grid as text."""
         return self.grid.render()
-
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """The names of the four moves."""
-        return _NAMES
 
     def fields(self) -> Mapping[str, str]:
         """Return the grid as text, and whether the key is carried."""
@@ -68,32 +63,23 @@ class GridView(View):
 class _Place:
     """One state of a grid, with what it looks like and where actions lead, each found out once."""
 
-    __slots__ = ("__weakref__", "_after", "_places", "_view", "_whole", "done", "state")
-
     def __init__(self, whole: Grid, state: State, places: "dict[State, _Place]") -> None:
-        self._whole = whole
-        self.state = state
+        self._whole, self.state, self._places = whole, state, places
         self.done = state.position == whole.goal
-        self._places = places
-        self._view: GridView | None = None
-        self._after: list[_Place | None] = [None] * len(ACTIONS)
+        self._after: dict[int, _Place] = {}
+        places[state] = self
 
-    @property
+    @cached_property
     def view(self) -> GridView:
         """The grid as it looks in this state."""
-        if self._view is None:
-            self._view = GridView(grid=shown(self._whole, self.state), carrying_key=self.state.carrying_key)
-        return self._view
+        return GridView(grid=shown(self._whole, self.state), carrying_key=self.state.carrying_key)
 
     def after(self, action: int) -> "_Place":
         """Return the place that an action leads to."""
-        place = self._after[action]
+        place = self._after.get(action)
         if place is None:
             state = step(self._whole, self.state, action)
-            place = self._places.get(state)
-            if place is None:
-                place = self._places[state] = _Place(self._whole, state, self._places)
-            self._after[action] = place
+            place = self._after[action] = self._places.get(state) or _Place(self._whole, state, self._places)
         return place
 
 
@@ -132,12 +118,49 @@ class GridSession(Session):
         if action is not None:
             self._place = self._place.after(action)
             if self._fog is not None:
-                state = self._place.state
-                self._fog = self._fog.look(state.position, state.door_open)
+                self._fog = self._fog.look(self.state.position, self.state.door_open)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GridWorld(World):
+class PlanarWorld(World):
+    """A world of four moves without chance, whose states are (row, col, flags) on a grid."""
+
+    planar: ClassVar[bool] = True
+
+    def described(self) -> dict[str, Any]:
+        """Return its plain values: ids of grids and task maps are older than kinds."""
+        return self.to_plain()
+
+    @abstractmethod
+    def begin(self, rng: np.random.Generator | None = None) -> Session:
+        """Begin an episode; nothing is left to chance."""
+
+    def begin_episode(self, seed: int, episode_id: str) -> Session:
+        """Begin an episode; no random numbers are made."""
+        return self.begin()
+
+    def action(self, index: int) -> Action:
+        """Return a move from its index.
+
+        Raises:
+            ValueError: no whole number from 0 to 3.
+        """
+        return index if type(index) is Action else ACTIONS[check_whole("an action", index, 0, most=len(ACTIONS) - 1)]
+
+    def check_state(self, state: Any) -> State:
+        """Return a state from (row, col, flags).
+
+        Raises:
+            ValueError: no row and column of the grid, or other flags.
+        """
+        row, col, flags = state
+        if not isinstance(row, int) or not isinstance(col, int) or flags not in (0, 1, 2, 3):
+            raise ValueError(f"a state must be stored as row, col and flags 0..3, got {row!r}, {col!r}, {flags!r}")
+        return State(self.grid.check_cell((row, col)), bool(int(flags) & 1), bool(int(flags) & 2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridWorld(PlanarWorld):
     """A grid and what is known about it.
 
     Attributes:
@@ -151,7 +174,6 @@ class GridWorld(World):
 
     kind: ClassVar[str] = "grid"
     view: ClassVar[type[View]] = GridView
-    planar: ClassVar[bool] = True
     grid: Grid
     fog_radius: int | None = None
 
@@ -160,24 +182,12 @@ class GridWorld(World):
             lacking = "agent (A)" if self.grid.start is None else "goal (G)"
             raise ValueError(f"a world must show its agent and its goal, got a grid without {lacking}:\n{self.grid}")
 
-    @cached_property
-    def id(self) -> str:
-        """Content id of grid and rules."""
-        return content_id("world", self.to_plain())
-
     def begin(self, rng: np.random.Generator | None = None) -> GridSession:
         """Begin an episode; grids leave nothing to chance."""
         place = _beginnings.get(self.id)
         if place is None:
-            known: dict[State, _Place] = {}
-            state = initial_state(self.grid)
-            place = known[state] = _beginnings[self.id] = _Place(self.grid, state, known)
-        fog = None if self.fog_radius is None else Fog.start(self.grid, self.fog_radius)
-        return GridSession(place, fog)
-
-    def begin_episode(self, seed: int, episode_id: str) -> GridSession:
-        """Begin an episode; no random numbers are made."""
-        return self.begin()
+            place = _beginnings[self.id] = _Place(self.grid, initial_state(self.grid), {})
+        return GridSession(place, None if self.fog_radius is None else Fog.start(self.grid, self.fog_radius))
 
     @property
     def stored(self) -> str:
@@ -192,40 +202,3 @@ class GridWorld(World):
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
         """Return the world from the text of its grid and the radius of sight."""
         return cls(grid=Grid.parse(plain["grid"]), fog_radius=plain["fog_radius"], cluster=cluster, tags=tags or {})
-
-    def action(self, index: int) -> Action:
-        """Return a move from its index."""
-        return move(index)
-
-    def check_state(self, state: Any) -> State:
-        """Return a state from (row, col, flags).
-
-        Raises:
-            ValueError: no row and column of the grid, or other flags.
-        """
-        return grid_state(state, self.grid)
-
-
-def move(index: int) -> Action:
-    """Return a move from its index.
-
-    Raises:
-        ValueError: no whole number from 0 to 3.
-    """
-    if type(index) is Action:
-        return index
-    if isinstance(index, bool) or not isinstance(index, int | np.integer) or not 0 <= index < len(ACTIONS):
-        raise ValueError(f"an action must be a number in 0..3, got {index!r}")
-    return ACTIONS[index]
-
-
-def grid_state(state: Any, grid: Grid) -> State:
-    """Return a state from (row, col, flags) on a grid.
-
-    Raises:
-        ValueError: no row and column of the grid, or other flags.
-    """
-    row, col, flags = state
-    if not isinstance(row, int) or not isinstance(col, int) or flags not in (0, 1, 2, 3):
-        raise ValueError(f"a state must be stored as row, col and flags 0..3, got {row!r}, {col!r}, {flags!r}")
-    return State(grid.check_cell((row, col)), bool(int(flags) & 1), bool(int(flags) & 2))

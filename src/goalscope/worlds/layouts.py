@@ -14,7 +14,7 @@ import numpy.typing as npt
 from goalscope.checks import check_whole
 from goalscope.rng import stream
 from goalscope.worlds.generate import GridBatch, generate, path_lengths
-from goalscope.worlds.grid import DELTAS, Grid, Position
+from goalscope.worlds.grid import Grid, Position
 
 LAYOUTS = ("key-door", "key-no-door", "two-path")
 """The kinds of `layout`."""
@@ -50,11 +50,7 @@ def key_door(*, rng: np.random.Generator) -> Grid:
 
 
 def key_no_door(*, rng: np.random.Generator) -> Grid:
-    """Generate the grid that `key_door` makes of the same random numbers, its door gone: the key serves nothing.
-
-    Args:
-        rng: where the random numbers come from.
-    """
+    """Generate the grid that `key_door` makes of the same random numbers, its door gone: the key serves nothing."""
     return key_door(rng=rng).at(door=None)
 
 
@@ -107,10 +103,8 @@ def layout(kind: str, *, seed: int, index: int) -> Grid:
     if kind not in LAYOUTS:
         raise ValueError(f"a layout must be one of {', '.join(LAYOUTS)}, got {kind!r}")
     number = check_whole("a layout's index", index, 0)
-    if kind == "two-path":
-        return two_path(rng=stream(seed, "layout", "two-path", number))
-    rng = stream(seed, "layout", "rooms", number)
-    return key_door(rng=rng) if kind == "key-door" else key_no_door(rng=rng)
+    draw = {"key-door": key_door, "key-no-door": key_no_door, "two-path": two_path}[kind]
+    return draw(rng=stream(seed, "layout", "two-path" if kind == "two-path" else "rooms", number))
 
 
 def layout_series(kind: str, *, seed: int, count: int, first: int = 0) -> Iterator[Grid]:
@@ -141,20 +135,14 @@ def _rooms(rng: np.random.Generator) -> tuple[Grid, int]:
 
 
 def _room_cells(rooms: list[int]) -> list[Position]:
-    corners = [(4 * _ROOMS[room][0] + 1, 4 * _ROOMS[room][1] + 1) for room in rooms]
+    corners = [(4 * row + 1, 4 * col + 1) for row, col in (_ROOMS[room] for room in rooms)]
     return [(top + row, left + col) for top, left in corners for row in range(3) for col in range(3)]
 
 
 def _ring(walls: npt.NDArray[np.bool_], cell: Position) -> list[Position]:
     """Return the cells of the one ring of a maze in order, from a cell that lies on it."""
-    near = {
-        here: [
-            (here[0] + int(down), here[1] + int(right))
-            for down, right in DELTAS
-            if not walls[here[0] + down, here[1] + right]
-        ]
-        for here in ((int(row), int(col)) for row, col in np.argwhere(~walls))
-    }
+    grid = Grid(walls=walls)
+    near = {here: grid.open_around(here) for here in ((int(row), int(col)) for row, col in np.argwhere(~walls))}
     # Taking dead ends away, one after another, leaves the ring alone.
     ends = [here for here, around in near.items() if len(around) == 1]
     while ends:
@@ -163,10 +151,8 @@ def _ring(walls: npt.NDArray[np.bool_], cell: Position) -> list[Position]:
             near[other].remove(end)
             if len(near[other]) == 1:
                 ends.append(other)
-    ring = [cell]
-    here = near[cell][0]
+    ring, here = [cell], near[cell][0]
     while here != cell:
-        previous = ring[-1]
         ring.append(here)
-        here = next(other for other in near[here] if other != previous)
+        here = next(other for other in near[here] if other != ring[-2])
     return ring

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.worlds.grid import ACTIONS, DELTAS, Action, Grid, Position
+from goalscope.worlds.grid import ACTIONS, Action, Grid, Position, check_inside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,17 +38,6 @@ class Transform:
         if isinstance(self.turns, bool) or self.turns not in (0, 1, 2, 3):
             raise ValueError(f"turns must be 0, 1, 2 or 3 quarter turns, got {self.turns!r}: take it modulo 4")
 
-    @classmethod
-    def named(cls, name: str) -> "Transform":
-        """Return the element of this name.
-
-        Raises:
-            ValueError: names the valid ones.
-        """
-        if name not in TRANSFORMS:
-            raise ValueError(f"a transform must be one of {', '.join(TRANSFORMS)}, got {name!r}")
-        return TRANSFORMS[name]
-
     def compose(self, first: "Transform") -> "Transform":
         """Return the element that applies ``first`` and then this one."""
         turns = -first.turns if self.reflected else first.turns
@@ -70,24 +59,20 @@ class Transform:
             ValueError: start and goal are to be swapped, but the grid hides one of them or has a locked door, behind
                 which the key may come to lie.
         """
-        start, goal = grid.start, grid.goal
+        objects = grid.objects
         if self.swapped:
             if grid.door is not None:
                 raise ValueError(
                     f"start and goal can be swapped only without a locked door, got one at {grid.door}: "
                     "the key could then lie behind it; swap the grid without the door instead"
                 )
-            if start is None or goal is None:
-                lacking = "agent (A)" if start is None else "goal (G)"
+            if grid.start is None or grid.goal is None:
+                lacking = "agent (A)" if grid.start is None else "goal (G)"
                 raise ValueError(
                     f"start and goal can be swapped only where both are shown, got a grid without {lacking}"
                 )
-            start, goal = goal, start
-        shape = grid.walls.shape
-        moved = {
-            name: None if cell is None else self.position(cell, shape)
-            for name, cell in (("start", start), ("goal", goal), ("key", grid.key), ("door", grid.door))
-        }
+            objects |= {"start": grid.goal, "goal": grid.start}
+        moved = {name: self.position(cell, grid.walls.shape) for name, cell in objects.items() if cell is not None}
         return Grid(walls=self.field(grid.walls), fog=None if grid.fog is None else self.field(grid.fog), **moved)
 
     def position(self, cell: Position, shape: Sequence[int]) -> Position:
@@ -96,9 +81,7 @@ class Transform:
         Raises:
             ValueError: the cell lies outside of the grid.
         """
-        (row, col), (height, width) = cell, shape
-        if not (0 <= row < height and 0 <= col < width):
-            raise ValueError(f"a position must lie in the {height}x{width} grid, got (row, col) = {(row, col)}")
+        (row, col), (height, width) = check_inside(cell, shape), shape
         if self.reflected:
             col = width - 1 - col
         for _ in range(self.turns):
@@ -107,7 +90,12 @@ class Transform:
 
     def action(self, action: Action) -> Action:
         """Return the action that does in the transformed grid what ``action`` does in the grid."""
-        return _TURNED[self.turns][_REFLECTED[action] if self.reflected else action]
+        down, right = action.delta
+        if self.reflected:
+            right = -right
+        for _ in range(self.turns):
+            down, right = -right, down
+        return _BY_DELTA[down, right]
 
     def path(self, actions: Sequence[Action]) -> tuple[Action, ...]:
         """Return the path of the transformed grid that runs over the same cells.
@@ -115,11 +103,23 @@ class Transform:
         A path from start to goal without bumps stays one: where start and goal are swapped, it is walked backwards.
         """
         moved = [self.action(action) for action in actions]
-        return tuple(_OPPOSITE[action] for action in reversed(moved)) if self.swapped else tuple(moved)
+        return tuple(action.opposite for action in reversed(moved)) if self.swapped else tuple(moved)
 
-    def field(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return an array over cells, ``[..., H, W]``, carried to the cells' new places."""
-        return self._carry(values, -2)
+    def field(self, values: npt.NDArray[Any], rows: int = -2) -> npt.NDArray[Any]:
+        """Return an array over cells carried to the cells' new places.
+
+        Args:
+            values: ``[..., H, W]``.
+            rows: axis of the rows, counted from the end, where axes stand behind the columns.
+
+        Raises:
+            ValueError: fewer axes.
+        """
+        if values.ndim < -rows:
+            raise ValueError(f"an array over cells must have shape [..., H, W], got {list(values.shape)}")
+        if self.reflected:
+            values = np.flip(values, axis=rows + 1)
+        return np.ascontiguousarray(np.rot90(values, self.turns, axes=(rows, rows + 1)))
 
     def policy(self, policy: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return a policy or optimal sets in the transformed grid.
@@ -135,18 +135,12 @@ class Transform:
         """
         if policy.ndim in (0, 2) or policy.shape[-1] != len(ACTIONS):
             raise ValueError(f"a policy must have shape [..., H, W, 4] or [4], got {list(policy.shape)}")
-        moved = policy if policy.ndim == 1 else self._carry(policy, -3)
+        moved = policy if policy.ndim == 1 else self.field(policy, -3)
         undo = self.inverse()
         return np.ascontiguousarray(moved[..., [undo.action(action) for action in ACTIONS]])
 
-    def _carry(self, values: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
-        if values.ndim < -rows:
-            raise ValueError(f"an array over cells must have shape [..., H, W], got {list(values.shape)}")
-        if self.reflected:
-            values = np.flip(values, axis=rows + 1)
-        return np.ascontiguousarray(np.rot90(values, self.turns, axes=(rows, rows + 1)))
 
-
+_BY_DELTA = {action.delta: action for action in ACTIONS}
 IDENTITY = Transform()
 TRANSFORMS: Mapping[str, Transform] = MappingProxyType(
     {
@@ -158,14 +152,6 @@ TRANSFORMS: Mapping[str, Transform] = MappingProxyType(
     }
 )
 """The named elements: left-right reflection, a quarter turn counter-clockwise, transposition, start-goal swap."""
-
-_BY_DELTA = {(int(down), int(right)): Action(index) for index, (down, right) in enumerate(DELTAS)}
-_OPPOSITE = {action: _BY_DELTA[-action.delta[0], -action.delta[1]] for action in ACTIONS}
-_REFLECTED = {action: _BY_DELTA[action.delta[0], -action.delta[1]] for action in ACTIONS}
-_QUARTER = {action: _BY_DELTA[-action.delta[1], action.delta[0]] for action in ACTIONS}
-_TURNED = [{action: action for action in ACTIONS}]
-for _ in range(3):
-    _TURNED.append({action: _QUARTER[turned] for action, turned in _TURNED[-1].items()})
 
 
 def transform(grid: Grid, name: str) -> Grid:
@@ -179,4 +165,6 @@ def transform(grid: Grid, name: str) -> Grid:
     Raises:
         ValueError: an unknown name, or a swap on a grid with a locked door or without start or goal.
     """
-    return Transform.named(name).grid(grid)
+    if name not in TRANSFORMS:
+        raise ValueError(f"a transform must be one of {', '.join(TRANSFORMS)}, got {name!r}")
+    return TRANSFORMS[name].grid(grid)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import check_whole
 from goalscope.ids import canonical_json, content_id
 from goalscope.rng import stream
 from goalscope.rows import Tag
@@ -24,7 +25,7 @@ State = tuple[int, ...]
 """A true state, as steps record it."""
 
 
-class View:
+class View(ABC):
     """What an agent may see at one moment, and no more. Views do not change.
 
     Attributes:
@@ -35,14 +36,14 @@ class View:
     shows: ClassVar[str] = "text"
 
     @property
+    @abstractmethod
     def text(self) -> str:
         """What is seen, in words."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def actions(self) -> tuple[str, ...]:
         """The names of all actions; an action is an index of this tuple."""
-        raise NotImplementedError
 
     @property
     def admissible(self) -> tuple[int, ...] | None:
@@ -189,10 +190,14 @@ class World(_Reads, ABC):
         """Most actions of an episode, None where the study says it."""
         return None
 
+    def described(self) -> dict[str, Any]:
+        """Return the plain values whose hash is the id."""
+        return {"kind": self.kind, "world": self.to_plain()}
+
     @cached_property
     def id(self) -> str:
         """Content id of all that decides what happens."""
-        return content_id("world", {"kind": self.kind, "world": self.to_plain()})
+        return content_id("world", self.described())
 
     @property
     def grid_id(self) -> str:
@@ -202,7 +207,7 @@ class World(_Reads, ABC):
     @property
     def stored(self) -> str:
         """The world as a store holds it in one text: kind and plain values, but for grids and task maps."""
-        return canonical_json({"kind": self.kind, "world": self.to_plain()})
+        return canonical_json(self.described())
 
     def action(self, index: int) -> int:
         """Return an action from its index, as steps hold it.
@@ -210,9 +215,7 @@ class World(_Reads, ABC):
         Raises:
             ValueError: no whole number from 0 on.
         """
-        if isinstance(index, bool) or not isinstance(index, int | np.integer) or index < 0:
-            raise ValueError(f"an action must be the index of one of the actions of the world, got {index!r}")
-        return int(index)
+        return check_whole("the index of an action", index, 0)
 
     def check_state(self, state: Any) -> State:
         """Return a state that was stored, as sessions have it.
@@ -241,24 +244,14 @@ class StoredWorld(World):
     name: str
     plain: Any
     kind: ClassVar[str] = ""
-    view: ClassVar[type[View]] = View
+    view: ClassVar[Any] = View
 
-    @cached_property
-    def id(self) -> str:
-        """Content id of all that decides what happens."""
-        return content_id("world", {"kind": self.name, "world": self.plain})
-
-    @property
-    def stored(self) -> str:
-        """The text that it was read from."""
-        return canonical_json({"kind": self.name, "world": self.plain})
+    def described(self) -> dict[str, Any]:
+        """Return what it was read from."""
+        return {"kind": self.name, "world": self.plain}
 
     def begin(self, rng: np.random.Generator) -> Session:
-        """Refuse to begin.
-
-        Raises:
-            ValueError: always.
-        """
+        """Refuse to begin."""
         raise ValueError(f"the kind of a world must be registered to run it, got {self.name!r}: install its package")
 
     def to_plain(self) -> dict[str, Any]:

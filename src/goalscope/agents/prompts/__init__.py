@@ -1,10 +1,14 @@
-"""Prompt templates as data files, and how they are filled: by plain substitution, nothing is ever executed."""
+"""Prompt templates as data files, and how they are filled: by plain substitution, nothing is ever executed.
+
+Those of task worlds stand apart from those of grids, whose words the bundled model is built from.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from pathlib import Path
 from typing import Final, TypeVar
 
 from goalscope.agents.agent import Past
@@ -15,6 +19,13 @@ TEMPLATES = ("grid", "key_door", "fog")
 
 ANY: Final = "text"
 """Name of the template for any world: what is seen in words, and the names of the actions that can be taken."""
+
+PASSAGES = (
+    *("system", "summary", "exploration", "exploitation", "balance"),
+    *("direct", "reasoned", "direct_example", "reasoned_example", "example"),
+)
+"""Names of the passages for task worlds: the system prompt, the note on the memory summary, three strategies, two kinds
+of answer, both once more for an answer whose form is shown by an example, and that example."""
 
 SUFFIXES: Final = {"example": "_example", "schema": ""}
 """What the names of the files of each form end with."""
@@ -32,32 +43,50 @@ _PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}")
 _BRACES = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
 
-@cache
 def template(name: str, form: str = "schema") -> str:
-    """Return the text of a bundled template, without the newline that ends its file.
-
-    Args:
-        name: one of `TEMPLATES`, or `ANY`.
-        form: one of `TEMPLATE_FORMS`.
-
-    Raises:
-        ValueError: there is no template of this name or form.
-    """
-    check_form(form)
-    if name not in (*TEMPLATES, ANY):
-        raise ValueError(f"a bundled template must be one of {', '.join((*TEMPLATES, ANY))}, got {name!r}")
-    text = files("goalscope.agents.prompts").joinpath(f"{name}{SUFFIXES[form]}.txt").read_text(encoding="utf-8")
-    return text.removesuffix("\n")
-
-
-def check_form(form: str) -> None:
-    """Refuse what is no form of a template.
-
-    Raises:
-        ValueError: names the forms.
-    """
+    """Return the text of a bundled template, without the newline that ends its file."""
     if form not in TEMPLATE_FORMS:
         raise ValueError(f"the form of a bundled template must be one of {', '.join(TEMPLATE_FORMS)}, got {form!r}")
+    if name not in (*TEMPLATES, ANY):
+        raise ValueError(f"a bundled template must be one of {', '.join((*TEMPLATES, ANY))}, got {name!r}")
+    return _bundled(f"{name}{SUFFIXES[form]}.txt")
+
+
+def passage(name: str) -> str:
+    """Return the text of a passage for task worlds, without the newline that ends its file."""
+    if name not in PASSAGES:
+        raise ValueError(f"a passage must be one of {', '.join(PASSAGES)}, got {name!r}")
+    return _bundled("tasks", f"{name}.txt")
+
+
+@cache
+def _bundled(*path: str) -> str:
+    return files(__name__).joinpath(*path).read_text(encoding="utf-8").removesuffix("\n")
+
+
+def read_text(path: str | Path, must: str) -> str:
+    """Return the text of a file of a study's own, without the newlines that end it."""
+    found = Path(path).expanduser()
+    if not found.is_file():
+        raise FileNotFoundError(f"{must} the path of a text file, got {str(path)!r}, and there is no such file")
+    try:
+        return found.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"a template must be a UTF-8 text, {path} is none ({error.reason} at byte {error.start})"
+        ) from None
+
+
+def check_placeholders(text: str, known: Sequence[str], source: str | Path) -> set[str]:
+    """Return the placeholders of a template."""
+    found = placeholders(text)
+    for inner in found:
+        if inner not in known:
+            raise ValueError(
+                f"a placeholder of a template must be one of {', '.join(f'{{{{{name}}}}}' for name in known)}, written "
+                f"without blanks; {source} holds {{{{{inner}}}}}"
+            )
+    return set(found)
 
 
 def passages(text: str) -> list[str]:
@@ -71,11 +100,7 @@ def placeholders(text: str) -> list[str]:
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """Return a template with each ``{{name}}`` replaced by its value; values are not looked into again.
-
-    Raises:
-        ValueError: the template has a placeholder without a value, or a value has no placeholder.
-    """
+    """Return a template with each ``{{name}}`` replaced by its value; values are not looked into again."""
     wanted = set(_PLACEHOLDER.findall(text))
     if wanted != set(values):
         raise ValueError(
@@ -87,14 +112,8 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 def render_history(history: Sequence[Past]) -> str:
     """Return the earlier steps, one a line, the oldest first: where the agent was and what it did there.
 
-    Args:
-        history: the earlier steps.
-
-    Returns:
-        Lines such as ``(3,4) UP`` on grids; "none" where there are no steps yet, or in place of a missing action.
-
-    Raises:
-        ValueError: a grid that shows no agent.
+    Lines such as ``(3,4) UP`` on grids; "none" where there are no steps yet, or in place of a missing action. A
+    ValueError for a grid that shows no agent.
     """
     names = [NOTHING if past.action is None else past.view.actions[past.action] for past in history]
     return "\n".join(past.view.line(name) for past, name in zip(history, names, strict=True)) or NOTHING

@@ -1,11 +1,14 @@
 """Exploration and exploitation errors: from actions alone, exact, offline."""
 
-from goalscope.measures.exploration.fogged import FOGGED, fogged_error, score_fogged_episode
-from goalscope.measures.exploration.records import EpisodeScore, StepScore, Summary
-from goalscope.measures.exploration.rows import ErrorEstimate, episode_score_rows, estimate_errors
-from goalscope.measures.exploration.score import score_episode
-from goalscope.measures.exploration.stale import StaleScore
-from goalscope.measures.exploration.view import DISTANCES, Distances
+from goalscope.measures.exploration.errors import (
+    FOGGED,
+    ErrorEstimate,
+    episode_score_rows,
+    estimate_errors,
+    score_fogged_episode,
+)
+from goalscope.measures.exploration.score import EpisodeScore, StepScore, Summary, score_episode
+from goalscope.measures.exploration.view import DISTANCES, Distances, StaleScore
 from goalscope.worlds.tasks.taskmap import TaskMap
 
 __all__ = [
@@ -20,7 +23,6 @@ __all__ = [
     "TaskMap",
     "episode_score_rows",
     "estimate_errors",
-    "fogged_error",
     "score_episode",
     "score_fogged_episode",
 ]

@@ -11,10 +11,12 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.exploration.recorded import PROGRESS_SHARE, TENTHS
+from goalscope.measures.exploration.errors import PROGRESS_SHARE, TENTHS
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats.estimate import Estimate, estimate_mean
+
+Values = npt.NDArray[np.float64]
 
 DRAWS = 2_000
 FEWEST_AGENTS = 3
@@ -62,45 +64,44 @@ def log_relation(rows: Rows, error: str, agents: Sequence[str], *, confidence: f
     success_of, grids = _by_map(rows.where(rows.measure == "success"), agents)
     error_of, _ = _by_map(rows.where(rows.measure == error), agents, grids)
     whole = np.ones((1, len(grids)))
-    mean_success, mean_error = _weighted(success_of, whole)[:, 0], _weighted(error_of, whole)[:, 0]
+    mean_success, mean_error = _weighted(success_of, whole), _weighted(error_of, whole)
     left_out = {
         agent: "no step called for it" if math.isnan(value) else "its error is exactly 0"
-        for agent, value in zip(agents, mean_error.tolist(), strict=True)
+        for agent, value in zip(agents, mean_error[:, 0].tolist(), strict=True)
         if not value > 0
     }
     kept = [index for index, agent in enumerate(agents) if agent not in left_out]
-    slope, intercept, value = (number[0] for number in _fit(mean_error[kept, None], mean_success[kept, None]))
+    slope, intercept, value = (float(number[0]) for number in _fit(mean_error[kept], mean_success[kept]))
     low = high = math.nan
-    note = ""
-    if len(kept) < FEWEST_AGENTS:
-        slope, intercept, value = math.nan, math.nan, math.nan
-        note = f"fewer than {FEWEST_AGENTS} agents with an error above 0"
+    few = len(kept) < FEWEST_AGENTS
+    if few:
+        slope = intercept = value = math.nan
     elif len(grids) > 1 and not math.isnan(value):
         drawn = stream(0, "relation", error).multinomial(len(grids), np.full(len(grids), 1 / len(grids)), size=DRAWS)
         found = _fit(_weighted(error_of[kept], drawn), _weighted(success_of[kept], drawn))[2]
         found = found[~np.isnan(found)]
         if len(found) >= DRAWS // 2:
             tail = (1 - confidence) / 2
-            low, high = (float(end) for end in np.quantile(found, [tail, 1 - tail]))
-            low, high = min(low, value), max(high, value)
+            ends = [*np.quantile(found, [tail, 1 - tail]).tolist(), value]
+            low, high = (min(ends), max(ends)) if min(ends) < max(ends) else (math.nan, math.nan)
     return Relation(
         error=error,
         agents=tuple(agents[index] for index in kept),
-        errors=tuple(mean_error[kept].tolist()),
-        success=tuple(mean_success[kept].tolist()),
+        errors=tuple(mean_error[kept, 0].tolist()),
+        success=tuple(mean_success[kept, 0].tolist()),
         left_out=left_out,
-        slope=float(slope),
-        intercept=float(intercept),
+        slope=slope,
+        intercept=intercept,
         r_squared=Estimate(
-            value=float(value),
-            low=low if low < high else math.nan,
-            high=high if low < high else math.nan,
+            value=value,
+            low=low,
+            high=high,
             n=max(len(kept), len(grids)),
             clusters=len(grids),
             method=f"percentile bootstrap over maps, {DRAWS:,} draws",
             unit="share",
             confidence=confidence,
-            note=note,
+            note=f"fewer than {FEWEST_AGENTS} agents with an error above 0" if few else "",
         ),
     )
 
@@ -138,66 +139,52 @@ def divergences(rows: Rows, agents: Sequence[str]) -> list[Divergence]:
     arrived = set(success.episode_id[success.value == 1].tolist())
     there = set(success["agent"].tolist())
     rate = {agent: float(success.select(agent=agent).value.mean()) for agent in agents if agent in there}
-    curves = rows.where(rows.measure == PROGRESS_SHARE)
-    curves = curves.where(np.array([name in arrived for name in curves.episode_id], dtype=bool))
-    by_agent = {agent: curves.select(agent=agent) for agent in rate}
+    shares = rows.where(rows.measure == PROGRESS_SHARE)
+    shares = shares.where(shares.among("episode_id", arrived))
+    by_agent = {agent: _curves(shares.select(agent=agent)) for agent in rate}
     found = []
     for first, second in combinations(rate, 2):
+        shared = sorted(set(by_agent[first]) & set(by_agent[second]))
         # Shares of .05 apart are apart by a hair more or less in floating point.
-        if min(rate[first], rate[second]) < 0.5 or abs(rate[first] - rate[second]) > MOST_APART + 1e-9:
+        unequal = abs(rate[first] - rate[second]) > MOST_APART + 1e-9
+        if min(rate[first], rate[second]) < 0.5 or unequal or len(shared) < 2:
             continue
-        one, other = _curves(by_agent[first]), _curves(by_agent[second])
-        shared = sorted(set(one) & set(other))
-        if len(shared) < 2:
-            continue
-        difference = np.array([one[grid] - other[grid] for grid in shared])
-        tenths = tuple(
-            estimate_mean(difference[:, tenth], shared, unit="share", bounds=(-1.0, 1.0), confidence=1 - 0.05 / TENTHS)
-            for tenth in range(TENTHS)
-        )
-        outside = [
-            tenth
-            for tenth, estimate in enumerate(tenths, start=1)
-            if estimate.has_interval and not estimate.low <= 0 <= estimate.high
-        ]
-        apart = float(np.abs(difference.mean(axis=0)).mean())
+        one, other = (np.array([by_agent[agent][grid] for grid in shared]) for agent in (first, second))
+        difference = one - other
+        tenths = _tenths(difference, shared, (-1.0, 1.0), 1 - 0.05 / TENTHS)
+        outside = (number for number, each in enumerate(tenths, start=1) if each.low > 0 or each.high < 0)
         found.append(
             Divergence(
                 first=first,
                 second=second,
                 maps=len(shared),
-                apart=apart,
+                apart=float(np.abs(difference.mean(axis=0)).mean()),
                 tenths=tenths,
-                begins=outside[0] if outside else None,
-                curves=(_shares(one, shared), _shares(other, shared)),
+                begins=next(outside, None),
+                curves=(_tenths(one.clip(0, 1), shared, (0.0, 1.0)), _tenths(other.clip(0, 1), shared, (0.0, 1.0))),
             )
         )
     return found
 
 
-def _shares(curves: Mapping[str, npt.NDArray[np.float64]], maps: Sequence[str]) -> tuple[Estimate, ...]:
-    """Return the mean of each tenth over maps."""
-    stacked = np.array([curves[name] for name in maps])
-    return tuple(
-        estimate_mean(np.clip(stacked[:, tenth], 0.0, 1.0), maps, unit="share", bounds=(0.0, 1.0))
-        for tenth in range(TENTHS)
-    )
+def _tenths(
+    values: Values, maps: Sequence[str], bounds: tuple[float, float], confidence: float = 0.95
+) -> tuple[Estimate, ...]:
+    """Return the mean of each tenth over maps, of ``[maps, 10]`` values."""
+    return tuple(estimate_mean(column, maps, unit="share", bounds=bounds, confidence=confidence) for column in values.T)
 
 
-def _curves(rows: Rows) -> dict[str, npt.NDArray[np.float64]]:
+def _curves(rows: Rows) -> dict[str, Values]:
     """Return the mean curve of each map."""
-    sums: dict[str, npt.NDArray[np.float64]] = {}
+    sums: dict[str, Values] = {}
     counts: dict[str, int] = {}
     for grid, progress, value in zip(rows.grid_id, rows["progress"], rows.value, strict=True):
-        tenth = round(progress * TENTHS) - 1
-        sums.setdefault(grid, np.zeros(TENTHS))[tenth] += value
+        sums.setdefault(grid, np.zeros(TENTHS))[round(progress * TENTHS) - 1] += value
         counts[grid] = counts.get(grid, 0) + 1
     return {grid: total / (counts[grid] / TENTHS) for grid, total in sums.items()}
 
 
-def _by_map(
-    rows: Rows, agents: Sequence[str], grids: Sequence[str] | None = None
-) -> tuple[npt.NDArray[np.float64], list[str]]:
+def _by_map(rows: Rows, agents: Sequence[str], grids: Sequence[str] | None = None) -> tuple[Values, list[str]]:
     """Return ``[A, G]`` means within each map, NaN where an agent has no value there, and the maps."""
     known = sorted(set(rows.grid_id.tolist())) if grids is None else list(grids)
     place = {grid: index for index, grid in enumerate(known)}
@@ -210,18 +197,16 @@ def _by_map(
     return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0), known
 
 
-def _weighted(values: npt.NDArray[np.float64], weights: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
+def _weighted(values: Values, weights: npt.NDArray[np.generic]) -> Values:
     """Return ``[A, D]`` means over maps under ``[D, G]`` weights, undefined maps left out."""
     defined = ~np.isnan(values)
     weight = np.asarray(weights, dtype=np.float64).T
     above, below = np.where(defined, values, 0.0) @ weight, defined @ weight
-    found: npt.NDArray[np.float64] = np.divide(above, below, out=np.full(above.shape, np.nan), where=below > 0)
+    found: Values = np.divide(above, below, out=np.full(above.shape, np.nan), where=below > 0)
     return found
 
 
-def _fit(
-    errors: npt.NDArray[np.float64], success: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _fit(errors: Values, success: Values) -> tuple[Values, Values, Values]:
     """Return ``[D]`` slope, intercept and R squared of least squares over the A points of each of D draws."""
     usable = (errors > 0) & ~np.isnan(success)
     x = np.log10(np.where(usable, errors, 1.0))

@@ -1,24 +1,226 @@
-"""Scoring an episode of a task map from its actions alone, exactly.
+"""Scoring an episode from its actions alone, exactly: a record a step, made of what the agent knew before it.
 
 Nothing is searched on a step that makes progress. In a stretch without progress the targets and the graph stand still,
 so each move is looked up or searched once (`View`), and the stale score is a matter of counters (`StaleScore`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import overload
+from typing import Any, Literal, NamedTuple, Protocol, overload
 
-from goalscope.measures.exploration.records import EpisodeScore, RawStep, Steps, count_steps, summarise
-from goalscope.measures.exploration.stale import StaleScore
-from goalscope.measures.exploration.view import DISTANCES, Distances, View
+from goalscope.measures.exploration.view import CASES, DISTANCES, Distances, StaleScore, View
+from goalscope.runs.record import Episode
 from goalscope.worlds.grid import ACTIONS, Action
-from goalscope.worlds.tasks.coordinates import read_action
-from goalscope.worlds.tasks.knowledge import ACHIEVED, INVALID, NEW_CELL, Knowledge
+from goalscope.worlds.tasks._fast import Board
+from goalscope.worlds.tasks.coordinates import Cell, read_action
+from goalscope.worlds.tasks.knowledge import Rejection
 from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.tasks.world import INVALID, NEW_CELL, TaskState
+
+Outcome = Literal["goal", "budget", "stopped"]
+"""How a scored episode ended: the goal achieved, the budget used up, or where its actions stop before either."""
 
 MOST_KEPT_CELLS = 20_000
 """Cells of the largest map whose steps keep what they were judged on; those of a larger one are scored anew when looked
 at, since what is kept grows with the square of the cells."""
+
+
+class StepScore(NamedTuple):
+    """One action, judged on the state before it. What costs time to find is found when it is looked at.
+
+    Attributes:
+        index: number of the step, 0-based.
+        here, there: indices of the cells before and after it on the board of the view.
+        action: the move, None where none was named.
+        rejected: "blocked" or "unparsable" for an action that did nothing, else None.
+        view: what it was judged on.
+        new_cell: whether it entered an unobserved cell.
+        achieved: the node that it achieved, None for none.
+        error: whether the action is an error, Eq. (1).
+        loops, edge_reuse, cell_reuse: c, e and n after the action; 0 after progress, which begins a new stretch.
+        rising: bit a is set where move a would have raised the stale score.
+    """
+
+    index: int  # type: ignore[assignment]
+    here: int
+    there: int
+    action: Action | None
+    rejected: Rejection | None
+    view: View
+    new_cell: bool
+    achieved: str | None
+    error: bool
+    loops: int
+    edge_reuse: int
+    cell_reuse: int
+    rising: int
+
+    @property
+    def position(self) -> Cell:
+        """Cell before the action, (x, y) for task maps."""
+        return self.view.board.cell(self.here)
+
+    @property
+    def after(self) -> Cell:
+        """Cell after the action."""
+        return self.view.board.cell(self.there)
+
+    @property
+    def case(self) -> int:
+        """1 to 4 (Table 1); 0 where there is no target, which happens in mazes without a way to their goal only."""
+        return self.view.case
+
+    @property
+    def targets(self) -> tuple[Cell, ...]:
+        """The cells T, sorted."""
+        return self.view.board.listed(self.view.targets)
+
+    @property
+    def gain(self) -> bool:
+        """Whether the move enters a target or leads nearer to at least one."""
+        return self.rejected is None and self.view.gain(self.here, self.there)
+
+    @property
+    def progress(self) -> bool:
+        """Whether it entered an unobserved cell or achieved a pending node."""
+        return self.new_cell or self.achieved is not None
+
+    @property
+    def stale(self) -> int:
+        """S = c + e + n after the action."""
+        return self.loops + self.edge_reuse + self.cell_reuse
+
+    @property
+    def attribution(self) -> tuple[str, ...]:
+        """What the error counts as: "exploration", "exploitation", both or nothing."""
+        return tuple(kind for kind, cases in CASES.items() if self.error and self.case in cases)
+
+    @property
+    def free_moves(self) -> tuple[Action, ...]:
+        """The moves that would have been free of error here."""
+        return tuple(action for action in ACTIONS if self._free(action))
+
+    def _free(self, action: Action) -> bool:
+        view, there = self.view, self.here + self.view.board.offsets[action]
+        if not view.board.open[there] or not view.case:
+            return False
+        if view.progress(there):
+            return True
+        return view.gain(self.here, there) and (view.count == 1 or not self.rising >> action & 1)
+
+    def plain(self) -> dict[str, Any]:
+        """Return all that is told of the step, by name."""
+        told = "index position after action rejected case targets gain progress new_cell achieved loops edge_reuse"
+        told += " cell_reuse stale error attribution free_moves"
+        return {name: getattr(self, name) for name in told.split()}
+
+
+class Steps(Sequence[StepScore]):
+    """The steps of an episode; those of a large map are not kept, `again` scores them whenever they are looked at."""
+
+    def __init__(
+        self, count: int, again: Callable[[], Iterator[StepScore]], kept: Sequence[StepScore] | None = None
+    ) -> None:
+        self._count, self._again, self._kept = count, again, kept
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[StepScore]:
+        return self._again() if self._kept is None else iter(self._kept)
+
+    @overload
+    def __getitem__(self, index: int) -> StepScore: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[StepScore, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> StepScore | tuple[StepScore, ...]:
+        wanted = range(self._count)[index]
+        if isinstance(wanted, int):
+            return next(islice(self, wanted, None)) if self._kept is None else self._kept[wanted]
+        found = {number: step for number, step in enumerate(self) if number in wanted}
+        return tuple(found[number] for number in wanted)
+
+    def column(self, name: Literal["case", "error", "stale", "new_cell"]) -> list[int]:
+        """Return one number a step: for curves over time."""
+        return [int(getattr(step, name)) for step in self]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """An episode in numbers.
+
+    Attributes:
+        exploration_error: errors in cases 1 and 4 over steps in cases 1 and 4; None where there is no such step.
+        exploitation_error: errors in cases 2, 3 and 4 over steps in cases 2, 3 and 4; None where there is none.
+        exploration_errors, exploration_steps, exploitation_errors, exploitation_steps: what the ratios are made of.
+        valid_exploration_error, valid_exploitation_error: the ratios over the actions that were moves only.
+        valid_exploration_errors, valid_exploration_steps, valid_exploitation_errors, valid_exploitation_steps: theirs.
+        steps: number of actions.
+        budget: most actions allowed; None for an episode of a maze.
+        outcome: how it ended.
+        success: whether the goal was achieved.
+        blocked, unparsable: actions without a way, and turns that named no move.
+        detours: steps that entered a new cell while the goal was pending: free of error by Eq. (1), counted here.
+        case_steps: number of steps in cases 1, 2, 3, 4.
+        progress_steps: steps that made progress.
+        observed_cells, cells: |O| at the end, and |M|; revealed and all cells of a maze.
+        achieved_nodes, nodes: achieved nodes at the end, and all nodes.
+        distances: the graph on which distances were measured.
+    """
+
+    exploration_error: float | None
+    exploitation_error: float | None
+    exploration_errors: int
+    exploration_steps: int
+    exploitation_errors: int
+    exploitation_steps: int
+    valid_exploration_error: float | None
+    valid_exploitation_error: float | None
+    valid_exploration_errors: int
+    valid_exploration_steps: int
+    valid_exploitation_errors: int
+    valid_exploitation_steps: int
+    steps: int
+    budget: int | None
+    outcome: Outcome
+    success: bool
+    blocked: int
+    unparsable: int
+    detours: int
+    case_steps: tuple[int, int, int, int]
+    progress_steps: int
+    observed_cells: int
+    cells: int
+    achieved_nodes: int
+    nodes: int
+    distances: str
+
+    @property
+    def invalid_actions(self) -> int:
+        """Actions that did nothing."""
+        return self.blocked + self.unparsable
+
+    @property
+    def progress_rate(self) -> float | None:
+        """Share of the steps that made progress, None without steps."""
+        return self.progress_steps / self.steps if self.steps else None
+
+    @property
+    def coverage(self) -> float:
+        """Share of the cells that were observed."""
+        return self.observed_cells / self.cells
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeScore:
+    """A scored episode: one record an action, and the episode in numbers."""
+
+    steps: Steps
+    summary: Summary
 
 
 def score_episode(
@@ -43,119 +245,94 @@ def score_episode(
     """
     if distances not in DISTANCES:
         raise ValueError(f"distances must be one of {', '.join(DISTANCES)}, got {str(distances)[:60]!r}")
-    knowledge = Knowledge(task_map)
-    steps: Sequence[RawStep]
-    if len(task_map.cells) <= MOST_KEPT_CELLS:
-        steps = list(_raw_steps(knowledge, actions, distances))
-        counted = count_steps(steps)
-    else:
-        listed = [read_action(action) for action in actions]
-        counted = count_steps(_raw_steps(knowledge, listed, distances))
-        steps = _Replayed(task_map, listed, distances)
-    summary = summarise(
-        counted,
+    taken = [read_action(action) for action in actions]
+
+    def scored(knowledge: TaskState) -> Iterator[StepScore]:
+        return judge(knowledge, taken, lambda: View.of(knowledge, distances))
+
+    knowledge = TaskState(task_map)
+    steps = scored(knowledge)
+    kept = list(steps) if len(task_map.cells) <= MOST_KEPT_CELLS else None
+    summary = Summary(
+        **counted(steps if kept is None else kept),
         budget=task_map.budget,
         outcome=knowledge.ending or "stopped",
+        success=knowledge.ending == "goal",
         observed_cells=knowledge.observed.bit_count(),
         cells=len(task_map.cells),
         achieved_nodes=len(knowledge.achieved_names),
         nodes=len(task_map.nodes),
         distances=distances,
     )
-    return EpisodeScore(steps=Steps(steps), summary=summary)
+    return EpisodeScore(steps=Steps(len(taken), lambda: scored(TaskState(task_map)), kept), summary=summary)
 
 
-class _Replayed(Sequence[RawStep]):
-    """The steps of an episode on a large map, scored again whenever they are looked at."""
+def score_recorded(episode: Episode) -> EpisodeScore:
+    """Return the score of a recorded episode of a task world.
 
-    def __init__(self, task_map: TaskMap, actions: Sequence[Action | None], distances: Distances) -> None:
-        self._map, self._actions, self._distances = task_map, actions, distances
-
-    def __len__(self) -> int:
-        return len(self._actions)
-
-    def __iter__(self) -> Iterator[RawStep]:
-        return _raw_steps(Knowledge(self._map), self._actions, self._distances)
-
-    @overload
-    def __getitem__(self, index: int) -> RawStep: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[RawStep]: ...
-
-    def __getitem__(self, index: int | slice) -> RawStep | list[RawStep]:
-        wanted = range(len(self))[index]
-        if isinstance(wanted, int):
-            return next(islice(self, wanted, None))
-        found = {number: step for number, step in enumerate(self) if number in wanted}
-        return [found[number] for number in wanted]
+    Raises:
+        ValueError: an episode of another world, or actions that its map does not allow.
+    """
+    task_map = getattr(episode.world, "task_map", None)
+    if task_map is None:
+        raise ValueError(f"an episode must be one of a task world to be scored, got {episode.id} in another one")
+    try:
+        return score_episode(task_map, [step.action for step in episode.steps])
+    except ValueError as error:
+        raise ValueError(f"episode {episode.id}: {error}") from error
 
 
-def _raw_steps(knowledge: Knowledge, actions: Iterable[Action | str | None], distances: Distances) -> Iterator[RawStep]:
-    """Take the actions one by one and yield what each was."""
-    board = knowledge.board
-    view = _view(knowledge, distances)
-    stale = StaleScore(knowledge.position)
-    for given in actions:
-        action = read_action(given)
-        here = knowledge.position
-        rising = rising_moves(board.open, board.offsets, stale, here)
-        event = knowledge.move(action)
-        there = knowledge.position
-        judged, rejected, achieved = view, None, None
-        if event == INVALID:
-            error = True
-            rejected = knowledge.rejected
-        elif event:
-            error = False
-            achieved = knowledge.last_achieved if event & ACHIEVED else None
-            stale = StaleScore(there)
-            view = _view(knowledge, distances)
+class _Walk(Protocol):
+    """What goes through an episode action by action, as `TaskState` does."""
+
+    board: Board
+    position: int
+
+    @property
+    def rejected(self) -> Rejection | None: ...
+
+    @property
+    def last_achieved(self) -> str | None: ...
+
+    def move(self, action: Action | None) -> int: ...
+
+
+def judge(walk: _Walk, actions: Iterable[Action | None], look: Callable[[], View]) -> Iterator[StepScore]:
+    """Take the actions one by one and yield what each was; `look` returns what is known after progress."""
+    board, view, stale = walk.board, look(), StaleScore(walk.position)
+    for index, action in enumerate(actions):
+        here, judged = walk.position, view
+        rising = stale.rising(board, here)
+        event = walk.move(action)
+        there = walk.position
+        if event > 0:
+            error, stale, view = False, StaleScore(there), look()
+        elif event == INVALID:
+            error = judged.case > 0
         else:
             rose = stale.move(here, there)
-            error = not judged.gain(here, there) or (judged.count > 1 and rose)
-        yield RawStep(
-            here,
-            there,
-            action,
-            rejected,
-            judged,
-            event > 0 and bool(event & NEW_CELL),
-            achieved,
-            error,
-            stale.loops,
-            stale.edge_reuse,
-            stale.cell_reuse,
-            rising,
-        )
+            error = judged.case > 0 and (not judged.gain(here, there) or (judged.count > 1 and rose))
+        new_cell, reuse = event > 0 and bool(event & NEW_CELL), (stale.loops, stale.edge_reuse, stale.cell_reuse)
+        known = (index, here, there, action, walk.rejected, judged, new_cell, walk.last_achieved, error)
+        yield StepScore(*known, *reuse, rising)
 
 
-def rising_moves(open_cells: bytearray, offsets: tuple[int, ...], stale: StaleScore, here: int) -> int:
-    """Return the moves that would raise the stale score, one bit each.
-
-    Args:
-        open_cells: 1 where a cell can be walked on, by its index.
-        offsets: change of an index that each move makes.
-        stale: the score so far.
-        here: index of the agent's cell.
-    """
-    rising = 0
-    for action in ACTIONS:
-        there = here + offsets[action]
-        if open_cells[there] and stale.would_rise(here, there):
-            rising |= 1 << action
-    return rising
-
-
-def _view(knowledge: Knowledge, distances: Distances) -> View:
-    board = knowledge.board
-    goal = board.places[board.goal] if knowledge.goal_pending else -1
-    observed, unobserved, pending = knowledge.observed, knowledge.unobserved, knowledge.pending
-    if distances == "map":
-        known = through = board.cells
-    elif distances == "known":
-        known = through = observed | unobserved
-    else:
-        through = observed
-        known = observed | ((1 << goal) if goal >= 0 else unobserved | pending)
-    return View(board, unobserved, pending, goal, known, through)
+def counted(steps: Iterable[StepScore]) -> dict[str, Any]:
+    """Count steps in one pass, without keeping them, and return what `Summary` holds of them."""
+    tally = Counter((step.view.case, step.rejected, step.error, step.new_cell, step.progress) for step in steps)
+    found: dict[str, Any] = {}
+    for kind, cases in CASES.items():
+        for prefix in ("", "valid_"):
+            chosen = {key: n for key, n in tally.items() if key[0] in cases and not (prefix and key[1])}
+            total, errors = sum(chosen.values()), sum(n for (_, _, error, *_), n in chosen.items() if error)
+            found[f"{prefix}{kind}_steps"], found[f"{prefix}{kind}_errors"] = total, errors
+            found[f"{prefix}{kind}_error"] = errors / total if total else None
+    for rejection in ("blocked", "unparsable"):
+        found[rejection] = sum(n for (_, rejected, *_), n in tally.items() if rejected == rejection)
+    return {
+        **found,
+        "steps": tally.total(),
+        "detours": sum(n for (case, _, _, new_cell, _), n in tally.items() if new_cell and case == 2),
+        "case_steps": tuple(sum(n for (case, *_), n in tally.items() if case == one) for one in (1, 2, 3, 4)),
+        "progress_steps": sum(n for (*_, progress), n in tally.items() if progress),
+    }

@@ -1,11 +1,13 @@
-"""What holds between two events of progress: the case, the targets, and which moves lead nearer to one of them.
+"""What holds in a stretch without progress: case, targets, the moves that lead nearer to one, and the stale score.
 
-Source: measuring exploration and exploitation errors, Table 1 and Eq. (6).
+Source: measuring exploration and exploitation errors, Section 4, Table 1 and Eq. (6).
 """
 
+from collections.abc import Callable, Hashable
 from typing import Literal
 
-from goalscope.worlds.tasks.board import Board, flags, indices
+from goalscope.worlds.tasks._fast import Board, flags, indices
+from goalscope.worlds.tasks.world import TaskState
 
 Distances = Literal["known", "map", "observed"]
 """Where shortest paths run: over observed and unobserved cells (default), over the whole map, or over observed cells
@@ -13,66 +15,62 @@ with a last move into a target."""
 
 DISTANCES: tuple[Distances, ...] = ("known", "map", "observed")
 
-EXPLORATION_CASES, EXPLOITATION_CASES = frozenset({1, 4}), frozenset({2, 3, 4})
+CASES = {"exploration": frozenset({1, 4}), "exploitation": frozenset({2, 3, 4})}
 """The cases whose steps call for exploration, and those whose steps call for exploitation (4 for either)."""
 
 
 class View:
     """The state of knowledge between two events of progress, as it was; later steps do not change it.
 
-    Args:
-        board: the numbering of the cells.
-        unobserved: the set U.
-        pending: cells of the pending nodes, P.
-        goal: cell of the goal where it is pending, else -1.
-        known: cells that shortest paths may use.
-        through: cells that a path may pass through; the cells of ``known`` beside them can only end one.
-
-    Attributes:
-        case: 1 to 4; 0 where nothing is left to explore or to exploit, which no task map allows.
-        targets: the set T.
-        count: |T|.
+    Sets of cells are bits of the board. The case is 1 to 4, 0 where nothing is left to explore or to exploit, which no
+    task map allows. Shortest paths use the cells `known` and pass through those of `through`; others can only end one.
     """
 
-    __slots__ = (
-        "_fields",
-        "_levels",
-        "_nearer",
-        "board",
-        "case",
-        "count",
-        "known",
-        "pending",
-        "targets",
-        "through",
-        "unobserved",
-    )
-
-    def __init__(self, board: Board, unobserved: int, pending: int, goal: int, known: int, through: int) -> None:
-        self.board = board
-        self.unobserved = unobserved
-        self.pending = pending
+    def __init__(
+        self,
+        board: Board,
+        unobserved: int,
+        pending: int,
+        goal: int,
+        known: int,
+        through: int,
+        progress: Callable[[int], bool] | None = None,
+    ) -> None:
+        self.board, self.known, self.through = board, known, through
+        self.progressing, self._progress = unobserved | pending, progress
         if goal >= 0:
             self.case, self.targets = 2, 1 << goal
         elif not pending:
             self.case, self.targets = (1 if unobserved else 0), unobserved
-        elif unobserved:
-            self.case, self.targets = 4, unobserved | pending
         else:
-            self.case, self.targets = 3, pending
+            self.case, self.targets = (4 if unobserved else 3), self.progressing
         self.count = self.targets.bit_count()
-        self.known = known
-        self.through = through
         self._nearer: dict[tuple[int, int], bool] = {}
         self._levels = 0
         self._fields: list[list[int]] | None = None
 
-    def gain(self, here: int, there: int) -> bool:
-        """Return whether a move enters a target or leads nearer to at least one of them.
+    @classmethod
+    def of(cls, knowledge: TaskState, distances: Distances) -> "View":
+        """Return what is known now in a task world."""
+        board = knowledge.board
+        goal = board.places[board.goal] if knowledge.goal_pending else -1
+        observed, unobserved, pending = knowledge.observed, knowledge.unobserved, knowledge.pending
+        known = through = board.cells if distances == "map" else observed | unobserved
+        if distances == "observed":
+            through = observed
+            known = observed | ((1 << goal) if goal >= 0 else unobserved | pending)
+        return cls(board, unobserved, pending, goal, known, through)
 
-        Args:
-            here, there: indices of neighbouring cells.
-        """
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, View) and all(
+            getattr(self, name) == getattr(other, name)
+            for name in ("case", "targets", "progressing", "known", "through")
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def gain(self, here: int, there: int) -> bool:
+        """Return whether a move between neighbouring cells enters a target or leads nearer to at least one."""
         if self.targets >> there & 1:
             return True
         key = (here, there)
@@ -82,8 +80,8 @@ class View:
         return known
 
     def progress(self, there: int) -> bool:
-        """Return whether entering a cell is an event of progress."""
-        return bool((self.unobserved | self.pending) >> there & 1)
+        """Return whether entering a cell is an event of progress: by default that of an unobserved or pending one."""
+        return bool(self.progressing >> there & 1) if self._progress is None else self._progress(there)
 
     def _search(self, here: int, there: int) -> bool:
         """Grow a ball around either cell until it is decided for each target which of them is nearer to it.
@@ -91,16 +89,15 @@ class View:
         Balls grow by shifts of whole sets. Where searches of this view have cost more than one distance field a target
         would, the fields are made instead.
         """
-        observed = self.through >> there & 1
-        if observed and self._fields is None and self._levels > self.count * self.board.cells.bit_count() // 4:
-            self._make_fields()
-        if observed and self._fields is not None:
-            return any(field[there] >= 0 and (field[there] < field[here] or field[here] < 0) for field in self._fields)
         board, known, through = self.board, self.known, self.through
-        width, within = board.width, through != known
+        if through >> there & 1:
+            if self._fields is None and self._levels > self.count * board.cells.bit_count() // 4:
+                targets = indices(self.targets)
+                self._fields = [board.field(flags(through | 1 << target, board.size), target) for target in targets]
+            if self._fields is not None:
+                return any(field[there] >= 0 and not 0 <= field[here] <= field[there] for field in self._fields)
         near, away = 1 << there, 1 << here  # cells at most `radius` moves from either end
-        left = self.targets
-        passable = through | near | away
+        left, passable, within, width = self.targets, through | near | away, through != known, board.width
         while True:
             left &= ~away
             if left & near:
@@ -109,20 +106,52 @@ class View:
                 return False
             self._levels += 1
             one, two = (near & passable, away & passable) if within else (near, away)
-            near_next = near | ((one << 1 | one >> 1 | one << width | one >> width) & known)
-            away_next = away | ((two << 1 | two >> 1 | two << width | two >> width) & known)
+            near_next = near | (one << 1 | one >> 1 | one << width | one >> width) & known
+            away_next = away | (two << 1 | two >> 1 | two << width | two >> width) & known
             if near_next == near and away_next == away:
                 return False
             near, away = near_next, away_next
 
-    def _make_fields(self) -> None:
-        board = self.board
-        if self.through == self.known:
-            passable = flags(self.known, board.size)
-            self._fields = [board.field(passable, target) for target in indices(self.targets)]
-            return
-        fields = []
-        for target in indices(self.targets):
-            passable = flags(self.through | 1 << target, board.size)
-            fields.append(board.field(passable, target))
-        self._fields = fields
+
+class StaleScore:
+    """c, e and n of one stretch without progress, kept up to date with a few look-ups a move.
+
+    c_t = |E| - |V| + 1 is the cyclomatic number, e_t = sum over edges of max(m(e) - 2, 0), n_t = sum over cells of
+    max(m(v) - 2, 0), S_t = c_t + e_t + n_t. Edges are undirected; the cell where the stretch begins counts as visited
+    once.
+    """
+
+    __slots__ = ("_edges", "_visits", "cell_reuse", "edge_reuse", "loops")
+
+    def __init__(self, start: Hashable) -> None:
+        self._visits: dict[Hashable, int] = {start: 1}
+        self._edges: dict[Hashable, int] = {}
+        self.loops = self.edge_reuse = self.cell_reuse = 0
+
+    @property
+    def total(self) -> int:
+        """S, the stale score."""
+        return self.loops + self.edge_reuse + self.cell_reuse
+
+    def rising(self, board: Board, here: int) -> int:
+        """Return the moves from a cell that would raise the score, bit a for move a."""
+        rising = 0
+        for action, offset in enumerate(board.offsets):
+            there = here + offset
+            if board.open[there]:
+                visits = self._visits.get(there, 0)
+                edge = self._edges.get((here, there) if here < there else (there, here), 0)
+                if visits >= 2 or edge >= 2 or (visits and not edge):
+                    rising |= 1 << action
+        return rising
+
+    def move(self, here: int, there: int) -> bool:
+        """Count a move and return whether the score rose."""
+        edge = (here, there) if here < there else (there, here)
+        traversals, visits = self._edges.get(edge, 0), self._visits.get(there, 0)
+        self._edges[edge], self._visits[there] = traversals + 1, visits + 1
+        closed, crossed, entered = visits > 0 and not traversals, traversals >= 2, visits >= 2
+        self.loops += closed
+        self.edge_reuse += crossed
+        self.cell_reuse += entered
+        return closed or crossed or entered

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.measures.goals.estimate import corrected, measure_goals
-from goalscope.measures.goals.results import GoalEstimate, GoalFindings
+from goalscope.measures.goals.results import GoalFindings
 from goalscope.measures.goals.settings import GoalSettings, HypothesisDraw
 from goalscope.rng import stream
 from goalscope.rows import Rows
@@ -23,7 +23,7 @@ from goalscope.worlds.grid import Grid, Position
 
 if TYPE_CHECKING:
     from goalscope.probing.analyses import Stage
-    from goalscope.probing.first_steps import FirstSteps
+    from goalscope.probing.pipeline import FirstSteps
 
 BELIEVED: Final = "believed goal"
 ON_MAP: Final = "believed goal on the believed map"
@@ -35,8 +35,6 @@ DRAWS: Final = 20
 
 Worlds = Mapping[str, tuple[Grid, str]]
 """World id -> its grid and the id of its cluster."""
-Lines = dict[str, tuple[HypothesisDraw, ...]]
-"""Hypothesis -> its draws."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,32 +93,33 @@ def measure_beliefs(
             f"the untrained model's beliefs must be about the same worlds, {len(missing)} of {len(worlds)} lack one "
             f"({missing[0]}): decode both at the same steps"
         )
-    sides = {"": own} | ({UNTRAINED: {world: untrained[world] for world in worlds}} if untrained is not None else {})
-    goals: Lines = {_named(BELIEVED, name): (_goals(side),) for name, side in sides.items()}
-    maps: Lines = {_named(ON_MAP, name): (_maps(side, worlds),) for name, side in sides.items()}
-    for lines, first, fits in ((goals, BELIEVED, _anywhere), (maps, ON_MAP, _has_map)):
-        others = [_elsewhere(own, worlds, settings.seed, draw, fits) for draw in range(draws)]
-        lines[_named(first, SHUFFLED)] = tuple(_goals(one) if lines is goals else _maps(one, worlds) for one in others)
     parts = []
-    for first, also, lines in ((BELIEVED, ("goal",), goals), (ON_MAP, (), maps)):
+    for first, also, on_map in ((BELIEVED, ("goal",), False), (ON_MAP, (), True)):
+        others = [_elsewhere(own, worlds, settings.seed, draw, on_map=on_map) for draw in range(draws)]
+        lines: dict[str, tuple[HypothesisDraw, ...]] = {first: (_drawn(own, worlds, on_map),)}
+        if untrained is not None:
+            lines[f"{first}, {UNTRAINED}"] = (_drawn({world: untrained[world] for world in worlds}, worlds, on_map),)
+        lines[f"{first}, {SHUFFLED}"] = tuple(_drawn(one, worlds, on_map) for one in others)
         there = {name: listed for name, listed in lines.items() if listed[0].cells}
         if first not in there:  # every goal is believed beneath the agent or outside: there is no map
             continue
         controls = [name for name in there if name != first]
-        changes: dict[str, Any] = {
-            "hypotheses": (first, *also, *controls),
-            "by": (),
-            "cells": {},
-            "drawn": there,
-            "less": {name: name.removeprefix(f"{first}, ") for name in controls},
-        }
-        parts.append(measure_goals(used, replace(settings, **changes), progress=progress))
+        asked = replace(
+            settings,
+            hypotheses=(first, *also, *controls),
+            by=(),
+            cells={},
+            drawn=there,
+            less={name: name.removeprefix(f"{first}, ") for name in controls},
+        )
+        parts.append(measure_goals(used, asked, progress=progress))
     found = joined(parts)
     kept = [str(name) != "MEG towards the goal" for name in found.rows.measure]  # of some worlds; those of all are kept
-    estimates = [replace(one, cell={**one.cell, "beliefs": label}) for one in found.estimates]
+    cells = [one.cell for one in found.estimates]
+    ordered = sorted(found.estimates, key=lambda one: (cells.index(one.cell), one.agent))
     return replace(
         found,
-        estimates=tuple(sorted(estimates, key=lambda one: _place(one, estimates))),
+        estimates=tuple(replace(one, cell={**one.cell, "beliefs": label}) for one in ordered),
         contrasts=tuple(replace(one, cell={**one.cell, "beliefs": label}) for one in found.contrasts),
         rows=found.rows.where(np.array(kept, dtype=bool)),
     )
@@ -145,12 +144,13 @@ def measure_decoded_beliefs(
         ValueError: nothing captured there, worlds with doors, or too few grids.
         ImportError: PyTorch is missing.
     """
-    from goalscope.probing.first_steps import HEAD, read_first_steps
+    from goalscope.probing.pipeline import HEAD, read_first_steps
 
     first = read_first_steps(run, site=site, layer=layer, stage=stage)
     with Store(run) as store:
         episodes = list(store.episodes(sorted(set(first.episode_id.tolist()))))
     by_id = {episode.id: episode for episode in episodes}
+    goals = {episode.world.id: episode.world.grid.goal for episode in episodes}
     sides = {name: decode_beliefs(first.episode_id, maps, by_id) for name, maps in first.posteriors.items()}
     about: dict[str, Any] = {
         "site": site,
@@ -161,7 +161,10 @@ def measure_decoded_beliefs(
         "draws": draws,
         "worlds": len(sides["none"]),
         "decoded": {
-            name: {"probe": first.probes[name], "goal at its cell": _goals_at_their_cells(beliefs, episodes)}
+            name: {
+                "probe": first.probes[name],
+                "goal at its cell": sum(belief.goal == goals[world] for world, belief in beliefs.items()),
+            }
             for name, beliefs in sides.items()
         },
         "missing": first.missing,
@@ -182,14 +185,9 @@ def measure_decoded_beliefs(
 def decode_beliefs(
     episode_id: npt.NDArray[np.object_], posterior: npt.NDArray[np.float32], episodes: Mapping[str, Episode]
 ) -> dict[str, Belief]:
-    """Return the beliefs about worlds that first steps speak of.
+    """Return the beliefs about the worlds of ``[N]`` first steps from ``[N, n, n, K]`` probabilities of the cells.
 
     The posteriors of a world's episodes are averaged: before the reasoning they are the same, after it they differ.
-
-    Args:
-        episode_id: ``[N]`` whose first steps.
-        posterior: ``[N, n, n, K]`` probabilities of the classes of all cells.
-        episodes: episode id -> episode.
     """
     from goalscope.probing.maps import decode_maps
 
@@ -206,59 +204,33 @@ def decode_beliefs(
     return found
 
 
-def _goals_at_their_cells(beliefs: Mapping[str, Belief], episodes: Sequence[Episode]) -> int:
-    """Return in how many worlds the goal is believed at its cell."""
-    goals = {episode.world.id: episode.world.grid.goal for episode in episodes}
-    return sum(belief.goal == goals[world] for world, belief in beliefs.items())
-
-
 def joined(parts: Sequence[GoalFindings]) -> GoalFindings:
     """Return several findings as one, with the settings and counts of the first; all comparisons are one family."""
     return replace(
         parts[0],
         estimates=tuple(one for part in parts for one in part.estimates),
-        contrasts=tuple(corrected([one for part in parts for one in part.contrasts])),
+        contrasts=corrected(one for part in parts for one in part.contrasts),
         held_out=tuple(one for part in parts for one in part.held_out),
         beliefs=next((part.beliefs for part in parts if part.beliefs), {}),
         rows=Rows.concatenate(part.rows for part in parts),
     )
 
 
-def _place(one: GoalEstimate, every: Sequence[GoalEstimate]) -> tuple[int, int]:
-    cells = [other.cell for other in every]
-    return cells.index(one.cell), sorted({other.agent for other in every}).index(one.agent)
-
-
-def _named(line: str, control: str) -> str:
-    return f"{line}, {control}" if control else line
-
-
-def _goals(beliefs: Mapping[str, Belief]) -> HypothesisDraw:
-    """Return what is meant where the goals alone are believed and the worlds are what they are."""
-    return HypothesisDraw(cells={world: belief.goal for world, belief in beliefs.items()})
-
-
-def _maps(beliefs: Mapping[str, Belief], worlds: Worlds) -> HypothesisDraw:
-    """Return what is meant where the maps are believed, too; worlds without a believed map are left out."""
+def _drawn(beliefs: Mapping[str, Belief], worlds: Worlds, on_map: bool) -> HypothesisDraw:
+    """Return what is meant: the goals in the worlds as they are, or on the believed maps, where there are any."""
+    if not on_map:
+        return HypothesisDraw(cells={world: belief.goal for world, belief in beliefs.items()})
     found = {world: _map(worlds[world][0], belief) for world, belief in beliefs.items()}
     grids = {world: grid for world, grid in found.items() if grid is not None}
     return HypothesisDraw(cells={world: beliefs[world].goal for world in grids}, grids=grids)
 
 
-def _anywhere(true: Grid, belief: Belief) -> bool:
-    return True
-
-
-def _has_map(true: Grid, belief: Belief) -> bool:
-    return _map(true, belief) is not None
-
-
 def _elsewhere(
-    beliefs: Mapping[str, Belief], worlds: Worlds, seed: int, draw: int, fits: Callable[[Grid, Belief], bool]
+    beliefs: Mapping[str, Belief], worlds: Worlds, seed: int, draw: int, *, on_map: bool
 ) -> dict[str, Belief]:
     """Return for each world what is believed of another one of its shape, of another grid; some have none.
 
-    Which worlds have one does not depend on the draw.
+    Which worlds have one does not depend on the draw. On the map, what is believed must make a map here.
     """
     alike: dict[tuple[int, ...], list[str]] = {}
     for world in sorted(beliefs):
@@ -268,10 +240,11 @@ def _elsewhere(
         order = [names[index] for index in stream(seed, "beliefs of others", *shape, draw).permutation(len(names))]
         for place, world in enumerate(order):
             grid, grid_id = worlds[world]
-            others = (order[(place + ahead) % len(order)] for ahead in range(1, len(order)))
-            name = next((one for one in others if worlds[one][1] != grid_id and fits(grid, beliefs[one])), None)
-            if name is not None:
-                found[world] = beliefs[name]
+            for other in (*order[place + 1 :], *order[:place]):
+                fits = not on_map or _map(grid, beliefs[other]) is not None
+                if worlds[other][1] != grid_id and fits:
+                    found[world] = beliefs[other]
+                    break
     return found
 
 

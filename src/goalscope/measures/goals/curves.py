@@ -1,19 +1,133 @@
-"""W of many worlds at the same rationalities, computed once and shared by agents, cells and resamples."""
+"""W of many worlds at the same rationalities, computed once and shared by agents, cells and resamples.
+
+Below them: the weights of worlds in the whole cell, in resamples of its grids, in halves of them, and intervals.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import freeze
-from goalscope.measures.goals.resample import Weights
+from goalscope.measures.goals.returns import Returns, random_returns
+from goalscope.measures.goals.settings import GoalSettings, process
 from goalscope.meg import RationalityCurve
-from goalscope.meg.conjugate import quintic
+from goalscope.meg._fast import quintic, quintic_slope, quintic_value
+from goalscope.planning import TabularMDP
+from goalscope.rng import stream
+from goalscope.worlds.grid import Grid
 
 Array = npt.NDArray[np.float64]
 
+RESAMPLES = 2000
+HALVES = 50
+_COUNTED = 10  # resamples beyond 0 from which on they are counted
+METHOD = "bootstrap of grids, beta refitted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Weights:
+    """Weights of U worlds in C grids: each grid the same, its worlds equal parts of it."""
+
+    whole: Array  # [1, U]
+    resampled: Array  # [RESAMPLES, U] grids drawn with replacement; empty with fewer than two grids
+    first: Array  # [HALVES, U] one half of random splits of the grids; empty with fewer than two
+    second: Array  # [HALVES, U] the other half
+    grids: int
+
+
+def weigh(grid_ids: Sequence[str], *, seed: int) -> Weights:
+    """Return the weights of worlds from their grids ``[U]``; as many grids share their draws."""
+    _, code, size = np.unique(np.array(grid_ids, dtype=str), return_inverse=True, return_counts=True)
+    count = len(size)
+    within = 1 / size[code]
+
+    def normalized(counts: npt.NDArray[np.integer]) -> Array:
+        chosen = counts[:, code] * within
+        return np.asarray(chosen / counts.sum(axis=1, keepdims=True))
+
+    none = np.zeros((0, len(code)))
+    whole = normalized(np.ones((1, count), dtype=np.int64))
+    if count < 2:
+        return Weights(whole=whole, resampled=none, first=none, second=none, grids=count)
+    drawn = stream(seed, "resampled grids", count).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+    order = stream(seed, "halves of grids", count).permuted(np.tile(np.arange(count), (HALVES, 1)), axis=1)
+    half = (order < count // 2).astype(np.int64)
+    return Weights(
+        whole=whole, resampled=normalized(drawn), first=normalized(half), second=normalized(1 - half), grids=count
+    )
+
+
+def interval(resampled: Array, grids: int, confidence: float) -> tuple[float, float]:
+    """Return the ends of the expanded percentile interval.
+
+    The plain percentile interval of a mean of G values is too narrow: it divides by G in place of G - 1 and uses normal
+    quantiles. Its tails are therefore taken at ``Phi(-sqrt(G / (G - 1)) t)``, t the quantile of Student's t.
+
+    Source: Hesterberg, The American Statistician 69 (2015), section 5.3.
+    """
+    if grids < 2:
+        return math.nan, math.nan
+    from scipy.special import ndtr, stdtrit
+
+    quantile = float(stdtrit(grids - 1, (1 + confidence) / 2))
+    tail = float(ndtr(-math.sqrt(grids / (grids - 1)) * quantile))
+    low, high = np.quantile(resampled, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def with_random(ends: tuple[float, float], value: float, null: Array, confidence: float) -> tuple[float, float]:
+    """Return an interval that holds what random agents show, where the agent cannot be told from them.
+
+    A resample of grids knows nothing of what did not happen: where an agent never came to a place that is rarely come
+    to, all resamples agree that it keeps away. Whether random agents with the same counts show as much is a simulated
+    exact test; where it does not reject, 0 is a possible truth, and so is what such agents show.
+    ``null`` are ``[R]`` signed values of random agents.
+    """
+    if random_p(value, null) <= 1 - confidence:
+        return ends
+    low, high = np.quantile(null, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return min(ends[0], float(low), 0.0), max(ends[1], float(high), 0.0)
+
+
+def random_p(value: float, null: Array) -> float:
+    """Return the share of random agents whose unsigned value is at least the agent's, the agent itself counted."""
+    return (1 + int((np.abs(null) >= abs(value)).sum())) / (1 + len(null))
+
+
+def p_value(resampled: Array, value: float, grids: int) -> float:
+    """Return the level at which `interval` begins to hold 0, two-sided; NaN with fewer than two grids.
+
+    Where too few resamples lie beyond 0 to be counted, the tail of Student's t at the value in units of the resamples'
+    deviation stands in, so that small p values survive a correction for many tests.
+    """
+    if grids < 2:
+        return math.nan
+    from scipy.special import ndtri, stdtr
+
+    beyond = min(int((resampled <= 0).sum()), int((resampled >= 0).sum()))
+    tail = (beyond + 1) / (len(resampled) + 1)
+    if tail >= 0.5:
+        return 1.0
+    stretched = math.sqrt(grids / (grids - 1))
+    counted = float(2 * stdtr(grids - 1, float(ndtri(tail)) / stretched))
+    std = float(resampled.std()) * stretched
+    if beyond >= _COUNTED or std == 0:
+        return counted
+    return min(counted, float(2 * stdtr(grids - 1, -abs(value) / std)))
+
+
+def not_below_random(p: float, value: float, null: Array) -> float:
+    """Return a p value, not below that of the simulated test where any random agent shows as much."""
+    simulated = random_p(value, null)
+    return max(p, simulated) if simulated > 1 / (1 + len(null)) else p
+
+
+Place = tuple[int, Grid, bytes]
+"""Number of a world, the grid that stands there, and the cells that are meant: what a rationality curve belongs to."""
+
+NULL_AGENTS = 200
 TOP = 40.0
 """Greatest finite rationality in nats per unit of utility. Utilities here are whole numbers, so that beyond it the
 soft policy misses its limit by less than exp(-40)."""
@@ -23,250 +137,194 @@ _HALVINGS = 34  # of the search between two rationalities
 _AT_END = 1e-12
 
 
-def rationalities() -> Array:
-    """Return ``[K]`` the rationalities at which curves are kept, 0 among them; denser where agents seek utility."""
+def _rationalities() -> Array:
     reach = math.asinh(TOP / _LINEAR)
     above = np.linspace(0.0, reach, math.ceil(reach / _FINE) + 1)
     below = np.linspace(-reach, 0.0, math.ceil(reach / _COARSE) + 1)
     return np.asarray(_LINEAR * np.sinh(np.concatenate([below[:-1], above])))
 
 
+KNOTS = _rationalities()
+"""``[K]`` rationalities at which curves are kept, 0 among them; denser where agents seek utility."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WorldCurve:
-    """W of one world, relative to the uniform policy.
-
-    Attributes:
-        uniform: expected utility of the uniform policy.
-        low, high: least and greatest attainable utility less ``uniform``.
-        bound_low, bound_high: MEG of policies at those ends, nats.
-        values: ``[3, K]`` W, W' and W'' at `rationalities`.
-    """
-
-    uniform: float
-    low: float
-    high: float
-    bound_low: float
-    bound_high: float
-    values: Array
-
-    @classmethod
-    def of(cls, curve: RationalityCurve) -> "WorldCurve":
-        """Compute the table of one world."""
-        soft, span = curve.soft, curve.span
-        values = np.stack(soft.backup(rationalities() * span)) * np.array([1.0, span, span * span])[:, None]
-        return cls(
-            uniform=curve.uniform,
-            low=soft.low * span,
-            high=soft.high * span,
-            bound_low=curve.bound_lowest,
-            bound_high=curve.bound,
-            values=freeze(values),
-        )
-
-
-class CurveTable:
-    """Curves of U worlds that are mixed with weights.
+class Curves:
+    """B curves, of worlds or of weighted means of worlds, relative to the uniform policy.
 
     Between rationalities stands the polynomial of degree five through W, W' and W'' on both sides.
 
-    Attributes:
-        uniform: ``[U]`` expected utility of the uniform policy.
-        count: number of worlds U.
-
-    Args:
-        curves: one for each world.
     """
 
-    def __init__(self, curves: Sequence[WorldCurve]) -> None:
-        self.count = len(curves)
-        self.uniform = freeze(np.array([curve.uniform for curve in curves]))
-        self._knots = rationalities()
-        self._values = np.stack([curve.values for curve in curves])  # [U, 3, K]
-        # Least and greatest utility, and the bounds there.
-        self._ends = np.array([[c.low, c.high, c.bound_low, c.bound_high] for c in curves])
+    uniform: Array  # [B] expected utility of the uniform policy
+    values: Array  # [B, 3, K] W, W' and W'' at `KNOTS`
+    ends: Array  # [B, 4] least and greatest attainable utility less `uniform`, and the MEG there in nats
 
-    def mixed(self, weights: Array) -> "Mixture":
-        """Return the weighted means of the curves.
+    @classmethod
+    def of(cls, curve: RationalityCurve) -> "Curves":
+        """Return the curve of one world."""
+        soft, span = curve.soft, curve.span
+        values = np.stack(soft.backup(KNOTS * span)) * np.array([1.0, span, span * span])[:, None]
+        ends = np.array([[soft.low * span, soft.high * span, curve.bound_lowest, curve.bound]])
+        return cls(uniform=np.array([curve.uniform]), values=values[None], ends=ends)
 
-        Args:
-            weights: ``[B, U]``, each row >= 0 with sum 1.
-        """
-        flat = weights @ self._values.reshape(self.count, -1)
-        return Mixture(
-            values=flat.reshape(len(weights), 3, len(self._knots)),
-            ends=np.asarray(weights @ self._ends),
-            knots=self._knots,
-        )
+    @classmethod
+    def joined(cls, curves: Sequence["Curves"]) -> "Curves":
+        """Return the curves of several worlds."""
+        parts = ([getattr(one, name) for one in curves] for name in ("uniform", "values", "ends"))
+        uniform, values, ends = map(np.concatenate, parts)
+        return cls(uniform=uniform, values=values, ends=ends)
 
-    def terms(self, beta: float, relative: Array) -> Array:
-        """Return ``[U]`` ``beta u - W(beta)`` of each world in nats; at an infinite beta its bound at that end.
-
-        Args:
-            beta: rationality in nats per unit of utility.
-            relative: ``[U]`` utility of the agent less that of the uniform policy.
-        """
-        if math.isinf(beta):
-            return np.asarray(self._ends[:, 3 if beta > 0 else 2]).copy()
-        each = Mixture(values=self._values, ends=self._ends, knots=self._knots)
-        found: Array = beta * relative - each.at(np.full(self.count, beta))
-        return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Mixture:
-    """B weighted means of curves.
-
-    Attributes:
-        values: ``[B, 3, K]`` W, W' and W'' at the knots.
-        ends: ``[B, 4]`` least and greatest relative utility, and the bounds there.
-        knots: ``[K]`` rationalities.
-    """
-
-    values: Array
-    ends: Array
-    knots: Array
+    def mixed(self, weights: Array) -> "Curves":
+        """Return means of the curves with weights ``[B', B]``, each row >= 0 with sum 1."""
+        flat = weights @ self.values.reshape(len(self.values), -1)
+        values = flat.reshape(len(weights), 3, len(KNOTS))
+        return Curves(uniform=weights @ self.uniform, values=values, ends=np.asarray(weights @ self.ends))
 
     def fit(self, relative: Array) -> tuple[Array, Array]:
-        """Return the supremum over beta of ``beta u - W(beta)`` with the sign of u, and its beta, ``[B]`` each.
+        """Return the supremum over beta of ``beta u - W(beta)`` with the sign of u, and its beta, ``[N]`` each.
 
-        Args:
-            relative: ``[B]`` utility less that of the uniform policy; beyond an end counts as at the end.
+        ``relative`` is u, ``[N]`` utilities less that of the uniform policy; beyond an end counts as at the end. There
+        are as many curves, or one for all.
         """
-        count, last = len(relative), len(self.knots) - 1
-        slopes = self.values[:, 1]
+        slopes, last = self.values[:, 1], len(KNOTS) - 1
         low, high, bound_low, bound_high = self.ends.T
         index = np.clip((slopes <= relative[:, None]).sum(axis=1) - 1, 0, last - 1)
-        left, right = np.zeros(count), np.ones(count)
-        shape = self._shape(index)
+        left, right = np.zeros(len(relative)), np.ones(len(relative))
+        shape, width = self._polynomials(index)
         for _ in range(_HALVINGS):
             middle = (left + right) / 2
-            below = _slope(shape, middle) < relative
+            below = quintic_slope(shape, middle) / width < relative
             left, right = np.where(below, middle, left), np.where(below, right, middle)
         share = (left + right) / 2
-        beta = self.knots[index] + share * (self.knots[index + 1] - self.knots[index])
-        value = beta * relative - _value(shape, share)
-        still = (relative == 0) | (high - low <= 0)
-        top, bottom = relative >= high * (1 - _AT_END), relative <= low * (1 - _AT_END)
-        value = np.select([still, top, bottom], [np.zeros(count), bound_high, bound_low], np.maximum(value, 0.0))
-        beta = np.select(
-            [still, top, bottom], [np.zeros(count), np.full(count, math.inf), np.full(count, -math.inf)], beta
-        )
-        return np.where(relative < 0, 0.0 - value, value), beta
+        beta = KNOTS[index] + share * width
+        value = np.maximum(beta * relative - quintic_value(shape, share), 0.0)
+        cases = [
+            (relative == 0) | (high - low <= 0),
+            relative >= high * (1 - _AT_END),
+            relative <= low * (1 - _AT_END),
+        ]
+        value = np.select(cases, [0.0, bound_high, bound_low], value)
+        return np.where(relative < 0, 0.0 - value, value), np.select(cases, [0.0, math.inf, -math.inf], beta)
 
     def at(self, beta: Array) -> Array:
-        """Return ``[B]`` W at one finite rationality for each mixture."""
-        index = np.clip(np.searchsorted(self.knots, beta, side="right") - 1, 0, len(self.knots) - 2)
-        share = (beta - self.knots[index]) / (self.knots[index + 1] - self.knots[index])
-        return _value(self._shape(index), share)
+        """Return ``[B]`` W at one finite rationality for each curve."""
+        index = np.clip(np.searchsorted(KNOTS, beta, side="right") - 1, 0, len(KNOTS) - 2)
+        shape, width = self._polynomials(index)
+        return quintic_value(shape, (beta - KNOTS[index]) / width)
 
-    def bounds(self) -> tuple[Array, Array]:
-        """Return ``[B]`` the bounds at the upper and at the lower end, nats."""
-        return self.ends[:, 3], self.ends[:, 2]
+    def terms(self, beta: float, relative: Array) -> Array:
+        """Return ``[B]`` ``beta u - W(beta)`` of each curve in nats; at an infinite beta its bound at that end."""
+        if math.isinf(beta):
+            return self.ends[:, 3 if beta > 0 else 2].copy()
+        found: Array = beta * relative - self.at(np.full(len(self.values), beta))
+        return found
 
     def within(self, relative: Array) -> Array:
         """Return ``[B]`` utilities less that of the uniform policy, moved to the attainable range where beyond it."""
-        low, high = self.ends.T[:2]
-        inside: Array = np.clip(relative, low, high)
+        inside: Array = np.clip(relative, self.ends[:, 0], self.ends[:, 1])
         return inside
 
-    def repeated(self, count: int) -> "Mixture":
-        """Return the first mixture as often as asked for."""
-        shape = (count, *self.values.shape[1:])
-        return Mixture(
-            values=np.broadcast_to(self.values[:1], shape),
-            ends=np.broadcast_to(self.ends[:1], (count, 4)),
-            knots=self.knots,
-        )
-
-    def _shape(self, index: npt.NDArray[np.intp]) -> tuple[Array, Array]:
-        """Return the coefficients ``[6, B]`` of the polynomials right of a knot, and the intervals' widths ``[B]``."""
-        rows = np.arange(len(index))
-        width = self.knots[index + 1] - self.knots[index]
+    def _polynomials(self, index: npt.NDArray[np.intp]) -> tuple[Array, Array]:
+        """Return the coefficients ``[6, N]`` of the polynomials right of a knot, and the intervals' widths ``[N]``."""
+        rows = np.arange(len(index)) % len(self.values)
+        width = KNOTS[index + 1] - KNOTS[index]
         scale = np.stack([np.ones_like(width), width, width**2])
-        ends = (self.values[rows, :, knot].T * scale for knot in (index, index + 1))
-        return quintic(*ends), width
+        return quintic(*(self.values[rows, :, knot].T * scale for knot in (index, index + 1))), width
 
 
-def _value(shape: tuple[Array, Array], share: Array) -> Array:
-    c, _ = shape
-    found: Array = c[0] + share * (c[1] + share * (c[2] + share * (c[3] + share * (c[4] + share * c[5]))))
-    return found
-
-
-def _slope(shape: tuple[Array, Array], share: Array) -> Array:
-    c, width = shape
-    inner = c[1] + share * (2 * c[2] + share * (3 * c[3] + share * (4 * c[4] + share * 5 * c[5])))
-    found: Array = inner / width
-    return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AgentSample:
-    """What one agent got in the worlds of a cell under one hypothesis.
-
-    Attributes:
-        units: numbers of the U worlds, in the order of their ids.
-        counts, means: ``[U]`` number of episodes and mean utility in each.
-        episodes: numbers of all episodes, world by world.
-        first: ``[U]`` one episode of each world, whose tags its row carries.
-    """
-
-    units: tuple[int, ...]
-    counts: npt.NDArray[np.int64]
-    means: Array
-    episodes: npt.NDArray[np.int64]
-    first: npt.NDArray[np.int64]
-
-    def only(self, units: tuple[int, ...]) -> "AgentSample":
-        """Return the sample of some of its worlds."""
-        kept = np.array([number in units for number in self.units])
-        return AgentSample(
-            units=units,
-            counts=self.counts[kept],
-            means=self.means[kept],
-            episodes=self.episodes[np.repeat(kept, self.counts)],
-            first=self.first[kept],
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CurveEnsemble:
+class Ensemble:
     """The curves of some worlds under several weightings: all worlds, resamples of grids, halves of them."""
 
-    curves: CurveTable
-    weights: Weights
-    whole: Mixture
-    resampled: Mixture
-    first: Mixture
-    second: Mixture
+    def __init__(self, curves: Curves, weights: Weights) -> None:
+        self.curves, self.weights = curves, weights
+        self.whole, self.resampled = curves.mixed(weights.whole), curves.mixed(weights.resampled)
+        self.first, self.second = curves.mixed(weights.first), curves.mixed(weights.second)
 
-    @classmethod
-    def of(cls, curves: CurveTable, weights: Weights) -> "CurveEnsemble":
-        """Mix the curves with all weights."""
-        return cls(
-            curves=curves,
-            weights=weights,
-            whole=curves.mixed(weights.whole),
-            resampled=curves.mixed(weights.resampled),
-            first=curves.mixed(weights.first),
-            second=curves.mixed(weights.second),
-        )
+    def cross_fitted(self, relative: Array, counts: npt.NDArray[np.int64]) -> float:
+        """Return the mean score of one half at the rationality of the other; NaN with fewer than two grids.
+
+        The utility that a rationality is fitted to counts one random episode more than there were: an agent that was
+        optimal in one half has an infinite rationality, and one slip in the other would cost infinitely much. Utilities
+        beyond the attainable (on a believed map, through whose walls the agent walked) count as the end.
+        """
+        if self.weights.grids < 2:
+            return math.nan
+        scores = []
+        halves = ((self.weights.first, self.first), (self.weights.second, self.second))
+        for (fitted, curve), (held, other) in (halves, halves[::-1]):
+            episodes = (fitted > 0) @ counts
+            beta = curve.fit(curve.within(fitted @ relative) * episodes / (episodes + 1))[1]
+            scores.append(beta * other.within(held @ relative) - other.at(beta))
+        return float(np.mean(scores))
 
 
-def cross_fitted(relative: Array, counts: npt.NDArray[np.int64], ensemble: CurveEnsemble) -> float:
-    """Return the mean score of one half at the rationality of the other; NaN with fewer than two grids.
+class CurveBank:
+    """The curves, simulated random agents and ensembles of the draws of hypotheses, each computed once.
 
-    The utility that a rationality is fitted to counts one random episode more than there were: an agent that was
-    optimal in one half has an infinite rationality, and one slip in the other would cost infinitely much. Utilities
-    beyond the attainable (on a believed map, through whose walls the agent walked) count as the end.
+    ``names`` are the draws of each hypothesis, ``returns`` those of each draw; ``progress`` is called with done and
+    total curves and worlds of random agents.
     """
-    weights = ensemble.weights
-    if weights.grids < 2:
-        return math.nan
-    scores = []
-    halves = ((weights.first, ensemble.first), (weights.second, ensemble.second))
-    for (fitted, curve), (held, other) in (halves, halves[::-1]):
-        episodes = (fitted > 0) @ counts
-        beta = curve.fit(curve.within(fitted @ relative) * episodes / (episodes + 1))[1]
-        scores.append(beta * other.within(held @ relative) - other.at(beta))
-    return float(np.mean(scores))
+
+    def __init__(
+        self,
+        names: Mapping[str, tuple[str, ...]],
+        returns: Mapping[str, Returns],
+        settings: GoalSettings,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self.names, self.returns, self.settings = names, returns, settings
+        self._show = progress or (lambda done, total: None)
+        units = [(draw, number, unit) for draw, found in returns.items() for number, unit in enumerate(found.units)]
+        places = {self._place(draw, number) for draw, number, unit in units if draw in unit.masks}
+        self._total = len(places) + len({place[:2] for place in places})  # curves, and random agents on each grid
+        self._done = 0
+        self._curves: dict[Place, Curves] = {}
+        self._random: dict[tuple[Place, int], Array] = {}
+        self._ensembles: dict[tuple[str, tuple[int, ...]], Ensemble] = {}
+
+    def ensemble(self, draw: str, numbers: tuple[int, ...]) -> Ensemble:
+        """Return the ensemble of some worlds."""
+        known = self._ensembles.get((draw, numbers))
+        if known is not None:
+            return known
+        curves = Curves.joined([self._curve(draw, number) for number in numbers])
+        grid_ids = [self.returns[draw].units[number].grid_id for number in numbers]
+        found = Ensemble(curves, weigh(grid_ids, seed=self.settings.seed))
+        if draw in self.names:  # those of draws are megabytes each, and many
+            self._ensembles[draw, numbers] = found
+        return found
+
+    def forget(self) -> None:
+        """Drop the ensembles: those of one cell of worlds are of no use to the next."""
+        self._ensembles.clear()
+
+    def null(self, draw: str, number: int, episodes: int) -> Array:
+        """Return ``[NULL_AGENTS]`` mean utilities of random agents in a world, each of so many episodes."""
+        place, unit = self._place(draw, number), self.returns[draw].units[number]
+        if (place, episodes) not in self._random:
+            for name, values in random_returns(unit, episodes, NULL_AGENTS, self.settings).items():
+                self._random[(number, unit.grid, unit.masks[name].tobytes()), episodes] = values
+            self._advance()
+        return self._random[place, episodes]
+
+    def process(self, draw: str, number: int) -> TabularMDP:
+        """Return the decision process of a world."""
+        unit, settings = self.returns[draw].units[number], self.settings
+        return process(unit.grid, unit.masks[draw], unit.horizon, utility=settings.utility, invalid=settings.invalid)
+
+    def _curve(self, draw: str, number: int) -> Curves:
+        place = self._place(draw, number)
+        if place not in self._curves:
+            self._curves[place] = Curves.of(RationalityCurve(self.process(draw, number)))
+            self._advance()
+        return self._curves[place]
+
+    def _place(self, draw: str, number: int) -> Place:
+        unit = self.returns[draw].units[number]
+        return number, unit.grid, unit.masks[draw].tobytes()
+
+    def _advance(self) -> None:
+        self._done += 1
+        self._total = max(self._total, self._done)  # agents with other counts of episodes have nulls of their own
+        self._show(self._done, self._total)

@@ -6,37 +6,26 @@ however random the agent.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.definition import group_rows
-from goalscope.measures.goals.curves import AgentSample, CurveEnsemble, CurveTable, WorldCurve, cross_fitted
-from goalscope.measures.goals.resample import (
+from goalscope.measures.goals.curves import (
     METHOD,
+    CurveBank,
     interval,
     not_below_random,
     p_value,
     random_p,
-    weigh,
     with_random,
 )
-from goalscope.measures.goals.results import (
-    NOTHING,
-    GoalContrast,
-    GoalEstimate,
-    GoalFindings,
-    HypothesisResult,
-    few_grids,
-    joined_notes,
-    mean_of,
-    widened,
-    without_action,
-)
-from goalscope.measures.goals.returns import Place, WorkItem, acted, random_returns, work_items
-from goalscope.measures.goals.settings import GoalSettings, cells_of, process
+from goalscope.measures.goals.results import NO_ACTION_NOTE, GoalContrast, GoalEstimate, GoalFindings, joined_notes
+from goalscope.measures.goals.returns import acted, work_items
+from goalscope.measures.goals.settings import GoalSettings, cells_of
 from goalscope.measures.table import CONDITIONS, StepTable
 from goalscope.meg import RationalityCurve, meg_known
 from goalscope.rows import Rows, Tag
@@ -46,8 +35,30 @@ from goalscope.stats.family import Family, holm
 from goalscope.worlds.grid import Grid
 
 Array = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
+Sample = dict[int, Numbers]
+"""Number of a world -> an agent's episodes in it, worlds in the order of their ids."""
 
-NULL_AGENTS = 200
+_NOTHING = "no policy changes the utility: 0 by definition"
+_FEW = (  # by simulation, see docs/meg-runs.md
+    (2, "one grid"),
+    (10, "fewer than 10 grids: simulated intervals cover 0.80 to 0.91"),
+    (20, "fewer than 20 grids: simulated intervals cover 0.88 to 0.95"),
+)
+_RANDOM = "interval widened to what random agents show, from which this one cannot be told"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Fit:
+    """One agent's MEG towards one draw of a hypothesis, or the mean over its draws."""
+
+    figures: Mapping[str, float]  # those of `GoalEstimate` that are averaged over draws, by name
+    beta: float  # the rationality that was fitted, also where the estimate gives none
+    resampled: Array  # [B] signed MEG in each resample of the grids; empty with fewer than two
+    null: Array  # [R] signed MEG of random agents
+    parts: Array  # [U] part of each world at the common rationality; their mean over grids is the signed MEG
+    grids: int
+    ends: tuple[float, float, str, str] | None = None  # interval, method and note where a single world decides them
 
 
 def measure_goals(
@@ -77,254 +88,205 @@ def measure_goals(
     if absent:
         there = ", ".join(name for name in table.tags if name != "agent") or "none"
         raise ValueError(f"`by` must name tags of the episodes ({there}), got {', '.join(absent)}")
-    items, returns = work_items(table, settings, believed)
-    cells = cells_of(table, settings.by)
-    estimator = _Estimator(table, items, settings, progress)
-    found = [estimator.cell(cell, members) for cell, members in cells]
-    contrasts = [entry for _, part, _ in found for entry in part]
+    names, returns, main = work_items(table, settings, believed)
+    estimator = _Estimator(table, CurveBank(names, returns, settings, progress))
+    for cell, members in cells_of(table, settings.by):
+        estimator.add(cell, members)
     return GoalFindings(
-        estimates=tuple(entry for part, _, _ in found for entry in part),
-        contrasts=tuple(corrected(contrasts)),
-        rows=Rows.concatenate(rows for _, _, parts in found for rows in parts),
+        estimates=tuple(estimator.estimates),
+        contrasts=corrected(estimator.contrasts),
+        rows=Rows.concatenate(estimator.rows),
         settings={
             "hypotheses": list(settings.hypotheses),
             "by": list(settings.by),
-            "utility": settings.utility,
-            "invalid": settings.invalid,
-            "confidence": settings.confidence,
-            "seed": settings.seed,
+            **{name: getattr(settings, name) for name in ("utility", "invalid", "confidence", "seed")},
             "believed": believed is not None,
         },
         episodes=len(table.length),
-        left_out=int((~returns.complete).sum()),
-        failed=returns.failed,
+        left_out=int((~main.complete).sum()),
+        failed=main.failed,
     )
 
 
 class _Estimator:
-    def __init__(
-        self,
-        table: StepTable,
-        items: Mapping[str, tuple[WorkItem, ...]],
-        settings: GoalSettings,
-        progress: Callable[[int, int], None] | None,
-    ) -> None:
-        self.table, self.items, self.settings = table, items, settings
-        self._acted = acted(table)
-        self._show = progress or (lambda done, total: None)
-        places = set[Place]().union(*(item.places() for listed in items.values() for item in listed))
-        self._total = len(places) + len({place[:2] for place in places})  # curves, and random agents on each grid
-        self._done = 0
-        self._curves: dict[Place, WorldCurve] = {}
-        self._random: dict[tuple[Place, int], Array] = {}
-        self._mixtures: dict[tuple[str, tuple[int, ...]], CurveEnsemble] = {}
+    """Collects estimates, contrasts and rows, cell by cell."""
 
-    def cell(
-        self, cell: dict[str, Tag], members: npt.NDArray[np.int64]
-    ) -> tuple[list[GoalEstimate], list[GoalContrast], list[Rows]]:
-        """Return estimates, contrasts and rows of one cell; the latter two only for cells of conditions alone."""
-        whole = not any(name in self.settings.by and name not in CONDITIONS for name in cell)
-        agents = sorted(set(self.table.agent[members].tolist()))
-        self._mixtures.clear()
-        estimates: list[GoalEstimate] = []
-        contrasts: list[GoalContrast] = []
-        rows: list[Rows] = []
-        for agent in agents:
+    def __init__(self, table: StepTable, bank: CurveBank) -> None:
+        self.table, self.bank, self.settings = table, bank, bank.settings
+        self.estimates: list[GoalEstimate] = []
+        self.contrasts: list[GoalContrast] = []
+        self.rows: list[Rows] = []
+        self._acted = acted(table)
+
+    def add(self, cell: dict[str, Tag], members: Numbers) -> None:
+        """Measure the agents in a cell; contrasts and rows are those of cells of conditions alone."""
+        self.bank.forget()
+        first, *others = self.settings.hypotheses
+        for agent in sorted(set(self.table.agent[members].tolist())):
             mine = members[self.table.agent[members] == agent]
             samples = {name: self._samples(name, mine) for name in self.settings.hypotheses}
             found = {name: self._fit(agent, cell, name, part) for name, part in samples.items() if part}
-            estimates += [one.estimate for one in found.values()]
-            if whole:
-                rows += [self._rows(name, samples[name][0], one.parts) for name, one in found.items()]
-                for contrast, extra in self._contrasts(agent, cell, samples, found):
-                    contrasts.append(contrast)
-                    rows += extra
-        return estimates, contrasts, rows
+            self.estimates += [estimate for estimate, _ in found.values()]
+            if not any(name in self.settings.by and name not in CONDITIONS for name in cell):
+                for name, (_, fit) in found.items():
+                    self._add_rows(name, samples[name][0], fit.parts)
+                for second in others:
+                    if first in found and second in found:
+                        self._add_contrast(first, second, samples, found)
 
-    def _samples(self, name: str, members: npt.NDArray[np.int64]) -> tuple[AgentSample, ...]:
+    def _samples(self, name: str, members: Numbers) -> list[Sample]:
         """Return one sample for each draw, all of the same worlds; none where the hypothesis has no meaning."""
-        found = [self._sample(item, members) for item in self.items[name]]
-        if any(sample is None for sample in found):
-            return ()
-        return _on_common([sample for sample in found if sample is not None])
+        return _on_common([self._sample(draw, members) for draw in self.bank.names[name]])
 
-    def _sample(self, item: WorkItem, members: npt.NDArray[np.int64]) -> AgentSample | None:
-        values = item.returns.values[item.name]
-        used = members[~np.isnan(values[members])]
-        if not len(used):
-            return None
-        units = item.returns.units
-        numbers = sorted(
-            set(item.returns.unit[used].tolist()),
-            key=lambda u: (units[u].grid_id, units[u].world_id, units[u].horizon),
-        )
-        place = {number: index for index, number in enumerate(numbers)}
-        code = np.array([place[number] for number in item.returns.unit[used].tolist()])
-        order = np.argsort(code, kind="stable")
-        counts = np.bincount(code)
-        return AgentSample(
-            units=tuple(numbers),
-            counts=counts,
-            means=np.bincount(code, weights=values[used]) / counts,
-            episodes=used[order],
-            first=used[order][np.cumsum(counts) - counts],
-        )
+    def _sample(self, draw: str, members: Numbers) -> Sample:
+        returns = self.bank.returns[draw]
+        used = members[~np.isnan(returns.values[draw][members])]
+        used = used[np.argsort(returns.unit[used], kind="stable")]
+        numbers, first = np.unique(returns.unit[used], return_index=True)
+        parts = dict(zip(numbers.tolist(), np.split(used, first[1:]), strict=False))
+        units = returns.units
+        order = sorted(parts, key=lambda u: (units[u].grid_id, units[u].world_id, units[u].horizon))
+        return {number: parts[number] for number in order}
 
-    def _curve(self, item: WorkItem, number: int) -> WorldCurve:
-        place = item.place(number)
-        if place not in self._curves:
-            unit, settings = item.unit(number), self.settings
-            mdp = process(
-                unit.grid, unit.masks[item.name], unit.horizon, utility=settings.utility, invalid=settings.invalid
+    def _fit(
+        self, agent: str, cell: Mapping[str, Tag], name: str, samples: Sequence[Sample]
+    ) -> tuple[GoalEstimate, _Fit]:
+        """Return the estimate of a hypothesis and what it is made of: the mean over its draws."""
+        # Each resample of grids, and each random agent, is averaged over the draws: the interval is that of the mean,
+        # and the draws do not count as so many observations. The rationality is their (lower) median.
+        draws = [self._fit_draw(draw, sample) for draw, sample in zip(self.bank.names[name], samples, strict=True)]
+        settings, sample, fit, count = self.settings, samples[0], draws[0], len(draws)
+        if count > 1:
+            fit = replace(
+                fit,
+                figures={key: statistics.fmean(draw.figures[key] for draw in draws) for key in fit.figures},
+                beta=statistics.median_low(draw.beta for draw in draws),
+                ends=None,
+                **{
+                    key: np.mean([getattr(draw, key) for draw in draws], axis=0)
+                    for key in ("resampled", "null", "parts")
+                },
             )
-            self._curves[place] = WorldCurve.of(RationalityCurve(mdp))
-            self._advance()
-        return self._curves[place]
-
-    def _null(self, item: WorkItem, number: int, episodes: int) -> Array:
-        if (item.place(number), episodes) not in self._random:
-            drawn = random_returns(
-                item.unit(number),
-                episodes,
-                NULL_AGENTS,
-                seed=self.settings.seed,
-                utility=self.settings.utility,
-                invalid=self.settings.invalid,
-            )
-            for name, values in drawn.items():
-                self._random[WorkItem(name=name, returns=item.returns).place(number), episodes] = values
-            self._advance()
-        return self._random[item.place(number), episodes]
-
-    def _advance(self) -> None:
-        self._done += 1
-        self._total = max(self._total, self._done)  # agents with other counts of episodes have nulls of their own
-        self._show(self._done, self._total)
-
-    def _ensemble(self, item: WorkItem, units: tuple[int, ...]) -> CurveEnsemble:
-        known = self._mixtures.get((item.name, units))
-        if known is not None:
-            return known
-        curves = CurveTable([self._curve(item, number) for number in units])
-        weights = weigh([item.unit(number).grid_id for number in units], seed=self.settings.seed)
-        ensemble = CurveEnsemble.of(curves, weights)
-        if item.name in self.items:  # those of draws are megabytes each, and many
-            self._mixtures[item.name, units] = ensemble
-        return ensemble
-
-    def _fit(self, agent: str, cell: Mapping[str, Tag], name: str, samples: Sequence[AgentSample]) -> HypothesisResult:
-        draws = [
-            self._fit_one(agent, cell, name, item, sample)
-            for item, sample in zip(self.items[name], samples, strict=True)
-        ]
-        found = mean_of(draws) if len(draws) > 1 else draws[0]
-        return found if self._acted[samples[0].episodes].any() else without_action(found)
-
-    def _fit_one(
-        self, agent: str, cell: Mapping[str, Tag], name: str, item: WorkItem, sample: AgentSample
-    ) -> HypothesisResult:
-        settings, ensemble = self.settings, self._ensemble(item, sample.units)
-        curves, weights = ensemble.curves, ensemble.weights
-        relative = sample.means - curves.uniform
-        fraction = weights.whole[0]
-        signed, beta = (float(part[0]) for part in ensemble.whole.fit(weights.whole @ relative))
-        resampled = ensemble.resampled.fit(weights.resampled @ relative)[0]
-        low, high = interval(resampled, weights.grids, settings.confidence)
-        upper, lower = (float(part[0]) for part in ensemble.whole.bounds())
-        null = self._null_values(item, sample, ensemble)
-        method, note = (METHOD, few_grids(weights.grids)) if weights.grids > 1 else ("none", "one grid")
-        if len(sample.units) == 1:
-            signed, low, high, beta, method, note = self._one_world(item, sample)
-        if upper == lower == 0.0:  # e.g. a goal that is believed where nobody can get
-            low, high, method, note = math.nan, math.nan, "none", NOTHING
-        low, high, note = widened((low, high), signed, null, settings.confidence, note)
-        if math.isinf(beta):
+        signed, null = fit.figures["signed"], fit.null
+        method, note = METHOD if fit.grids > 1 else "none", next((text for few, text in _FEW if fit.grids < few), "")
+        low, high = interval(fit.resampled, fit.grids, settings.confidence)
+        if fit.ends is not None:
+            low, high, method, note = fit.ends
+        if fit.figures["bound"] == fit.figures["bound_lowest"] == 0.0:  # e.g. a goal that nobody can get to
+            low, high, method, note = math.nan, math.nan, "none", _NOTHING
+        if not math.isnan(low):
+            ends = low, high
+            low, high = with_random(ends, signed, null, settings.confidence)
+            note = joined_notes(note, _RANDOM) if (low, high) != ends else note
+        if count > 1:
+            std = statistics.stdev(draw.figures["signed"] for draw in draws)
+            note = joined_notes(note, f"mean of {count} draws, their standard deviation {std:.2g} nats")
+        elif math.isinf(fit.beta):
             note = joined_notes(note, "every episode at the end of what is attainable")
-        terms = curves.terms(beta, relative)
+        figures: dict[str, Any] = {
+            **fit.figures,
+            "low": min(low, signed),
+            "high": max(high, signed),
+            "beta": fit.beta,
+            "null_p": random_p(signed, null),
+        }
+        episodes = np.concatenate(list(sample.values()))
+        if not self._acted[episodes].any():  # an agent that never acts stays where it begins: its counts are left
+            absent = ("signed", "low", "high", "beta", "cross_fitted", "null_p")
+            figures, method, note = figures | dict.fromkeys(absent, math.nan), "none", NO_ACTION_NOTE
+            fit = replace(fit, parts=np.full_like(fit.parts, np.nan))
         estimate = GoalEstimate(
             agent=agent,
             cell=cell,
             hypothesis=name,
-            signed=signed,
-            low=min(low, signed),
-            high=max(high, signed),
-            beta=beta,
-            bound=upper,
-            bound_lowest=lower,
-            cross_fitted=cross_fitted(relative, sample.counts, ensemble),
+            **figures,
             null=float(np.abs(null).mean()),
             null_high=float(np.quantile(np.abs(null), 0.95)),
-            null_p=random_p(signed, null),
-            utility=float(fraction @ sample.means),
-            uniform_utility=float(fraction @ curves.uniform),
-            highest_utility=float(ensemble.whole.ends[0, 1] + fraction @ curves.uniform),
-            n=int(sample.counts.sum()),
-            worlds=len(sample.units),
-            grids=weights.grids,
+            n=len(episodes),
+            worlds=len(sample),
+            grids=fit.grids,
             confidence=settings.confidence,
             method=method,
             note=note,
         )
-        return HypothesisResult(
-            estimate=estimate, beta=beta, resampled=resampled, null=null, parts=terms if signed >= 0 else -terms
+        return estimate, fit
+
+    def _fit_draw(self, draw: str, sample: Sample) -> _Fit:
+        ensemble, values = self.bank.ensemble(draw, tuple(sample)), self.bank.returns[draw].values[draw]
+        curves, weights, whole = ensemble.curves, ensemble.weights, ensemble.whole
+        means = np.array([values[mine].mean() for mine in sample.values()])
+        counts = np.array([len(mine) for mine in sample.values()])
+        relative, fraction = means - curves.uniform, weights.whole[0]
+        signed, beta = (float(part[0]) for part in whole.fit(weights.whole @ relative))
+        ends = None
+        if len(sample) == 1:
+            signed, beta, ends = self._one_world(draw, sample)
+        drawn = np.stack([self.bank.null(draw, number, len(mine)) for number, mine in sample.items()])
+        terms, uniform = curves.terms(beta, relative), float(fraction @ curves.uniform)
+        figures = {
+            "signed": signed,
+            "bound": float(whole.ends[0, 3]),
+            "bound_lowest": float(whole.ends[0, 2]),
+            "cross_fitted": ensemble.cross_fitted(relative, counts),
+            "utility": float(fraction @ means),
+            "uniform_utility": uniform,
+            "highest_utility": float(whole.ends[0, 1]) + uniform,
+        }
+        return _Fit(
+            figures=figures,
+            beta=beta,
+            resampled=ensemble.resampled.fit(weights.resampled @ relative)[0],
+            null=whole.fit(fraction @ (drawn - curves.uniform[:, None]))[0],
+            parts=terms if signed >= 0 else -terms,
+            grids=weights.grids,
+            ends=ends,
         )
 
-    def _one_world(self, item: WorkItem, sample: AgentSample) -> tuple[float, float, float, float, str, str]:
+    def _one_world(self, draw: str, sample: Sample) -> tuple[float, float, tuple[float, float, str, str]]:
         """Return the figures of a single world: the interval is that of the mean return, mapped through W*."""
-        unit, settings = item.unit(sample.units[0]), self.settings
-        mdp = process(
-            unit.grid, unit.masks[item.name], unit.horizon, utility=settings.utility, invalid=settings.invalid
+        ((number, episodes),) = sample.items()
+        curve, returns = (
+            RationalityCurve(self.bank.process(draw, number)),
+            self.bank.returns[draw].values[draw][episodes],
         )
-        curve, returns = RationalityCurve(mdp), item.returns.values[item.name][sample.episodes]
         inside = np.clip(returns, curve.lowest, curve.highest)
         beyond = np.abs(returns - inside) > curve.rounding  # on a believed map, through whose walls the agent walked
-        found = meg_known(curve, returns=np.where(beyond, inside, returns), confidence=settings.confidence)
+        found = meg_known(curve, returns=np.where(beyond, inside, returns), confidence=self.settings.confidence)
         note = joined_notes("one world: the interval speaks of this world alone", found.note)
-        return found.signed, found.signed_low, found.signed_high, found.beta, found.method, note
+        return found.signed, found.beta, (found.signed_low, found.signed_high, found.method, note)
 
-    def _null_values(self, item: WorkItem, sample: AgentSample, ensemble: CurveEnsemble) -> Array:
-        drawn = np.stack(
-            [
-                self._null(item, number, count)
-                for number, count in zip(sample.units, sample.counts.tolist(), strict=True)
-            ]
-        )
-        relative = ensemble.weights.whole[0] @ (drawn - ensemble.curves.uniform[:, None])
-        return ensemble.whole.repeated(len(relative)).fit(relative)[0]
+    def _add_rows(self, name: str, sample: Sample, parts: Array) -> None:
+        first = [episodes[0] for episodes in sample.values()]  # whose tags the row of a world carries
+        group = self.table.groups()[0][first]
+        self.rows.append(self.table.rows(f"MEG towards the {name}", "nats", parts, per="group", of=group))
 
-    def _rows(self, name: str, sample: AgentSample, parts: Array) -> Rows:
-        return group_rows(self.table, f"MEG towards the {name}", "nats", parts, sample.first)
-
-    def _contrasts(
+    def _add_contrast(
         self,
-        agent: str,
-        cell: Mapping[str, Tag],
-        samples: Mapping[str, tuple[AgentSample, ...]],
-        fitted: Mapping[str, HypothesisResult],
-    ) -> Iterator[tuple[GoalContrast, list[Rows]]]:
-        first, *others = self.settings.hypotheses
-        for second in others:
-            if not samples[first] or not samples[second]:
-                continue
-            kept = _on_common([*samples[first], *samples[second]])
-            if not kept:
-                continue
-            sides = []
-            for name, mine in ((first, kept[: len(samples[first])]), (second, kept[len(samples[first]) :])):
-                same = mine[0].units == samples[name][0].units
-                sides.append(fitted[name] if same else self._fit(agent, cell, name, mine))
-            if any(math.isnan(side.estimate.signed) for side in sides):
-                continue
-            difference = sides[0].resampled - sides[1].resampled
-            grids = sides[0].estimate.grids
-            low, high = interval(difference, grids, self.settings.confidence)
-            value = sides[0].estimate.signed - sides[1].estimate.signed
-            null = sides[0].null - sides[1].null  # the same walks on both sides
-            if all(side.estimate.method == "none" for side in sides):
-                low = high = math.nan
-            if not math.isnan(low):
-                low, high = with_random((low, high), value, null, self.settings.confidence)
-            contrast = GoalContrast(
+        first: str,
+        second: str,
+        samples: Mapping[str, list[Sample]],
+        fitted: Mapping[str, tuple[GoalEstimate, _Fit]],
+    ) -> None:
+        kept = _on_common([*samples[first], *samples[second]])
+        if not kept:
+            return
+        agent, cell = fitted[first][0].agent, fitted[first][0].cell
+        sides = []
+        for name, mine in ((first, kept[: len(samples[first])]), (second, kept[len(samples[first]) :])):
+            same = mine[0].keys() == samples[name][0].keys()
+            sides.append(fitted[name] if same else self._fit(agent, cell, name, mine))
+        (one, left), (other, right) = sides
+        if math.isnan(one.signed) or math.isnan(other.signed):
+            return
+        value, difference = one.signed - other.signed, left.resampled - right.resampled
+        null = left.null - right.null  # the same walks on both sides
+        low, high = interval(difference, one.grids, self.settings.confidence)
+        if one.method == other.method == "none":
+            low = high = math.nan
+        if not math.isnan(low):
+            low, high = with_random((low, high), value, null, self.settings.confidence)
+        self.contrasts.append(
+            GoalContrast(
                 agent=agent,
                 cell=cell,
                 first=first,
@@ -332,27 +294,25 @@ class _Estimator:
                 difference=value,
                 low=low,
                 high=high,
-                p_value=not_below_random(p_value(difference, value, grids), value, null),
-                grids=grids,
+                p_value=not_below_random(p_value(difference, value, one.grids), value, null),
+                grids=one.grids,
             )
-            parts = sides[0].parts - sides[1].parts
-            short = self.settings.less.get(second)
-            yield contrast, [self._rows(f"{first}{LESS}{short}", kept[0], parts)] if short else []
+        )
+        if short := self.settings.less.get(second):
+            self._add_rows(f"{first}{LESS}{short}", kept[0], left.parts - right.parts)
 
 
-def _on_common(samples: Sequence[AgentSample]) -> tuple[AgentSample, ...]:
+def _on_common(samples: Sequence[Sample]) -> list[Sample]:
     """Return samples on the worlds that all of them have; none where there is no such world."""
-    common = tuple(number for number in samples[0].units if all(number in other.units for other in samples))
-    if not common:
-        return ()
-    return tuple(sample if sample.units == common else sample.only(common) for sample in samples)
+    common = [number for number in samples[0] if all(number in other for other in samples)]
+    return [{number: sample[number] for number in common} for sample in samples] if common else []
 
 
-def corrected(contrasts: Sequence[GoalContrast]) -> list[GoalContrast]:
+def corrected(contrasts: Iterable[GoalContrast]) -> tuple[GoalContrast, ...]:
     """Return the contrasts with Holm's correction: all of a run are one family."""
-    if not contrasts:
-        return []
-    names = [str(index) for index in range(len(contrasts))]
-    family = Family(name="goal hypotheses", members=tuple(names))
-    found = holm({name: entry.p_value for name, entry in zip(names, contrasts, strict=True)}, family)
-    return [replace(entry, adjusted=one.adjusted) for entry, one in zip(contrasts, found, strict=True)]
+    given = {str(index): contrast for index, contrast in enumerate(contrasts)}
+    if not given:
+        return ()
+    family = Family(name="goal hypotheses", members=tuple(given))
+    found = holm({name: entry.p_value for name, entry in given.items()}, family)
+    return tuple(replace(given[one.name], adjusted=one.adjusted) for one in found)

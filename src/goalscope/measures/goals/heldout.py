@@ -6,22 +6,23 @@ its soft-optimal policy gives to the other half. In a deterministic world that i
 ``<w, occupancy of the other half> - W(w)``, nats an episode beyond uniform actions; below 0 where the fit misleads.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.measures.goals.results import NO_ACTION_NOTE, HeldOut
-from goalscope.measures.goals.returns import Unit, acted, episode_returns, random_walks, state_index
+from goalscope.measures.goals.returns import Unit, acted, episode_returns, random_walks, visits
 from goalscope.measures.goals.settings import GoalSettings, cells_of, process
 from goalscope.measures.table import StepTable
-from goalscope.meg.dual import OccupancyDual
+from goalscope.meg.unknown import OccupancyDual
 from goalscope.planning import TabularMDP
 from goalscope.rng import stream
 from goalscope.rows import Tag
 from goalscope.runs.record import Episode
 from goalscope.stats import estimate_mean
-from goalscope.worlds.grid import Grid
+from goalscope.worlds.dynamics import phases
 
 Array = npt.NDArray[np.float64]
 
@@ -33,7 +34,6 @@ def held_out_goals(
     settings: GoalSettings | None = None,
     *,
     ridge: float = 1.0,
-    believed: Mapping[str, Grid] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[HeldOut, ...]:
     """Return how well unknown utilities predict held-out episodes, for each agent and each cell of conditions.
@@ -46,7 +46,6 @@ def held_out_goals(
         settings: `GoalSettings.invalid`, `confidence` and `seed` count here.
         ridge: the penalty on a half of m episodes is ``ridge / (2 m)`` times the sum of squared utilities (nats), as a
             normal prior of variance ``1 / ridge`` has it; > 0.
-        believed: as in `measure_goals`.
         progress: called with (done, total) worlds.
 
     Raises:
@@ -56,62 +55,54 @@ def held_out_goals(
         raise ValueError(f"ridge must be a finite number above 0, got {ridge!r}: without it the fit diverges")
     settings = settings or GoalSettings()
     table = episodes if isinstance(episodes, StepTable) else StepTable.from_episodes(episodes)
-    returns = episode_returns(table, ("goal",), utility="steps", believed=believed)
+    returns = episode_returns(table, ("goal",), utility="steps")
     moved = acted(table)
-    work: list[tuple[str, dict[str, Tag], int, npt.NDArray[np.int64], bool]] = []
+    work: list[tuple[str, dict[str, Tag], bool, list[tuple[int, npt.NDArray[np.int64]]]]] = []
     for cell, members in cells_of(table, ()):
         for agent in sorted(set(table.agent[members].tolist())):
             mine = members[(table.agent[members] == agent) & returns.complete[members]]
-            for number in sorted(set(returns.unit[mine].tolist())):
-                here = mine[returns.unit[mine] == number]
-                if len(here) > 1:
-                    work.append((agent, cell, number, here, bool(moved[mine].any())))
-    scores: dict[tuple[str, int], list[tuple[str, float, float, int]]] = {}
-    cells: list[dict[str, Tag]] = []
-    known: dict[tuple[int, int], float] = {}
-    for done, (agent, cell, number, here, moves) in enumerate(work):
-        if cell not in cells:
-            cells.append(cell)
-        unit = returns.units[number]
-        mdp = process(
-            unit.grid, np.zeros_like(unit.masks["goal"]), unit.horizon, utility="steps", invalid=settings.invalid
+            mine = mine[np.argsort(table.episode_id[mine].astype(str), kind="stable")]
+            parts = [(number, mine[returns.unit[mine] == number]) for number in np.unique(returns.unit[mine]).tolist()]
+            if kept := [(number, here) for number, here in parts if len(here) > 1]:
+                work.append((agent, cell, bool(moved[mine].any()), kept))
+    total, done, found = sum(len(parts) for *_, parts in work), 0, []
+    null: dict[tuple[int, int], float] = {}
+    for agent, cell, acts, parts in work:
+        scores = []
+        for number, here in parts:
+            unit, count = returns.units[number], len(here)
+            nothing = np.zeros(phases(unit.grid) * unit.grid.walls.size)
+            mdp = process(unit.grid, nothing, unit.horizon, utility="steps", invalid=settings.invalid)
+            if (number, count) not in null:
+                null[number, count] = _score(mdp, _random_visits(unit, count, settings), ridge, settings.seed)
+            own = _score(mdp, visits(table, unit, here), ridge, settings.seed) if acts else np.nan
+            scores.append((own, null[number, count]))
+            done += 1
+            if progress is not None:
+                progress(done, total)
+        grids = [returns.units[number].grid_id for number, _ in parts]
+        one, other = (
+            estimate_mean(column, grids, unit="nats", confidence=settings.confidence)
+            for column in zip(*scores, strict=True)
         )
-        ordered = here[np.argsort(table.episode_id[here].astype(str), kind="stable")]
-        own = _score(mdp, _visits(table, unit, ordered), ridge, settings.seed) if moves else np.nan
-        if (number, len(here)) not in known:
-            known[number, len(here)] = _score(mdp, _random_visits(unit, len(here), settings), ridge, settings.seed)
-        entry = (unit.grid_id, own, known[number, len(here)], len(here))
-        scores.setdefault((agent, cells.index(cell)), []).append(entry)
-        if progress is not None:
-            progress(done + 1, len(work))
-    return tuple(
-        _record(agent, cells[index], entries, ridge, settings.confidence) for (agent, index), entries in scores.items()
-    )
-
-
-def _record(
-    agent: str, cell: Mapping[str, Tag], entries: list[tuple[str, float, float, int]], ridge: float, confidence: float
-) -> HeldOut:
-    grids = [grid for grid, _, _, _ in entries]
-    own, null = (
-        estimate_mean([entry[column] for entry in entries], grids, unit="nats", confidence=confidence)
-        for column in (1, 2)
-    )
-    return HeldOut(
-        agent=agent,
-        cell=cell,
-        value=own.value,
-        low=own.low,
-        high=own.high,
-        null=null.value,
-        null_low=null.low,
-        null_high=null.high,
-        ridge=ridge,
-        n=sum(count for _, _, _, count in entries),
-        grids=null.clusters,
-        method=f"halves of each world's episodes; {own.method} over grids",
-        note=NO_ACTION_NOTE if np.isnan(own.value) else own.note,
-    )
+        found.append(
+            HeldOut(
+                agent=agent,
+                cell=cell,
+                value=one.value,
+                low=one.low,
+                high=one.high,
+                null=other.value,
+                null_low=other.low,
+                null_high=other.high,
+                ridge=ridge,
+                n=sum(len(here) for _, here in parts),
+                grids=other.clusters,
+                method=f"halves of each world's episodes; {one.method} over grids",
+                note=NO_ACTION_NOTE if np.isnan(one.value) else one.note,
+            )
+        )
+    return tuple(found)
 
 
 def _score(mdp: TabularMDP, visits: Array, ridge: float, seed: int) -> float:
@@ -145,22 +136,9 @@ def _fit(dual: OccupancyDual, occupancy: Array, penalty: float) -> Array:
     return np.asarray(found.x)
 
 
-def _visits(table: StepTable, unit: Unit, members: npt.NDArray[np.int64]) -> Array:
-    """Return ``[m, S]``: in how many of the n decisions each episode was in each state; at its end it stays there."""
-    begin = np.cumsum(table.length) - table.length
-    visits = np.zeros((len(members), len(unit.masks["goal"])))
-    for row, episode in enumerate(members.tolist()):
-        length = int(table.length[episode])
-        steps = state_index(unit.grid, table.state[begin[episode] : begin[episode] + length])
-        np.add.at(visits[row], steps, 1.0)
-        visits[row, state_index(unit.grid, table.final[episode : episode + 1])[0]] += unit.horizon - length
-    return visits
-
-
 def _random_visits(unit: Unit, walks: int, settings: GoalSettings) -> Array:
-    visits = np.zeros((walks, len(unit.masks["goal"])))
-    rows = np.arange(walks)
-    for step, state in enumerate(random_walks(unit, walks, seed=settings.seed, invalid=settings.invalid)):
-        if step < unit.horizon:
-            visits[rows, state] += 1
-    return visits
+    found = np.zeros((walks, phases(unit.grid) * unit.grid.walls.size))
+    states = random_walks(unit, walks, seed=settings.seed, invalid=settings.invalid)
+    for state in islice(states, unit.horizon):
+        found[np.arange(walks), state] += 1
+    return found

@@ -1,4 +1,4 @@
-"""Utilities of episodes under each hypothesis, of random agents in their place, and the work items of an estimate."""
+"""Utilities of episodes under each hypothesis, and of random agents in their place."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,45 +15,29 @@ from goalscope.worlds.dynamics import initial_state, phases, state_number, trans
 from goalscope.worlds.grid import Grid, Position
 
 Array = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Unit:
-    """A world with a horizon: what one rationality curve belongs to.
-
-    Attributes:
-        world_id: id of the world.
-        grid_id: its cluster.
-        grid: the world, or what the agent believes it to be.
-        horizon: most steps of its episodes.
-        masks: hypothesis -> ``[P * H * W]`` where it is fulfilled; without those that mean nothing here.
-    """
+    """A world with a horizon: what one rationality curve belongs to."""
 
     world_id: str
-    grid_id: str
-    grid: Grid
+    grid_id: str  # its cluster
+    grid: Grid  # the world, or what the agent believes it to be
     horizon: int
-    masks: Mapping[str, Mask]
+    masks: Mapping[str, Mask]  # hypothesis -> [P * H * W] where it is fulfilled; without those that mean nothing here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Returns:
-    """What each episode got.
-
-    Attributes:
-        units: U worlds with horizons.
-        unit: ``[E]`` int64 the unit of each episode; numbered alike whatever stands in the place of the worlds.
-        complete: ``[E]`` bool, False for episodes whose record stops before their end, and for those of worlds that
-            are left out; they have no return.
-        failed: number of episodes that a turn without an action ended; they count as standing still from there on.
-        values: hypothesis -> ``[E]`` utility of each episode, NaN where there is none.
-    """
+    """What each episode got."""
 
     units: tuple[Unit, ...]
-    unit: npt.NDArray[np.int64]
-    complete: npt.NDArray[np.bool_]
-    failed: int
-    values: Mapping[str, Array]
+    unit: Numbers  # [E] the unit of each episode; numbered alike whatever stands in the place of the worlds
+    complete: npt.NDArray[np.bool_]  # [E] whether it has a return: recorded to its end, its world not left out
+    failed: int  # episodes that a turn without an action ended; they count as standing still from there on
+    values: Mapping[str, Array]  # hypothesis -> [E] utility of each episode, NaN where there is none
 
 
 def episode_returns(
@@ -66,38 +50,33 @@ def episode_returns(
 ) -> Returns:
     """Return the utility of each episode under each hypothesis.
 
-    Args:
-        table: the episodes.
-        hypotheses: their names.
-        utility: what counts.
-        believed: world id -> the grid that stands in the place of that world (a decoded map); worlds without one are
-            left out.
-        cells: hypothesis -> world id -> its cell, see `GoalSettings`.
-
-    Raises:
-        ValueError: a believed grid that has another shape, or no agent or goal.
+    ``believed`` are the grids that stand in the place of worlds, by world id (others are left out), ``cells`` those of
+    hypotheses that are no names, see `GoalSettings`.
     """
     units, unit = _units(table, hypotheses, believed, cells or {})
     complete = (table.outcome != "stopped") | (table.length == table.horizon)
     if believed is not None:
         complete &= np.array([world in believed for world in table.world_id.tolist()], dtype=bool)
     values = {name: np.full(len(unit), np.nan) for name in hypotheses}
-    begin = np.cumsum(table.length) - table.length
     for number, one in enumerate(units):
         mine = np.flatnonzero((unit == number) & complete)
         if not len(mine):
             continue
-        steps = np.concatenate([np.arange(begin[e], begin[e] + table.length[e]) for e in mine])
-        owner = np.repeat(np.arange(len(mine)), table.length[mine])
-        during, final = state_index(one.grid, table.state[steps]), state_index(one.grid, table.final[mine])
+        spent = visits(table, one, mine) if utility == "steps" else _one_hot(one, _state_index(one, table.final[mine]))
         for name, mask in one.masks.items():
-            if utility == "arrival":
-                values[name][mine] = mask[final]
-                continue
-            spent = np.bincount(owner, weights=mask[during], minlength=len(mine))
-            values[name][mine] = spent + mask[final] * (one.horizon - table.length[mine])
+            values[name][mine] = spent @ mask
     failed = int((complete & (table.outcome == "failure") & (table.length < table.horizon)).sum())
     return Returns(units=units, unit=unit, complete=complete, failed=failed, values=values)
+
+
+def visits(table: StepTable, unit: Unit, members: Numbers) -> Array:
+    """Return ``[m, S]``: in how many of the n decisions each episode was in each state; at its end it stays there."""
+    length = table.length[members]
+    begin = np.cumsum(table.length)[members] - length
+    steps = np.concatenate([np.arange(first, first + count) for first, count in zip(begin, length, strict=True)])
+    found = _one_hot(unit, _state_index(unit, table.final[members])) * (unit.horizon - length)[:, None]
+    np.add.at(found, (np.repeat(np.arange(len(members)), length), _state_index(unit, table.state[steps])), 1.0)
+    return found
 
 
 def acted(table: StepTable) -> npt.NDArray[np.bool_]:
@@ -105,39 +84,21 @@ def acted(table: StepTable) -> npt.NDArray[np.bool_]:
     return np.bincount(table.episode, weights=table.action >= 0, minlength=len(table.length)) > 0
 
 
-def random_returns(
-    unit: Unit, episodes: int, repeats: int, *, seed: int, utility: Utility, invalid: Invalid
-) -> dict[str, Array]:
-    """Simulate uniformly random agents in a world.
-
-    Args:
-        unit: the world.
-        episodes: episodes of each agent.
-        repeats: number of agents R.
-        seed: root seed; the same world, horizon and counts give the same walks in any order of work.
-        utility: what counts.
-        invalid: "action" for five equally likely actions, the fifth of which changes nothing.
-
-    Returns:
-        Hypothesis -> ``[R]`` mean utility of each agent's episodes.
-    """
-    names = list(unit.masks)
-    masks = np.stack([unit.masks[name] for name in names]) if names else np.zeros((0, 1))
-    total = np.zeros((len(names), episodes * repeats))
-    walks = random_walks(unit, episodes * repeats, seed=seed, invalid=invalid)
-    for step, state in enumerate(walks):
-        if (step == unit.horizon) == (utility == "arrival"):
-            total += masks[:, state] if names else 0.0
-    return {name: part.reshape(repeats, episodes).mean(axis=1) for name, part in zip(names, total, strict=True)}
+def random_returns(unit: Unit, episodes: int, repeats: int, settings: GoalSettings) -> dict[str, Array]:
+    """Return the mean utility, ``[repeats]``, of simulated random agents in a world by hypothesis."""
+    totals = {name: np.zeros(episodes * repeats) for name in unit.masks}
+    for step, state in enumerate(random_walks(unit, episodes * repeats, seed=settings.seed, invalid=settings.invalid)):
+        if (step == unit.horizon) == (settings.utility == "arrival"):
+            for name, total in totals.items():
+                total += unit.masks[name][state]
+    return {name: total.reshape(repeats, episodes).mean(axis=1) for name, total in totals.items()}
 
 
-def random_walks(unit: Unit, walks: int, *, seed: int, invalid: Invalid) -> Iterator[npt.NDArray[np.int64]]:
+def random_walks(unit: Unit, walks: int, *, seed: int, invalid: Invalid) -> Iterator[Numbers]:
     """Yield ``[walks]`` the states of uniformly random agents, before each of the n decisions and after the last.
 
-    Args:
-        unit: the world.
-        walks: number of agents.
-        seed, invalid: as in `random_returns`.
+    The same world, horizon and number of walks give the same ones in any order of work. With ``invalid`` "action" there
+    are five equally likely actions, the fifth of which changes nothing.
     """
     rng = stream(seed, "random agents", unit.world_id, unit.horizon, walks, invalid)
     table = absorbing(unit.grid)
@@ -149,12 +110,8 @@ def random_walks(unit: Unit, walks: int, *, seed: int, invalid: Invalid) -> Iter
         yield state
 
 
-def absorbing(grid: Grid) -> npt.NDArray[np.int64]:
-    """Return the transition table ``[S, 4]`` of a world whose goal ends the episode.
-
-    Raises:
-        ValueError: the grid shows no goal.
-    """
+def absorbing(grid: Grid) -> Numbers:
+    """Return the transition table ``[S, 4]`` of a world whose goal ends the episode."""
     if grid.goal is None:
         raise ValueError("an episode can end on a grid that shows its goal (G) only, got a grid without one")
     table = transitions(grid).astype(np.int64)
@@ -163,12 +120,37 @@ def absorbing(grid: Grid) -> npt.NDArray[np.int64]:
     return table
 
 
+def work_items(
+    table: StepTable, settings: GoalSettings, believed: Mapping[str, Grid] | None
+) -> tuple[dict[str, tuple[str, ...]], dict[str, Returns], Returns]:
+    """Return the names of the draws of each hypothesis, the returns by draw, and those that tell of the episodes.
+
+    A hypothesis that is not drawn is its own only draw.
+    """
+    names: dict[str, tuple[str, ...]] = {}
+    cells, grids = dict(settings.cells), dict[str, Mapping[str, Grid] | None]()
+    for name in settings.hypotheses:
+        draws = settings.drawn.get(name, ())
+        names[name] = tuple(f"{name}\n{number}" for number in range(len(draws))) if len(draws) > 1 else (name,)
+        for one, draw in zip(names[name], draws, strict=False):
+            cells[one], grids[one] = draw.cells, draw.grids
+    shared = [one for listed in names.values() for one in listed if grids.get(one) is None]
+    main = episode_returns(table, shared, utility=settings.utility, believed=believed, cells=cells)
+    found = dict.fromkeys(shared, main)
+    for one, standing in grids.items():
+        if standing is not None:
+            found[one] = episode_returns(table, (one,), utility=settings.utility, believed=standing, cells=cells)
+    if not any(unit.masks for returns in found.values() for unit in returns.units):
+        raise ValueError(f"some hypothesis must have a meaning in some world, got {', '.join(settings.hypotheses)}")
+    return names, found, main
+
+
 def _units(
     table: StepTable,
     hypotheses: Sequence[str],
     believed: Mapping[str, Grid] | None,
     meant: Mapping[str, Mapping[str, Position]],
-) -> tuple[tuple[Unit, ...], npt.NDArray[np.int64]]:
+) -> tuple[tuple[Unit, ...], Numbers]:
     cells, known = key_cells(table)
     numbers: dict[tuple[str, int], int] = {}
     units: list[Unit] = []
@@ -176,11 +158,11 @@ def _units(
     for index, (world_id, horizon) in enumerate(zip(table.world_id.tolist(), table.horizon.tolist(), strict=True)):
         if (world_id, horizon) not in numbers:
             grid = table.worlds[table.world[index]].grid
-            there = believed is None or world_id in believed
-            if believed is not None and there:
-                grid = _check_believed(world_id, believed[world_id], grid)
             key = (int(cells[index, 0]), int(cells[index, 1])) if known[index] else None
-            key = grid.key if believed is not None else key
+            there = believed is None or world_id in believed
+            if believed is not None:
+                grid = _check_believed(world_id, believed[world_id], grid) if there else grid
+                key = grid.key
             found = {
                 name: place_of_cell(meant[name].get(world_id), grid) if name in meant else place(name, grid, key)
                 for name in (hypotheses if there else ())
@@ -202,76 +184,15 @@ def _check_believed(world_id: str, believed: Grid, true: Grid) -> Grid:
     return believed
 
 
-def state_index(grid: Grid, states: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _state_index(unit: Unit, states: Numbers) -> Numbers:
     """Return the number of states ``[N, 3]``; a phase that the grid does not have counts as its last one."""
     row, col, phase = states.T
-    found: npt.NDArray[np.int64] = np.minimum(phase, phases(grid) - 1) * grid.walls.size + row * grid.width + col
+    grid = unit.grid
+    found: Numbers = np.minimum(phase, phases(grid) - 1) * grid.walls.size + row * grid.width + col
     return found
 
 
-Place = tuple[int, Grid, bytes]
-"""Number of a world, the grid that stands there, and the cells that are meant: what a rationality curve belongs to."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WorkItem:
-    """A work item: one hypothesis, or one Monte Carlo draw of it, with the utility of each episode under it.
-
-    Attributes:
-        name: its name among the masks of the worlds.
-        returns: the worlds that it is looked up in; all work items number the worlds alike.
-    """
-
-    name: str
-    returns: Returns
-
-    def unit(self, number: int) -> Unit:
-        """Return a world."""
-        return self.returns.units[number]
-
-    def place(self, number: int) -> Place:
-        """Return what decides the rationality curve of this work item in a world."""
-        unit = self.unit(number)
-        return number, unit.grid, unit.masks[self.name].tobytes()
-
-    def places(self) -> set[Place]:
-        """Return those of all worlds in which the hypothesis has a meaning."""
-        units = enumerate(self.returns.units)
-        return {self.place(number) for number, unit in units if self.name in unit.masks}
-
-
-def work_items(
-    table: StepTable, settings: GoalSettings, believed: Mapping[str, Grid] | None
-) -> tuple[dict[str, tuple[WorkItem, ...]], Returns]:
-    """Return the work items of each hypothesis, and the returns that say what became of the episodes.
-
-    Args:
-        table: the episodes.
-        settings: the hypotheses.
-        believed: world id -> grid in its place, for hypotheses that bring no grids of their own.
-
-    Raises:
-        ValueError: no hypothesis has a meaning in any world.
-    """
-    counts = {name: len(settings.drawn[name]) if name in settings.drawn else 1 for name in settings.hypotheses}
-    names = {
-        name: [f"{name}\n{number}" for number in range(count)] if count > 1 else [name]
-        for name, count in counts.items()
-    }
-    meant = {
-        one: draw
-        for name in settings.drawn
-        if name in names
-        for one, draw in zip(names[name], settings.drawn[name], strict=True)
-    }
-    shared = [one for listed in names.values() for one in listed if one not in meant or meant[one].grids is None]
-    cells = {**settings.cells, **{one: draw.cells for one, draw in meant.items()}}
-    main = episode_returns(table, shared, utility=settings.utility, believed=believed, cells=cells)
-    found = dict.fromkeys(shared, main)
-    for one, draw in meant.items():
-        if draw.grids is not None:
-            found[one] = episode_returns(table, (one,), utility=settings.utility, believed=draw.grids, cells=cells)
-    items = {name: tuple(WorkItem(name=one, returns=found[one]) for one in listed) for name, listed in names.items()}
-    if not any(unit.masks for returns in found.values() for unit in returns.units):
-        raise ValueError(f"some hypothesis must have a meaning in some world, got {', '.join(settings.hypotheses)}")
-    return items, main
+def _one_hot(unit: Unit, states: Numbers) -> Array:
+    found = np.zeros((len(states), phases(unit.grid) * unit.grid.walls.size))
+    found[np.arange(len(states)), states] = 1.0
+    return found

@@ -17,7 +17,8 @@ from goalscope.planning import TabularMDP
 from goalscope.planning.mdp import at_cell, from_grid
 from goalscope.planning.shortest import distances_to
 from goalscope.rows import Tag
-from goalscope.stats.exact import check_confidence
+from goalscope.stats.groups import natural_order
+from goalscope.stats.intervals import check_confidence
 from goalscope.worlds.dynamics import phases
 from goalscope.worlds.grid import Grid, Position
 
@@ -86,7 +87,7 @@ class GoalSettings:
             if not len(draws) or name in self.cells:
                 raise ValueError(f"a drawn hypothesis must have one draw or more and a name of its own, got {name!r}")
         others = {*self.cells, *self.drawn}
-        object.__setattr__(self, "hypotheses", check_hypotheses(self.hypotheses, others))
+        object.__setattr__(self, "hypotheses", _known_names(self.hypotheses, others))
         object.__setattr__(self, "by", tuple(self.by))
         check_confidence(self.confidence)
         for name, kinds in (("utility", Utility), ("invalid", Invalid)):
@@ -100,32 +101,16 @@ def cells_of(table: StepTable, by: Sequence[str]) -> list[tuple[dict[str, Tag], 
     found: dict[tuple[tuple[str, Tag], ...], list[int]] = {}
     for extra in (None, *by):
         parts: dict[tuple[tuple[str, Tag], ...], list[int]] = {}
+        names = conditions if extra is None or extra in conditions else [*conditions, extra]
         for index in range(len(table.length)):
-            if extra is not None and table.tags[extra][index] is None:
-                continue
-            names = [*conditions, *([extra] if extra is not None and extra not in conditions else [])]
-            parts.setdefault(tuple((name, table.tags[name][index]) for name in names), []).append(index)
-        for key in sorted(parts, key=lambda key: [_rank(value) for _, value in key]):
+            if extra is None or table.tags[extra][index] is not None:
+                parts.setdefault(tuple((name, table.tags[name][index]) for name in names), []).append(index)
+        for key in sorted(parts, key=lambda key: [natural_order(value) for _, value in key]):
             found.setdefault(key, parts[key])
     return [(dict(key), np.array(members, dtype=np.int64)) for key, members in found.items()]
 
 
-def _rank(value: Tag) -> tuple[int, float, str]:
-    if value is None:
-        return 0, 0.0, ""
-    return (1, float(value), "") if isinstance(value, int | float) else (2, 0.0, value)
-
-
-def check_hypotheses(names: Sequence[str], others: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the names of hypotheses as they are known here, each once.
-
-    Args:
-        names: what was asked for.
-        others: further names that may occur.
-
-    Raises:
-        ValueError: no name, an unknown one, or one twice.
-    """
+def _known_names(names: Sequence[str], others: Collection[str]) -> tuple[str, ...]:
     found = tuple(_OTHER_NAMES.get(name, name) for name in names)
     wrong = [name for name in found if name not in (*HYPOTHESES, *others) and not _CELL.fullmatch(name)]
     if wrong or not found or len(set(found)) != len(found):
@@ -140,18 +125,9 @@ def place(name: str, grid: Grid, key: Position | None) -> Mask | None:
     """Return where a hypothesis is fulfilled, ``[P * H * W]`` 0 or 1 over the states of `from_grid`.
 
     A corner stands for the cell nearest to it among those that the agent can come to without entering the goal and
-    without opening a door: where an agent would go that mistakes the corner for the goal.
-
-    Args:
-        name: the hypothesis.
-        grid: the world.
-        key: cell of its key, or of its twin's where the world is a control without key; None for neither.
-
-    Returns:
-        None where the hypothesis has no meaning: no key, a cell outside of the grid or inside of a wall.
-
-    Raises:
-        ValueError: an unknown hypothesis, or a corner of a grid that shows no agent.
+    without opening a door: where an agent would go that mistakes the corner for the goal. None where the hypothesis has
+    no meaning: no key (``key`` is that of the world, or of its twin's where the world is a control without one), a cell
+    outside of the grid or inside of a wall.
     """
     if name == "goal":
         return None if grid.goal is None else at_cell(grid, grid.goal)
@@ -174,12 +150,7 @@ def place(name: str, grid: Grid, key: Position | None) -> Mask | None:
 
 
 def place_of_cell(cell: Position | None, grid: Grid) -> Mask | None:
-    """Return the place of a hypothesis that means one cell, as `place` does; nowhere where it is no cell of the grid.
-
-    Args:
-        cell: the cell, None where nothing is meant.
-        grid: the world.
-    """
+    """Return the place of one cell as `place` does: nowhere where it is no cell of the grid, None for None."""
     if cell is None:
         return None
     row, col = cell
@@ -189,15 +160,7 @@ def place_of_cell(cell: Position | None, grid: Grid) -> Mask | None:
 
 
 def process(grid: Grid, mask: Mask, horizon: int, *, utility: Utility, invalid: Invalid) -> TabularMDP:
-    """Return the decision process of an episode under a hypothesis.
-
-    Args:
-        grid: the world.
-        mask: where the hypothesis is fulfilled, from `place`.
-        horizon: most steps of the episode.
-        utility: what counts.
-        invalid: "action" adds a fifth action that changes nothing.
-    """
+    """Return the decision process of an episode in which ``mask`` pays; a fifth action changes nothing."""
     final = mask if utility == "arrival" else None
     whole = from_grid(grid, mask if final is None else np.zeros_like(mask), horizon=horizon, terminal_utility=final)
     if invalid == "no-op":

@@ -2,17 +2,16 @@
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 
 from goalscope.measures.table import CONDITIONS
-from goalscope.report.blocks import Fold, Plain, counted, listed, number, numbers_table, tag_text
-from goalscope.report.definitions import CITED, HEADLINE, TASK_CITED, UNCERTAINTY, definition_of
-from goalscope.report.estimates import Key, describe_key
-from goalscope.report.run_data import RunData
-from goalscope.report.specs import Declared, section
+from goalscope.report.blocks import Table, counted, listed, number, numbers_table
+from goalscope.report.definitions import CITED, HEADLINE, TASK_CITED, UNCERTAINTY, Definition, definition_of
+from goalscope.report.ledger import Key, RunData, describe_key
+from goalscope.report.specs import Declared, FoldSpec, section
 from goalscope.runs.provenance import LIBRARIES
 from goalscope.runs.store import Store
 
@@ -32,17 +31,14 @@ def title(store: Store) -> str:
 
 def summary(run: RunData) -> list[str]:
     """Return what was run as sentences."""
-    rows, tasks = run.rows, run.worlds == "tasks"
+    rows, agents, tasks = run.rows, run.ledger.agents, run.worlds == "tasks"
     episodes = rows.where(rows.measure == "success")
     steps = rows.value[rows.measure == "steps"].sum() if tasks else (rows.measure == "action optimality").sum()
-    acted = (
-        f"{counted(len(run.ledger.agents), 'agent')} ({listed(run.ledger.agents)}) acted in "
-        f"{counted(len(episodes), 'episode')}"
-    )
+    known = tasks or steps or not len(episodes)
     clusters = len(set(episodes.grid_id.tolist()))
     if tasks:
         on = f"on {counted(clusters, 'task map')}, judged by their actions alone"
-    elif steps or not len(episodes):
+    elif known:
         on = f"on {counted(clusters, 'grid')} whose optimal policies are known exactly"
     else:
         on = (
@@ -50,18 +46,17 @@ def summary(run: RunData) -> list[str]:
             "optimal ones are left out"
         )
     counts = f" with {counted(int(steps), 'step')}" if steps or not len(episodes) else ""
-    sentences = [f"{acted}{counts} {on}."]
+    acted = f"{counted(len(agents), 'agent')} ({listed(agents)}) acted in {counted(len(episodes), 'episode')}"
     parts = []
     for name, words in (("size", "Grid sizes"), ("density", "wall densities")):
         values = sorted({value for value in rows.tags.get(name, ()) if isinstance(value, int | float)})
         if values and not tasks:
             parts.append(f"{words} {listed([number(value) for value in values])}")
-    if parts:
-        sentences.append(f"{', '.join(parts)}.")
     state = unfinished(run.store)
     return [
         *([f"{state[:1].upper()}{state[1:]}."] if state else []),
-        *sentences,
+        f"{acted}{counts} {on}.",
+        *([f"{', '.join(parts)}."] if parts else []),
         f"Content hash of the run: {run.digest[:16]}… (in full under “How this was run”).",
     ]
 
@@ -88,12 +83,20 @@ def undefined(run: RunData) -> Iterator[Declared]:
     """What has no value or no interval in the tables by agent, size and density, and why."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for table in _TABLES:
-        for one in run.ledger.tables[table].listed:
+        for one in run.ledger.tables[table]:
             if not one.estimate.has_interval:
                 note = one.estimate.note or "no value is defined"
                 reasons.setdefault((str(one.key["measure"]), note), []).append(f"{table}: {_where(one.key)}")
-    rows = [(measure, reason, str(len(where)), _few(where)) for (measure, reason), where in reasons.items()]
-    plain = Plain(
+    rows = [
+        (
+            measure,
+            reason,
+            str(len(where)),
+            "; ".join([*where[:3], *([f"and {len(where) - 3} more"] if where[3:] else [])]),
+        )
+        for (measure, reason), where in reasons.items()
+    ]
+    plain = Table(
         caption="A number without an interval is never shown as a finding.",
         headings=("measure", "reason", "cases", "where"),
         rows=tuple(rows[:_MOST_UNDEFINED]),
@@ -109,19 +112,16 @@ def undefined(run: RunData) -> Iterator[Declared]:
 def definitions(run: RunData) -> Iterator[Declared]:
     """The definition and source of each measure of the run."""
     tasks = run.worlds == "tasks"
-    headings: tuple[str, ...] = ("measure", "unit", "definition", "source")
-    rows: list[tuple[str, ...]] = []
-    for measure, unit in run.ledger.measures.items():
-        known = definition_of(measure, run.worlds)
-        foreign = "see where its rows were made"
-        text = known.text if known else foreign if tasks else f"not one of goalscope's own measures; {foreign}"
-        rows.append((measure, unit, text, known.source if known else "–"))
-    if tasks:
-        headings, rows = headings[:3], [row[:3] for row in rows]
+    unknown = ("" if tasks else "not one of goalscope's own measures; ") + "see where its rows were made"
+    known = {measure: definition_of(measure, run.worlds) or Definition(unknown, "–") for measure in run.ledger.measures}
+    rows = [(name, unit, known[name].text, known[name].source) for name, unit in run.ledger.measures.items()]
+    # In task worlds all have one source, which is said once.
+    shown = 3 if tasks else 4
+    headings = ("measure", "unit", "definition", "source")[:shown]
     yield Declared(
         anchor="definitions",
         title="What the measures mean",
-        tables=[Plain(caption="", headings=headings, rows=tuple(rows))],
+        tables=[Table(headings=headings, rows=tuple(row[:shown] for row in rows))],
         closing=TASK_CITED if tasks else CITED,
     )
 
@@ -134,7 +134,7 @@ def all_numbers(run: RunData) -> Iterator[Declared]:
         main = {*HEADLINE, *UNCERTAINTY} if name != "agent" else set(run.ledger.measures)
         found = [one for one in run.ledger.tables[name].listed if one.key["measure"] in main]
         if found:
-            folds.append(Fold(title=f"By {name} ({len(found)} estimates)", plain=(numbers_table(found),)))
+            folds.append(FoldSpec(title=f"By {name} ({len(found)} estimates)", tables=(numbers_table(found),)))
     text = (
         "All estimates of this run, those by size and density together and by distance too, are embedded in this page "
         "as JSON (element “ledger”). n counts values: a value is one episode, one grid or one step."
@@ -154,26 +154,30 @@ def run_description(run: RunData) -> Iterator[Declared]:
     sessions = info.get("sessions")
     if isinstance(sessions, list) and len(sessions) > 1:
         facts.append(("sessions", f"{len(sessions)}: the run was interrupted and resumed"))
-    folds: list[Fold] = []
-    code: tuple[str, ...] = ()
-    paragraphs: tuple[str, ...] = ()
+    folds, code, text = list[FoldSpec](), "", ""
     if study is not None:
-        text = _yaml(study.dump())
-        folds.append(Fold(title="The study, with every default written out", code=(text,)))
-        paragraphs = (
+        layout: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 100, "default_flow_style": None}
+        text_of_study = yaml.safe_dump(dict(study.dump()), **layout)
+        folds.append(FoldSpec("The study, with every default written out", code=(text_of_study,)))
+        text = (
             "Save the study below as study.yaml; with the same version of goalscope these commands make the "
-            "same run, with the same content hash:",
+            "same run, with the same content hash:"
         )
-        code = ("goalscope run study.yaml --out RUN\ngoalscope measure RUN\ngoalscope report RUN",)
+        code = "goalscope run study.yaml"
     elif "import" in info:
-        source = shlex.quote(str(_mapping(info["import"]).get("source", "PATH")))
-        paragraphs = ("With the same files and the same version of goalscope these commands make the same run:",)
-        code = (f"goalscope import {source} --out RUN\ngoalscope measure RUN\ngoalscope report RUN",)
-    agents = [(name, _json(about)) for name, about in run.store.agents().values()]
+        code = f"goalscope import {shlex.quote(str(_mapping(info['import']).get('source', 'PATH')))}"
+        text = "With the same files and the same version of goalscope these commands make the same run:"
+    agents = sorted((name, _json(about)) for name, about in run.store.agents().values())
     if agents:
-        table = Plain(caption="", headings=("agent", "description"), rows=tuple(sorted(agents)))
-        folds.append(Fold(title="The agents", plain=(table,)))
-    yield Declared(anchor="run", title="How this was run", facts=facts, paragraphs=paragraphs, code=code, folds=folds)
+        folds.append(FoldSpec("The agents", [Table(headings=("agent", "description"), rows=tuple(agents))]))
+    yield Declared(
+        anchor="run",
+        title="How this was run",
+        facts=facts,
+        paragraphs=(text,) if text else (),
+        code=(f"{code} --out RUN\ngoalscope measure RUN\ngoalscope report RUN",) if code else (),
+        folds=folds,
+    )
 
 
 _FACTS = {
@@ -217,17 +221,7 @@ def _json(value: Any) -> str:
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]} … ({len(text)} characters)"
 
 
-def _yaml(value: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True, width=100, default_flow_style=None)
-
-
 def _where(key: Key) -> str:
-    plain = [
-        tag_text(value) for name, value in key.items() if name not in ("measure", *CONDITIONS) if value is not None
-    ]
+    plain = [number(value) for name, value in key.items() if name not in ("measure", *CONDITIONS) if value is not None]
     under = describe_key({name: value for name, value in key.items() if name in CONDITIONS})
     return ", ".join([*plain, under] if under else plain)
-
-
-def _few(where: Sequence[str]) -> str:
-    return "; ".join(where[:3]) + (f"; and {len(where) - 3} more" if len(where) > 3 else "")

@@ -6,21 +6,29 @@ distance).
 
 from collections.abc import Iterator, Mapping
 from itertools import product
+from typing import Any
 
-from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.performance import with_distance_bands
-from goalscope.report.blocks import Plain, counted, number
+from goalscope.report.blocks import Table, counted, number
 from goalscope.report.definitions import CURVES, MAPS, SIZE_FIGURES, UNCERTAINTY, UNCERTAINTY_FIGURES, title_of
-from goalscope.report.estimates import Estimates, Key, describe_key
-from goalscope.report.layouts import BANDS, CURVED, by_agent, conditions_of, of_two_tags, over_tag
-from goalscope.report.ledger import STEPWISE
-from goalscope.report.run_data import RunData
-from goalscope.report.sections.instrumental_goals import has_goal_tables
-from goalscope.report.specs import SHARE, Declared, FoldSpec, MapSpec, section
-from goalscope.rows import Rows
-from goalscope.stats import estimate_rows
+from goalscope.report.ledger import STEPWISE, Estimates, Key, Ledger, RunData, describe_key, estimates_by
+from goalscope.report.sections.environments import has_goal_tables
+from goalscope.report.specs import (
+    BANDS,
+    CURVED,
+    SHARE,
+    Declared,
+    FoldSpec,
+    MapSpec,
+    TableSpec,
+    by_agent,
+    of_two_tags,
+    over_tag,
+    section,
+)
+from goalscope.rows import Rows, Tag
 
-KEY_MEASURES = (
+_KEY_MEASURES = (
     "accuracy on the way to the key",
     "accuracy on the way to the door",
     "accuracy on the way to the goal",
@@ -28,11 +36,11 @@ KEY_MEASURES = (
     "key attraction bias",
 )
 FIGURE_12 = ("success", "policy entropy", "JSD from optimal", "calibration error")
-EXCESS = ("policy entropy, excess, per visit", "JSD from optimal, excess, per visit", "calibration error, excess")
+_EXCESS = ("policy entropy, excess, per visit", "JSD from optimal, excess, per visit", "calibration error, excess")
 _CELLS = "agent, size, density"
 _BANDS = 11  # of distances, the most that a map shows
-_SIZE, _DENSITY = ("size", "size n"), ("density", "wall density d")
-_BAND = ("distance_band", "distance to the goal")
+_AXES = {"size": "size n", "density": "wall density d", "distance_band": "distance to the goal"}
+_BY_SIZE, _BY_DENSITY, _DENSITIES, _BAND = ("size", "size"), ("density", "d"), ("density", "d ="), ("distance_band", "")
 
 
 @section("import", worlds="grids")
@@ -45,7 +53,7 @@ def import_checks(run: RunData) -> Iterator[Declared]:
     counts = {str(name): count for name, count in counts.items()} if isinstance(counts, Mapping) else {}
     checked = [name.removesuffix(" checked") for name in counts if name.endswith(" checked")]
     both = [(name, int(counts[f"{name} checked"]), int(counts.get(f"{name} agreeing", 0))) for name in checked]
-    table = Plain(
+    table = Table(
         caption="Every recorded value was computed again and compared.",
         headings=("recorded value", "checked", "agree", "disagree"),
         rows=tuple((name, str(of), str(agree), str(of - agree)) for name, of, agree in both),
@@ -86,34 +94,21 @@ def by_size_and_density(run: RunData) -> Iterator[Declared]:
 def maps(run: RunData) -> Iterator[Declared]:
     """Maps and tables of size x density."""
     ledger = run.originals
-    cells = ledger.tables[_CELLS]
-    figures, folds = [], []
-    for (group, where), agent in product(conditions_of(ledger, _CELLS), ledger.agents):
+    cells, main = ledger.tables[_CELLS], title_of(MAPS[0])
+    groups, figures, folds = ledger.groups(_CELLS), [], []
+    for group, agent in product(groups, ledger.agents):
+        where, key = describe_key(group) if len(groups) > 1 else "", {**group, "agent": agent}
         what = f"{agent}, {where}" if where else agent
-        keys = {name: {**group, "agent": agent, "measure": name} for name in MAPS}
-        figures.append(
-            _map(cells, keys[MAPS[0]], what, f"{title_of(MAPS[0])} of {what} by size and density", among=group)
-        )
-        units = {name: ledger.measures.get(name, "") for name in MAPS}
-        tables = [
-            of_two_tags(
-                cells,
-                key,
-                ("size", "size"),
-                ("density", "d ="),
-                f"{title_of(name)} ({units[name]}) of {what}",
-                group,
-            )
-            for name, key in keys.items()
-        ]
-        folds.append(FoldSpec(title=f"Tables: {what}", tables=tables))
+        label = f"{main} of {what} by size and density"
+        figures.append(_map(cells, {**key, "measure": MAPS[0]}, what, label=label, among=group))
+        tables = [_sizes(ledger, cells, {**key, "measure": name}, what, group) for name in MAPS]
+        folds.append(FoldSpec(f"Tables: {what}", tables))
     yield Declared(
         anchor="maps",
         title="Size × density",
         figures=figures,
         figures_only=True,
-        legend=f"{title_of(MAPS[0])} by size and density; below each value its 95 % interval over the grids of the "
-        "cell.",
+        legend=f"{main} by size and density; below each value its 95 % interval over the grids of the cell.",
         folds=folds,
     )
 
@@ -127,22 +122,25 @@ def difficulty(run: RunData) -> Iterator[Declared]:
     for group in known:
         if all(len(ledger.tables[_CELLS].values(tag, **group)) > 1 for tag in ("size", "density")):
             mine, where = run.rows.select(**group), f", {describe_key(group)}" if len(known) > 1 else ""
-            yield from _by_distance(run, mine, where)
-            yield _by_size_and_density(run, mine, where)
+            yield from _figure_4(run, mine, where)
+            yield _figure_12(run, mine, where)
 
 
-def _by_distance(run: RunData, rows: Rows, where: str) -> Iterator[Declared]:
+def _figure_4(run: RunData, rows: Rows, where: str) -> Iterator[Declared]:
     steps = rows.where(rows.measure == STEPWISE)
     steps = steps.where(steps.known("distance"))
     if not len(steps):
         return
     subjects, others = run.groups.subjects, run.groups.others
     steps = with_distance_bands(steps, -(-max(int(distance) for distance in steps["distance"]) // _BANDS))
-    found = {
-        by: Estimates(estimate_rows(steps, by=("agent", *by, "distance_band"), bounds=measure_bounds()))
-        for by in (("size",), ("density",), ("size", "density"))
-    }
-    names = {"size": ("size", "size"), "density": ("density", "d")}
+    size, density, both = (
+        estimates_by(steps, "agent", *by, "distance_band") for by in (("size",), ("density",), ("size", "density"))
+    )
+    axes = ((size, _BY_SIZE), (density, _BY_DENSITY))
+
+    def table(found: Estimates, rows: tuple[str, str], caption: str, **key: Tag) -> TableSpec:
+        return of_two_tags(found, {**key, "measure": STEPWISE}, rows, _BAND, f"Accuracy (share) of {caption}")
+
     yield Declared(
         anchor="figure-4",
         title=f"Figure 4: accuracy by size, density and distance{where}",
@@ -151,40 +149,37 @@ def _by_distance(run: RunData, rows: Rows, where: str) -> Iterator[Declared]:
             "maps size or density is held fixed, so that what distance adds can be read across.",
         ),
         figures=[
-            _map(found[tag,], {"agent": agent}, f"{agent}: accuracy by {tag} and distance", rows=axis, columns=_BAND)
-            for tag, axis in (("size", _SIZE), ("density", _DENSITY))
+            _map(
+                found,
+                {"agent": agent, "measure": STEPWISE},
+                f"{agent}: accuracy by {rows[0]} and distance",
+                (rows[0], "distance_band"),
+            )
+            for found, rows in axes
             for agent in subjects
         ],
         legend="Distances in steps. Below each value its 95 % interval over the grids that have such steps.",
         folds=[
             *(
                 FoldSpec(
-                    title=f"{agent}, by {tag}",
-                    tables=[
-                        of_two_tags(
-                            found[tag,],
-                            {"agent": agent, "measure": STEPWISE},
-                            names[tag],
-                            ("distance_band", ""),
-                            f"Accuracy (share) of {agent} by {tag} and distance to the goal in steps",
-                        )
-                    ],
+                    f"{agent}, by {rows[0]}",
+                    [table(found, rows, f"{agent} by {rows[0]} and distance to the goal in steps", agent=agent)],
                 )
-                for tag in names
+                for found, rows in axes
                 for agent in others
             ),
             *(
                 FoldSpec(
-                    title=f"Size × density × distance: {agent}",
-                    tables=[
-                        of_two_tags(
-                            found["size", "density"],
-                            {"agent": agent, "size": size, "measure": STEPWISE},
-                            names["density"],
-                            ("distance_band", ""),
-                            f"Accuracy (share) of {agent}, size {number(size)}: density × distance in steps",
+                    f"Size × density × distance: {agent}",
+                    [
+                        table(
+                            both,
+                            _BY_DENSITY,
+                            f"{agent}, size {number(at)}: density × distance in steps",
+                            agent=agent,
+                            size=at,
                         )
-                        for size in found["size", "density"].values("size", agent=agent)
+                        for at in both.values("size", agent=agent)
                     ],
                 )
                 for agent in (*subjects, *others)
@@ -193,11 +188,9 @@ def _by_distance(run: RunData, rows: Rows, where: str) -> Iterator[Declared]:
     )
 
 
-def _by_size_and_density(run: RunData, rows: Rows, where: str) -> Declared:
-    listed = [name for name in (*FIGURE_12, *EXCESS) if name in run.ledger.measures]
-    kept = rows.where(rows.among("measure", listed))
-    found = Estimates(estimate_rows(kept, by=("agent", "size", "density"), bounds=measure_bounds()))
-    agents = (*run.groups.subjects, *run.groups.others)
+def _figure_12(run: RunData, rows: Rows, where: str) -> Declared:
+    listed = [name for name in (*FIGURE_12, *_EXCESS) if name in run.ledger.measures]
+    found = estimates_by(rows.where(rows.among("measure", listed)), "agent", "size", "density")
     return Declared(
         anchor="figure-12",
         title=f"Figure 12: performance by size and density{where}",
@@ -221,19 +214,10 @@ def _by_size_and_density(run: RunData, rows: Rows, where: str) -> Declared:
         legend="Below each value its 95 % interval over the grids of the cell; colours run from 0 to the greatest one.",
         folds=[
             FoldSpec(
-                title=f"Tables: {agent}",
-                tables=[
-                    of_two_tags(
-                        found,
-                        {"agent": agent, "measure": name},
-                        ("size", "size"),
-                        ("density", "d ="),
-                        f"{title_of(name)} ({run.ledger.measures[name]}) of {agent}",
-                    )
-                    for name in listed
-                ],
+                f"Tables: {agent}",
+                [_sizes(run.ledger, found, {"agent": agent, "measure": name}, agent) for name in listed],
             )
-            for agent in agents
+            for agent in (*run.groups.subjects, *run.groups.others)
         ],
     )
 
@@ -242,20 +226,13 @@ def _by_size_and_density(run: RunData, rows: Rows, where: str) -> Declared:
 def by_distance(run: RunData) -> Iterator[Declared]:
     """Curves over the distance to the goal, for generated grids where a run has other worlds too."""
     ledger = run.originals
-    table = _CELLS if len(ledger.tables[_CELLS]) else "agent, distance"
+    share = {name: SHARE for name, unit in ledger.measures.items() if unit == "share"}
     yield Declared(
         anchor="distance",
         title="By distance to the goal",
         figures=[
-            over_tag(
-                ledger,
-                name,
-                "distance",
-                group,
-                bounds=SHARE if ledger.measures.get(name) == "share" else None,
-                counts=True,
-            )
-            for group in ledger.groups(table)
+            over_tag(ledger, name, "distance", group, bounds=share.get(name), counts=True)
+            for group in ledger.groups(_CELLS if len(ledger.tables[_CELLS]) else "agent, distance")
             for name in CURVES
         ],
         figures_only=True,
@@ -268,7 +245,7 @@ def by_distance(run: RunData) -> Iterator[Declared]:
 def uncertainty(run: RunData) -> Iterator[Declared]:
     """Entropy, divergence and calibration with their baselines, and the excess by size."""
     ledger = run.originals
-    if not set(UNCERTAINTY) & {one.key["measure"] for one in ledger.tables["agent"].listed}:
+    if not set(UNCERTAINTY) & {one.key["measure"] for one in ledger.tables["agent"]}:
         return
     yield Declared(
         anchor="uncertainty",
@@ -294,38 +271,28 @@ def key_worlds(run: RunData) -> Iterator[Declared]:
     """The measures of worlds with a key that are none of the paper's environments."""
     if has_goal_tables(run):
         return
-    ledger, tables = run.ledger, []
-    for group in ledger.groups("agent"):
-        found = {
-            name: [ledger.find("agent", name, agent=agent, **group) for agent in ledger.agents] for name in KEY_MEASURES
-        }
-        measures = [name for name, listed in found.items() if any(one is not None and one.n > 0 for one in listed)]
+    table, tables = run.ledger.tables["agent"], []
+    for group in run.ledger.groups("agent"):
+        found = (
+            (name, table.get(group, measure=name, agent=agent)) for name in _KEY_MEASURES for agent in run.ledger.agents
+        )
+        measures = list(dict.fromkeys(name for name, one in found if one is not None and one.n > 0))
         if measures:
-            tables.append(by_agent(ledger, [*MAPS, *measures], group, "Stages and key"))
+            tables.append(by_agent(run.ledger, [*MAPS, *measures], group, "Stages and key"))
     if tables:
         yield Declared(anchor="keys", title="Instrumental and implicit goals", tables=tables)
 
 
+def _sizes(ledger: Ledger, cells: Estimates, key: Key, what: str, among: Key | None = None) -> TableSpec:
+    """Return a measure by size and density as a table."""
+    name = str(key["measure"])
+    caption = f"{title_of(name)} ({ledger.measures.get(name, '')}) of {what}"
+    return of_two_tags(cells, key, _BY_SIZE, _DENSITIES, caption, among)
+
+
 def _map(
-    cells: Estimates,
-    key: Key,
-    title: str,
-    label: str = "",
-    *,
-    rows: tuple[str, str] = _SIZE,
-    columns: tuple[str, str] = _DENSITY,
-    bounds: tuple[float, float] | None = SHARE,
-    among: Key | None = None,
+    cells: Estimates, key: Key, title: str, tags: tuple[str, str] = ("size", "density"), **options: Any
 ) -> MapSpec:
-    return MapSpec(
-        title=title,
-        label=label,
-        estimates=cells,
-        key={"measure": STEPWISE, **key},
-        among=among,
-        rows=rows[0],
-        columns=columns[0],
-        row_label=rows[1],
-        column_label=columns[1],
-        bounds=bounds,
-    )
+    rows, columns = tags
+    options |= {"row_label": _AXES[rows], "column_label": _AXES[columns]}
+    return MapSpec(title=title, estimates=cells, key=key, rows=rows, columns=columns, **options)

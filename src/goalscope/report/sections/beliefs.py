@@ -1,15 +1,17 @@
-"""Actions against decoded beliefs, each share beside the same share with shuffled beliefs.
+"""Decoded beliefs: maps beside the true grids, and actions against them, beside the same with shuffled beliefs.
 
-Source: behavioural and representational evaluation, section 5.2, Table 2 and Figure 9.
+Source: behavioural and representational evaluation, section 5.2, Table 2, Figures 6 and 9.
 """
 
 from collections.abc import Iterator, Sequence
 
 from goalscope.probing import beliefs as names
+from goalscope.probing.beliefs import RULE, SOURCE, ShownMap
 from goalscope.probing.heads import CELL_HEADS
-from goalscope.report.blocks import Cell, Heading, Row, Table, number
+from goalscope.report.blocks import Table, estimates_table, listed, number
 from goalscope.report.definitions import DEFAULT_NETWORK, READ_RULE
-from goalscope.report.estimates import Estimates, Key
+from goalscope.report.ledger import Estimates, Key, RunData
+from goalscope.report.pictures import framed, map_picture, picture
 from goalscope.report.sections.probing import (
     READINGS,
     ProbeRows,
@@ -21,26 +23,37 @@ from goalscope.report.sections.probing import (
     probe_table,
     title_of,
 )
-from goalscope.report.specs import MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
+from goalscope.report.specs import (
+    BANDS,
+    MEAN,
+    Column,
+    Curve,
+    CurveSpec,
+    Declared,
+    Figure,
+    FoldSpec,
+    Line,
+    Sentence,
+    TableSpec,
+    section,
+)
+from goalscope.runs.record import Episode
 from goalscope.stats import estimate_rows
+from goalscope.worlds.dynamics import shown
+from goalscope.worlds.grid import Action
 
 _TAGS = ("head", "control", "site", "layer")
 _TOP = "accuracy against top-"
 _COLUMNS = (names.TRUTH, names.DECODED, names.OVERLAP, names.BOTH, names.VERDICT, names.RECOVERY, names.INVERSE)
 _LISTED = (names.DECODED, names.OVERLAP, names.RECOVERY, names.INVERSE, names.EXPECTED)
 _SAID = (names.DECODED, names.OVERLAP, names.RECOVERY, names.EXPECTED)
+_CONTROLLED = (*_COLUMNS[1:], names.EXPECTED, names.NO_PLAN)
 _SHOWN = frozenset(
-    name + end for name in (*_COLUMNS, names.EXPECTED, names.NO_PLAN) for end in ("", names.DIFFERENCE, names.UNTRAINED)
+    name + end for name in (names.TRUTH, *_CONTROLLED) for end in ("", names.DIFFERENCE, names.UNTRAINED)
 )
-_MEASURES = frozenset(
-    [
-        names.TRUTH,
-        names.ACTIONS,
-        names.WRONG,
-        names.WRONG_ON_MAP,
-        *(name + end for name in names.SHARES for end in ("", names.SHUFFLED, names.DIFFERENCE, names.UNTRAINED)),
-    ]
-)
+_MEASURES = frozenset((names.TRUTH, names.ACTIONS, names.WRONG, names.WRONG_ON_MAP)) | {
+    name + end for name in names.SHARES for end in ("", names.SHUFFLED, names.DIFFERENCE, names.UNTRAINED)
+}
 _HEADINGS = {
     names.TRUTH: "optimal in truth",
     names.DECODED: "optimal on the map",
@@ -60,6 +73,58 @@ _TEXT = (
     "beliefs here. Agreement is given in three readings, because the caption of the published table (both optimal) "
     "cannot be what its numbers are.",
 )
+_MAP_LEGEND = (
+    "Left the true grid (S agent, G goal) with the action, padded to the probe's frame; right the decoded map: A and "
+    "G where agent and goal are likeliest, pale blue and green cells whose likeliest class is agent or goal, grey "
+    "padding. The dashed line is the outline of the true grid."
+)
+
+
+@section("decoded maps", source="behavioural and representational evaluation, Fig. 6", worlds="grids")
+def decoded_maps(run: RunData) -> Iterator[Declared]:
+    """The maps that a run keeps, each beside its state.
+
+    Raises:
+        ValueError: what is stored about maps cannot be ours.
+    """
+    stored = run.store.info().get(SOURCE)
+    if stored is None:
+        return
+    try:
+        kept = [ShownMap.model_validate(one) for one in stored["maps"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{run.store.path} must hold sound maps of beliefs, but: {error}") from error
+    there = run.store.episode_ids() & {one.episode_id for one in kept}
+    episodes = {episode.id: episode for episode in run.store.episodes(sorted(there))}
+    found = [one for one in kept if one.episode_id in there and 0 <= one.step < len(episodes[one.episode_id].steps)]
+    if found:
+        lost = len(kept) - len(found)
+        yield Declared(
+            anchor="decoded-maps",
+            title="Decoded maps beside the true grid",
+            paragraphs=(RULE, *([f"{lost} more are not shown: their episodes are gone."] if lost else [])),
+            figures=[figure for one in found for figure in _pair(one, episodes[one.episode_id])],
+            layout="maps",
+            legend=_MAP_LEGEND,
+        )
+
+
+def _pair(one: ShownMap, episode: Episode) -> Iterator[Figure]:
+    """Yield the true grid of a state with its action, and the decoded map."""
+    step, tags = episode.steps[one.step], episode.world.tags
+    grid = shown(episode.world.grid, step.state)
+    later = [*(each.state for each in episode.steps[one.step + 1 : one.step + 2]), episode.final]
+    said = "none" if step.action is None else Action(step.action).name
+    where = listed([f"{name} {number(tags[name])}" for name in ("size", "density") if name in tags])
+    caption = f"Action {said}, {one.verdict} ({where}; step {one.step} of {one.episode_id})"
+    wrong = [] if one.verdict.startswith("optimal") else [0]
+    truth = picture(grid, [step.state.position, later[0].position], label=caption, wrong=wrong)
+    frame, outline = max(len(one.lines), len(one.lines[0]), grid.height, grid.width), (grid.height, grid.width)
+    yield Figure(svg=framed(truth, outline, frame), caption=caption)
+    agent = [] if one.tags.get("agent") is None else [str(one.tags["agent"])]
+    probe = probe_name(one.tags.get("head"), one.tags.get("control", "none"))
+    whose = f"Decoded: {', '.join([*agent, probe, str(ReadPoint(one.tags.get('site'), one.tags.get('layer')))])}"
+    yield Figure(svg=map_picture(one.lines, f"{whose}; {caption}", outline=outline), caption=whose)
 
 
 @probe_section(
@@ -71,17 +136,26 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     """Actions against the grid that a probe decodes from the activations of their step."""
     natural = rows.where(reading=("natural", None))
     base, reading = (natural, "natural") if len(natural) else (rows, "balanced")
-    point = base.main_point()
+    point, points = base.main_point(), base.points()
     # The head that most is known of; the published one where it is there.
-    head = next(head for head in ("mlp", *CELL_HEADS, *map(str, base.values("head"))) if head in base.values("head"))
+    heads = base.values("head")
+    head = next(head for head in ("mlp", *CELL_HEADS, *map(str, heads)) if head in heads)
     main = base.where(head=head, control=("none", None), **point.key)
     if not len(main):  # beliefs of a head that reads no activations, at no point
         main = base.where(head=head, control=("none", None))
-    found = Estimates(base.estimated(estimate_rows, _TAGS))
-    points = base.points()
-    near = [each for each in points if each.layer == point.layer] or [point]
+    found = base.estimated(estimate_rows, _TAGS)
+    kept = [one for one in found if one.key["measure"] in _SHOWN]
     where = f"{probe_name(head)} at {point}"
     keys = in_order(found.keys(*_TAGS), points)
+    alike = rows.where(reading="balanced" if len(natural) else ()).estimated(estimate_rows, _TAGS)
+    as_balanced = [
+        _of_probes(alike, keys, caption, end)
+        for caption, end in (
+            ("Shares of actions", ""),
+            ("Less their value with shuffled beliefs", names.DIFFERENCE),
+            (f"How much these exceed those on the {DEFAULT_NETWORK}", names.UNTRAINED),
+        )
+    ]
     yield Declared(
         anchor="beliefs",
         title=rows.title("Actions against decoded beliefs"),
@@ -89,17 +163,14 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         rule=f"In words: differences of shares of actions. {READ_RULE}",
         sentences=[
             Sentence(
-                title=f"{probe_name(head)}, {each}: {against}",
-                estimates=found,
-                parts=[
-                    (
-                        f"“{_HEADINGS.get(name, name)}”",
-                        {**each.key, "head": head, "control": "none", "measure": name + end},
-                    )
+                f"{probe_name(head)}, {each}: {against}",
+                found,
+                [
+                    (f"“{_heading(name)}”", {**each.key, "head": head, "control": "none", "measure": name + end})
                     for name in _SAID
                 ],
             )
-            for each in near
+            for each in [each for each in points if each.layer == point.layer] or [point]
             for end, against in (
                 (names.DIFFERENCE, "less shuffled beliefs"),
                 (names.UNTRAINED, f"the same less the {DEFAULT_NETWORK}"),
@@ -109,12 +180,12 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
             _by_grids(
                 main,
                 f"Actions against decoded beliefs ({where}, {READINGS[reading]}): {MEAN}",
-                _columns((*_COLUMNS, names.EXPECTED, names.NO_PLAN)),
+                _columns((names.TRUTH, *_CONTROLLED)),
             ),
             _by_grids(
                 main,
                 f"The same less its value with shuffled beliefs, paired by grid ({where}): {MEAN}",
-                _columns((*_COLUMNS[1:], names.EXPECTED, names.NO_PLAN), names.DIFFERENCE),
+                _columns(_CONTROLLED, names.DIFFERENCE),
             ),
             _of_probes(found, keys, "All probes, less their value with shuffled beliefs", names.DIFFERENCE),
             _of_probes(
@@ -124,33 +195,31 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
                 names.UNTRAINED,
             ),
         ),
-        figures=(*_curves(main), *_by_layer(found, points, head)),
-        legend="Top-k: optimal for some pair of one of the k likeliest cells of the agent and of the goal. "
-        "Bands are 95 % intervals over grids.",
+        figures=(*_curves(main), *_over_layers(found, points, head)),
+        legend=f"Top-k: optimal for some pair of one of the k likeliest cells of the agent and of the goal. {BANDS}",
         folds=(
-            FoldSpec(title="Pooled over actions, as in the published table", tables=[_pooled(main)]),
-            *([_as_balanced(rows.where(reading="balanced"), keys)] if len(natural) else []),
+            FoldSpec("Pooled over actions, as in the published table", [_pooled(main)]),
+            FoldSpec(f"All probes {READINGS['balanced']}", as_balanced),
         ),
-        undefined=[
-            (str(one.key["measure"]), title_of(one.key), one.estimate)
-            for one in found.listed
-            if one.key["measure"] in _SHOWN
-        ],
+        undefined=[(str(one.key["measure"]), title_of(one.key), one.estimate) for one in kept],
         why=_why,
-        counted=[one for one in found.listed if one.key["measure"] in _SHOWN],
+        counted=kept,
     )
 
 
 def _why(measure: str) -> str:
     if measure.endswith((names.DIFFERENCE, names.UNTRAINED)):
         return "no tested grid has another of its size and density to take beliefs from, or the share is undefined"
-    return {names.RECOVERY: "no action is wrong in truth", names.INVERSE: "no action is wrong on the decoded map"}.get(
-        measure, ""
-    )
+    why = {names.RECOVERY: "no action is wrong in truth", names.INVERSE: "no action is wrong on the decoded map"}
+    return why.get(measure, "")
+
+
+def _heading(name: str) -> str:
+    return _HEADINGS.get(name, name)
 
 
 def _columns(measures: Sequence[str], end: str = "") -> list[Column]:
-    return [Column(_HEADINGS.get(name, name), "share", {"measure": name + end}) for name in measures]
+    return [Column(_heading(name), "share", {"measure": name + end}) for name in measures]
 
 
 def _by_grids(rows: ProbeRows, caption: str, columns: Sequence[Column]) -> TableSpec:
@@ -160,63 +229,40 @@ def _by_grids(rows: ProbeRows, caption: str, columns: Sequence[Column]) -> Table
     for tag, symbol in _SYMBOLS.items():
         values = kept.numbers(tag)
         lines += [Line(f"{symbol} = {number(value)}", {tag: value}) for value in values if len(values) > 1]
-    listed = [one for by in ((), ("size",), ("density",)) for one in kept.estimated(estimate_rows, by)]
-    return TableSpec(caption=caption, first="where", estimates=Estimates(listed), columns=columns, lines=lines)
+    found = Estimates(one for by in ((), ("size",), ("density",)) for one in kept.estimated(estimate_rows, by))
+    return TableSpec(caption, "where", found, columns, lines)
 
 
 def _of_probes(found: Estimates, keys: Sequence[Key], caption: str, end: str) -> TableSpec:
     return probe_table(caption, found, keys, _columns(_LISTED, end), first="probe")
 
 
-def _as_balanced(rows: ProbeRows, keys: Sequence[Key]) -> FoldSpec:
-    """Return the shares of all probes read as if all classes were equally frequent."""
-    found = Estimates(rows.estimated(estimate_rows, _TAGS))
-    tables = [
-        _of_probes(found, keys, "Shares of actions", ""),
-        _of_probes(found, keys, "Less their value with shuffled beliefs", names.DIFFERENCE),
-        _of_probes(found, keys, f"How much these exceed those on the {DEFAULT_NETWORK}", names.UNTRAINED),
-    ]
-    return FoldSpec(title=f"All probes {READINGS['balanced']}", tables=tables)
-
-
 def _pooled(rows: ProbeRows) -> Table:
     parts = [("all", rows)]
     for tag, symbol in _SYMBOLS.items():
         parts += [(f"{symbol} = {number(value)}", rows.where(**{tag: value})) for value in rows.numbers(tag)]
-    body = [
-        Row(label=label, cells=tuple(Cell.of(names.pooled_share(mine.rows, name)) for name in _COLUMNS))
-        for label, mine in parts
-    ]
-    headings = (Heading(text="where"), *(Heading(text=one.title, unit=one.unit) for one in _columns(_COLUMNS)))
-    caption = "Shares of all actions together, 95 % interval over grids"
-    return Table(caption=caption, headings=headings, rows=tuple(body))
+    return estimates_table(
+        "Shares of all actions together, 95 % interval over grids",
+        [("where", ""), *((one.title, one.unit) for one in _columns(_COLUMNS))],
+        [(label, [names.pooled_share(mine.rows, name) for name in _COLUMNS]) for label, mine in parts],
+    )
 
 
 def _curves(rows: ProbeRows) -> list[CurveSpec]:
     """Return accuracy against truth and against the k likeliest pairs, each with its control (Fig. 9)."""
-    tops = sorted(
-        {int(str(name).removeprefix(_TOP).split()[0]) for name in rows.values("measure") if _is_top(str(name))}
-    )
-    wanted = [("truth", names.TRUTH), *((f"top-{count}", names.top_name(count)) for count in tops)]
-    wanted += [(f"top-{count}, shuffled", names.top_name(count) + names.SHUFFLED) for count in (tops[:1] + tops[-1:])]
-    kept = rows.where(measure=[measure for _, measure in wanted])
+    numbers = (str(name).removeprefix(_TOP).split()[0] for name in rows.values("measure") if str(name).startswith(_TOP))
+    tops = sorted({int(text) for text in numbers if text.isdecimal()})
+    wanted = {"truth": names.TRUTH, **{f"top-{count}": names.top_name(count) for count in tops}}
+    wanted |= {f"top-{count}, shuffled": names.top_name(count) + names.SHUFFLED for count in tops[:1] + tops[-1:]}
+    kept = rows.where(measure=tuple(wanted.values()))
+    curves = [Curve(title, {"measure": measure}, fewest=2) for title, measure in wanted.items()]
     return [
-        CurveSpec(
-            title=f"Optimal actions by {tag}",
-            y_label="share of actions",
-            axis=tag,
-            estimates=Estimates(kept.estimated(estimate_rows, (tag,))),
-            curves=[Curve(title, {"measure": measure}, fewest=2) for title, measure in wanted],
-        )
+        CurveSpec(f"Optimal actions by {tag}", "share of actions", tag, kept.estimated(estimate_rows, (tag,)), curves)
         for tag in _SYMBOLS
     ]
 
 
-def _is_top(name: str) -> bool:
-    return name.startswith(_TOP) and name.removeprefix(_TOP).split()[0].isdecimal()
-
-
-def _by_layer(found: Estimates, points: Sequence[ReadPoint], head: str) -> list[CurveSpec]:
+def _over_layers(found: Estimates, points: Sequence[ReadPoint], head: str) -> list[CurveSpec]:
     """Return what actions fit decoded maps more than shuffled ones over the layers of each site."""
     probes = {"none": probe_name(head), "untrained": DEFAULT_NETWORK}
     return [
@@ -224,13 +270,13 @@ def _by_layer(found: Estimates, points: Sequence[ReadPoint], head: str) -> list[
         for name in (names.DECODED, names.RECOVERY)
         for figure in over_layers(
             points,
+            f"{_heading(name).capitalize()} less shuffled, by layer",
+            "difference (share)",
+            found,
             [
                 Curve(title, {"head": head, "control": control, "measure": name + names.DIFFERENCE})
                 for control, title in probes.items()
             ],
-            estimates=found,
-            title=f"{_HEADINGS.get(name, name).capitalize()} less shuffled, by layer",
-            y_label="difference (share)",
             bounds=None,
         )
     ]

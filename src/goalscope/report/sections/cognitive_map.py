@@ -1,4 +1,4 @@
-"""The cognitive map: each probe beside its controls, differences with intervals, confusion; curves by layer and size.
+"""The cognitive map: each probe beside its controls, differences with intervals, confusion.
 
 Source: behavioural and representational evaluation, section 5.1 and Appendices E.1 and E.2 (Fig. 6-8, 15, 16).
 """
@@ -6,29 +6,41 @@ Source: behavioural and representational evaluation, section 5.1 and Appendices 
 from collections.abc import Iterator, Sequence
 
 from goalscope.probing.heads import CELL_HEADS, COUNTED
-from goalscope.probing.probe import CLASSES
+from goalscope.probing.labels import CLASSES
 from goalscope.probing.scores import CALLED, KEY, summarise
 from goalscope.probing.suite import FULL
 from goalscope.report.blocks import listed
 from goalscope.report.charts import Difference, forest, heat_map
 from goalscope.report.definitions import DEFAULT_NETWORK, READ_RULE
-from goalscope.report.estimates import Contrast, Estimates, Key, contrasted, number_of
-from goalscope.report.sections.cognitive_map_curves import AWAY, INNER, LOCAL, PRECISION, by_layer, by_size
+from goalscope.report.ledger import Estimates, Key, number_of
+from goalscope.report.sections.cognitive_map_curves import (
+    AVERAGE,
+    AWAY,
+    BY,
+    INNER,
+    LOCAL,
+    MLP,
+    PERCELL,
+    RATES,
+    over_layers_of,
+    over_sizes,
+)
 from goalscope.report.sections.probing import (
     CONTROLS,
     HEADS,
     READINGS,
+    Contrast,
     ProbeRows,
     ReadPoint,
+    contrasted,
     in_order,
     probe_name,
     probe_section,
 )
-from goalscope.report.specs import MEAN, Column, Declared, FoldSpec, Line, Picture, Sentence, TableSpec
+from goalscope.report.specs import MEAN, Column, Declared, Figure, FoldSpec, Line, Sentence, TableSpec
 from goalscope.rows import Tag
 
 _TOLD = {"wall": "walls", "agent": "agent", "goal": "goal"}
-_BY = ("head", "control", "class")
 
 
 def _column(measure: str, name: Tag, title: str) -> Column:
@@ -39,21 +51,18 @@ _ACCURACY = (
     _column("cell accuracy", None, "accuracy"),
     _column("cell accuracy without padding", None, "without padding"),
     _column(INNER, None, "without padding and border"),
-    *(_column(PRECISION, name, f"average precision: {name}") for name in (*_TOLD, "open")),
+    *(_column(AVERAGE, name, f"{AVERAGE}: {name}") for name in (*_TOLD, "open")),
 )
 _FINDING = tuple(
     _column(measure, name, f"{name}: {title}")
     for name in ("agent", "goal")
     for measure, title in ((LOCAL, "at its cell"), (AWAY, "distance"))
 )
-_RATES = {title: tuple(_column(title.lower(), name, name) for name in CLASSES) for title in ("Recall", "Precision")}
+_RATES = {name: tuple(_column(name, label, label) for label in CLASSES) for name in RATES}
 _DIFFERENCES = (*_ACCURACY[2:6], *(column for column in _FINDING if column.unit == "cells"))
-_DIFFERING = tuple({column.key["measure"] for column in _DIFFERENCES})
-_MEASURES = frozenset(
-    column.key["measure"] for column in (*_ACCURACY, *_FINDING, *(one for rate in _RATES.values() for one in rate))
-)
+_MEASURES = frozenset(column.key["measure"] for column in (*_ACCURACY, *_FINDING, *sum(_RATES.values(), ())))
+_RIVALS = {name: {**CONTROLS, **HEADS}[name] for name in (*CONTROLS, "position", "percell")}
 _AGAINST = ("untrained", "shuffled", "input", "text", "position", "percell")
-_RIVALS = {**CONTROLS, "position": HEADS["position"], "percell": HEADS["percell"]}
 _SAID = (
     *(("mlp", against) for against in ("untrained", "shuffled", "position", "percell")),
     *(("percell", against) for against in ("untrained", "shuffled")),
@@ -92,17 +101,17 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     base = general if len(general) else rows
     point = base.main_point()
     yield _matrix(base, point)
-    yield from by_layer(base)
-    yield by_size(rows, base, point)
+    yield from over_layers_of(base)
+    yield over_sizes(rows, base, point)
 
 
 def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
     """Return the section on all heads and controls at one read point."""
     here = base.at(point)
-    summaries = {kind: here.where(reading=kind).estimated(summarise, _BY) for kind in ("natural", "balanced", None)}
+    summaries = {kind: here.where(reading=kind).estimated(summarise, BY) for kind in ("natural", "balanced", None)}
     kind = next((kind for kind, estimates in summaries.items() if estimates), None)
-    found, balanced = Estimates(summaries[kind]), Estimates(summaries["balanced"])
-    less = Estimates(contrasted(*_contrasts(here.where(reading=kind)), summarise, ("head", "class")))
+    found, balanced = summaries[kind], summaries["balanced"]
+    less = _differences(here.where(reading=kind))
     sites = _between_sites(base.where(reading=kind))
     ranks = {head: at for at, head in enumerate(CELL_HEADS)}
     keys = in_order(found.keys("head", "control"), heads=lambda head: ranks.get(head, len(ranks)))
@@ -111,8 +120,14 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
     few = [key for key in front if key["control"] in ("none", "untrained")]
     reading, alike = f"{point}{f', {READINGS[kind]}' if kind else ''}", f"{point}, {READINGS['balanced']}"
     layers = sorted(sites.keys("layer"), key=lambda key: (number_of(key["layer"]) or 0, str(key["layer"])))
-    shown = [one for one in found.listed if not str(one.key["measure"]).startswith(CALLED)]
+    shown = [one for one in found if not str(one.key["measure"]).startswith(CALLED)]
     heads = dict.fromkeys(str(key["head"]) for key in keys)
+    rivals = [
+        Line(f"{probe_name(head)} less {_RIVALS[against]}", {"head": head, "less": against})
+        for head in heads
+        for against in _AGAINST
+        if head != "additive" or against not in ("input", "text")
+    ]
     return Declared(
         anchor="cognitive-map",
         title=base.title("Cognitive map"),
@@ -120,19 +135,14 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
         sentences=(
             *(
                 Sentence(
-                    title=f"{probe_name(head)} less {_RIVALS[against]}"
-                    f"{' (selectivity)' if against == 'shuffled' else ''}",
-                    estimates=less,
-                    parts=_parts({"head": head, "less": against}),
+                    f"{probe_name(head)} less {_RIVALS[against]}{' (selectivity)' if against == 'shuffled' else ''}",
+                    less,
+                    _parts({"head": head, "less": against}),
                 )
                 for head, against in _SAID
             ),
             *(
-                Sentence(
-                    title=f"MLP, layer {key['layer']}: pre less post",
-                    estimates=sites,
-                    parts=_parts({**key, "less": "post"}),
-                )
+                Sentence(f"MLP, layer {key['layer']}: pre less post", sites, _parts({**key, "less": "post"}))
                 for key in layers
             ),
         ),
@@ -141,44 +151,36 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
         tables=(
             _table(f"Accuracy and average precision ({reading})", _ACCURACY, front, found, noun="grid"),
             TableSpec(
-                caption=f"Differences, paired by grid ({reading}): {MEAN}. Less shuffled labels is the selectivity",
-                first="probe less control",
-                estimates=less,
-                columns=_DIFFERENCES,
-                lines=[
-                    Line(f"{probe_name(head)} less {_RIVALS[against]}", {"head": head, "less": against})
-                    for head in heads
-                    for against in _AGAINST
-                    if head != "additive" or against not in ("input", "text")
-                ],
+                f"Differences, paired by grid ({reading}): {MEAN}. Less shuffled labels is the selectivity",
+                "probe less control",
+                less,
+                _DIFFERENCES,
+                rivals,
             ),
             TableSpec(
-                caption=f"MLP before the reasoning (pre) less after it (post), paired by grid: {MEAN}",
-                first="layer",
-                estimates=sites,
-                columns=_DIFFERENCES,
-                lines=[Line(str(key["layer"]), {**key, "less": "post"}) for key in layers],
+                f"MLP before the reasoning (pre) less after it (post), paired by grid: {MEAN}",
+                "layer",
+                sites,
+                _DIFFERENCES,
+                [Line(str(key["layer"]), {**key, "less": "post"}) for key in layers],
             ),
             _table(f"Finding agent and goal ({reading})", _FINDING, few, found),
-            *(_table(f"{title} by class ({alike})", columns, few, balanced) for title, columns in _RATES.items()),
+            *_rate_tables("{name} by class ({where})", alike, few, balanced),
         ),
         figures=(*_forests(less, point), *_confusion(found, point)),
         legend=_LEGEND,
         folds=(
+            FoldSpec("All heads and controls: finding agent and goal", [_table(reading, _FINDING, keys, found)]),
             FoldSpec(
-                title="All heads and controls: finding agent and goal", tables=[_table(reading, _FINDING, keys, found)]
-            ),
-            FoldSpec(
-                title="All heads and controls: recall and precision by class",
-                tables=[
-                    _table(f"{title} ({where})", columns, keys, estimates)
-                    for where, estimates in ((reading, found), (alike, balanced))
-                    for title, columns in _RATES.items()
+                "All heads and controls: recall and precision by class",
+                [
+                    *_rate_tables("{name} ({where})", reading, keys, found),
+                    *_rate_tables("{name} ({where})", alike, keys, balanced),
                 ],
             ),
             FoldSpec(
-                title=f"Accuracy and average precision {READINGS['balanced']}",
-                tables=[_table(alike, _ACCURACY, keys, balanced)] if kind != "balanced" else [],
+                f"Accuracy and average precision {READINGS['balanced']}",
+                [_table(alike, _ACCURACY, keys, balanced)] if kind != "balanced" else [],
             ),
         ),
         undefined=[
@@ -192,7 +194,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
         why=lambda measure: (
             "no cell is called so on any grid" if measure.startswith("precision") else "no grid has such a cell"
         ),
-        counted=(*shown, *less.listed),
+        counted=(*shown, *less),
     )
 
 
@@ -200,45 +202,43 @@ def _table(
     caption: str, columns: Sequence[Column], keys: Sequence[Key], found: Estimates, *, noun: str = ""
 ) -> TableSpec:
     lines = [Line(probe_name(key["head"], key["control"]), key) for key in keys]
-    return TableSpec(
-        caption=f"{caption}: {MEAN}", first="probe", estimates=found, columns=columns, lines=lines, noun=noun
-    )
+    return TableSpec(f"{caption}: {MEAN}", "probe", found, columns, lines, noun)
 
 
-def _contrasts(here: ProbeRows) -> tuple[ProbeRows, list[Contrast]]:
-    """Return rows and their contrasts: each probe with its controls, the position alone and the per-cell head."""
-    rows = here.where(measure=_DIFFERING)
-    trained = tuple(head for head in rows.values("head") if head not in COUNTED)
-    own = {"control": ("none", None)}
-    return rows, [
-        *(
-            Contrast(
-                name=name, own={"head": trained, "control": "none"}, control={"head": trained, "control": name}, by=KEY
-            )
-            for name in CONTROLS
-        ),
-        *(
-            Contrast(
-                name=name,
-                own={**own, "head": head},
-                control={**own, "head": name},
-                by=("site", "layer", "reading", "class"),
-            )
-            for name, heads in (("position", ("additive", "percell", "mlp")), ("percell", ("mlp",)))
-            for head in heads
-        ),
+def _rate_tables(caption: str, where: str, keys: Sequence[Key], found: Estimates) -> list[TableSpec]:
+    return [
+        _table(caption.format(name=name.capitalize(), where=where), columns, keys, found)
+        for name, columns in _RATES.items()
     ]
+
+
+def _differences(here: ProbeRows) -> Estimates:
+    """Return what each probe knows more than its controls, the position alone and the per-cell head."""
+    rows = here.where(measure=tuple({column.key["measure"] for column in _DIFFERENCES}))
+    trained = tuple(head for head in rows.values("head") if head not in COUNTED)
+    own, by = {"control": ("none", None)}, ("site", "layer", "reading", "class")
+    contrasts = [
+        Contrast(name, {"head": trained, "control": "none"}, {"head": trained, "control": name}, KEY)
+        for name in CONTROLS
+    ]
+    contrasts += [
+        Contrast(name, {**own, "head": head}, {**own, "head": name}, by)
+        for name, heads in (("position", ("additive", "percell", "mlp")), ("percell", ("mlp",)))
+        for head in heads
+    ]
+    return contrasted(rows, contrasts, summarise, ("head", "class"))
 
 
 def _between_sites(rows: ProbeRows) -> Estimates:
     """Return what the MLP reads more before the reasoning than after it, layer by layer."""
-    own = {"measure": _DIFFERING, "head": "mlp", "control": ("none", None)}
-    less = Contrast(name="post", own={**own, "site": "pre"}, control={**own, "site": "post"}, by=("layer", "class"))
-    return Estimates(contrasted(rows, [less], summarise, ("layer", "class")))
+    measures = tuple({column.key["measure"] for column in _DIFFERENCES})
+    own = {"measure": measures, "head": "mlp", "control": ("none", None)}
+    less = Contrast("post", {**own, "site": "pre"}, {**own, "site": "post"}, ("layer", "class"))
+    return contrasted(rows, [less], summarise, ("layer", "class"))
 
 
 def _parts(key: Key) -> list[tuple[str, Key]]:
-    return [(plural, {**key, "measure": PRECISION, "class": name}) for name, plural in _TOLD.items()]
+    return [(plural, {**key, "measure": AVERAGE, "class": name}) for name, plural in _TOLD.items()]
 
 
 def _missing(keys: Sequence[Key]) -> list[str]:
@@ -246,24 +246,22 @@ def _missing(keys: Sequence[Key]) -> list[str]:
     there = {(key["head"], key["control"]) for key in keys}
     heads = {head for head, _ in there}
     parts = [f"the head “{probe_name(head)}”" for head in CELL_HEADS if head not in heads]
-    for control in CONTROLS:
+    for control, title in CONTROLS.items():
         lacking = [
-            head
+            probe_name(head)
             for head, of in FULL
             if of == control and head in heads and head not in COUNTED and (head, control) not in there
         ]
-        if lacking:
-            parts.append(f"“{CONTROLS[control]}” for {listed([probe_name(head) for head in lacking])}")
+        parts += [f"“{title}” for {listed(lacking)}"] if lacking else []
     return [f"Not in this run: {listed(parts)}."] if parts else []
 
 
-def _forests(less: Estimates, point: ReadPoint) -> list[Picture]:
+def _forests(less: Estimates, point: ReadPoint) -> Iterator[Figure]:
     """Draw how much average precision the MLP and the per-cell head have more than their controls."""
-    figures: list[Picture] = []
     legend = {"untrained": f"less {DEFAULT_NETWORK}", "shuffled": "selectivity", "position": "less position alone"}
     for head in ("mlp", "percell"):
         differences = [
-            Difference(series=label, style=style, line=plural, estimate=found)
+            Difference(label, style, plural, found)
             for plural, key in _parts({"head": head})
             for style, (against, label) in enumerate(legend.items())
             if (found := less.get(key, {"less": against})) is not None
@@ -271,21 +269,18 @@ def _forests(less: Estimates, point: ReadPoint) -> list[Picture]:
         if differences:
             title = f"{probe_name(head)} less its controls"
             svg = forest(differences, title=title, x_label="difference in average precision (share)")
-            figures.append(Picture(svg=svg, label=f"{title}, {point}", caption=str(point)))
-    return figures
+            yield Figure(svg, f"{title}, {point}", str(point))
 
 
-def _confusion(found: Estimates, point: ReadPoint) -> list[Picture]:
+def _confusion(found: Estimates, point: ReadPoint) -> Iterator[Figure]:
     """Draw what the cells of each class are called, by the MLP and the per-cell head."""
-    figures: list[Picture] = []
-    for head in ("mlp", "percell"):
-        key: Key = {"head": head, "control": "none"}
+    for key in (MLP, PERCELL):
         cells = [
             [found.get(key, {"measure": f"{CALLED}{name}", "class": label}) for name in CLASSES]
             for label in CLASSES[:-1]
         ]
         if any(cell for row in cells for cell in row):
-            title = f"{probe_name(head)}: what is called what"
+            title = f"{probe_name(key['head'])}: what is called what"
             svg = heat_map(
                 cells,
                 rows=CLASSES[:-1],
@@ -295,5 +290,4 @@ def _confusion(found: Estimates, point: ReadPoint) -> list[Picture]:
                 column_label="called",
                 bounds=(0.0, 1.0),
             )
-            figures.append(Picture(svg=svg, label=f"{title}, {point}", caption=str(point)))
-    return figures
+            yield Figure(svg, f"{title}, {point}", str(point))

@@ -3,17 +3,20 @@
 Source: behavioural and representational evaluation, Appendix E.3, Table 4.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from goalscope.probing.distance import DEVIATION, ERROR, SQUARED, summarise_distance
 from goalscope.probing.heads import NUMBER_HEADS
+from goalscope.probing.plan_scores import DEVIATION, ERROR, SQUARED, summarise_distance
 from goalscope.report.definitions import DEFAULT_NETWORK, READ_RULE
-from goalscope.report.estimates import Contrast, Estimates, Key, contrasted
+from goalscope.report.ledger import Estimates, Key
 from goalscope.report.sections.probing import (
     HEADS,
     NOWHERE,
+    TAGS,
+    Contrast,
     ProbeRows,
     ReadPoint,
+    contrasted,
     data_bounds,
     over_layers,
     probe_name,
@@ -25,7 +28,6 @@ from goalscope.report.specs import MEAN, Column, Curve, CurveSpec, Declared, Fol
 from goalscope.rows import Tag
 from goalscope.stats import Grouped, estimate_rows
 
-_TAGS = ("site", "layer", "head", "control")
 _MANHATTAN = {"none": "decoded map", "true map": "true map"}
 _RIVALS = {
     "untrained": f"the same on the {DEFAULT_NETWORK}",
@@ -34,6 +36,11 @@ _RIVALS = {
     "true map": "the line on the Manhattan distance, true map",
     "decoded map": "the line on the Manhattan distance, decoded map",
 }
+_COLUMNS = (
+    Column("absolute error", "steps", {"measure": ERROR}),
+    Column("R²", "share of the variance", {"measure": "R^2"}),
+)
+_RANKS = {head: at for at, head in enumerate(NUMBER_HEADS)}
 _FEWEST = 5  # grids behind a point of a curve over distances
 _TEXT = (
     "Length of the optimal path from the current state, read from the activations of one moment. The Manhattan "
@@ -61,15 +68,15 @@ _OPENINGS = {
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
     """Errors of the decoded distance beside baselines and controls."""
-    found = Estimates(rows.estimated(summarise_distance, _TAGS))
+    found = rows.estimated(summarise_distance, TAGS)
     points, near = rows.points(), rows.near()
     less = Estimates(one for point in near for one in _differences(rows.where(measure=ERROR, distance=None), point))
-    by_distance = rows.estimated(summarise_distance, (*_TAGS, "distance"))
+    by_distance = rows.estimated(summarise_distance, (*TAGS, "distance"))
     compared = [
-        (f"{point}: {probe_name(head)}", {**point.key, "head": head}) for point in near for head in NUMBER_HEADS
+        Line(f"{point}: {probe_name(head)}", {**point.key, "head": head}) for point in near for head in NUMBER_HEADS
     ]
     figures = [_by_distance(by_distance, point) for point in near]
-    drawn = [{name: curve.key[name] for name in _TAGS} for figure in figures for curve in figure.curves]
+    drawn = [{name: curve.key[name] for name in TAGS} for figure in figures for curve in figure.curves]
     yield Declared(
         anchor="distance-inside",
         title=rows.title("Decoded distance to the goal"),
@@ -77,35 +84,32 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         rule=f"In words: differences in absolute error, steps. {READ_RULE}",
         sentences=[
             Sentence(
-                title=title,
-                estimates=less,
-                parts=[(label, {**key, "measure": ERROR, "less": name}) for name, label in _RIVALS.items()],
-                openings=_OPENINGS,
+                line.title,
+                less,
+                [(label, {**line.key, "measure": ERROR, "less": name}) for name, label in _RIVALS.items()],
+                _OPENINGS,
             )
-            for title, key in compared
+            for line in compared
         ],
         tables=(
             _table("Distance (Table 4)", found, near),
             TableSpec(
-                caption="Absolute error less that of its baselines and controls, paired by grid; below 0 the probe is "
-                f"better: {MEAN}",
-                first="probe",
-                estimates=less,
-                columns=[
-                    Column(f"less {label}", "steps", {"measure": ERROR, "less": name})
-                    for name, label in _RIVALS.items()
-                ],
-                lines=[Line(title, key) for title, key in compared],
+                "Absolute error less that of its baselines and controls, paired by grid; below 0 the probe is better: "
+                f"{MEAN}",
+                "probe",
+                less,
+                [Column(f"less {label}", "steps", {"measure": ERROR, "less": name}) for name, label in _RIVALS.items()],
+                compared,
             ),
         ),
-        figures=(*_by_layer(found, points), *figures),
+        figures=(*_over_layers(found, points), *figures),
         legend=_LEGEND,
-        folds=[FoldSpec(title="All layers", tables=[_table("All layers", found, points)])] if points != near else [],
-        undefined=[(str(one.key["measure"]), title_of(one.key, _name), one.estimate) for one in found.listed],
+        folds=[FoldSpec("All layers", [_table("All layers", found, points)])] if points != near else [],
+        undefined=[(str(one.key["measure"]), title_of(one.key, _name), one.estimate) for one in found],
         counted=(
-            *found.listed,
-            *less.listed,
-            *(one for one in by_distance if {name: one.key[name] for name in _TAGS} in drawn),
+            *found,
+            *less,
+            *(one for one in by_distance if {name: one.key[name] for name in TAGS} in drawn),
         ),
     )
 
@@ -117,79 +121,65 @@ def _name(head: Tag, control: Tag) -> str:
 
 
 def _table(caption: str, found: Estimates, points: list[ReadPoint]) -> TableSpec:
-    columns = [
-        Column("absolute error", "steps", {"measure": ERROR}),
-        Column("R²", "share of the variance", {"measure": "R^2"}),
-    ]
-    kinds = {head: at for at, head in enumerate(NUMBER_HEADS)}
     return probe_table(
         caption,
         found,
-        found.keys(*_TAGS),
-        columns,
+        found.keys(*TAGS),
+        _COLUMNS,
         points,
         name=_name,
-        heads=lambda head: kinds.get(head, len(kinds)),
+        heads=lambda head: _RANKS.get(head, len(_RANKS)),
     )
 
 
-def _differences(whole: ProbeRows, point: ReadPoint) -> list[Grouped]:
-    def less(head: str, name: str, control: Key) -> Contrast:
-        own = {**point.key, "head": head, "control": "none"}
-        return Contrast(name=name, own=own, control=control, by=("site", "layer"))
-
+def _differences(whole: ProbeRows, point: ReadPoint) -> Estimates:
+    """Return the error of each head less that of its baselines and controls at one read point."""
     contrasts = [
-        contrast
+        Contrast(name, {**point.key, "head": head, "control": "none"}, control, ("site", "layer"))
         for head in NUMBER_HEADS
-        for contrast in (
-            less(head, "untrained", {**point.key, "head": head, "control": "untrained"}),
-            less(head, "shuffled", {**point.key, "head": head, "control": "shuffled"}),
-            less(head, "mean", {**NOWHERE, "head": "mean"}),
-            less(head, "true map", {**NOWHERE, "head": "manhattan", "control": "true map"}),
-            less(head, "decoded map", {**point.key, "head": "manhattan", "control": "none"}),
+        for name, control in (
+            ("untrained", {**point.key, "head": head, "control": "untrained"}),
+            ("shuffled", {**point.key, "head": head, "control": "shuffled"}),
+            ("mean", {**NOWHERE, "head": "mean"}),
+            ("true map", {**NOWHERE, "head": "manhattan", "control": "true map"}),
+            ("decoded map", {**point.key, "head": "manhattan", "control": "none"}),
         )
     ]
     return contrasted(whole, contrasts, estimate_rows, ("site", "layer", "head"))
 
 
-def _by_layer(found: Estimates, points: list[ReadPoint]) -> list[CurveSpec]:
-    def curve(title: str, head: str, control: str, style: int | None = None) -> Curve:
-        return Curve(title, {"measure": ERROR, "head": head, "control": control}, style=style)
+def _curve(title: str, head: str, control: str = "none", at: Key | None = None) -> Curve:
+    return Curve(title, {"measure": ERROR, **(at or {}), "head": head, "control": control})
 
-    probes = [
-        curve("MLP", "mlp", "none"),
-        curve("linear", "linear", "none"),
-        curve(f"MLP, {DEFAULT_NETWORK}", "mlp", "untrained"),
-    ]
+
+def _over_layers(found: Estimates, points: list[ReadPoint]) -> list[CurveSpec]:
     return over_layers(
         points,
-        probes,
-        flat=[curve("Manhattan, true map", "manhattan", "true map"), curve("mean", "mean", "none")],
-        estimates=found,
-        title="Error of the decoded distance by layer",
-        y_label="absolute error (steps)",
+        "Error of the decoded distance by layer",
+        "absolute error (steps)",
+        found,
+        [_curve("MLP", "mlp"), _curve("linear", "linear"), _curve(f"MLP, {DEFAULT_NETWORK}", "mlp", "untrained")],
+        flat=[_curve("Manhattan, true map", "manhattan", "true map"), _curve("mean", "mean")],
         bounds=data_bounds,
     )
 
 
-def _by_distance(listed: list[Grouped], point: ReadPoint) -> CurveSpec:
-    curves = (
-        ("linear", point.key, "linear", "none"),
-        ("MLP", point.key, "mlp", "none"),
-        (f"MLP, {DEFAULT_NETWORK}", point.key, "mlp", "untrained"),
-        ("Manhattan on the decoded map", point.key, "manhattan", "none"),
-        ("Manhattan on the true map", NOWHERE, "manhattan", "true map"),
-        ("mean", NOWHERE, "mean", "none"),
-    )
+def _by_distance(listed: Iterable[Grouped], point: ReadPoint) -> CurveSpec:
+    curves = [
+        _curve("linear", "linear", at=point.key),
+        _curve("MLP", "mlp", at=point.key),
+        _curve(f"MLP, {DEFAULT_NETWORK}", "mlp", "untrained", point.key),
+        _curve("Manhattan on the decoded map", "manhattan", at=point.key),
+        _curve("Manhattan on the true map", "manhattan", "true map", NOWHERE),
+        _curve("mean", "mean", at=NOWHERE),
+    ]
+    enough = Estimates(one for one in listed if one.estimate.clusters >= _FEWEST)
     return CurveSpec(
-        title=f"Error by distance, {point}",
-        y_label="absolute error (steps)",
-        axis="distance",
-        estimates=Estimates(one for one in listed if one.estimate.clusters >= _FEWEST),
-        curves=[
-            Curve(title, {"measure": ERROR, **at, "head": head, "control": control})
-            for title, at, head, control in curves
-        ],
+        f"Error by distance, {point}",
+        "absolute error (steps)",
+        "distance",
+        enough,
+        curves,
         bounds=data_bounds,
         ticks=(),
         counts=True,

@@ -1,22 +1,20 @@
 """The section on iso-difficulty transforms: the table of the paper with intervals, equivalence, and single grids."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from goalscope.measures.definition import PAPER
 from goalscope.measures.invariance import Contrast, check_transformed, compare_transforms
-from goalscope.report.blocks import Footnotes, Plain, counted, interval, plain_table
+from goalscope.report.blocks import Footnotes, Table, TextColumns, counted, plain_table
 from goalscope.report.charts import Difference, forest
-from goalscope.report.comparison import effect_text, equivalence_p_text, method_of, p_text
+from goalscope.report.comparison import p_text, tests_table
 from goalscope.report.definitions import in_sentence, title_of
-from goalscope.report.estimates import describe_key
 from goalscope.report.figures import short
-from goalscope.report.run_data import RunData
-from goalscope.report.specs import Declared, Picture, section
+from goalscope.report.ledger import RunData, describe_key
+from goalscope.report.specs import Declared, Figure, section
 
-TRANSFORM_TITLES = {
+_TRANSFORM_TITLES = {
     "reflect": "Reflection",
     "rotate": "Rotation",
     "swap": "Start/goal swap",
@@ -66,7 +64,7 @@ def invariance(run: RunData) -> Iterator[Declared]:
         title=title,
         paragraphs=(f"{_HOW} After {PAPER}, Table 3 and Fig. 14. Level {declared.level:g}.", _ELSEWHERE),
         tables=tables,
-        figures=_figures(found, agents),
+        figures=list(_figures(found, agents)),
         legend=_LEGEND,
     )
 
@@ -74,7 +72,7 @@ def invariance(run: RunData) -> Iterator[Declared]:
 def in_order(found: Sequence[Contrast], agents: Sequence[str]) -> list[Contrast]:
     """Return contrasts by agent as listed, then by measure, condition and transform in the order of the paper."""
     measures = list(dict.fromkeys(contrast.measure for contrast in found))
-    ways = list(TRANSFORM_TITLES)
+    ways = list(_TRANSFORM_TITLES)
     return sorted(
         found,
         key=lambda one: (
@@ -86,27 +84,12 @@ def in_order(found: Sequence[Contrast], agents: Sequence[str]) -> list[Contrast]
     )
 
 
-def means_table(found: Sequence[Contrast], *, caption: str = "") -> Plain:
+def means_table(found: Sequence[Contrast], *, caption: str = "") -> Table:
     """Return the mean differences with both tests, one transform a line: Table 3 of the paper and more."""
-    footnotes = Footnotes()
-    columns = [
-        *_NAMED,
-        ("reading", lambda one: one.verdict),
-        ("difference", lambda one: short(one.paired.difference.value, one.paired.difference.unit)),
-        ("95 % interval", lambda one: interval(one.paired.difference) or "undefined"),
-        ("n", lambda one: str(sum(one.paired.counts))),
-        ("grids", lambda one: str(one.paired.difference.clusters)),
-        ("effect size", lambda one: effect_text(one.paired.test.effect)),
-        ("p / Holm", lambda one: f"{p_text(one.test.p_value)} / {p_text(one.test.adjusted)}"),
-        ("margin", lambda one: "–" if one.equivalence is None else f"{one.equivalence.margin:g}"),
-        ("TOST p (Holm)", lambda one: "–" if one.shown is None else equivalence_p_text(one.shown)),
-        ("notes", lambda one: footnotes.mark(method_of(one.paired), *one.notes)),
-    ]
-    table = plain_table(found, columns, range(3, len(columns)), caption=caption)
-    return replace(table, notes=footnotes.lines)
+    return tests_table(found, _NAMED, caption=caption)
 
 
-def grids_table(found: Sequence[Contrast], *, caption: str = "") -> Plain:
+def grids_table(found: Sequence[Contrast], *, caption: str = "") -> Table:
     """Return how far single grids differ, one transform a line."""
     footnotes = Footnotes()
 
@@ -128,41 +111,36 @@ def grids_table(found: Sequence[Contrast], *, caption: str = "") -> Plain:
         ("p / Holm", lambda one: f"{p_text(one.sensitivity.p_value)} / {p_text(one.exchange.adjusted)}"),
         ("notes", method),
     ]
-    table = plain_table(found, columns, range(2, len(columns)), caption=caption)
-    return replace(table, notes=footnotes.lines)
+    return plain_table(found, columns, range(2, len(columns)), caption=caption, footnotes=footnotes)
 
 
 def _transform(one: Contrast) -> str:
-    where, title = describe_key(one.condition), TRANSFORM_TITLES.get(one.transform, one.transform)
+    where, title = describe_key(one.condition), _TRANSFORM_TITLES.get(one.transform, one.transform)
     return f"{title}, {where}" if where else title
 
 
-_NAMED: Final[Sequence[tuple[str, Callable[[Contrast], str]]]] = (
+_NAMED: Final[TextColumns[Contrast]] = (
     ("metric", lambda one: title_of(one.measure)),
     ("transformation", _transform),
 )
 
 
-def _figures(found: Sequence[Contrast], agents: Sequence[str]) -> list[Picture]:
-    figures = []
+def _figures(found: Sequence[Contrast], agents: Sequence[str]) -> Iterator[Figure]:
     for measure in dict.fromkeys(one.measure for one in found):
         mine = [one for one in found if one.measure == measure]
         drawn = [
             Difference(
-                series=one.agent,
-                style=agents.index(one.agent),
-                line=_transform(one),
-                estimate=one.paired.difference,
+                one.agent,
+                agents.index(one.agent),
+                _transform(one),
+                one.paired.difference,
                 filled=one.shown is not None and one.shown.rejected,
             )
             for one in mine
         ]
-        if all(math.isnan(entry.estimate.value) for entry in drawn):
-            continue
-        unit = next(one.paired.difference.unit for one in mine if one.paired.difference.unit)
-        margin = next((one.equivalence.margin for one in mine if one.equivalence), None)
-        title = f"{title_of(measure)}: transformed − original"
-        svg = forest(drawn, title=title, x_label=f"difference in {in_sentence(measure)} ({unit})", margin=margin)
-        label = f"{title_of(measure)}, difference of each transform from the original grids"
-        figures.append(Picture(svg=svg, label=label))
-    return figures
+        if not all(math.isnan(entry.estimate.value) for entry in drawn):
+            unit = next(one.paired.difference.unit for one in mine if one.paired.difference.unit)
+            margin = next((one.equivalence.margin for one in mine if one.equivalence), None)
+            title = f"{title_of(measure)}: transformed − original"
+            svg = forest(drawn, title=title, x_label=f"difference in {in_sentence(measure)} ({unit})", margin=margin)
+            yield Figure(svg, f"{title_of(measure)}, difference of each transform from the original grids")

@@ -6,13 +6,12 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from goalscope.measures.goals import GoalContrast, GoalEstimate, HeldOut
-from goalscope.report.blocks import Plain, counted, plain_table
+from goalscope.report.blocks import Table, TextColumns, counted, plain_table
 from goalscope.report.charts import Difference, forest
 from goalscope.report.definitions import ALLOWS, DEFAULT_NETWORK
-from goalscope.report.estimates import Key, describe_key
 from goalscope.report.figures import short
-from goalscope.report.run_data import RunData
-from goalscope.report.specs import Declared, FoldSpec, Picture, section
+from goalscope.report.ledger import RunData, describe_key
+from goalscope.report.specs import Declared, Figure, FoldSpec, section
 from goalscope.rows import Tag
 from goalscope.stats import Estimate
 
@@ -49,7 +48,6 @@ def goals(run: RunData) -> Iterator[Declared]:
         believed = belief_words(stored["beliefs"]) if "beliefs" in stored else ()
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{store.path} must hold sound figures of goals, but: {error}; goalscope meg RUN") from error
-    whole = [entry for entry in estimates if not set(entry.cell) & set(by)]
     cells: list[Mapping[str, Tag]] = []
     for entry in estimates:
         if entry.cell not in cells:
@@ -65,11 +63,11 @@ def goals(run: RunData) -> Iterator[Declared]:
                 headings=table.headings[:-1],
                 rows=tuple(line[:-1] for line in table.rows),
             )
-        if mine[0] not in whole:
+        if set(cell) & set(by):
             parts.append(table)
-            continue
-        plain.append(table)
-        figures.append(_figure(mine, cell, run.ledger.agents))
+        else:
+            plain.append(table)
+            figures.append(_figure(mine, run.ledger.agents))
     plain += [contrasts_table(contrasts)] if contrasts else []
     plain += [held_out_table(held_out)] if held_out else []
     now = len(store.episode_ids())
@@ -77,17 +75,17 @@ def goals(run: RunData) -> Iterator[Declared]:
     yield Declared(
         anchor="goals",
         title="What the agents are after",
-        paragraphs=(_TEXT, *([" ".join(believed)] if believed else []), *([stale] if stale else [])),
+        paragraphs=[text for text in (_TEXT, " ".join(believed), stale) if text],
         tables=plain,
         figures=figures,
         legend="Bars are intervals over grids.",
-        folds=[FoldSpec(title=f"By {', '.join(by)} ({counted(len(parts), 'cell')})", tables=parts)],
+        folds=[FoldSpec(f"By {', '.join(by)} ({counted(len(parts), 'cell')})", parts)],
     )
 
 
-def estimates_table(estimates: Sequence[GoalEstimate]) -> Plain:
+def estimates_table(estimates: Sequence[GoalEstimate]) -> Table:
     """Return the table of the hypotheses of a cell."""
-    columns = [
+    columns: TextColumns[GoalEstimate] = [
         ("agent", lambda one: one.agent),
         ("hypothesis", lambda one: one.hypothesis),
         ("MEG", lambda one: _nats(one.signed)),
@@ -120,10 +118,10 @@ def note_lines(estimates: Sequence[GoalEstimate]) -> list[str]:
     ]
 
 
-def contrasts_table(contrasts: Sequence[GoalContrast]) -> Plain:
+def contrasts_table(contrasts: Sequence[GoalContrast]) -> Table:
     """Return the table of comparisons of hypotheses."""
     caption = f"Hypotheses compared, paired by world; p (Holm) corrected for all {len(contrasts)} tests"
-    columns = [
+    columns: TextColumns[GoalContrast] = [
         ("agent", lambda one: one.agent),
         ("worlds", lambda one: where(one.cell)),
         ("hypotheses", lambda one: f"{one.first} − {one.second}"),
@@ -136,9 +134,9 @@ def contrasts_table(contrasts: Sequence[GoalContrast]) -> Plain:
     return plain_table(contrasts, columns, range(3, 8), caption=caption)
 
 
-def held_out_table(entries: Sequence[HeldOut]) -> Plain:
+def held_out_table(entries: Sequence[HeldOut]) -> Table:
     """Return the table of agents and cells with unknown utilities."""
-    columns = [
+    columns: TextColumns[HeldOut] = [
         ("agent", lambda one: one.agent),
         ("worlds", lambda one: where(one.cell)),
         ("held-out", lambda one: _nats(one.value)),
@@ -157,11 +155,8 @@ def held_out_table(entries: Sequence[HeldOut]) -> Plain:
 def belief_words(told: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what lines relative to beliefs rest on: probes, worlds, controls, and which control is missing.
 
-    Args:
-        told: ``GoalFindings.beliefs``, as `goalscope meg RUN --beliefs` makes it.
-
     Raises:
-        KeyError, TypeError, ValueError: something else.
+        KeyError, TypeError, ValueError: it is not what `goalscope meg RUN --beliefs` stores.
     """
     worlds, settings, decoded = int(told["worlds"]), told["settings"], told["decoded"]
     right = f"{int(decoded['none']['goal at its cell'])} of {worlds} worlds"
@@ -186,41 +181,29 @@ def where(cell: Mapping[str, Tag]) -> str:
     return describe_key(cell) or "all worlds"
 
 
-def _figure(entries: Sequence[GoalEstimate], cell: Key, agents: Sequence[str]) -> Picture:
+def _figure(entries: Sequence[GoalEstimate], agents: Sequence[str]) -> Figure:
     style = {agent: index for index, agent in enumerate(agents)}
-    differences = [
-        Difference(
-            series=entry.agent,
-            style=style.get(entry.agent, len(style)),
-            line=entry.hypothesis,
-            estimate=_estimate(entry),
+    differences = []
+    for entry in entries:
+        drawn = entry.low < entry.high  # false for NaN, too
+        estimate = Estimate(
+            value=entry.signed,
+            low=entry.low if drawn else math.nan,
+            high=entry.high if drawn else math.nan,
+            n=entry.n,
+            clusters=entry.grids,
+            method=entry.method,
+            unit="nats",
+            confidence=entry.confidence,
         )
-        for entry in sorted(entries, key=lambda entry: style.get(entry.agent, len(style)))
-    ]
-    title = f"MEG by hypothesis, {where(cell)}"
-    return Picture(svg=forest(differences, title=title, x_label="signed MEG (nats an episode)"), label=title)
-
-
-def _estimate(entry: GoalEstimate) -> Estimate:
-    drawn = entry.low < entry.high  # false for NaN, too
-    return Estimate(
-        value=entry.signed,
-        low=entry.low if drawn else math.nan,
-        high=entry.high if drawn else math.nan,
-        n=entry.n,
-        clusters=entry.grids,
-        method=entry.method,
-        unit="nats",
-        confidence=entry.confidence,
-    )
+        differences.append(Difference(entry.agent, style.get(entry.agent, len(style)), entry.hypothesis, estimate))
+    differences.sort(key=lambda one: one.style)
+    title = f"MEG by hypothesis, {where(entries[0].cell)}"
+    return Figure(forest(differences, title=title, x_label="signed MEG (nats an episode)"), title)
 
 
 def _restored(kind: type[_Record], plain: Any) -> _Record:
-    """Return a record from the plain values that a store holds.
-
-    Raises:
-        ValueError: a value of another type than the record's.
-    """
+    """Return a record from the plain values that a store holds; a value of another type is refused."""
     values: dict[str, Any] = {}
     for name, wanted in kind.__annotations__.items():
         value = plain[name]
@@ -230,14 +213,12 @@ def _restored(kind: type[_Record], plain: Any) -> _Record:
             raise ValueError(f"{name} must be a whole number, got {value!r}")
         elif wanted is str and not isinstance(value, str):
             raise ValueError(f"{name} must be text, got {value!r}")
-        elif name == "cell" and not _is_cell(value):
+        elif name == "cell" and not (
+            isinstance(value, dict) and not any(isinstance(part, list | dict) for part in value.values())
+        ):
             raise ValueError(f"cell must name tags, got {value!r}")
         values[name] = value
     return kind(**values)
-
-
-def _is_cell(value: Any) -> bool:
-    return isinstance(value, dict) and not any(isinstance(part, list | dict) for part in value.values())
 
 
 def _nats(value: float) -> str:

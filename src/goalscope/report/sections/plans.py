@@ -5,28 +5,29 @@ Source: behavioural and representational evaluation, Fig. 10, Table 5.
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
-from goalscope.probing.plan_baselines import guess
-from goalscope.probing.plan_scores import LENGTHS, PREFIX, summarise_plans
-from goalscope.report.charts import Series
+from goalscope.probing.plan_scores import LENGTHS, PREFIX, guess, summarise_plans
 from goalscope.report.definitions import DEFAULT_NETWORK, READ_RULE
-from goalscope.report.estimates import Contrast, Estimates, Key, contrasted
+from goalscope.report.ledger import Estimates, Key
 from goalscope.report.sections.probing import (
     CONTROLS,
     NOWHERE,
+    TAGS,
+    Contrast,
     ProbeRows,
     ReadPoint,
+    contrasted,
     over_layers,
     probe_section,
     probe_table,
     title_of,
 )
-from goalscope.report.specs import MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
+from goalscope.report.specs import BANDS, MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
 from goalscope.rows import Tag
-from goalscope.stats import Estimate
+from goalscope.stats import Estimate, Grouped
 
-_TAGS = ("site", "layer", "head", "control")
 _CONTROLS = {
     "shuffled": "plans of other grids",
     "untrained": DEFAULT_NETWORK,
@@ -46,7 +47,7 @@ _NAMES = {
 _ALL_CONTROLS = {**CONTROLS, **_CONTROLS}
 _SHOWN = (1, 2, 3, 4, 5, 10)
 _SAID = (1, 3, 5)
-_WIDTH = 2  # layers of the decoder that stands beside its controls
+_MAIN = "decoder-2"  # stands beside its controls
 _TEXT = (
     "A decoder reads the next actions out of the activations of one moment, all places at once. Prefix accuracy at N: "
     "the first N tokens are all right; a plan that ends sooner goes on with the end token. What counts is the distance "
@@ -54,7 +55,7 @@ _TEXT = (
     "a planner on the map that is decoded at the same place, and after the reasoning the actions that the text names.",
     "What a decoder finds is what can be computed from the activations, not yet what the model does with it.",
 )
-_LONG = "plans with at least N actions (the authors' subset)"
+_KINDS = {"all": "all plans", "long": "plans with at least N actions (the authors' subset)"}
 
 
 @probe_section(
@@ -68,24 +69,21 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     horizon = max(numbers, default=1)
     summarise = partial(summarise_plans, horizon=horizon)
     prefixes = rows.where(measure=PREFIX)
-    listed = prefixes.estimated(summarise, (*_TAGS, "plans", "N"))
-    found = Estimates(listed)
-    lengths = Estimates(rows.where(measure=LENGTHS).estimated(summarise, _TAGS))
+    found = prefixes.estimated(summarise, (*TAGS, "plans", "N"))
+    lengths = rows.where(measure=LENGTHS).estimated(summarise, TAGS)
     points, near = rows.points(), rows.near()
     # Another layer may have been read by one decoder: what is compared is the one of the main point.
-    head = _compared(prefixes, rows.main_point())
+    here = _decoders(prefixes.where(**rows.main_point().key, control="none").values("head"))
+    head = _MAIN if _MAIN in here or not here else here[0]
+    every = prefixes.where(plans="all")
     less = Estimates(
         one
         for point in near
-        for one in contrasted(
-            prefixes.where(plans="all"),
-            _contrasts(prefixes.where(plans="all"), point, head),
-            summarise,
-            ("site", "layer", "N"),
-        )
+        for one in contrasted(every, _contrasts(every, point, head), summarise, ("site", "layer", "N"))
     )
     shown = [number for number in _SHOWN if number in numbers]
-    keys = {plans: found.keys(*_TAGS, "plans", plans=plans) for plans in ("all", "long")}
+    keys = {plans: found.keys(*TAGS, "plans", plans=plans) for plans in _KINDS}
+    lengths_keys = lengths.keys(*TAGS)
     yield Declared(
         anchor="plans",
         title=rows.title("Decoded plans"),
@@ -93,11 +91,9 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         rule=f"In words: differences in prefix accuracy of the {_layers(head)}. {READ_RULE}",
         sentences=[
             Sentence(
-                title=f"{point} less {_RIVALS[name]}",
-                estimates=less,
-                parts=[
-                    (f"N = {number}", {**point.key, "measure": PREFIX, "less": name, "N": number}) for number in _SAID
-                ],
+                f"{point} less {_RIVALS[name]}",
+                less,
+                [(f"N = {at}", {**point.key, "measure": PREFIX, "less": name, "N": at}) for at in _SAID],
             )
             for point in near
             for name in ("shuffled", "untrained", "continuation", "planner", "pre")
@@ -105,69 +101,63 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         tables=(
             _table("Prefix accuracy, all plans", found, _front(keys["all"], head), _prefixes(shown), near),
             TableSpec(
-                caption=f"Prefix accuracy of the {_layers(head)} less that of controls and baselines, paired by grid: "
-                f"{MEAN}",
-                first="read from, less",
-                estimates=less,
-                columns=_prefixes(shown),
-                lines=[
+                f"Prefix accuracy of the {_layers(head)} less that of controls and baselines, paired by grid: {MEAN}",
+                "read from, less",
+                less,
+                _prefixes(shown),
+                [
                     Line(f"{point}: less {label}", {**point.key, "less": name})
                     for point in near
                     for name, label in _RIVALS.items()
                 ],
             ),
-            _table("Length of plans (Table 5)", lengths, _front(lengths.keys(*_TAGS), head), _columns(lengths), near),
+            _table("Length of plans (Table 5)", lengths, _front(lengths_keys, head), _columns(lengths), near),
         ),
         figures=(
             *(figure for point in near for figure in _by_number(prefixes, found, point, head, horizon)),
-            *_by_layer(found, points, head, numbers),
+            *_over_layers(found, points, head, numbers),
         ),
-        legend=f"Bands are 95 % intervals over grids. Beside controls: the {_layers(head)}. First action continued: as "
-        "the training plans with its first action most often go on.",
+        legend=f"{BANDS} Beside controls: the {_layers(head)}. First action continued: as the training plans with its "
+        "first action most often go on.",
         folds=(
             *(
                 FoldSpec(
-                    title=f"Prefix accuracy, {label}: all layers and N",
-                    tables=[_table(f"Prefix accuracy, {label}", found, keys[plans], _prefixes(numbers), points)],
+                    f"Prefix accuracy, {label}: all layers and N",
+                    [_table(f"Prefix accuracy, {label}", found, keys[plans], _prefixes(numbers), points)],
                 )
-                for plans, label in (("all", "all plans"), ("long", _LONG))
+                for plans, label in _KINDS.items()
             ),
             FoldSpec(
-                title="Length of plans: all decoders and controls",
-                tables=[_table("Length of plans", lengths, lengths.keys(*_TAGS), _columns(lengths), points)],
+                "Length of plans: all decoders and controls",
+                [_table("Length of plans", lengths, lengths_keys, _columns(lengths), points)],
             ),
         ),
-        undefined=(
-            *(
-                (f"{PREFIX}, N = {one.key['N']}", title_of(one.key, _name), one.estimate)
-                for one in listed
-                if one.key["plans"] == "all"
-            ),
-            *((str(one.key["measure"]), title_of(one.key, _name), one.estimate) for one in lengths.listed),
-        ),
+        undefined=[
+            (
+                ", N = ".join(str(one.key[tag]) for tag in ("measure", "N") if tag in one.key),
+                title_of(one.key, _name),
+                one.estimate,
+            )
+            for one in (*found, *lengths)
+            if one.key.get("plans", "all") == "all"
+        ],
         why=lambda measure: (
             "no grid has a plan that is known so far" if measure.startswith(PREFIX) else "no length is predicted"
         ),
-        counted=(*listed, *lengths.listed, *less.listed),
+        counted=(*found, *lengths, *less),
     )
-
-
-def _compared(rows: ProbeRows, point: ReadPoint) -> str:
-    """Return the decoder that stands beside its controls: that of two layers, or the only one."""
-    here = _decoders(rows.where(**point.key, control="none").values("head"))
-    return f"decoder-{_WIDTH}" if f"decoder-{_WIDTH}" in here or not here else here[0]
 
 
 def _contrasts(rows: ProbeRows, point: ReadPoint, head: str) -> Iterator[Contrast]:
     """Yield one decoder less its controls and the baselines, after the reasoning less the same before it."""
     own = {**point.key, "head": head, "control": "none"}
     if point.site == "post":
-        yield Contrast(name="pre", own=own, control={**own, "site": "pre"}, by=("plans", "N"))
+        yield Contrast("pre", own, {**own, "site": "pre"}, ("plans", "N"))
     by = ("site", "layer", "plans", "N")
     for control in _CONTROLS:
-        yield Contrast(name=control, own=own, control={**own, "control": control}, by=by)
+        yield Contrast(control, own, {**own, "control": control}, by)
     for name, key in _baselines(rows, point):
-        yield Contrast(name=name, own=own, control=key, by=by)
+        yield Contrast(name, own, key, by)
 
 
 def _baselines(rows: ProbeRows, point: ReadPoint) -> Iterator[tuple[str, Key]]:
@@ -193,7 +183,7 @@ def _prefixes(numbers: Sequence[int]) -> list[Column]:
 
 
 def _columns(lengths: Estimates) -> list[Column]:
-    units = {str(one.key["measure"]): one.estimate.unit for one in lengths.listed}
+    units = {str(one.key["measure"]): one.estimate.unit for one in lengths}
     return [
         Column(f"{name} (bias)" if name == "length error" else name, units[name], {"measure": name})
         for name in LENGTHS
@@ -201,15 +191,15 @@ def _columns(lengths: Estimates) -> list[Column]:
     ]
 
 
-def _by_number(
-    rows: ProbeRows, found: Estimates, point: ReadPoint, head: str, horizon: int
-) -> tuple[CurveSpec, CurveSpec]:
-    """Return accuracy over the number of tokens: decoders of all sizes, and one beside its controls (Fig. 10)."""
-    numbers = tuple(float(number) for number in range(1, horizon + 1))
+def _by_number(rows: ProbeRows, found: Estimates, point: ReadPoint, head: str, horizon: int) -> Iterator[CurveSpec]:
+    """Yield accuracy over the number of tokens: decoders of all sizes, and one beside its controls (Fig. 10)."""
+    numbers = range(1, horizon + 1)
     every: dict[str, Tag] = {"measure": PREFIX, "plans": "all"}
     here = {**every, **point.key, "control": "none"}
     heads = _decoders([key["head"] for key in found.keys("head", **here)])
-    chance = tuple(_exact(guess(number)) for number in range(1, horizon + 1))
+    exact = Estimate(value=0, low=math.nan, high=math.nan, n=0, clusters=0, method="closed form", unit="share")
+    chance = Estimates(Grouped(key={"N": at}, estimate=replace(exact, value=guess(at))) for at in numbers)
+    decoders = [Curve(_layers(one), {**here, "head": one}) for one in heads]
     beside = [
         Curve(_layers(head), {**here, "head": head}),
         *(Curve(label, {**here, "head": head, "control": name}) for name, label in _CONTROLS.items()),
@@ -218,30 +208,15 @@ def _by_number(
             for name, key in _baselines(rows, point)
         ),
     ]
-
-    def figure(title: str, curves: Sequence[Curve], *more: Series) -> CurveSpec:
-        return CurveSpec(
-            title=title,
-            x_label="N (first tokens)",
-            y_label="prefix accuracy (share)",
-            axis="N",
-            estimates=found,
-            curves=curves,
-            ticks=numbers,
-            more=more,
-        )
-
-    return (
-        figure(
-            f"Plans read at {point}",
-            [Curve(_layers(one), {**here, "head": one}) for one in heads],
-            Series(label="guess, 0.25^N", style=6, x=numbers, estimates=chance),
-        ),
-        figure(f"Plans read at {point}, beside controls", beside if head in heads else []),
-    )
+    for end, curves in (
+        ("", [*decoders, Curve("guess, 0.25^N", {}, style=6, estimates=chance)] if heads else []),
+        (", beside controls", beside if head in heads else []),
+    ):
+        title, ticks = f"Plans read at {point}{end}", [float(number) for number in numbers]
+        yield CurveSpec(title, "prefix accuracy (share)", "N", found, curves, x_label="N (first tokens)", ticks=ticks)
 
 
-def _by_layer(found: Estimates, points: Sequence[ReadPoint], head: str, numbers: Sequence[int]) -> list[CurveSpec]:
+def _over_layers(found: Estimates, points: Sequence[ReadPoint], head: str, numbers: Sequence[int]) -> list[CurveSpec]:
     """Return the accuracy of the first tokens over the layers of each site, beside the default-initialised network."""
     probes = ((_layers(head), head, "none"), (DEFAULT_NETWORK, head, "untrained"), ("planner", "planner", "none"))
     return [
@@ -250,13 +225,13 @@ def _by_layer(found: Estimates, points: Sequence[ReadPoint], head: str, numbers:
         if number in numbers
         for figure in over_layers(
             points,
+            f"First {number} tokens by layer" if number > 1 else "First token by layer",
+            f"prefix accuracy, N = {number} (share)",
+            found,
             [
                 Curve(title, {"head": one, "control": control, "measure": PREFIX, "plans": "all", "N": number})
                 for title, one, control in probes
             ],
-            estimates=found,
-            title=f"First {number} tokens by layer" if number > 1 else "First token by layer",
-            y_label=f"prefix accuracy, N = {number} (share)",
         )
     ]
 
@@ -274,10 +249,6 @@ def _layers(head: str) -> str:
 def _name(head: Tag, control: Tag) -> str:
     name = _layers(str(head)) if str(head).startswith("decoder-") else _NAMES.get(str(head), str(head))
     return name if control in (None, "none") else f"{name}, {_ALL_CONTROLS.get(str(control), str(control))}"
-
-
-def _exact(value: float) -> Estimate:
-    return Estimate(value=value, low=math.nan, high=math.nan, n=0, clusters=0, method="closed form", unit="share")
 
 
 _table = partial(

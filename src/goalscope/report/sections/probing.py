@@ -2,21 +2,29 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
 
 from goalscope.activations.record import SITES
 from goalscope.probing.pipeline import INFO
+from goalscope.probing.scores import pairs
 from goalscope.report.blocks import counted, listed
 from goalscope.report.charts import Series
 from goalscope.report.definitions import DEFAULT_NETWORK
-from goalscope.report.estimates import Estimates, Key, SelectedRows, number_of
-from goalscope.report.run_data import RunData
+from goalscope.report.ledger import Estimates, Key, RunData, number_of
 from goalscope.report.specs import MEAN, SHARE, Bounds, Column, Curve, CurveSpec, Declared, Line, TableSpec, section
 from goalscope.rows import Rows, Tag
 from goalscope.runs.store import Store
+from goalscope.stats import Grouped
+from goalscope.stats.estimate import factorize
 
+TAGS = ("site", "layer", "head", "control")
+"""Which probe a row is about."""
 NOWHERE: Key = {"site": None, "layer": None}
 """The tags of what reads no activations."""
 
@@ -40,19 +48,20 @@ READINGS = {
     "natural": "at natural class frequencies",
     "balanced": "as if all classes were equally frequent (as trained and as published)",
 }
-_TITLES: Final[Mapping[str, str]] = {
+_TITLES: Final = {
     "cognitive-map": "Cognitive map",
     "beliefs": "Actions against decoded beliefs",
     "plans": "Decoded plans",
     "distance": "Decoded distance to the goal",
 }
-_COUNTS: Final = ("training grids", "training steps", "test grids", "test steps", "steps left out")
 _FACTS_TEXT: Final = (
     "Probes are fitted on some grids and scored on others: all steps of a grid, and all its turned versions, are on "
     "one side. Intervals are over the tested grids, for the probes that were fitted; another split or other first "
     "weights would give other probes. Grids with different ids may have the same walls, which a probe may know by "
     "heart: their share is said."
 )
+_Name = Callable[[Tag, Tag], str]
+"""What a head and its control are called."""
 
 
 class ReadPoint(NamedTuple):
@@ -66,61 +75,121 @@ class ReadPoint(NamedTuple):
         """The tags of rows that are read here."""
         return self._asdict()
 
-    @staticmethod
-    def layers(points: Iterable["ReadPoint"]) -> list[float]:
-        """Return the layers of some points that are numbers, ascending."""
-        return sorted({at for point in points if (at := number_of(point.layer)) is not None})
-
-    @staticmethod
-    def sites(points: Iterable["ReadPoint"]) -> list[Tag]:
-        """Return the sites of some points in their order of appearance."""
-        return list(dict.fromkeys(point.site for point in points))
+    @property
+    def order(self) -> tuple[int, str, float, str]:
+        """Its place: sites in their order, layers from below."""
+        sites: dict[str, int] = {name: at for at, name in enumerate(SITES)}
+        site, layer = str(self.site), number_of(self.layer)
+        return sites.get(site, len(sites)), site, math.inf if layer is None else layer, str(self.layer)
 
     def __str__(self) -> str:
         """Write ``pre, layer 3``."""
         return "no activations" if self.site is None else f"{self.site}, layer {self.layer}"
 
 
-class ProbeRows(SelectedRows):
-    """The rows about the activations of one agent."""
+Selection = Mapping[str, Tag | Sequence[Tag]]
+"""Measure and tags of rows, one value of each or several."""
 
-    def at(self, point: ReadPoint) -> "ProbeRows":
+
+class ProbeRows:
+    """Rows about activations, each column coded once; of one agent, which is named where a page speaks of several."""
+
+    def __init__(self, rows: Rows, agent: str = "") -> None:
+        self.rows, self.agent = rows, agent
+        self._coded: dict[str, tuple[npt.NDArray[np.int64], list[Any]]] = {}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def title(self, text: str) -> str:
+        """Return a title that names the agent where a page speaks of several."""
+        return f"{text} of {self.agent}" if self.agent else text
+
+    def values(self, name: str) -> list[Tag]:
+        """Return the different values of a tag or column in their order of appearance, None left out."""
+        return [value for value in self._column(name)[1] if value is not None]
+
+    def numbers(self, name: str) -> list[float]:
+        """Return the different values of a tag that are numbers, ascending."""
+        return sorted({at for value in self.values(name) if (at := number_of(value)) is not None})
+
+    def where(self, **wanted: Tag | Sequence[Tag]) -> Self:
+        """Return the rows whose tags have a value, or one of several; a tag that no row has is None everywhere."""
+        mask = np.ones(len(self.rows), dtype=bool)
+        for name, given in wanted.items():
+            allowed = set(given) if isinstance(given, tuple | list) else {given}
+            codes, labels = self._column(name)
+            mask &= np.array([label in allowed for label in labels], dtype=bool)[codes] if len(labels) else True
+        return type(self)(self.rows.where(mask), self.agent)
+
+    def estimated(self, how: Callable[..., list[Grouped]], by: Sequence[str]) -> Estimates:
+        """Return an estimate for each measure and group of some tags, nothing where there are no rows."""
+        return Estimates(how(self.rows, by=by) if len(self.rows) else ())
+
+    def combinations(self, *names: str) -> list[tuple[Tag, ...]]:
+        """Return the different values of some tags together; none where a tag is missing."""
+        columns = self.rows.columns()
+        if not all(name in columns for name in names):
+            return []
+        return list(dict.fromkeys(zip(*(columns[name].tolist() for name in names), strict=True)))
+
+    def at(self, point: ReadPoint) -> Self:
         """Return the rows of a site and layer, with those that read no activations."""
         return self.where(site=(point.site, None), layer=(point.layer, None))
 
     def points(self) -> list[ReadPoint]:
-        """Return where activations are read: sites in their order, layers from below."""
+        """Return where activations are read, see `ReadPoint.order`."""
         found = (ReadPoint(*one) for one in self.combinations("site", "layer"))
-        return sorted((point for point in found if point.site), key=_order)
+        return sorted((point for point in found if point.site), key=lambda point: point.order)
 
     def main_point(self) -> ReadPoint:
         """Return the site and layer with most heads and controls; of several the first site, of that the middle one."""
         kinds: dict[ReadPoint, int] = {}
-        for site, layer, _, _ in self.combinations("site", "layer", "head", "control"):
+        for site, layer, _, _ in self.combinations(*TAGS):
             if site is not None:
                 kinds[ReadPoint(site, layer)] = kinds.get(ReadPoint(site, layer), 0) + 1
-        if not kinds:
-            return ReadPoint()
-        best = sorted((point for point, count in kinds.items() if count == max(kinds.values())), key=_order)
+        best = [point for point, count in kinds.items() if count == max(kinds.values())]
+        best.sort(key=lambda point: point.order)
         mine = [point for point in best if point.site == best[0].site]
-        return mine[len(mine) // 2]
+        return mine[len(mine) // 2] if mine else ReadPoint()
 
     def near(self) -> list[ReadPoint]:
         """Return the points at the layer of the main one, one for each site that is read there."""
         main = self.main_point()
         return [point for point in self.points() if point.layer == main.layer]
 
+    def _column(self, name: str) -> tuple[npt.NDArray[np.int64], list[Any]]:
+        if name not in self._coded:
+            column = self.rows.columns().get(name)
+            missing: tuple[Any, list[Any]] = np.zeros(len(self.rows), dtype=np.int64), [None] if len(self.rows) else []
+            self._coded[name] = missing if column is None else factorize(column)
+        return self._coded[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """Rows less those of a control, grid by grid."""
+
+    name: str  # what the control is called: measures become "MEASURE less NAME"
+    own: Selection
+    control: Selection
+    by: tuple[str, ...]  # tags that partners share, beside measure and grid
+
+
+def contrasted(
+    rows: ProbeRows, contrasts: Iterable[Contrast], how: Callable[..., list[Grouped]], by: Sequence[str]
+) -> Estimates:
+    """Return the estimates of some contrasts; one without partners has none."""
+    parts = [
+        pairs(rows.where(**one.own).rows, rows.where(**one.control).rows, name=one.name, by=one.by) for one in contrasts
+    ]
+    return ProbeRows(Rows.concatenate(parts)).estimated(how, by)
+
 
 def probe_section(
     name: str, *, source: str, measures: Callable[[str], bool]
 ) -> Callable[[Callable[[ProbeRows], Iterator[Declared]]], Callable[[Rows], Iterator[Declared]]]:
-    """Return a decorator that registers a function of the rows of one agent as a section, and makes one of all rows.
-
-    Args:
-        name: its name in the registry.
-        source: paper and figures that it shows the same as.
-        measures: whether a measure belongs to it.
-    """
+    """Return a decorator that registers a function of one agent's rows of some measures, and makes one of all rows."""
 
     def add(declare: Callable[[ProbeRows], Iterator[Declared]]) -> Callable[[Rows], Iterator[Declared]]:
         @wraps(declare)
@@ -138,11 +207,9 @@ def of_agents(rows: Rows, measures: Callable[[str], bool]) -> list[ProbeRows]:
     """Return the rows of some measures for each agent."""
     mine = rows.where(rows.among("measure", {name for name in rows.measure.tolist() if measures(str(name))}))
     agents = ProbeRows(mine).values("agent")
-    if not len(mine):
-        return []
-    return (
-        [ProbeRows(mine)] if len(agents) < 2 else [ProbeRows(mine.select(agent=agent), str(agent)) for agent in agents]
-    )
+    if len(agents) > 1:
+        return [ProbeRows(mine.select(agent=agent), str(agent)) for agent in agents]
+    return [ProbeRows(mine)] if len(mine) else []
 
 
 def probe_name(head: Tag, control: Tag = "none") -> str:
@@ -151,7 +218,7 @@ def probe_name(head: Tag, control: Tag = "none") -> str:
     return name if control in (None, "none") else f"{name}, {CONTROLS.get(str(control), str(control))}"
 
 
-def title_of(key: Key, name: Callable[[Tag, Tag], str] = probe_name) -> str:
+def title_of(key: Key, name: _Name = probe_name) -> str:
     """Write ``pre, layer 3: MLP``, the name alone where no activations are read."""
     point = "" if key["site"] is None else f"{ReadPoint(key['site'], key['layer'])}: "
     return f"{point}{name(key['head'], key['control'])}"
@@ -164,14 +231,7 @@ def in_order(
     heads: Callable[[str], int] = lambda head: 0,
     controls: Iterable[str] = CONTROLS,
 ) -> list[Key]:
-    """Return keys by read point, head and control: no control first, what reads no activations last.
-
-    Args:
-        keys: the keys, with head and control.
-        points: the order of the read points.
-        heads: rank of a head; of equals the first in the alphabet.
-        controls: the controls in their order.
-    """
+    """Return keys by read point, rank and name of head, and control: no control first, unknown read points last."""
     known = ["none", *controls]
 
     def order(key: Key) -> tuple[int, int, str, int, str]:
@@ -190,61 +250,45 @@ def probe_table(
     points: Sequence[ReadPoint] | None = None,
     *,
     first: str = "read from",
-    name: Callable[[Tag, Tag], str] = probe_name,
+    name: _Name = probe_name,
     heads: Callable[[str], int] = lambda head: 0,
     controls: Iterable[str] = CONTROLS,
 ) -> TableSpec:
-    """Return the table of heads and controls, see `in_order`.
-
-    Args:
-        caption: what it shows.
-        estimates, columns: as in `TableSpec`.
-        keys: site, layer, head and control of the lines.
-        points: read points; only these and what reads no activations are shown, all lines as given where None.
-        first: heading of the lines.
-        name: what a head and its control are called.
-        heads, controls: as in `in_order`.
-    """
+    """Return the table of heads and controls at some read points and nowhere, in order; all as given without points."""
     if points is not None:
         near = [key for key in keys if key["site"] is None or ReadPoint(key["site"], key["layer"]) in points]
         keys = in_order(near, points, heads=heads, controls=controls)
-    lines = [Line(title_of(key, name), key) for key in keys]
-    return TableSpec(caption=f"{caption}: {MEAN}", first=first, estimates=estimates, columns=columns, lines=lines)
+    return TableSpec(f"{caption}: {MEAN}", first, estimates, columns, [Line(title_of(key, name), key) for key in keys])
+
+
+def layers_and_sites(points: Iterable[ReadPoint]) -> tuple[list[float], list[Tag]]:
+    """Return the layers that are numbers, ascending, and the sites of some read points."""
+    layers = {at for point in points if (at := number_of(point.layer)) is not None}
+    return sorted(layers), list(dict.fromkeys(point.site for point in points))
 
 
 def over_layers(
     points: Sequence[ReadPoint],
+    title: str,
+    y_label: str,
+    estimates: Estimates,
     curves: Sequence[Curve],
     *,
     flat: Sequence[Curve] = (),
-    estimates: Estimates,
-    title: str,
-    y_label: str,
     bounds: Bounds = SHARE,
 ) -> list[CurveSpec]:
-    """Return a figure over the layers, each curve once for each site; nothing where there is one layer only.
+    """Return a figure over the layers, each curve once for each site in a style of its own, and flat ones as levels.
 
-    Args:
-        points: where activations are read.
-        curves: the curves of each site, those of one curve next to each other and in styles of their own.
-        flat: curves whose one estimate is drawn at every layer.
-        estimates, title, y_label, bounds: as in `CurveSpec`.
+    There is no figure where there is one layer only.
     """
-    layers, sites = ReadPoint.layers(points), ReadPoint.sites(points)
+    layers, sites = layers_and_sites(points)
     of_sites = [
         replace(curve, title=f"{curve.title}, {site}", key={**curve.key, "site": site}, style=len(sites) * number + at)
         for number, curve in enumerate(curves)
         for at, site in enumerate(sites)
     ]
-    figure = CurveSpec(
-        title=title,
-        y_label=y_label,
-        axis="layer",
-        estimates=estimates,
-        curves=[*of_sites, *(replace(curve, flat=True) for curve in flat)],
-        bounds=bounds,
-        ticks=layers,
-    )
+    drawn = [*of_sites, *(replace(curve, flat=True) for curve in flat)]
+    figure = CurveSpec(title, y_label, "layer", estimates, drawn, bounds=bounds, ticks=layers)
     return [figure] if len(layers) > 1 else []
 
 
@@ -260,6 +304,35 @@ def data_bounds(series: Sequence[Series]) -> tuple[float, float]:
     ends = [one.high for each in series for one in each.estimates if math.isfinite(one.high)]
     top = min(2 * max(values, default=0.0), max([*values, *ends], default=0.0))
     return 0.0, top if top > 0 else 1.0
+
+
+_Count = Annotated[int, Field(ge=0)]
+
+
+class _Facts(BaseModel):
+    """What a run keeps about one analysis of activations; its names have spaces there."""
+
+    model_config = ConfigDict(strict=True, alias_generator=lambda name: name.replace("_", " "))
+    agent: str
+    sites: list[str]
+    layers: list[_Count]
+    known_walls: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+    training_grids: _Count
+    training_steps: _Count
+    test_grids: _Count
+    test_steps: _Count
+    steps_left_out: _Count
+
+    def __str__(self) -> str:
+        gone = self.steps_left_out
+        left = f"; {counted(gone, 'step')} left out, where not all sites are there" if gone else ""
+        return (
+            f"{self.agent}: {listed(self.sites)}, layer{'' if len(self.layers) == 1 else 's'} "
+            f"{listed([str(layer) for layer in self.layers])}. Fitted on {counted(self.training_grids, 'grid')} "
+            f"({counted(self.training_steps, 'step')}), tested on {counted(self.test_grids, 'grid')} "
+            f"({counted(self.test_steps, 'step')}){left}. The wall maps of {100 * self.known_walls:.0f} % of the "
+            "tested grids stand in the other part, too."
+        )
 
 
 @section("activations", worlds="grids")
@@ -278,35 +351,8 @@ def probing_facts(store: Store) -> list[Declared]:
     if not stored:
         return []
     try:
-        said = [(title, _said(stored[name])) for name, title in _TITLES.items() if name in stored]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"{store.path} must say soundly what was read out of activations, but: {error!r}") from error
+        said = [(title, str(_Facts.model_validate(stored[name]))) for name, title in _TITLES.items() if name in stored]
+    except (TypeError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise ValueError(f"{store.path} must say soundly what was read out of activations, but: {why}") from error
     return [Declared(anchor="inside", title="What was read out of activations", paragraphs=(_FACTS_TEXT,), facts=said)]
-
-
-def _order(point: ReadPoint) -> tuple[int, str, float, str]:
-    order: dict[str, int] = {name: at for at, name in enumerate(SITES)}
-    at = number_of(point.layer)
-    site = str(point.site)
-    return order.get(site, len(order)), site, math.inf if at is None else at, str(point.layer)
-
-
-def _said(about: Mapping[str, Any]) -> str:
-    grids, steps, tested, scored, gone = (_count(about[name]) for name in _COUNTS)
-    known = about["known walls"]
-    if isinstance(known, bool) or not isinstance(known, int | float) or not (math.isfinite(known) and 0 <= known <= 1):
-        raise ValueError(f"known walls is {known!r}")
-    layers = [str(_count(layer)) for layer in about["layers"]]
-    left = f"; {counted(gone, 'step')} left out, where not all sites are there" if gone else ""
-    return (
-        f"{about['agent']}: {listed([str(site) for site in about['sites']])}, layer{'' if len(layers) == 1 else 's'} "
-        f"{listed(layers)}. Fitted on {counted(grids, 'grid')} ({counted(steps, 'step')}), tested on "
-        f"{counted(tested, 'grid')} ({counted(scored, 'step')}){left}. The wall maps of {100 * known:.0f} % of the "
-        "tested grids stand in the other part, too."
-    )
-
-
-def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"a count is {value!r}")
-    return value

@@ -1,28 +1,49 @@
-"""The main measures of each agent, one table for each condition that must not be averaged."""
+"""The main measures of each agent in grids and in task worlds, and the errors of exploration and exploitation.
 
-from collections.abc import Iterator, Mapping
+Mean over maps and pooled ratio answer different questions: the first gives every map one vote, the second every step,
+so that maps on which an agent wanders for long weigh more. Each table says which it holds.
 
-from goalscope.measures.behaviour import measure_bounds
+Source: measuring exploration and exploitation errors, Section 5 (normalisation); reporting both: goalscope.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from goalscope.measures.exploration.errors import KINDS
+from goalscope.report.blocks import Cell, Table, counted, estimates_table
 from goalscope.report.definitions import HEADLINE
-from goalscope.report.estimates import Estimates, describe_key
-from goalscope.report.layouts import by_agent
-from goalscope.report.run_data import RunData
-from goalscope.report.sections.exploration_errors import NO_INVALID, any_invalid, error_tables
-from goalscope.report.specs import AnyTable, Column, Curve, CurveSpec, Declared, Line, TableSpec, section
-from goalscope.stats import estimate_rows
+from goalscope.report.ledger import Estimates, Key, Ledger, RunData, estimates_by
+from goalscope.report.specs import (
+    AnyTable,
+    Column,
+    Curve,
+    CurveSpec,
+    Declared,
+    Line,
+    TableSpec,
+    after,
+    by_agent,
+    section,
+)
+from goalscope.rows import Rows, Tag
+from goalscope.stats import Estimate, estimate_pooled
 
-ARRIVED = "steps of successful episodes"
+_ARRIVED = "steps of successful episodes"
 TASK_MAIN = (
     "success",
     "exploration error",
     "exploitation error",
-    ARRIVED,
+    _ARRIVED,
     "coverage",
     "progress rate",
     "invalid actions",
 )
 PAIRED = TASK_MAIN[:4]
 OVER_MAPS = "mean over the episodes of a map, then over maps"
+NO_INVALID = (
+    "No action of this run was invalid (blocked, or without a direction), so that over valid moves alone both errors "
+    "are the same."
+)
+_VALID = " of valid moves"
 _PROMPTS = ("base", "exploration", "exploitation", "balance")
 _INTERVALS = (
     "Brackets are 95 % intervals over grids (never over steps): each value is averaged within a grid first, then over "
@@ -41,12 +62,8 @@ _ERRORS = (
 @section("results", worlds="grids")
 def headline(run: RunData) -> Iterator[Declared]:
     """The table of agents and their main measures in grids."""
-    yield Declared(
-        anchor="results",
-        title="Results",
-        paragraphs=(_INTERVALS,),
-        tables=[by_agent(run.ledger, HEADLINE, group, "Main measures") for group in run.ledger.groups("agent")],
-    )
+    tables = [by_agent(run.ledger, HEADLINE, group, "Main measures") for group in run.ledger.groups("agent")]
+    yield Declared(anchor="results", title="Results", paragraphs=(_INTERVALS,), tables=tables)
 
 
 @section("task results", source="measuring exploration and exploitation errors, Tab. 2", worlds="tasks")
@@ -54,30 +71,15 @@ def task_results(run: RunData) -> Iterator[Declared]:
     """Success and errors in task worlds, as means over maps and pooled."""
     ledger, tables = run.ledger, list[AnyTable]()
     groups = ledger.groups("agent")
+    columns = [_task_column(name, ledger.measures[name]) for name in TASK_MAIN if name in ledger.measures]
     for group in groups:
-        where = describe_key(group)
-        tables.append(
-            TableSpec(
-                caption=f"Success and errors{f' – {where}' if where else ''}: {OVER_MAPS}",
-                first="agent",
-                estimates=ledger.tables["agent"],
-                columns=[
-                    Column(task_title(name), ledger.measures[name], {"measure": name})
-                    for name in TASK_MAIN
-                    if name in ledger.measures
-                ],
-                lines=[Line(agent, {**group, "agent": agent}) for agent in ledger.agents],
-                noun="map",
-            )
-        )
-        tables += error_tables(run.rows, ledger, ledger.agents, group, where, suffix="", noun="map")
+        lines = [Line(agent, {**group, "agent": agent}) for agent in ledger.agents]
+        caption = f"Success and errors{after(group)}: {OVER_MAPS}"
+        tables.append(TableSpec(caption, "agent", ledger.tables["agent"], columns, lines, "map"))
+        tables += error_tables(run.rows, ledger, ledger.agents, group, suffix="", noun="map")
     invalid = any(any_invalid(run.rows, group, "") for group in groups)
-    yield Declared(
-        anchor="results",
-        title="Results",
-        paragraphs=(_ERRORS,) if invalid else (_ERRORS, NO_INVALID),
-        tables=tables,
-    )
+    texts = (_ERRORS,) if invalid else (_ERRORS, NO_INVALID)
+    yield Declared(anchor="results", title="Results", paragraphs=texts, tables=tables)
 
 
 @section("prompts", source="measuring exploration and exploitation errors, Fig. 5", worlds="tasks")
@@ -85,6 +87,7 @@ def prompts(run: RunData) -> Iterator[Declared]:
     """Strategy sentences, reasoning on and off together, for each model."""
     tables, figures = list[TableSpec](), list[CurveSpec]()
     models = {name: _model(about) for name, about in run.store.agents().values() if name in run.ledger.agents}
+    columns = [_task_column(name, run.ledger.measures.get(name, "")) for name in PAIRED]
     for model in dict.fromkeys(models.values()) if "prompt" in run.rows.tags else ():
         names = [name for name, of in models.items() if of == model]
         mine = run.rows.where(run.rows.among("agent", names) & run.rows.among("measure", PAIRED))
@@ -94,39 +97,15 @@ def prompts(run: RunData) -> Iterator[Declared]:
             there = list(dict.fromkeys(part["prompt"].tolist()))
             if len(there) < 2:
                 continue
-            found = Estimates(estimate_rows(part, by=("prompt",), bounds=measure_bounds()))
-            order = [name for name in _PROMPTS if name in there]
-            order += [name for name in there if name not in order]
-            tables.append(
-                TableSpec(
-                    caption=f"{model}{' with the memory summary' if memory else ''} by strategy sentence, with and "
-                    f"without reasoning together: {OVER_MAPS}",
-                    first="prompt",
-                    estimates=found,
-                    columns=[Column(task_title(one), run.ledger.measures[one], {"measure": one}) for one in PAIRED],
-                    lines=[Line(str(prompt), {"prompt": prompt}) for prompt in order],
-                    noun="map",
-                )
+            found = estimates_by(part, "prompt")
+            order = [*(name for name in _PROMPTS if name in there), *(name for name in there if name not in _PROMPTS)]
+            caption = (
+                f"{model}{' with the memory summary' if memory else ''} by strategy sentence, with and without "
+                f"reasoning together: {OVER_MAPS}"
             )
-            figures += [
-                CurveSpec(
-                    title=f"{task_title(measure)} of {model}",
-                    label_end=" by strategy sentence",
-                    x_label="strategy sentence",
-                    y_label=f"{measure} (share)",
-                    axis="prompt",
-                    estimates=found,
-                    # Each prompt is a line of one point.
-                    curves=[
-                        Curve(str(prompt), {"measure": measure}, estimates=found.only(prompt=prompt))
-                        for prompt in order
-                    ],
-                    places={prompt: float(at) for at, prompt in enumerate(order)},
-                    bounds=None,
-                    ticks={float(at): str(prompt) for at, prompt in enumerate(order)},
-                )
-                for measure in PAIRED[:3]
-            ]
+            lines = [Line(str(prompt), {"prompt": prompt}) for prompt in order]
+            tables.append(TableSpec(caption, "prompt", found, columns, lines, "map"))
+            figures += [_by_prompt(f"{task_title(name)} of {model}", name, found, order) for name in PAIRED[:3]]
     if tables:
         yield Declared(
             anchor="prompts",
@@ -141,10 +120,30 @@ def prompts(run: RunData) -> Iterator[Declared]:
         )
 
 
+def _by_prompt(title: str, measure: str, found: Estimates, order: Sequence[Tag]) -> CurveSpec:
+    return CurveSpec(
+        title,
+        f"{measure} (share)",
+        "prompt",
+        found,
+        # Each prompt is a line of one point.
+        [Curve(str(prompt), {"measure": measure}, estimates=found.only(prompt=prompt)) for prompt in order],
+        label_end=" by strategy sentence",
+        x_label="strategy sentence",
+        places={prompt: float(at) for at, prompt in enumerate(order)},
+        bounds=None,
+        ticks={float(at): str(prompt) for at, prompt in enumerate(order)},
+    )
+
+
 def task_title(measure: object) -> str:
     """Return the heading of a measure of task worlds."""
-    text = {ARRIVED: "Steps of successes", "invalid actions": "Invalid actions"}.get(str(measure), str(measure))
+    text = {_ARRIVED: "Steps of successes"}.get(str(measure), str(measure))
     return text[:1].upper() + text[1:]
+
+
+def _task_column(measure: str, unit: str) -> Column:
+    return Column(task_title(measure), unit, {"measure": measure})
 
 
 def _model(about: Mapping[str, object]) -> str:
@@ -154,3 +153,61 @@ def _model(about: Mapping[str, object]) -> str:
     files = model.get("files")
     hub = files.get("hub") if isinstance(files, Mapping) else None
     return str(model.get("model") or hub or "the local model")
+
+
+def error_tables(
+    rows: Rows, ledger: Ledger, agents: Sequence[str], group: Key, *, suffix: str, noun: str
+) -> tuple[Table, ...]:
+    """Return the pooled ratios with their counts, and mean and pooled ratio of valid moves where any was invalid.
+
+    The names of the measures end with ``suffix``, "" in task worlds; ``noun`` is what intervals run over, e.g. "map".
+    """
+    mine = {agent: rows.select(agent=agent, **group) for agent in agents}
+
+    def table(caption: str, valid: str, headings: Sequence[tuple[str, str]]) -> Table:
+        lines = []
+        for agent in agents:
+            cells: list[Estimate | Cell | None] = []
+            for kind in KINDS:
+                mean = ledger.find("agent", f"{kind} error{valid}{suffix}", agent=agent, **group)
+                cells += [*([mean] if valid else []), *_pooled(mine[agent], kind, valid, suffix, noun)]
+            lines.append((agent, cells))
+        of_kinds = [(text.format(kind=kind, Kind=kind.capitalize()), unit) for kind in KINDS for text, unit in headings]
+        return estimates_table(f"{caption}{after(group)}", [("agent", ""), *of_kinds], lines, noun)
+
+    pooled = table(
+        "Both errors pooled: all errors of an agent over all its steps that called for the kind, interval over "
+        f"{noun}s",
+        "",
+        [("{Kind} error, pooled", "share"), ("{kind} errors / steps", "counts")],
+    )
+    if not any_invalid(rows, group, suffix):
+        return (pooled,)
+    caption = (
+        "Both errors over the actions that were moves alone (blocked ones and turns without a direction left out): "
+        f"mean over the episodes of a {noun}, then over {noun}s, and pooled"
+    )
+    mean = f"{{Kind}} error, mean over {noun}s"
+    return pooled, table(caption, _VALID, [(mean, "share"), ("pooled", "share"), ("errors / steps", "counts")])
+
+
+def any_invalid(rows: Rows, group: Key, suffix: str) -> bool:
+    """Return whether the steps of a group hold any that was no move."""
+    mine = rows.select(**group)
+    return any(
+        mine.select(measure=f"{kind} steps{suffix}").value.sum()
+        != mine.select(measure=f"{kind} steps{_VALID}{suffix}").value.sum()
+        for kind in KINDS
+    )
+
+
+def _pooled(rows: Rows, kind: str, valid: str, suffix: str, noun: str) -> list[Estimate | Cell | None]:
+    """Return all errors of a kind over all steps that called for it, and both counts."""
+    errors, steps = (rows.select(measure=f"{kind} {what}{valid}{suffix}") for what in ("errors", "steps"))
+    if not len(errors):
+        return [None, None]
+    of = dict(zip(steps.episode_id, steps.value, strict=True))
+    below = [of[episode] for episode in errors.episode_id]
+    pooled = estimate_pooled(errors.value, below, errors.grid_id, unit="share", bounds=(0.0, 1.0))
+    counts = f"{int(errors.value.sum()):,} / {int(steps.value.sum()):,}"
+    return [pooled, Cell(value=counts, hint=f"{counted(len(errors), 'episode')}, {counted(pooled.clusters, noun)}")]

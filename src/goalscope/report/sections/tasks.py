@@ -4,30 +4,25 @@ Source: measuring exploration and exploitation errors, Fig. 1, 4 and 20, Tab. 2 
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from goalscope.measures.behaviour import measure_bounds
-from goalscope.measures.exploration.recorded import PROGRESS_SHARE, TENTHS
+from goalscope.measures.exploration.errors import PROGRESS_SHARE, TENTHS
 from goalscope.measures.exploration.relation import MOST_APART, Divergence, Relation, divergences, log_relation
-from goalscope.report.blocks import counted, interval, plain_table
+from goalscope.report.blocks import TextColumns, counted, interval, plain_table
 from goalscope.report.charts import Point, points
-from goalscope.report.comparison import LEVEL, Compared, Side, compare_pairs, comparison_table
-from goalscope.report.estimates import Estimates, Key, describe_key
+from goalscope.report.comparison import LEVEL, Compared, Side, family_table
 from goalscope.report.figures import short
-from goalscope.report.run_data import RunData
+from goalscope.report.ledger import Estimates, Key, RunData, describe_key, estimates_by
 from goalscope.report.sections.results import OVER_MAPS, PAIRED, TASK_MAIN, task_title
-from goalscope.report.specs import Column, Curve, CurveSpec, Declared, FoldSpec, Line, Picture, TableSpec, section
+from goalscope.report.specs import Column, Curve, CurveSpec, Declared, Figure, FoldSpec, Line, TableSpec, section
 from goalscope.stats import Grouped, estimate_rows
 
 MOST_BANDS = 6
 """Most lines of a figure that are drawn with their intervals."""
 _ERRORS = TASK_MAIN[1:3]
-_ORDERS = {
-    "demand": ("low", "medium", "high"),
-    "graph": ("small", "medium", "large"),
-}
+_ORDERS = {"demand": ("low", "medium", "high"), "graph": ("small", "medium", "large")}
 _MOST_PAIRS = 3
 
 
@@ -35,16 +30,15 @@ _MOST_PAIRS = 3
 def declared_pairs(run: RunData) -> Iterator[Declared]:
     """The pairs of agents that the study declared, tested as one family, and what they say in words."""
     there = [pair for pair in run.analysis.pairs if set(pair) <= set(run.ledger.agents)]
-    if there:
-        sides = {name: Side(name=name, rows=run.rows.select(agent=name)) for pair in there for name in pair}
-        yield _paired(
-            [(sides[second], sides[first]) for first, second in there],
-            "declared pairs",
-            "pairs",
-            "Declared comparisons",
-            "Declared before the data: paired by map, signed-rank tests corrected for all TESTS of this table (one "
-            f"family, level {LEVEL:g})",
-        )
+    sides = {name: Side(name, run.rows.select(agent=name)) for pair in there for name in pair}
+    yield from _paired(
+        [(sides[second], sides[first]) for first, second in there],
+        "declared pairs",
+        "pairs",
+        "Declared comparisons",
+        "Declared before the data: paired by map, signed-rank tests corrected for all TESTS of this table (one family, "
+        f"level {LEVEL:g})",
+    )
 
 
 @section("names", source="measuring exploration and exploitation errors, Tab. 3", worlds="tasks")
@@ -53,33 +47,23 @@ def names(run: RunData) -> Iterator[Declared]:
     pairs = []
     for agent in run.ledger.agents if "names" in run.ledger.conditions else ():
         mine = run.rows.select(agent=agent)
-        first, second = (
-            Side(name=f"{agent}, {kind}", rows=mine.select(names=kind)) for kind in ("semantic", "symbolic")
-        )
+        first, second = (Side(f"{agent}, {kind}", mine.select(names=kind)) for kind in ("semantic", "symbolic"))
         if len(first.rows) and len(second.rows):
             pairs.append((first, second))
+    caption = f"Paired by map; one family of TESTS, level {LEVEL:g}"
+    yield from _paired(pairs, "names", "names", "Names with and without meaning", caption)
+
+
+def _paired(pairs: Sequence[tuple[Side, Side]], name: str, anchor: str, title: str, caption: str) -> Iterator[Declared]:
+    """Yield paired comparisons, where there are any, as a table and in words: first of each pair against the second."""
     if pairs:
-        caption = f"Paired by map; one family of TESTS, level {LEVEL:g}"
-        yield _paired(pairs, "names", "names", "Names with and without meaning", caption)
+        tests, table = family_table(pairs, caption, PAIRED, name=name, clusters="maps")
+        of_pairs = [[one for one in tests if (one.first, one.second) == (a.name, b.name)] for a, b in pairs]
+        yield Declared(anchor=anchor, title=title, paragraphs=[*map(_sentence, of_pairs)], tables=[table])
 
 
-def _paired(pairs: Sequence[tuple[Side, Side]], name: str, anchor: str, title: str, caption: str) -> Declared:
-    """Return paired comparisons as a table and in words: the first of each pair against the second."""
-    tests = compare_pairs(pairs, PAIRED, name=name)
-    caption = caption.replace("TESTS", counted(len(tests), "test"))
-    return Declared(
-        anchor=anchor,
-        title=title,
-        paragraphs=[
-            _sentence(first.name, second.name, [t for t in tests if (t.first, t.second) == (first.name, second.name)])
-            for first, second in pairs
-        ],
-        tables=[comparison_table(tests, caption=caption, clusters="maps")],
-    )
-
-
-def _sentence(changed: str, baseline: str, tests: Sequence[Compared]) -> str:
-    """Return in words what a change did, each difference with its interval; no test, no claim."""
+def _sentence(tests: Sequence[Compared]) -> str:
+    """Return in words what the tests of a pair say, each difference with its interval; no test, no claim."""
     parts = []
     for test in tests:
         difference, title = test.paired.difference, task_title(test.measure).lower()
@@ -92,10 +76,10 @@ def _sentence(changed: str, baseline: str, tests: Sequence[Compared]) -> str:
         else:
             alone = "no difference shown after correction, though its own interval leaves out 0"
             unshown = alone if without else "no difference shown"
-            claim = unshown if not test.corrected.rejected else "higher" if difference.value > 0 else "lower"
+            claim = unshown if not test.test.rejected else "higher" if difference.value > 0 else "lower"
             said = f"{claim} ({short(difference.value, difference.unit)} {interval(difference)})"
         parts.append(f"{title}: {said}")
-    return f"{changed} against {baseline}: {'; '.join(parts)}."
+    return f"{tests[0].first} against {tests[0].second}: {'; '.join(parts)}."
 
 
 @section("relation", source="measuring exploration and exploitation errors, Fig. 1", worlds="tasks")
@@ -109,7 +93,7 @@ def relation(run: RunData) -> Iterator[Declared]:
     found = [(one, group) for one, group in found if len(one.agents) > 1]
     if not found:
         return
-    columns: list[tuple[str, Callable[[tuple[Relation, Key]], str]]] = [
+    columns: TextColumns[tuple[Relation, Key]] = [
         ("error", lambda one: one[0].error),
         ("maps of", lambda one: describe_key(one[1]) or "all maps"),
         ("R²", lambda one: short(one[0].r_squared.value, "share")),
@@ -134,13 +118,13 @@ def relation(run: RunData) -> Iterator[Declared]:
     )
 
 
-def _scatter(run: RunData, found: Relation, group: Key) -> Picture:
+def _scatter(run: RunData, found: Relation, group: Key) -> Figure:
     """Draw success against the error of each agent, with the line that fits them."""
     table, listed = run.ledger.tables["agent"], []
     for style, agent in enumerate(run.ledger.agents):
         x, y = (table.get(group, agent=agent, measure=name) for name in (found.error, "success"))
         if agent in found.agents and x is not None and y is not None:
-            listed.append(Point(label=agent, style=style, x=x, y=y))
+            listed.append(Point(agent, style, x, y))
     where = describe_key(group)
     title = f"Success against {found.error}{f', {where}' if where else ''}"
     svg = points(
@@ -153,7 +137,7 @@ def _scatter(run: RunData, found: Relation, group: Key) -> Picture:
     r = found.r_squared
     fit = f"{short(r.value, 'share')} {interval(r)}".rstrip()
     counts = f"{counted(len(found.agents), 'agent')}, {counted(r.clusters, 'map')}"
-    return Picture(svg=svg, label=title, caption=f"R² {fit} ({counts}; {r.note or r.method})")
+    return Figure(svg, title, f"R² {fit} ({counts}; {r.note or r.method})")
 
 
 @section("demand", source="measuring exploration and exploitation errors, Fig. 20", worlds="tasks")
@@ -173,33 +157,24 @@ def demand(run: RunData) -> Iterator[Declared]:
         if len(values) < 2 or not kept:
             continue
         mine = rows.where(np.isin(rows[other].astype(str), kept) & rows.among("measure", PAIRED[:3]))
-        found = Estimates(estimate_rows(mine, by=("agent", tag), bounds=measure_bounds()))
-        over = f" (over {other} {', '.join(kept)})"
+        found, over = estimates_by(mine, "agent", tag), f" (over {other} {', '.join(kept)})"
         places = {name: float(_ORDERS[tag].index(name)) for name in values}
+        columns = [Column(f"{name} {tag}", "share", {tag: name}) for name in values]
         for measure in PAIRED[:3]:
             title = f"{task_title(measure)} by {words}"
-            tables.append(
-                TableSpec(
-                    caption=f"{title}{over}: {OVER_MAPS}",
-                    first="agent",
-                    estimates=found,
-                    columns=[Column(f"{name} {tag}", "share", {tag: name}) for name in values],
-                    lines=[Line(agent, {"measure": measure, "agent": agent}) for agent in agents],
-                    noun="map",
-                )
-            )
+            keys = {agent: {"measure": measure, "agent": agent} for agent in agents}
+            lines = [Line(agent, key) for agent, key in keys.items()]
+            tables.append(TableSpec(f"{title}{over}: {OVER_MAPS}", "agent", found, columns, lines, "map"))
             if measure != "success":
                 figures.append(
                     CurveSpec(
-                        title=title,
+                        title,
+                        f"{measure} (share)",
+                        tag,
+                        found,
+                        [Curve(agent, key, fewest=len(places)) for agent, key in keys.items()],
                         label_end=over,
                         x_label=words,
-                        y_label=f"{measure} (share)",
-                        axis=tag,
-                        estimates=found,
-                        curves=[
-                            Curve(agent, {"measure": measure, "agent": agent}, fewest=len(places)) for agent in agents
-                        ],
                         places=places,
                         bounds=None,
                         ticks={at: name for name, at in places.items()},
@@ -216,7 +191,7 @@ def demand(run: RunData) -> Iterator[Declared]:
             ),
             figures=figures,
             legend=_bands_legend(len(agents)),
-            folds=[FoldSpec(title="The numbers, success among them", tables=tables)],
+            folds=[FoldSpec("The numbers, success among them", tables)],
         )
 
 
@@ -237,17 +212,18 @@ def progress(run: RunData) -> Iterator[Declared]:
             for agent, curve in zip((entry.first, entry.second), entry.curves, strict=True)
             for end, estimate in zip(ends, curve, strict=True)
         )
-        title = f"Equal success, parting in tenth {entry.begins}"
-        figures.append(_course(run, title, (entry.first, entry.second), curves))
+        figures.append(
+            _course(run, f"Equal success, parting in tenth {entry.begins}", [entry.first, entry.second], curves)
+        )
     numbers = TableSpec(
-        caption=f"Exploration share by tenth, all episodes: {OVER_MAPS}",
-        first="agent",
-        estimates=found,
-        columns=[Column(str(at), "share", {"progress": end}) for at, end in enumerate(ends, start=1)],
-        lines=[Line(agent, {"measure": PROGRESS_SHARE, "agent": agent}) for agent in shown],
-        noun="map",
+        f"Exploration share by tenth, all episodes: {OVER_MAPS}",
+        "agent",
+        found,
+        [Column(str(at), "share", {"progress": end}) for at, end in enumerate(ends, start=1)],
+        [Line(agent, {"measure": PROGRESS_SHARE, "agent": agent}) for agent in shown],
+        "map",
     )
-    columns: list[tuple[str, Callable[[Divergence], str]]] = [
+    columns: TextColumns[Divergence] = [
         ("first", lambda one: one.first),
         ("second", lambda one: one.second),
         ("maps", lambda one: str(one.maps)),
@@ -272,23 +248,21 @@ def progress(run: RunData) -> Iterator[Declared]:
         figures=figures,
         legend=_bands_legend(len(shown)),
         tables=[plain_table(parted, columns, range(2, 7), caption=caption)] if parted else [],
-        folds=[FoldSpec(title="The exploration shares with their intervals", tables=[numbers])],
+        folds=[FoldSpec("The exploration shares with their intervals", [numbers])],
     )
 
 
 def _course(run: RunData, title: str, agents: Sequence[str], found: Estimates) -> CurveSpec:
-    """Return exploration shares over the course of an episode."""
+    """Return exploration shares over the course of an episode, each agent in the style that it has everywhere."""
+    style = run.ledger.agents.index
     return CurveSpec(
-        title=title,
+        title,
+        "new cells (share of steps)",
+        "progress",
+        found,
+        [Curve(agent, {"measure": PROGRESS_SHARE, "agent": agent}, style=style(agent)) for agent in agents],
         label_end=f": {', '.join(agents)}",
         x_label="progress of the episode (share of its steps, end of each tenth)",
-        y_label="new cells (share of steps)",
-        axis="progress",
-        estimates=found,
-        curves=[
-            Curve(agent, {"measure": PROGRESS_SHARE, "agent": agent}, style=run.ledger.agents.index(agent))
-            for agent in agents
-        ],
         ticks=[0.2, 0.4, 0.6, 0.8, 1.0],
         most_bands=MOST_BANDS,
     )
@@ -300,9 +274,10 @@ def _largest(entry: Divergence) -> int:
 
 def _bands_legend(agents: int) -> str:
     """Return what a reader must know of the bands of a figure with so many lines."""
+    bands = "Bands are 95 % intervals over maps"
     if agents <= MOST_BANDS:
-        return "Bands are 95 % intervals over maps."
+        return f"{bands}."
     return (
-        f"Bands are 95 % intervals over maps; figures of more than {MOST_BANDS} agents are drawn without, so that the "
-        "lines can be told apart: their intervals stand in the tables below."
+        f"{bands}; figures of more than {MOST_BANDS} agents are drawn without, so that the lines can be told apart: "
+        "their intervals stand in the tables below."
     )

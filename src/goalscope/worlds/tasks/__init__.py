@@ -1,14 +1,20 @@
 """Task worlds: maps on which tasks with prerequisites have to be found and achieved."""
 
-from goalscope.worlds.tasks.cooking import COOKING, cooking_map
 from goalscope.worlds.tasks.coordinates import MOVES, Cell, Frame, TaskNode, read_action
-from goalscope.worlds.tasks.generate import generate_task_map, symbolic_twin
-from goalscope.worlds.tasks.knowledge import Knowledge, NodeReport, Report
-from goalscope.worlds.tasks.memory import Memory
-from goalscope.worlds.tasks.spec import PRESETS, TaskSpec, task_spec
-from goalscope.worlds.tasks.taskmap import TaskMap
-from goalscope.worlds.tasks.text import (
+from goalscope.worlds.tasks.generate import (
+    COOKING,
+    PRESETS,
+    TaskSpec,
+    cooking_map,
+    generate_task_map,
+    symbolic_twin,
+    task_spec,
+)
+from goalscope.worlds.tasks.knowledge import (
     RULES,
+    AgentKnowledge,
+    NodeReport,
+    Report,
     memory_from_log,
     memory_text,
     parse_report,
@@ -16,22 +22,24 @@ from goalscope.worlds.tasks.text import (
     report_text,
     write_log,
 )
-from goalscope.worlds.tasks.world import TaskView, TaskWorld
+from goalscope.worlds.tasks.taskmap import TaskMap, TaskPlan, plan_task
+from goalscope.worlds.tasks.world import TaskState, TaskView, TaskWorld
 
 __all__ = [
     "COOKING",
     "MOVES",
     "PRESETS",
     "RULES",
+    "AgentKnowledge",
     "Cell",
     "Frame",
-    "Knowledge",
-    "Memory",
     "NodeReport",
     "Report",
     "TaskMap",
     "TaskNode",
+    "TaskPlan",
     "TaskSpec",
+    "TaskState",
     "TaskView",
     "TaskWorld",
     "cooking_map",
@@ -39,6 +47,7 @@ __all__ = [
     "memory_from_log",
     "memory_text",
     "parse_report",
+    "plan_task",
     "read_action",
     "read_log",
     "report_text",

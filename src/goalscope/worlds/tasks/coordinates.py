@@ -1,4 +1,4 @@
-"""Tasks and their coordinates, and the one place that turns coordinates into rows and columns.
+"""Coordinates of task maps, their nodes and actions.
 
 Task maps use ``(x, y)`` with y upwards, as their paper does: up is y + 1, right is x + 1. Grids use ``(row, col)`` with
 row 0 at the top. `Frame` converts; the names and meanings of the four moves agree on both sides.
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from goalscope.checks import is_whole
 from goalscope.worlds.grid import Action, Position
 
 Cell = tuple[int, int]
@@ -18,8 +19,6 @@ Cell = tuple[int, int]
 
 MOVES = MappingProxyType({action: (action.delta[1], -action.delta[0]) for action in Action})
 """Change of (x, y) that each move makes."""
-
-_NAMES = {action.name.lower(): action for action in Action}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +33,11 @@ class TaskNode:
 
     cell: Cell
     options: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def parents(self) -> set[str]:
+        """Names of all nodes in its sets."""
+        return {parent for option in self.options for parent in option}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,15 +70,10 @@ class Frame:
 
 
 def check_cell(value: Any, name: str) -> Cell:
-    """Return a cell as two plain integers.
-
-    Raises:
-        ValueError: anything else than a pair of whole numbers below 10**9 in size.
-    """
+    """Return a cell as two plain integers, or raise a ValueError that names it."""
     pair = tuple(value) if isinstance(value, list | tuple | np.ndarray) else ()
-    whole = all(isinstance(item, int | np.integer) and not isinstance(item, bool | np.bool_) for item in pair)
-    if len(pair) != 2 or not whole or not all(abs(int(item)) < 10**9 for item in pair):
-        raise ValueError(f"{name} must be [x, y], two whole numbers below 10**9, got {str(value)[:60]!r}")
+    if len(pair) != 2 or not all(is_whole(item) and abs(int(item)) < 10**9 for item in pair):
+        raise ValueError(f"{name} must be [x, y], two whole numbers below 10**9, got {value!r:.60}")
     return int(pair[0]), int(pair[1])
 
 
@@ -90,7 +89,6 @@ def read_action(value: Action | str | None) -> Action | None:
     if value is None or isinstance(value, Action):
         return value
     if not isinstance(value, str):
-        raise ValueError(
-            f"an action must be one of {', '.join(_NAMES)}, other text or None (a turn without a move), got {value!r}"
-        )
-    return _NAMES.get(value.strip().lower())
+        names = ", ".join(action.name.lower() for action in Action)
+        raise ValueError(f"an action must be one of {names}, other text or None (a turn without a move), got {value!r}")
+    return Action.__members__.get(value.strip().upper())

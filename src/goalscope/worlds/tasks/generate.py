@@ -1,20 +1,183 @@
-"""Task maps at random: nodes at random places of a rectangle, corridors between them.
+"""Task maps at random, from the paper's parameters and presets, and four cooking maps of our own.
 
-Source: measuring exploration and exploitation errors, Appendix C.1. Where its text leaves a choice open,
-docs/exploration.md says what is done here.
+A random map has nodes at random places of a rectangle and corridors between them; its graph is drawn layer by layer.
+The cooking maps (``cooking.yaml``) have names that mean something. A symbolic twin shares cells, places and graph and
+differs in names only, so that what a meaning adds can be measured.
+
+Source: measuring exploration and exploitation errors, Appendix C.1, Section 6 and Appendix E. Where its text leaves a
+choice open, docs/exploration.md says what is done here. The cooking maps, dishes and graphs are our own.
 """
 
-import numpy as np
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from string import ascii_uppercase
+from types import MappingProxyType
+from typing import Any
 
+import numpy as np
+import yaml
+
+from goalscope.checks import check_number, check_whole
 from goalscope.ids import canonical_json
 from goalscope.rng import stream
-from goalscope.worlds.tasks.coordinates import Cell, TaskNode
-from goalscope.worlds.tasks.optimal import shortest_order
-from goalscope.worlds.tasks.sample import sample_graph, tokens
-from goalscope.worlds.tasks.spec import PRESETS, TaskSpec
-from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.tasks.coordinates import Cell, Frame, TaskNode
+from goalscope.worlds.tasks.taskmap import TaskMap, plan_task
 
+_MOST_SIDE = 300
+_MOST_NODES = 20
+
+Distribution = tuple[tuple[int, float], ...]
+"""(number, probability) pairs of a categorical distribution."""
+
+_DISTRIBUTIONS = ("option_counts", "dependency_counts", "goal_dependency_counts")
+_RANGES = {"depth_bias": (0, 100), "density": (1e-3, 1), "aspect_ratio": (0.02, 50), "alpha": (1e-6, 1e6)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """What a generated task map is drawn from.
+
+    Attributes:
+        nodes: number of nodes, the goal included, 2 to 20.
+        layer_size: most nodes of one layer.
+        option_counts: distribution of the number of alternative prerequisite sets of a node.
+        dependency_counts: distribution of the number of nodes in each set.
+        goal_dependency_counts: the same for the goal, which has one set.
+        depth_bias: beta; a parent at depth d of a child at depth D has weight ``exp(-beta * ((D - 1) - d))``.
+        density: nodes a cell of the rectangle, which fixes its area; ignored where `size` is given.
+        corridor_widths: (least, greatest) width of a corridor in cells; drawn for each corridor.
+        aspect_ratio: width over height of the rectangle.
+        size: (width, height) in cells, None where the density decides.
+        alpha: the budget is ``floor(alpha * |M|)`` actions.
+
+    Raises:
+        ValueError: names the attribute and what must hold.
+    """
+
+    nodes: int = 6
+    layer_size: int = 3
+    option_counts: Distribution = ((1, 0.8), (2, 0.2))
+    dependency_counts: Distribution = ((1, 0.5), (2, 0.5))
+    goal_dependency_counts: Distribution = ((1, 0.5), (2, 0.5))
+    depth_bias: float = 1.0
+    density: float = 0.25
+    corridor_widths: tuple[int, int] = (1, 3)
+    aspect_ratio: float = 1.0
+    size: tuple[int, int] | None = None
+    alpha: float = 3
+
+    def __post_init__(self) -> None:
+        check_whole("nodes", self.nodes, 2, most=_MOST_NODES)
+        check_whole("layer_size", self.layer_size, 1, most=_MOST_NODES)
+        for name in _DISTRIBUTIONS:
+            object.__setattr__(self, name, _distribution(name, getattr(self, name)))
+        for name, (low, high) in _RANGES.items():
+            check_number(name, getattr(self, name), low, high)
+        least, greatest = self.corridor_widths
+        least = check_whole("the least corridor width", least, 1, most=_MOST_SIDE)
+        greatest = check_whole("the greatest corridor width", greatest, least, most=_MOST_SIDE)
+        object.__setattr__(self, "corridor_widths", (least, greatest))
+        if self.size is not None:
+            width, height = self.size
+            width = check_whole("the width of size", width, 1, most=_MOST_SIDE)
+            object.__setattr__(self, "size", (width, check_whole("the height of size", height, 1, most=_MOST_SIDE)))
+        width, height = self.extent
+        if width * height <= self.nodes:
+            raise ValueError(
+                f"the rectangle must hold the start and {self.nodes} nodes, got {width} x {height} cells: "
+                "lower the density or enlarge the size"
+            )
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """(width, height) of the rectangle: the given size, else the whole numbers nearest to density and aspect ratio.
+
+        The width is ``sqrt(nodes / density * aspect_ratio)`` rounded, the height the least that keeps the density.
+        """
+        if self.size is not None:
+            return self.size
+        area = self.nodes / self.density
+        width = max(1, round((area * self.aspect_ratio) ** 0.5))
+        return width, max(1, -int(-area // width))
+
+
+def _distribution(name: str, given: Any) -> Distribution:
+    pairs = tuple(given.items()) if hasattr(given, "items") else given
+    paired = isinstance(pairs, Sequence) and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs)
+    if not paired or not pairs:
+        raise ValueError(f"{name} must be pairs (number, probability), got {given!r:.60}")
+    found = {}
+    for number, probability in pairs:
+        number = check_whole(f"a number of {name}", number, 1, most=_MOST_NODES)
+        found[number] = check_number(f"a probability of {name}", probability, 0, 1)
+    if len(found) < len(pairs) or not math.isclose(sum(found.values()), 1, abs_tol=1e-9):
+        raise ValueError(f"{name} must hold different numbers with probabilities that sum to 1, got {pairs!r:.80}")
+    return tuple(found.items())
+
+
+def _graph(nodes: int, options: Distribution, most_dependencies: int) -> dict[str, Any]:
+    counts = tuple((number, 1 / most_dependencies) for number in range(1, most_dependencies + 1))
+    same = dict.fromkeys(("dependency_counts", "goal_dependency_counts"), counts)
+    return {"nodes": nodes, "option_counts": options, **same}
+
+
+_GRAPHS = {
+    "small": _graph(4, ((1, 1.0),), 2),
+    "medium": _graph(6, ((1, 0.8), (2, 0.2)), 2),
+    "large": _graph(8, ((1, 0.6), (2, 0.4)), 3),
+}
+_DEMANDS: dict[str, dict[str, Any]] = {
+    "low": {"density": 0.1, "corridor_widths": (2, 3)},
+    "medium": {"density": 0.25, "corridor_widths": (1, 3)},
+    "high": {"density": 0.4, "corridor_widths": (1, 1)},
+}
+
+
+def task_spec(demand: str = "medium", graph: str = "medium", **changes: Any) -> TaskSpec:
+    """Return what the maps of one configuration of the paper are drawn from.
+
+    Args:
+        demand: exploitation demand, "low", "medium" or "high" (the exploration demand is the reverse).
+        graph: size and difficulty of the task graph, "small", "medium" or "large" (the paper's easy, medium, hard).
+        changes: attributes of `TaskSpec` that differ, e.g. ``size=(8, 8)``.
+
+    Raises:
+        ValueError: an unknown name, or what `TaskSpec` refuses.
+    """
+    if demand not in _DEMANDS or graph not in _GRAPHS:
+        raise ValueError(
+            f"demand must be one of {', '.join(_DEMANDS)} and graph one of {', '.join(_GRAPHS)}, "
+            f"got {demand!r:.60} and {graph!r:.60}"
+        )
+    known = sorted(entry.name for entry in fields(TaskSpec))
+    for name in changes:
+        if name not in known:
+            raise ValueError(f"changes must be attributes of TaskSpec ({', '.join(known)}), got {name!r}")
+    return replace(TaskSpec(**_GRAPHS[graph], **_DEMANDS[demand]), **changes)
+
+
+PRESETS = MappingProxyType(
+    {f"{demand}-{graph}": task_spec(demand, graph) for demand in _DEMANDS for graph in _GRAPHS}
+    | {"10x10": task_spec("low", "large", size=(10, 10)), "8x8": task_spec(size=(8, 8))}
+)
+"""The nine configurations of the main study as ``DEMAND-GRAPH``, and the two fixed sizes of the paper's figures.
+
+The demand study on 8x8 maps varies demand and graph: ``task_spec(demand, graph, size=(8, 8))``.
+"""
+
+
+LETTERS, DIGITS = ascii_uppercase, "23456789"  # no 0 and 1, which look like O and I
+COOKING = ("mushroom-risotto", "lentil-soup", "berry-tart", "vegetable-dumplings")
+"""Names of the cooking maps."""
+
+_NAME_LENGTH = 4
 _MOST_ATTEMPTS = 200
+
+Graph = tuple[tuple[tuple[int, ...], ...], ...]
+"""For each node its alternative prerequisite sets of node numbers; the last node is the goal."""
 
 
 def generate_task_map(spec: TaskSpec | str = "medium-medium", *, seed: int = 0) -> TaskMap:
@@ -37,11 +200,10 @@ def generate_task_map(spec: TaskSpec | str = "medium-medium", *, seed: int = 0) 
         if spec not in PRESETS:
             raise ValueError(f"a preset must be one of {', '.join(PRESETS)}, got {spec[:60]!r}")
         spec = PRESETS[spec]
-    described = canonical_json(spec.plain())
+    described = canonical_json(asdict(spec))
     for attempt in range(_MOST_ATTEMPTS):
-        rng = stream(seed, "task map", described, attempt)
-        drawn = _draw(spec, rng)
-        if drawn is not None and shortest_order(drawn)[0] <= drawn.budget:
+        drawn = _draw(spec, stream(seed, "task map", described, attempt))
+        if drawn is not None and plan_task(drawn).within_budget:
             return drawn
     raise ValueError(
         f"a map must have a successful walk within its budget, got none in {_MOST_ATTEMPTS} maps with "
@@ -51,24 +213,56 @@ def generate_task_map(spec: TaskSpec | str = "medium-medium", *, seed: int = 0) 
 
 def symbolic_twin(task_map: TaskMap, *, seed: int = 0) -> TaskMap:
     """Return the same cells and graph under random names without meaning, the same for the same map and seed."""
-    names = tokens(len(task_map.nodes), stream(seed, "symbolic twin", task_map.id))
+    names = random_names(len(task_map.nodes), stream(seed, "symbolic twin", task_map.id))
     return task_map.renamed(dict(zip(task_map.nodes, names, strict=True)))
+
+
+def cooking_map(name: str, *, symbolic: bool = False) -> TaskMap:
+    """Return one of the four cooking maps.
+
+    Args:
+        name: one of `COOKING`.
+        symbolic: return its twin with names that mean nothing.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    if name not in COOKING:
+        raise ValueError(f"a cooking map must be one of {', '.join(COOKING)}, got {name[:60]!r}")
+    kitchen = _kitchens()[name]
+    rows = kitchen["map"].split()
+    frame = Frame(left=0, top=len(rows) - 1, width=len(rows[0]), height=len(rows))
+    signs = {
+        frame.cell((row, col)): sign for row, line in enumerate(rows) for col, sign in enumerate(line) if sign != "#"
+    }
+    place = {sign: cell for cell, sign in signs.items()}
+    title = {letter: names[0] for letter, names in kitchen["nodes"].items()}
+    nodes = {
+        title[letter]: TaskNode(cell=place[letter], options=tuple(tuple(map(title.__getitem__, each)) for each in sets))
+        for letter, (_, *sets) in kitchen["nodes"].items()
+    }
+    task_map = TaskMap(cells=list(signs), start=place["@"], goal=title["F"], nodes=nodes)
+    return symbolic_twin(task_map) if symbolic else task_map
+
+
+@cache
+def _kitchens() -> dict[str, Any]:
+    kitchens: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("cooking.yaml").read_text(encoding="utf-8"))
+    return kitchens
 
 
 def _draw(spec: TaskSpec, rng: np.random.Generator) -> TaskMap | None:
     width, height = spec.extent
     graph = sample_graph(spec, rng)
-    names = tokens(spec.nodes, rng)
+    names = random_names(spec.nodes, rng)
     picked = rng.permutation(width * height)[: spec.nodes + 1]
     start, *places = [(int(index) % width, int(index) // width) for index in picked]
     cells = {start}
     for place in places:
         _carve(cells, place, int(rng.integers(spec.corridor_widths[0], spec.corridor_widths[1] + 1)), spec, rng)
     nodes = {
-        names[index]: TaskNode(
-            cell=places[index], options=tuple(tuple(names[parent] for parent in option) for option in options)
-        )
-        for index, options in enumerate(graph)
+        name: TaskNode(cell=place, options=tuple(tuple(names[parent] for parent in option) for option in options))
+        for name, place, options in zip(names, places, graph, strict=True)
     }
     if int(spec.alpha * len(cells)) < 1:
         return None
@@ -81,20 +275,69 @@ def _carve(cells: set[Cell], place: Cell, thickness: int, spec: TaskSpec, rng: n
     A corridor of width 2 has its second lane on one side, drawn anew for each; of width 3, one on either side.
     """
     width, height = spec.extent
-    ordered = sorted(cells)
-    away = [abs(x - place[0]) + abs(y - place[1]) for x, y in ordered]
-    nearest = [cell for cell, steps in zip(ordered, away, strict=True) if steps == min(away)]
+    away = {cell: abs(cell[0] - place[0]) + abs(cell[1] - place[1]) for cell in sorted(cells)}
+    least = min(away.values())
+    nearest = [cell for cell, steps in away.items() if steps == least]
     x, y = nearest[int(rng.integers(len(nearest)))]
-    first = int(rng.integers(2))  # 0: along x first
+    along_x_first = rng.integers(2) == 0
     lanes = range(-(thickness // 2), thickness - thickness // 2)
     if rng.integers(2):
         lanes = range(1 - thickness + thickness // 2, 1 + thickness // 2)
-    xs, ys = sorted((x, place[0])), sorted((y, place[1]))
-    row, column = (y, place[0]) if first == 0 else (place[1], x)
+    row, column = (y, place[0]) if along_x_first else (place[1], x)
     for lane in lanes:
-        for along in range(xs[0], xs[1] + 1):
-            if 0 <= row + lane < height:
-                cells.add((along, row + lane))
-        for along in range(ys[0], ys[1] + 1):
-            if 0 <= column + lane < width:
-                cells.add((column + lane, along))
+        if 0 <= row + lane < height:
+            cells.update((along, row + lane) for along in range(min(x, place[0]), max(x, place[0]) + 1))
+        if 0 <= column + lane < width:
+            cells.update((column + lane, along) for along in range(min(y, place[1]), max(y, place[1]) + 1))
+
+
+def sample_graph(spec: TaskSpec, rng: np.random.Generator) -> Graph:
+    """Return a graph without cycle whose only sink is its last node.
+
+    Layer sizes are uniform on 1 to ``spec.layer_size`` until all nodes but the goal are placed; the goal is a layer of
+    its own. Parents lie in earlier layers. A set that equals or contains another set of its node says nothing and is
+    dropped. Nodes that nothing depends on are added to the goal's set.
+    """
+    depth: list[int] = []
+    layer = 0
+    goal = spec.nodes - 1
+    while len(depth) < goal:
+        depth += [layer] * int(rng.integers(1, min(spec.layer_size, goal - len(depth)) + 1))
+        layer += 1
+    depth.append(layer)
+    graph: list[tuple[tuple[int, ...], ...]] = []
+    for node, own in enumerate(depth):
+        if own == 0:
+            graph.append(())
+            continue
+        parents = [other for other in range(node) if depth[other] < own]
+        weights = np.array([math.exp(-spec.depth_bias * (own - 1 - depth[other])) for other in parents])
+        counts = spec.goal_dependency_counts if node == goal else spec.dependency_counts
+        options: dict[tuple[int, ...], None] = {}
+        for _ in range(1 if node == goal else _drawn(spec.option_counts, rng)):
+            size = min(_drawn(counts, rng), len(parents))
+            picked = rng.choice(len(parents), size=size, replace=False, p=weights / weights.sum())
+            options[tuple(sorted(parents[index] for index in picked))] = None
+        graph.append(tuple(one for one in options if not any(set(other) < set(one) for other in options)))
+    used = {parent for options in graph for option in options for parent in option}
+    graph[goal] = (tuple(sorted({*graph[goal][0], *(node for node in range(goal) if node not in used)})),)
+    return tuple(graph)
+
+
+def random_names(count: int, rng: np.random.Generator) -> list[str]:
+    """Return different names of four characters out of A to Z and 2 to 9, each with a letter and a digit.
+
+    They are drawn independently of one another and of everything else, so their order tells nothing.
+    """
+    signs = LETTERS + DIGITS
+    found: list[str] = []
+    while len(found) < count:
+        name = "".join(signs[index] for index in rng.integers(0, len(signs), size=_NAME_LENGTH))
+        if name not in found and any(sign in LETTERS for sign in name) and any(sign in DIGITS for sign in name):
+            found.append(name)
+    return found
+
+
+def _drawn(distribution: Distribution, rng: np.random.Generator) -> int:
+    numbers, probabilities = zip(*distribution, strict=True)
+    return int(rng.choice(numbers, p=probabilities))

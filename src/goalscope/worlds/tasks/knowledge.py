@@ -1,23 +1,25 @@
-"""What happens in a task world: where the agent stands, what it has observed, which nodes are achieved.
+"""What an agent is told at each step and what it can know from it, as values and in words.
 
-Source: measuring exploration and exploitation errors, Section 3 and Appendix B, Eq. (2) to (5).
+`AgentKnowledge` never sees a task map. It is fed with the reports of an episode, from the world or read back from its
+text log, and holds what the harness of the paper writes into a prompt. Every sentence has one form, and names stand in
+double quotes, which no name may hold; so `parse_report` is the exact inverse of `report_text`, and `read_log` rebuilds
+all that an agent knows from a text alone. The wording is our own, the rules tell some more than the paper's: what a
+move does to the coordinates, to take few steps, how to know the goal, to come back to a state that is not active yet.
+
+Source: measuring exploration and exploitation errors, Appendices C.3 to E.
 """
 
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from goalscope.worlds.grid import Action
-from goalscope.worlds.tasks.board import Board
-from goalscope.worlds.tasks.coordinates import Cell
-from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.tasks.coordinates import MOVES, Cell, read_action
 
-Status = Literal["undiscovered", "discovered", "achieved"]
-Ending = Literal["goal", "budget"]
 Rejection = Literal["blocked", "unparsable"]
 """Why an action did nothing: no way in that direction, or no move was named."""
-
-INVALID, MOVED, NEW_CELL, ACHIEVED = -1, 0, 1, 2
-"""What a move did: nothing at all, or a sum of entering an unobserved cell and achieving a node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,174 +58,284 @@ class Report:
     rejected: Rejection | None = None
 
 
-class Knowledge:
-    """The state of one episode, kept up to date move by move.
+class AgentKnowledge:
+    """What was learned from the reports of one episode so far. Changed by `add` only.
 
-    Sets of cells are bits of a `Board`, which lists them; `status` and `pending_names` tell of nodes in words. The
-    agent sees none of this, only each step's `report`.
+    Args:
+        axes_told: whether the rules said what a move does to the coordinates (`RULES` do). Without it the meaning of a
+            move, and of its opposite, is learned from the first one made, and cells beside an axis that was never
+            walked along are in no set yet.
 
     Attributes:
-        map: the task map.
-        position: index of the agent's cell.
-        observed, unobserved: sets O and U.
-        pending: cells of the discovered nodes whose prerequisites are met and that are not achieved, P.
-        goal_pending: whether the goal is among them.
-        steps: actions taken, those that did nothing included.
+        axes: move -> change of (x, y), as far as it is known.
+        confirmed: the moves whose meaning was seen in the agent's own walk.
+        position: cell of the agent; None before the first report.
+        available: moves that lead somewhere now.
+        visited: cells stood on, in the order of the first visit, with the moves that lead somewhere from each.
+        entered_from: visited cell -> the cell from which it was first entered; the first cell has none.
+        frontier: cells that can be entered and were not visited, in the order in which they were first seen.
+        impassable: cells beside visited ones that cannot be entered.
+        nodes: name -> (cell, `NodeReport` of the last visit) in the order of discovery.
+        achieved: names of the achieved nodes, in order.
+        turns: (action that led to it, report) of each report so far.
     """
 
-    __slots__ = (
-        "_achieved",
-        "_discovered",
-        "_last",
-        "_last_node",
-        "_seen",
-        "board",
-        "goal_pending",
-        "map",
-        "observed",
-        "pending",
-        "position",
-        "steps",
-        "unobserved",
-    )
-
-    def __init__(self, task_map: TaskMap) -> None:
-        self.map = task_map
-        self.board: Board = task_map.board
-        self._seen = bytearray(self.board.size)  # 0 unknown, 1 unobserved, 2 observed
-        self.observed = self.unobserved = self.pending = 0
-        self.goal_pending = False
-        self._achieved = self._discovered = 0  # bits of node numbers
-        self._last: Rejection | None = None
-        self._last_node = -1  # node achieved by the last action
-        self.steps = 0
-        self.position = self.board.start
-        self._observe(self.position)
+    def __init__(self, *, axes_told: bool = True) -> None:
+        self.axes: dict[Action, Cell] = dict(MOVES) if axes_told else {}
+        self.confirmed: dict[Action, Cell] = {}
+        self.position: Cell | None = None
+        self.available: tuple[Action, ...] = ()
+        self.visited: dict[Cell, tuple[Action, ...]] = {}
+        self.entered_from: dict[Cell, Cell] = {}
+        self.frontier: dict[Cell, None] = {}
+        self.impassable: dict[Cell, None] = {}
+        self.nodes: dict[str, tuple[Cell, NodeReport]] = {}
+        self.achieved: dict[str, None] = {}
+        self.turns: list[tuple[Action | None, Report]] = []
 
     @property
-    def ending(self) -> Ending | None:
-        """How the episode ended, None while it goes on."""
-        if self._achieved >> self.board.goal & 1:
-            return "goal"
-        return "budget" if self.steps >= self.map.budget else None
+    def goal(self) -> str | None:
+        """Name of the goal, once it was stood on: the node that leads to nothing."""
+        return next((name for name, (_, node) in self.nodes.items() if not node.children), None)
 
     @property
-    def achieved_names(self) -> tuple[str, ...]:
-        """Names of the achieved nodes, sorted."""
-        return self._named(self._achieved)
+    def pending(self) -> Mapping[str, Cell]:
+        """Name -> cell of the discovered nodes that are not achieved and whose prerequisites are."""
+        done = self.achieved.keys()
+        return MappingProxyType(
+            {
+                name: cell
+                for name, (cell, node) in self.nodes.items()
+                if name not in done and any(done >= set(option) for option in node.options)
+            }
+        )
 
-    @property
-    def discovered_names(self) -> tuple[str, ...]:
-        """Names of the nodes whose cell was stood on, the achieved ones included, sorted."""
-        return self._named(self._discovered)
-
-    @property
-    def pending_names(self) -> tuple[str, ...]:
-        """Names of the pending nodes, sorted."""
-        return self._named(self._pending_nodes())
-
-    @property
-    def rejected(self) -> Rejection | None:
-        """Why the last action did nothing, None where it was a move or there was none."""
-        return self._last
-
-    @property
-    def last_achieved(self) -> str | None:
-        """Name of the node that the last action achieved."""
-        return None if self._last_node < 0 else self.board.names[self._last_node]
-
-    def status(self, name: str) -> Status:
-        """Return the status of a node."""
-        number = self.board.names.index(name)
-        if self._achieved >> number & 1:
-            return "achieved"
-        return "discovered" if self._discovered >> number & 1 else "undiscovered"
-
-    def move(self, action: int | None) -> int:
-        """Take one action.
+    def add(self, report: Report, action: int | None = None) -> None:
+        """Take in the next report.
 
         Args:
-            action: a move, None for a turn that named none.
-
-        Returns:
-            `INVALID`, `MOVED`, or a sum of `NEW_CELL` and `ACHIEVED`.
-
-        Raises:
-            ValueError: the episode is over.
+            report: what the world told.
+            action: the move that came before it, None for the first report or a turn that named no move.
         """
-        if self.steps >= self.map.budget or self._achieved >> self.board.goal & 1:
-            how = "achieved the goal" if self.ending == "goal" else "used up the budget"
-            raise ValueError(
-                f"no action may follow the end of an episode, got a further one after action {self.steps} {how}"
-            )
-        self.steps += 1
-        self._last_node = -1
+        before, after = self.position, report.position
+        taken = None if action is None else Action(action)
+        self.turns.append((taken, report))
+        self.position, self.available = after, report.available
+        if before is not None and taken is not None and report.rejected is None:
+            self._learn(taken, (after[0] - before[0], after[1] - before[1]))
+        if after not in self.visited:
+            self.visited[after] = report.available
+            if before is not None:
+                self.entered_from[after] = before
+            self.frontier.pop(after, None)
+            self._look_around(after)
+        if report.node is not None:
+            self.nodes[report.node.name] = (after, report.node)
+            if report.node.achieved:
+                self.achieved.setdefault(report.node.name)
+
+    def known(self, cell: Cell) -> bool:
+        """Return whether a cell is known to be passable: visited or on the frontier."""
+        return cell in self.visited or cell in self.frontier
+
+    def recent(self, count: int) -> "AgentKnowledge":
+        """Return the knowledge of an agent that remembers only its last reports, at least one."""
+        short = AgentKnowledge(axes_told=len(self.axes) == len(MOVES))
+        for index, (action, report) in enumerate(self.turns[-count:]):
+            short.add(report, action if index else None)
+        return short
+
+    def _learn(self, action: Action, change: Cell) -> None:
+        self.confirmed.setdefault(action, change)
+        if action not in self.axes:
+            self.axes[action] = change
+            self.axes[action.opposite] = (-change[0], -change[1])
+            for cell in self.visited:
+                self._look_around(cell)
+
+    def _look_around(self, cell: Cell) -> None:
+        for action, (right, up) in self.axes.items():
+            near = (cell[0] + right, cell[1] + up)
+            if action not in self.visited[cell]:
+                self.impassable.setdefault(near)
+            elif near not in self.visited:
+                self.frontier.setdefault(near)
+
+
+RULES = (
+    "You walk through a map of which you see only the cell that you stand on and the directions that are open from it. "
+    "Positions are written [x, y]: right adds 1 to x, up adds 1 to y. "
+    "On some cells there are states. A state is activated by standing on its cell once its prerequisites are active; "
+    "where they are not active yet, come back later. What a state needs and what it leads to is told on its own cell. "
+    "Activate the goal, the one state that leads to nothing further, in as few steps as you can."
+)
+"""The rules of the world, first line of every log: no size, no place, no budget."""
+
+_AXES = "right adds 1 to x, up adds 1 to y"
+_SEEN, _DONE = "OBSERVATION: ", "ACTION: "
+_NO_MOVE, _NOTHING = "none", "There is nothing here."
+
+_CELL = r"\[(-?\d+), (-?\d+)\]"
+_NAME, _ONE = r'"([^"]+)"', r'"[^"]+"'
+_REPORT = re.compile(
+    rf"(?P<rejected>(?:No way leads there, so you stayed\. |You named no direction, so you stayed\. )?)"
+    rf"You are at {_CELL}\. "
+    r"(?P<here>There is nothing here\.|This is the state .+\.) "
+    r"You can go (?P<available>nowhere|[a-z, ]+)\."
+)
+_NODE = re.compile(
+    rf"This is the state {_NAME}\. It needs (?P<needs>nothing|{_ONE}(?: (?:and|or) {_ONE})*)\. "
+    rf"It leads to (?P<leads>nothing further: it is the goal|{_ONE}(?:, {_ONE})*)\. "
+    r"(?P<status>You have just activated it|It is active|It is not active yet)\."
+)
+_STATUS = {
+    (True, True): "You have just activated it",
+    (True, False): "It is active",
+    (False, False): "It is not active yet",
+}
+_REJECTED: dict[Rejection | None, str] = {
+    None: "",
+    "blocked": "No way leads there, so you stayed. ",
+    "unparsable": "You named no direction, so you stayed. ",
+}
+
+
+def report_text(report: Report) -> str:
+    """Return what an agent reads at one step, one line."""
+    here = _NOTHING
+    if (node := report.node) is not None:
+        status = _STATUS[node.achieved, node.fresh]
+        here = f"This is the state {_quoted([node.name])}. {_needs(node)}. {_leads(node)}. {status}."
+    x, y = report.position
+    return (
+        f"{_REJECTED[report.rejected]}You are at [{x}, {y}]. {here} "
+        f"You can go {', '.join(a.name.lower() for a in report.available) or 'nowhere'}."
+    )
+
+
+def parse_report(text: str) -> Report:
+    """Return the report that a text was made of, the inverse of `report_text`.
+
+    Raises:
+        ValueError: any other text.
+    """
+    found = _REPORT.fullmatch(text)
+    if found is None:
+        raise ValueError(f"an observation must read as report_text writes it, got {text[:120]!r}")
+    available = []
+    for name in () if found["available"] == "nowhere" else found["available"].split(", "):
+        action = read_action(name)
         if action is None:
-            self._last = "unparsable"
-            return INVALID
-        target = self.position + self.board.offsets[action]
-        if not self.board.open[target]:
-            self._last = "blocked"
-            return INVALID
-        self._last = None
-        self.position = target
-        if self._seen[target] == 1:
-            return NEW_CELL + self._observe(target)
-        if self.pending >> target & 1:
-            self._achieve(self.board.node_at[target])
-            return ACHIEVED
-        return MOVED
+            raise ValueError(f"an open direction must be one of up, down, left, right, got {name[:60]!r}")
+        available.append(action)
+    return Report(
+        position=(int(found[2]), int(found[3])),
+        available=tuple(available),
+        node=None if found["here"] == _NOTHING else _parse_node(found["here"]),
+        rejected=next(reason for reason, words in _REJECTED.items() if words == found["rejected"]),
+    )
 
-    def report(self) -> Report:
-        """Return what the world tells the agent now."""
-        cell = self.board.cell(self.position)
-        number = self.board.node_at.get(self.position, -1)
-        node = None
-        if number >= 0:
-            name = self.board.names[number]
-            node = NodeReport(
-                name=name,
-                options=self.map.nodes[name].options,
-                children=self.map.children[name],
-                achieved=bool(self._achieved >> number & 1),
-                fresh=number == self._last_node,
-            )
-        return Report(position=cell, available=self.map.available(cell), node=node, rejected=self._last)
 
-    def _observe(self, place: int) -> int:
-        board, seen = self.board, self._seen
-        if seen[place] == 1:
-            self.unobserved ^= 1 << place
-        seen[place] = 2
-        self.observed |= 1 << place
-        for offset in board.offsets:
-            near = place + offset
-            if board.open[near] and not seen[near]:
-                seen[near] = 1
-                self.unobserved |= 1 << near
-        number = board.node_at.get(place, -1)
-        if number < 0:
-            return 0
-        self._discovered |= 1 << number
-        if not self._met(number):
-            return 0
-        self._achieve(number)
-        return ACHIEVED
+def write_log(turns: Sequence[tuple[Action | None, Report]]) -> str:
+    """Return the text log of an episode: the rules, then observation and action in turns, one a line.
 
-    def _met(self, number: int) -> bool:
-        options = self.board.options[number]
-        return not options or any(option & self._achieved == option for option in options)
+    Args:
+        turns: (action that led to it, report) of each report, as `AgentKnowledge.turns` holds them.
+    """
+    lines = [RULES]
+    for index, (action, report) in enumerate(turns):
+        if index:
+            lines.append(_DONE + (_NO_MOVE if action is None else action.name.lower()))
+        lines.append(_SEEN + report_text(report))
+    return "\n".join(lines) + "\n"
 
-    def _achieve(self, number: int) -> None:
-        self._achieved |= 1 << number
-        self._last_node = number
-        waiting = self._pending_nodes()
-        self.goal_pending = bool(waiting >> self.board.goal & 1)
-        self.pending = sum(1 << place for index, place in enumerate(self.board.places) if waiting >> index & 1)
 
-    def _pending_nodes(self) -> int:
-        open_nodes = self._discovered & ~self._achieved
-        return sum(1 << n for n in range(len(self.board.names)) if open_nodes >> n & 1 and self._met(n))
+def read_log(text: str) -> Iterator[tuple[Action | None, Report]]:
+    """Yield (action that led to it, report) of each observation of a text log, with or without its rules.
 
-    def _named(self, nodes: int) -> tuple[str, ...]:
-        return tuple(name for number, name in enumerate(self.board.names) if nodes >> number & 1)
+    Raises:
+        ValueError: a line that is neither rules nor observation nor action.
+    """
+    action: Action | None = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.startswith(_SEEN):
+            yield action, parse_report(line.removeprefix(_SEEN))
+            action = None
+        elif line.startswith(_DONE):
+            action = read_action(line.removeprefix(_DONE))
+        elif number > 1:
+            raise ValueError(f"line {number} must begin with {_SEEN!r} or {_DONE!r}, got {line[:80]!r}")
+
+
+def memory_from_log(text: str) -> AgentKnowledge:
+    """Return what an agent knows that has read a text log and nothing else.
+
+    Where the log has no rules that tell what a move does, that is learned from the moves.
+
+    Raises:
+        ValueError: see `read_log`.
+    """
+    knowledge = AgentKnowledge(axes_told=_AXES in text.partition("\n")[0])
+    for action, report in read_log(text):
+        knowledge.add(report, action)
+    return knowledge
+
+
+def memory_text(knowledge: AgentKnowledge) -> str:
+    """Return the summary that can be put beside an observation; all of it follows from past observations.
+
+    Raises:
+        ValueError: no report yet.
+    """
+    if knowledge.position is None:
+        raise ValueError("an agent must have at least one report for a summary, got none")
+    axes = [f"{action.name.lower()} = {_change(change)}" for action, change in knowledge.confirmed.items()]
+    lines = [
+        f"Moves seen so far: {', '.join(axes) or 'none yet'}.",
+        f"Goal: {'not found yet' if knowledge.goal is None else _quoted([knowledge.goal])}.",
+        f"Visited: {_cells(knowledge.visited)}.",
+        f"Open and not visited: {_cells(knowledge.frontier)}.",
+        f"Impassable: {_cells(knowledge.impassable)}.",
+    ]
+    for name, (cell, node) in knowledge.nodes.items():
+        state = "active" if name in knowledge.achieved else "not active yet"
+        lines.append(f"State {_quoted([name])} at {_cells([cell])}: {state}. {_needs(node)}. {_leads(node)}.")
+    lines.append(f"Active: {_quoted(knowledge.achieved) or 'none'}.")
+    lines.append(f"Can be activated now: {_quoted(knowledge.pending) or 'none'}.")
+    return "\n".join(lines)
+
+
+def _needs(node: NodeReport) -> str:
+    return f"It needs {' or '.join(' and '.join(_quoted([n]) for n in option) for option in node.options) or 'nothing'}"
+
+
+def _leads(node: NodeReport) -> str:
+    return f"It leads to {_quoted(node.children) or 'nothing further: it is the goal'}"
+
+
+def _parse_node(text: str) -> NodeReport:
+    found = _NODE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"a state must be described as report_text does, got {text[:120]!r}")
+    achieved, fresh = next(key for key, words in _STATUS.items() if words == found["status"])
+    options = [] if found["needs"] == "nothing" else re.split(r'(?<=") or (?=")', found["needs"])
+    return NodeReport(
+        name=found[1],
+        options=tuple(tuple(re.findall(_NAME, option)) for option in options),
+        children=tuple(re.findall(_NAME, found["leads"])),
+        achieved=achieved,
+        fresh=fresh,
+    )
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _cells(cells: Iterable[Cell]) -> str:
+    return " ".join(f"[{x}, {y}]" for x, y in cells) or "none"
+
+
+def _change(change: Cell) -> str:
+    axis, amount = ("x", change[0]) if change[0] else ("y", change[1])
+    return f"{axis} {'+' if amount > 0 else '-'} {abs(amount)}"

@@ -1,29 +1,39 @@
-"""Task maps: cells to walk on, and a graph of tasks that stand on some of them.
+"""Task maps: cells to walk on, a graph of tasks that stand on some of them, and exact plans for both.
 
-Source: measuring exploration and exploitation errors, Section 3 and Appendix B. A node has alternative prerequisite
-sets (an OR of ANDs), which covers the paper's AND node (one set with all parents) and OR node (one set a parent).
+A node has alternative prerequisite sets (an OR of ANDs), which covers the paper's AND node (one set with all parents)
+and OR node (one set a parent).
+
+A shortest walk is a sequence of nodes, each achieved on arrival, with shortest paths in between: nodes that are met on
+the way are achieved in passing, which never hurts, since an achieved set never shrinks. So a search over (last node,
+set of achieved nodes) is exact.
+
+Source: measuring exploration and exploitation errors, Section 3 and Appendix B.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.checks import check_number
 from goalscope.ids import canonical_json, content_id
-from goalscope.worlds.grid import Action, Grid
-from goalscope.worlds.tasks.board import Board
-from goalscope.worlds.tasks.coordinates import MOVES, Cell, Frame, TaskNode, check_cell
-from goalscope.worlds.tasks.graph import check_graph, options_from
+from goalscope.worlds.grid import ACTIONS, Action, Grid
+from goalscope.worlds.tasks._fast import Board
+from goalscope.worlds.tasks.coordinates import Cell, Frame, TaskNode, check_cell
 
-MOST_CELLS = 250_000
-MOST_AREA = 4_000_000
-"""Most cells of the rectangle around a map: one bit is kept for each."""
+_MOST_CELLS = 250_000
+_MOST_AREA = 4_000_000  # cells of the rectangle around a map: one bit is kept for each
+_MOST_NODES = 1000
+_MOST_PLANNED = 20  # nodes of a map with an exact plan: the number of achieved sets doubles with each
+_LONGEST_NAME = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,17 +66,25 @@ class TaskMap:
         if self.start not in cells:
             raise ValueError(f"start must be a cell of the map, got {list(self.start)}, which lies outside")
         object.__setattr__(self, "nodes", MappingProxyType(_nodes(self.nodes, cells, self.start)))
-        check_graph({name: node.options for name, node in self.nodes.items()}, self.goal)
-        _check_connected(cells, self.start)
+        _check_graph(self.nodes, self.goal)
         frame = self.frame
-        if frame.width * frame.height > MOST_AREA:
+        if frame.width * frame.height > _MOST_AREA:
             raise ValueError(
-                f"the rectangle around the cells must hold at most {MOST_AREA} cells, "
+                f"the rectangle around the cells must hold at most {_MOST_AREA} cells, "
                 f"got {frame.width} x {frame.height}: split the map"
             )
-        object.__setattr__(self, "alpha", _alpha(self.alpha))
+        moves = self.board.field(self.board.open, self.board.start)
+        apart = [cell for cell in self.cells if moves[self.board.index(cell)] < 0]
+        if apart:
+            raise ValueError(
+                f"all cells must be connected by moves to the start {list(self.start)}, got {list(min(apart))} apart "
+                f"from it ({len(apart)} cells in all)"
+            )
+        alpha = check_number("alpha", self.alpha, 0, 1e6, "number above 0")
+        object.__setattr__(self, "alpha", int(alpha) if alpha.is_integer() else alpha)
         if self.budget < 1:
-            raise ValueError(f"the budget must allow at least one action, got floor({self.alpha} * {len(cells)})")
+            budget = f"floor({self.alpha} * {len(cells)})"
+            raise ValueError(f"alpha must be a number above 0 that allows at least one action, got {budget}")
 
     @cached_property
     def frame(self) -> Frame:
@@ -84,11 +102,11 @@ class TaskMap:
     @cached_property
     def children(self) -> Mapping[str, tuple[str, ...]]:
         """Name -> names of the nodes that have it in one of their sets, sorted."""
-        found: dict[str, set[str]] = {name: set() for name in self.nodes}
+        found: dict[str, list[str]] = {name: [] for name in self.nodes}
         for name, node in self.nodes.items():
-            for parent in {parent for option in node.options for parent in option}:
-                found[parent].add(name)
-        return MappingProxyType({name: tuple(sorted(names)) for name, names in found.items()})
+            for parent in node.parents:
+                found[parent].append(name)
+        return MappingProxyType({name: tuple(names) for name, names in found.items()})
 
     @cached_property
     def id(self) -> str:
@@ -118,8 +136,9 @@ class TaskMap:
         return Grid(walls=self.walls, start=row_col(self.start), goal=row_col(self.nodes[self.goal].cell))
 
     def available(self, cell: Cell) -> tuple[Action, ...]:
-        """Return the moves that lead from a cell to another one, in the order of `Action`."""
-        return tuple(a for a, (right, up) in MOVES.items() if (cell[0] + right, cell[1] + up) in self._members)
+        """Return the moves that lead from a cell of the map to another one, in the order of `Action`."""
+        here, board = self.board.index(cell), self.board
+        return tuple(action for action in Action if board.open[here + board.offsets[action]])
 
     def renamed(self, names: Mapping[str, str]) -> "TaskMap":
         """Return the same map and graph with other names.
@@ -128,9 +147,7 @@ class TaskMap:
             names: old name -> new name for every node.
         """
         nodes = {
-            names[name]: TaskNode(
-                cell=node.cell, options=tuple(tuple(names[parent] for parent in option) for option in node.options)
-            )
+            names[name]: TaskNode(cell=node.cell, options=tuple(tuple(names[n] for n in each) for each in node.options))
             for name, node in self.nodes.items()
         }
         return replace(self, nodes=nodes, goal=names[self.goal])
@@ -159,27 +176,24 @@ class TaskMap:
         Raises:
             ValueError: missing or unknown keys, or what `TaskMap` refuses.
         """
-        known = ("cells", "start", "goal", "nodes", "alpha")
+        *needed, optional = ("cells", "start", "goal", "nodes", "alpha")
+        must = f"a map must be an object with {', '.join(needed)} and perhaps {optional}"
         if not isinstance(value, Mapping):
-            raise ValueError(f"a map must be an object with {', '.join(known[:4])}, got {type(value).__name__}")
-        lacking = [key for key in known[:4] if key not in value]
-        unknown = [str(key) for key in value if key not in known]
+            raise ValueError(f"{must}, got {type(value).__name__}")
+        lacking = [key for key in needed if key not in value]
+        unknown = [str(key) for key in value if key not in (*needed, optional)]
         if lacking or unknown:
-            given = f"one without {', '.join(lacking)}" if lacking else f"the unknown key {unknown[0][:60]!r}"
-            raise ValueError(f"a map must be an object with {', '.join(known[:4])} and perhaps alpha, got {given}")
+            given = f"one without {', '.join(lacking)}" if lacking else f"the unknown key {unknown[0]!r:.60}"
+            raise ValueError(f"{must}, got {given}")
         return cls(**value)
-
-    @cached_property
-    def _members(self) -> frozenset[Cell]:
-        return frozenset(self.cells)
 
 
 def _cells(given: Any) -> set[Cell]:
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
         raise ValueError(f"cells must be a list of [x, y], got {type(given).__name__}")
     listed = list(given)
-    if not 2 <= len(listed) <= MOST_CELLS:
-        raise ValueError(f"a map must have 2 to {MOST_CELLS} cells, got {len(listed)}")
+    if not 2 <= len(listed) <= _MOST_CELLS:
+        raise ValueError(f"a map must have 2 to {_MOST_CELLS} cells, got {len(listed)}")
     cells: set[Cell] = set()
     for item in listed:
         cell = check_cell(item, "a cell")
@@ -197,41 +211,158 @@ def _nodes(given: Any, cells: set[Cell], start: Cell) -> dict[str, TaskNode]:
     for name, node in sorted(given.items(), key=lambda item: str(item[0])):
         if isinstance(node, TaskNode):
             node = {"cell": node.cell, "options": node.options}
+        called = f"node {str(name)!r:.60}"
         if not isinstance(node, Mapping) or "cell" not in node:
-            raise ValueError(f"node {str(name)[:60]!r} must be an object with cell and options, got {str(node)[:60]!r}")
-        cell = check_cell(node["cell"], f"the cell of node {str(name)[:60]!r}")
+            raise ValueError(f"{called} must be an object with cell and options, got {node!r:.60}")
+        cell = check_cell(node["cell"], f"the cell of {called}")
         if cell not in cells:
-            raise ValueError(f"node {str(name)[:60]!r} must stand on a cell of the map, got {list(cell)} outside of it")
+            raise ValueError(f"{called} must stand on a cell of the map, got {list(cell)} outside of it")
         if cell == start:
-            raise ValueError(f"the start {list(start)} must hold no node, got node {str(name)[:60]!r} there")
+            raise ValueError(f"the start {list(start)} must hold no node, got {called} there")
         if cell in taken:
             raise ValueError(
                 f"every node must have a cell of its own, got {taken[cell]!r} and {name!r} at {list(cell)}"
             )
         taken[cell] = name
-        nodes[name] = TaskNode(cell=cell, options=options_from(str(name), node))
+        nodes[name] = TaskNode(cell=cell, options=_options(called, node))
     return nodes
 
 
-def _check_connected(cells: set[Cell], start: Cell) -> None:
-    reached, waiting = {start}, [start]
-    while waiting:
-        x, y = waiting.pop()
-        for right, up in MOVES.values():
-            near = (x + right, y + up)
-            if near in cells and near not in reached:
-                reached.add(near)
-                waiting.append(near)
-    if len(reached) < len(cells):
-        apart = min(cells - reached)
+def _options(called: str, node: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    """Return the prerequisite sets that ``options`` lists, or that ``type`` and ``parents`` stand for."""
+    keys = set(node) - {"cell"}
+    if keys == {"type", "parents"}:
+        kind, parents = str(node["type"]).lower(), _names(node["parents"], f"the parents of {called}")
+        if kind not in ("and", "or"):
+            raise ValueError(f"the type of {called} must be 'and' or 'or', got {node['type']!r:.60}")
+        return tuple((parent,) for parent in parents) if kind == "or" else (parents,) if parents else ()
+    if not keys <= {"options"}:
+        raise ValueError(f"{called} must have cell and options (or type and parents), got {', '.join(map(str, node))}")
+    given = node.get("options", ())
+    if not isinstance(given, list | tuple):
+        raise ValueError(f"the options of {called} must be a list of lists of names, got {given!r:.60}")
+    options = tuple(_names(item, f"an option of {called}") for item in given)
+    if not all(options):
+        raise ValueError(f"an option of {called} must name a node, got an empty one: give a primitive none")
+    return options
+
+
+def _names(given: Any, what: str) -> tuple[str, ...]:
+    if not isinstance(given, list | tuple) or not all(isinstance(item, str) for item in given):
+        raise ValueError(f"{what} must be a list of names, got {given!r:.60}")
+    if len(set(given)) < len(given):
+        raise ValueError(f"{what} must name each node once, got {list(given)!r:.80}")
+    return tuple(given)
+
+
+def _check_graph(nodes: Mapping[str, TaskNode], goal: Any) -> None:
+    """Refuse names, cycles and a second sink; without them every node leads to the goal and can be achieved."""
+    if not 1 <= len(nodes) <= _MOST_NODES:
+        raise ValueError(f"a map must have 1 to {_MOST_NODES} nodes, got {len(nodes)}")
+    for name in nodes:
+        _check_name(name)
+    if not isinstance(goal, str) or goal not in nodes:
+        raise ValueError(f"goal must be the name of one node of the map, got {goal!r:.60}")
+    parents = {name: node.parents for name, node in nodes.items()}
+    for name in nodes:
+        for parent in sorted(parents[name] - nodes.keys()):
+            raise ValueError(f"the prerequisites of node {name!r} must be nodes, got the unknown {parent!r:.60}")
+    try:
+        TopologicalSorter(parents).prepare()
+    except CycleError as error:
+        circle = " -> ".join(repr(name) for name in error.args[1])
+        raise ValueError(f"the prerequisites must hold no cycle, got {circle}") from None
+    used = set().union(*parents.values())
+    sinks = [name for name in nodes if name not in used]
+    if sinks != [goal]:
+        listed = ", ".join(map(repr, sinks[:5]))
         raise ValueError(
-            f"all cells must be connected by moves to the start {list(start)}, got {list(apart)} apart from it "
-            f"({len(cells) - len(reached)} cells in all)"
+            f"the goal {goal!r} must be the only node that nothing depends on, got {listed}: a map has one goal"
         )
 
 
-def _alpha(given: Any) -> float:
-    number = isinstance(given, int | float | np.integer | np.floating) and not isinstance(given, bool)
-    if not number or not 0 < given <= 1e6:
-        raise ValueError(f"alpha must be a number above 0 and at most 10**6, got {str(given)[:60]!r}")
-    return int(given) if float(given).is_integer() else float(given)
+def _check_name(name: Any) -> None:
+    # The texts that agents read put names in double quotes, so that every name can be read back.
+    good = isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable() and name == name.strip()
+    if not good or '"' in name:
+        raise ValueError(
+            f"a node's name must be 1 to {_LONGEST_NAME} printable characters without double quotes and without blanks "
+            f"at its ends, got {name!r:.80}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPlan:
+    """A shortest successful walk.
+
+    Attributes:
+        length: number of its moves.
+        order: the nodes in the order in which it goes to them; further ones may be achieved in passing.
+        actions: the moves, the first of the ties in the order of `Action`.
+        within_budget: whether the map's budget allows it.
+    """
+
+    length: int
+    order: tuple[str, ...]
+    actions: tuple[Action, ...]
+    within_budget: bool
+
+
+@lru_cache(maxsize=1024)
+def plan_task(task_map: TaskMap) -> TaskPlan:
+    """Return a shortest walk from the start that achieves the goal, over (cell, set of achieved nodes).
+
+    Args:
+        task_map: the map. Its budget plays no part in the plan: `TaskPlan.within_budget` says whether it suffices.
+
+    Raises:
+        ValueError: a map of more than 20 nodes.
+    """
+    board = task_map.board
+    if len(board.names) > _MOST_PLANNED:
+        raise ValueError(f"an exact plan must have at most {_MOST_PLANNED} nodes, got {len(board.names)}")
+    fields = [board.field(board.open, place) for place in board.places]  # symmetric: moves can be undone
+    order = _shortest_order(task_map, fields)
+    here, actions = board.start, list[Action]()
+    for moves in (fields[number] for number in order):
+        while moves[here] > 0:
+            action = next(a for a in ACTIONS if moves[here + board.offsets[a]] == moves[here] - 1)
+            here += board.offsets[action]
+            actions.append(action)
+    return TaskPlan(
+        length=len(actions),
+        order=tuple(board.names[number] for number in order),
+        actions=tuple(actions),
+        within_budget=len(actions) <= task_map.budget,
+    )
+
+
+def _shortest_order(task_map: TaskMap, fields: list[list[int]]) -> list[int]:
+    """Return an order of node numbers that a shortest walk takes, from the moves to each node from every cell."""
+    board = task_map.board
+    begin = (-1, 0)  # number of the last node (-1 stands for the start), achieved set
+    best = {begin: 0}
+    before: dict[tuple[int, int], tuple[int, int]] = {}
+    waiting = [(0, begin)]
+    while waiting:
+        length, state = heappop(waiting)
+        last, achieved = state
+        if length > best[state]:
+            continue
+        if last == board.goal:
+            order = []
+            while state != begin:
+                order.append(state[0])
+                state = before[state]
+            return order[::-1]
+        here = board.start if state == begin else board.places[last]
+        for number, options in enumerate(board.options):
+            if achieved >> number & 1 or (options and all(option & ~achieved for option in options)):
+                continue
+            following = (number, achieved | 1 << number)
+            further = length + fields[number][here]
+            if further < best.get(following, further + 1):
+                best[following] = further
+                before[following] = state
+                heappush(waiting, (further, following))
+    raise AssertionError("every node of a checked task map can be achieved")

@@ -1,24 +1,169 @@
-"""Task maps as worlds."""
+"""Task maps as worlds: the true state of an episode, and what an agent may see of it.
+
+Source: measuring exploration and exploitation errors, Section 3 and Appendix B, Eq. (2) to (5).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from goalscope.ids import content_id
 from goalscope.rows import Tag
 from goalscope.worlds.dynamics import State
-from goalscope.worlds.grid import ACTIONS, Action, Grid
-from goalscope.worlds.gridworld import grid_state, move
-from goalscope.worlds.tasks.knowledge import Knowledge, Report
-from goalscope.worlds.tasks.memory import Memory
+from goalscope.worlds.grid import Action, Grid
+from goalscope.worlds.gridworld import PlanarWorld
+from goalscope.worlds.tasks.knowledge import AgentKnowledge, NodeReport, Rejection, Report, report_text, write_log
 from goalscope.worlds.tasks.taskmap import TaskMap
-from goalscope.worlds.tasks.text import report_text, write_log
-from goalscope.worlds.world import Session, View, World
+from goalscope.worlds.world import Session, View
 
-_NAMES = tuple(action.name.lower() for action in ACTIONS)
+INVALID, MOVED, NEW_CELL, ACHIEVED = -1, 0, 1, 2
+"""What a move did: nothing at all, or a sum of entering an unobserved cell and achieving a node."""
+
+_UNKNOWN, _UNOBSERVED, _OBSERVED = 0, 1, 2
+
+
+class TaskState:
+    """The state of one episode, kept up to date move by move.
+
+    Sets of cells are bits of a `Board`, which lists them; `status` and `pending_names` tell of nodes in words. The
+    agent sees none of this, only each step's `report`.
+
+    Attributes:
+        map: the task map.
+        board: its numbering of cells and nodes.
+        position: index of the agent's cell.
+        observed, unobserved: sets O and U.
+        pending: cells of the discovered nodes whose prerequisites are met and that are not achieved, P.
+        goal_pending: whether the goal is among them.
+        steps: actions taken, those that did nothing included.
+        rejected: why the last action did nothing, None where it was a move or there was none.
+    """
+
+    def __init__(self, task_map: TaskMap) -> None:
+        self.map = task_map
+        self.board = task_map.board
+        self._seen = bytearray(self.board.size)
+        self.observed = self.unobserved = self.pending = 0
+        self.goal_pending = False
+        self._achieved = self._discovered = 0  # bits of node numbers
+        self.rejected: Rejection | None = None
+        self._last_node = -1  # node achieved by the last action
+        self.steps = 0
+        self.position = self.board.start
+        self._observe(self.position)
+
+    @property
+    def ending(self) -> Literal["goal", "budget"] | None:
+        """How the episode ended, None while it goes on."""
+        if self._achieved >> self.board.goal & 1:
+            return "goal"
+        return "budget" if self.steps >= self.map.budget else None
+
+    @property
+    def achieved_names(self) -> tuple[str, ...]:
+        """Names of the achieved nodes, sorted."""
+        return self._named(self._achieved)
+
+    @property
+    def pending_names(self) -> tuple[str, ...]:
+        """Names of the pending nodes, sorted."""
+        return self._named(self._pending_nodes())
+
+    @property
+    def last_achieved(self) -> str | None:
+        """Name of the node that the last action achieved."""
+        return None if self._last_node < 0 else self.board.names[self._last_node]
+
+    def status(self, name: str) -> Literal["undiscovered", "discovered", "achieved"]:
+        """Return the status of a node."""
+        number = self.board.names.index(name)
+        if self._achieved >> number & 1:
+            return "achieved"
+        return "discovered" if self._discovered >> number & 1 else "undiscovered"
+
+    def move(self, action: int | None) -> int:
+        """Take one action.
+
+        Args:
+            action: a move, None for a turn that named none.
+
+        Returns:
+            `INVALID`, `MOVED`, or a sum of `NEW_CELL` and `ACHIEVED`.
+
+        Raises:
+            ValueError: the episode is over.
+        """
+        if self.steps >= self.map.budget or self._achieved >> self.board.goal & 1:
+            how = "achieved the goal" if self.ending == "goal" else "used up the budget"
+            raise ValueError(
+                f"no action may follow the end of an episode, got a further one after action {self.steps} {how}"
+            )
+        self.steps += 1
+        self._last_node = -1
+        target = self.position if action is None else self.position + self.board.offsets[action]
+        if action is None or not self.board.open[target]:
+            self.rejected = "unparsable" if action is None else "blocked"
+            return INVALID
+        self.rejected = None
+        self.position = target
+        if self._seen[target] == _UNOBSERVED:
+            return NEW_CELL + self._observe(target)
+        if self.pending >> target & 1:
+            return self._achieve(self.board.node_at[target])
+        return MOVED
+
+    def report(self) -> Report:
+        """Return what the world tells the agent now."""
+        cell = self.board.cell(self.position)
+        number = self.board.node_at.get(self.position)
+        node = None
+        if number is not None:
+            name = self.board.names[number]
+            node = NodeReport(
+                name=name,
+                options=self.map.nodes[name].options,
+                children=self.map.children[name],
+                achieved=bool(self._achieved >> number & 1),
+                fresh=number == self._last_node,
+            )
+        return Report(position=cell, available=self.map.available(cell), node=node, rejected=self.rejected)
+
+    def _observe(self, place: int) -> int:
+        """Stand on a cell for the first time."""
+        board, seen = self.board, self._seen
+        self.unobserved &= ~(1 << place)
+        self.observed |= 1 << place
+        seen[place] = _OBSERVED
+        for offset in board.offsets:
+            near = place + offset
+            if board.open[near] and seen[near] == _UNKNOWN:
+                seen[near] = _UNOBSERVED
+                self.unobserved |= 1 << near
+        number = board.node_at.get(place)
+        if number is None:
+            return MOVED
+        self._discovered |= 1 << number
+        return self._achieve(number) if self._met(number) else MOVED
+
+    def _met(self, number: int) -> bool:
+        options = self.board.options[number]
+        return not options or any(option & self._achieved == option for option in options)
+
+    def _achieve(self, number: int) -> int:
+        self._achieved |= 1 << number
+        self._last_node = number
+        waiting = self._pending_nodes()
+        self.goal_pending = bool(waiting >> self.board.goal & 1)
+        self.pending = sum(1 << place for index, place in enumerate(self.board.places) if waiting >> index & 1)
+        return ACHIEVED
+
+    def _pending_nodes(self) -> int:
+        open_nodes = self._discovered & ~self._achieved
+        return sum(1 << n for n in range(len(self.board.names)) if open_nodes >> n & 1 and self._met(n))
+
+    def _named(self, nodes: int) -> tuple[str, ...]:
+        return tuple(name for number, name in enumerate(self.board.names) if nodes >> number & 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +176,8 @@ class TaskView(View):
     """
 
     shows: ClassVar[str] = "a task map"
-    memory: Memory
+    actions: ClassVar[tuple[str, ...]] = tuple(action.name.lower() for action in Action)
+    memory: AgentKnowledge
     report: Report = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
@@ -42,11 +188,6 @@ class TaskView(View):
     def text(self) -> str:
         """The report in words."""
         return report_text(self.report)
-
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """The names of the four moves."""
-        return _NAMES
 
     @property
     def admissible(self) -> tuple[int, ...]:
@@ -63,10 +204,8 @@ class TaskSession(Session):
     """An episode on a task map; its budget is the horizon."""
 
     def __init__(self, task_map: TaskMap) -> None:
-        self._map = task_map
-        self._knowledge = Knowledge(task_map)
-        self._memory = Memory()
-        self._memory.add(self._knowledge.report())
+        self._truth, self._memory = TaskState(task_map), AgentKnowledge()
+        self._memory.add(self._truth.report())
 
     @property
     def view(self) -> TaskView:
@@ -76,23 +215,23 @@ class TaskSession(Session):
     @property
     def state(self) -> State:
         """The agent's cell, in rows and columns of the map's rectangle."""
-        return State(self._map.frame.row_col(self._map.board.cell(self._knowledge.position)))
+        return State(self._truth.map.frame.row_col(self._truth.board.cell(self._truth.position)))
 
     @property
     def done(self) -> bool:
         """Whether the goal is achieved."""
-        return self._knowledge.ending == "goal"
+        return self._truth.ending == "goal"
 
     solved = done
 
     def step(self, action: int | None) -> None:
         """Take a move; a turn without one counts as a step in place."""
-        self._knowledge.move(action)
-        self._memory.add(self._knowledge.report(), action)
+        self._truth.move(action)
+        self._memory.add(self._truth.report(), action)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskWorld(World):
+class TaskWorld(PlanarWorld):
     """A task map and what is known about it.
 
     Attributes:
@@ -103,7 +242,6 @@ class TaskWorld(World):
 
     kind: ClassVar[str] = "task-map"
     view: ClassVar[type[View]] = TaskView
-    planar: ClassVar[bool] = True
     limited: ClassVar[bool] = True
     own_measures: ClassVar[bool] = True
     task_map: TaskMap
@@ -111,11 +249,6 @@ class TaskWorld(World):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "grid", self.task_map.grid())
-
-    @cached_property
-    def id(self) -> str:
-        """Content id of the map and its tasks."""
-        return content_id("world", self.to_plain())
 
     @property
     def horizon(self) -> int:
@@ -125,10 +258,6 @@ class TaskWorld(World):
     def begin(self, rng: np.random.Generator | None = None) -> TaskSession:
         """Begin an episode; task maps leave nothing to chance."""
         return TaskSession(self.task_map)
-
-    def begin_episode(self, seed: int, episode_id: str) -> TaskSession:
-        """Begin an episode; no random numbers are made."""
-        return self.begin()
 
     @property
     def stored(self) -> str:
@@ -143,11 +272,3 @@ class TaskWorld(World):
     def from_plain(cls, plain: Any, *, cluster: str = "", tags: Mapping[str, Tag] | None = None) -> Self:
         """Return the world from the plain values of its map."""
         return cls(task_map=TaskMap.from_plain(plain["task_map"]), cluster=cluster, tags=tags or {})
-
-    def action(self, index: int) -> Action:
-        """Return a move from its index."""
-        return move(index)
-
-    def check_state(self, state: Any) -> State:
-        """Return a cell from (row, col, 0) in the map's rectangle."""
-        return grid_state(state, self.grid)

@@ -1,0 +1,267 @@
+"""`goalscope capture`: replay the recorded token ids of a run and keep activations beside it.
+
+`goalscope probe`: read what a run's study declares, or what is asked for, out of the activations of an agent.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from goalscope.cli.help import LAYERS, RunDirectory, flag, option
+
+if TYPE_CHECKING:
+    from goalscope.rows import Rows
+    from goalscope.runs.probing_config import Inside
+
+HEADLINES: Final[Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]]] = {
+    "cognitive-map": [
+        (label, {"measure": measure, "class": name, "head": "mlp", "reading": "natural", "scope": "general"})
+        for label, measure, name in (
+            ("agent at its cell", "localisation", "agent"),
+            ("goal at its cell", "localisation", "goal"),
+            ("walls, average precision", "average precision", "wall"),
+        )
+    ],
+    "beliefs": [
+        (label, {"measure": f"{measure} less shuffled", "head": "mlp", "reading": "natural"})
+        for label, measure in (
+            ("optimal on the decoded map, less shuffled", "accuracy against decoded beliefs"),
+            ("recovery, less shuffled", "recovery"),
+        )
+    ],
+    "plans": [
+        (f"plan right up to N = {count}", {"measure": "prefix accuracy", "N": count, "plans": "all"})
+        for count in (1, 3, 5)
+    ],
+    "distance": [("distance, absolute error (steps)", {"measure": "distance error", "head": "mlp", "distance": None})],
+}
+"""What is printed of each reading at the middle layer: a label and the tags of its rows."""
+
+
+def capture(
+    run: RunDirectory,
+    layers: Annotated[str, option("LIST", LAYERS)] = "thirds",
+    sites: Annotated[
+        str,
+        option(
+            "LIST",
+            "pre, post (before and after the reasoning), grid (cells), action; else those of pre,post that the run "
+            "has.",
+        ),
+    ] = "",
+    model: Annotated[
+        str | None, option("NAME", "A folder or a hub name; the model of the run's study if left out.")
+    ] = None,
+    agent: Annotated[str | None, option("NAME", "Whose steps, where several have token ids.")] = None,
+    untrained: Annotated[int | None, option("SEED", "The control: the same architecture with random weights.")] = None,
+    random_weights: Annotated[
+        str, option("KIND", "With --untrained: default-init (the library's), initial (a bundled model's), permuted.")
+    ] = "default-init",
+    scope: Annotated[str, option("WHICH", "all steps, or the first of each episode.")] = "all",
+    other_weights: Annotated[
+        bool, flag("--other-weights", "The model's weights need not be those that generated the run.")
+    ] = False,
+    batch_tokens: Annotated[
+        int | None,
+        option(
+            "N",
+            "Most tokens of a forward pass (2048 on a processor, 32768 on a GPU): fewer where memory is short.",
+            min=1,
+        ),
+    ] = None,
+    device: Annotated[str, option("NAME", "With --model: auto (the default), cpu, cuda, cuda:1.")] = "",
+    dtype: Annotated[str, option("NAME", "With --model: auto (the default), float32, bfloat16, float16.")] = "",
+    revision: Annotated[str, option("NAME", "With --model: commit, tag or branch on the hub.")] = "",
+    reasoning: Annotated[
+        str, option("STYLE", "With --model: harmony, think, none; the tokenizer is asked where left out.")
+    ] = "",
+) -> None:
+    """Replay a run's token ids and store activations beside it. Run it again to go on after an interruption."""
+    from goalscope.activations import CaptureSettings
+    from goalscope.activations import capture as replay
+    from goalscope.activations.hooks import Blocks
+    from goalscope.cli.console import duration, progress, say, table
+    from goalscope.cli.overrides import layers_of, split
+    from goalscope.models.local import LocalModel
+    from goalscope.report.blocks import counted
+
+    named = {"device": device, "dtype": dtype, "revision": revision, "reasoning": reasoning}
+    loading: dict[str, Any] = {name: value for name, value in named.items() if value}
+    if model is None and loading:
+        raise ValueError(
+            f"{', '.join(f'--{name}' for name in loading)} says how a model given with --model is read: give --model, "
+            "or change the agent in the study"
+        )
+    given = None
+    if model is not None:
+        given = LocalModel(model, untrained=untrained, random_weights=random_weights, **loading)
+    wanted = layers_of(layers)
+    chosen = None if isinstance(wanted, str) else wanted
+    if wanted == "all":
+        if given is None:
+            from goalscope.activations.replay_target import find_target, model_of
+            from goalscope.runs import Store
+
+            with Store(run) as store:
+                given = model_of(store, find_target(store, agent, ()), untrained, random_weights)
+        chosen = Blocks(given.model).layers
+    began = time.monotonic()
+    with progress("steps") as show:
+        done = replay(
+            run,
+            given,
+            sites=split(sites) if sites else None,
+            layers=chosen,
+            agent=agent,
+            untrained=untrained if given is None else None,
+            random_weights=random_weights if given is None else "default-init",
+            scope=scope,  # type: ignore[arg-type]
+            other_weights=other_weights,
+            settings=CaptureSettings(batch_tokens=batch_tokens),
+            progress=show,
+        )
+    size = sum(path.stat().st_size for path in (run / done.path).glob("*.safetensors"))
+    rows = [
+        ("model", done.model_name),
+        ("agent", done.agent),
+        ("sites", ", ".join(done.sites)),
+        ("layers", ", ".join(map(str, done.layers))),
+        ("steps captured", f"{done.captured} of {done.steps}"),
+        ("largest difference to the library's hidden states", f"{max(done.self_check.values(), default=0.0):.2g}"),
+        ("files", f"{run / done.path} ({size / 1e6:.1f} MB)"),
+    ]
+    table(("what", "value"), rows, title=f"{done.id}, in {duration(time.monotonic() - began)}")
+    for reason, count in done.left_out.items():
+        say(f"left out: {reason} ({counted(count, 'step')})")
+    if done.reconstructed:
+        say(f"{counted(done.reconstructed, 'step')} of them with ids that were made again from text (reconstructed)")
+
+
+def probe(
+    run: RunDirectory,
+    reads: Annotated[
+        str, option("LIST", "cognitive-map, beliefs, plans, distance; those of the study, else all.")
+    ] = "",
+    sites: Annotated[
+        str,
+        option(
+            "LIST",
+            "pre, post (before and after the reasoning), action; those of the study, else those of pre,post that the "
+            "run has.",
+        ),
+    ] = "",
+    layers: Annotated[str, option("LIST", f"{LAYERS} The study's, else thirds.")] = "",
+    agent: Annotated[str, option("NAME", "Whose activations, where several have token ids.")] = "",
+    untrained: Annotated[str, option("SEED", "Seed of the control with random weights (0), or none.")] = "",
+    full: Annotated[bool, flag("--full", "The complete table: all probes everywhere.")] = False,
+    model: Annotated[str, option("NAME", "A folder or a hub name; the model of the run's study if left out.")] = "",
+    device: Annotated[
+        str, option("NAME", "Where probes train: cpu or cuda; also of --model: auto, cpu, cuda:1.")
+    ] = "cpu",
+    settings: Annotated[
+        list[str] | None, option("KEY=VALUE", "Any key of analysis.inside, e.g. probes.hidden=1024.", "--set")
+    ] = None,
+) -> None:
+    """Capture activations, fit probes beside their controls, store rows and probes. What is there is not done again."""
+    from goalscope.cli.overrides import layers_of, set_key, split
+    from goalscope.probing.pipeline import declared_in
+    from goalscope.runs import Store
+    from goalscope.runs.probing_config import Inside
+
+    with Store(run) as store:
+        plain = (declared_in(store) or Inside()).model_dump(mode="json")
+    asked: dict[str, tuple[str, Callable[[str], Any]]] = {
+        "reads": (reads, split),
+        "sites": (sites, split),
+        "layers": (layers, layers_of),
+        "agent": (agent, str),
+        "untrained": (untrained, _seed),
+    }
+    for name, (text, read) in asked.items():
+        if text:
+            plain[name] = read(text)
+            plain["full"].pop(name, None)  # what is asked for holds for the complete table, too
+    for setting in settings or ():
+        set_key(plain, setting)
+    read_inside(run, Inside.parse(plain, "what is asked for"), full=full, model=model, device=device)
+    from goalscope.cli.console import say
+
+    say(f"next: goalscope report {quote(str(run))}")
+
+
+def read_inside(run: Path, declared: "Inside", *, full: bool = False, model: str = "", device: str = "cpu") -> None:
+    """Read what is declared, show how far it is, and print the headline of each reading."""
+    from goalscope.activations.devices import trains_on
+    from goalscope.cli.console import duration, progress, say
+    from goalscope.probing.pipeline import study_inside
+    from goalscope.report.blocks import counted
+
+    trains = trains_on(device)
+    own = control = None
+    if model:
+        from goalscope.models.local import LocalModel
+
+        where = "auto" if device == "cpu" else device
+        own = LocalModel(model, device=where)
+        if declared.untrained is not None:
+            control = LocalModel(model, device=where, untrained=declared.untrained)
+    began = time.monotonic()
+    done = study_inside(run, declared, full=full, model=own, control=control, device=trains, stage=progress)
+    steps = done.steps
+    if steps["steps left out"]:
+        say(f"{counted(steps['steps left out'], 'step')} left out: not all sites are there", error=True)
+    again = f", {done.reused} there already" if done.reused else ""
+    say(
+        f"{done.agent}: {counted(done.fitted, 'probe')} fitted{again}, on {steps['training grids']} grids "
+        f"({counted(steps['training steps'], 'step')}), tested on {steps['test grids']} ({steps['test steps']}), in "
+        f"{duration(time.monotonic() - began)}"
+    )
+    middle = done.layers[len(done.layers) // 2]
+    for name, rows in done.rows.items():
+        _print(name, rows, done.sites, middle)
+
+
+def _print(name: str, rows: "Rows", sites: Sequence[str], layer: int) -> None:
+    """Print the headline of one reading at one layer: each site beside its control, and their difference."""
+    from goalscope.cli.console import table
+    from goalscope.report.definitions import DEFAULT_NETWORK
+    from goalscope.report.sections.probing import ProbeRows
+
+    lines = []
+    for label, tags in HEADLINES[name]:
+        mine = ProbeRows(rows).where(**tags, layer=layer)
+        head = "mlp"
+        if name == "plans":  # the decoder of two layers where it is there, else the smallest one
+            found = sorted(str(one) for one in mine.values("head") if str(one).startswith("decoder"))
+            head = "decoder-2" if "decoder-2" in found else (found or [""])[0]
+        for site in sites:
+            own, control = (mine.where(head=head, site=site, control=each).rows for each in ("none", "untrained"))
+            lines.append((label, site, head, *_compared(own, control)))
+    columns = ("what", "site", "probe", "this model", DEFAULT_NETWORK, "difference", "grids")
+    table(columns, lines, title=f"{name}, layer {layer}: mean and 95 % interval over grids", numbers=(3, 4, 5, 6))
+
+
+def _compared(own: "Rows", control: "Rows") -> tuple[str, str, str, str]:
+    """Return two values and their difference by grid, each with its interval, and the number of grids."""
+    from goalscope.cli.measuring import written
+    from goalscope.probing.scores import paired_rows, summarise
+
+    if not len(own):
+        return "–", "–", "–", "0"
+    (first,) = summarise(own, by=())
+    texts = [written(first.estimate), "–", "–"]
+    if len(control):
+        texts[1] = written(summarise(control, by=())[0].estimate)
+        less = paired_rows(own, control, name="untrained", by=("site", "layer", "shape"))
+        texts[2] = written(summarise(less, by=())[0].estimate)
+    return texts[0], texts[1], texts[2], str(first.estimate.grids)
+
+
+def _seed(text: str) -> int | None:
+    if text == "none":
+        return None
+    if not text.isdecimal():
+        raise ValueError(f"--untrained must be a whole number >= 0, or none, got {text!r}")
+    return int(text)

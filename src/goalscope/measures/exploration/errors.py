@@ -1,0 +1,383 @@
+"""Both errors as measures of the step table, on task worlds and, under names of their own, on mazes under fog.
+
+Under fog the metric has words of its own and is never pooled with that of task maps. Observed is what was revealed;
+unobserved are the revealed open cells next to a cell that was not; the goal is pending once it is revealed; progress is
+a newly revealed cell or the goal reached. There are cases 1 and 2 only. A move is judged on the revealed open cells
+before it. Worlds with a locked door are refused: a door has no case.
+
+Sight reaches between two walls that meet at a corner, so that a cell can be revealed before any way to it is. Such a
+cell is no target until there is one: no move could lead nearer to it, and an agent that goes round to look for the way
+would be called wrong at every step. In task worlds the question does not arise: whatever was seen there was walked to.
+
+Source: measuring exploration and exploitation errors, Section 4 and Fig. 4.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.measures.definition import OURS, Entries, StepMeasure, add_measures, measure
+from goalscope.measures.exploration.score import EpisodeScore, Outcome, Steps, Summary, counted, judge, score_episode
+from goalscope.measures.exploration.view import CASES, View
+from goalscope.measures.table import NO_ACTION, StepTable
+from goalscope.rows import Rows, Tag
+from goalscope.runs.record import Episode
+from goalscope.stats.estimate import Estimate, estimate_mean, estimate_pooled
+from goalscope.worlds.fog import Fog
+from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
+from goalscope.worlds.tasks._fast import Board, bits
+from goalscope.worlds.tasks.coordinates import Frame
+from goalscope.worlds.tasks.knowledge import Rejection
+from goalscope.worlds.tasks.world import ACHIEVED, INVALID, NEW_CELL
+
+_OUTCOMES: dict[str, Outcome] = {"goal": "goal", "horizon": "budget"}
+
+
+def score_fogged_episode(episode: Episode) -> EpisodeScore:
+    """Return the exploration and exploitation errors of a recorded episode of a maze under fog.
+
+    Args:
+        episode: an episode of a world with a fog radius and without a locked door.
+
+    Returns:
+        The record; cells are (x, y) with y upwards, the bottom left corner of the grid at (0, 0). A turn without an
+        action is "unparsable", a move into a wall "blocked". There are no nodes and no budget.
+
+    Raises:
+        ValueError: a world without fog or with a door.
+    """
+    world = episode.world
+    if world.fog_radius is None or world.grid.door is not None:
+        given = "one without fog" if world.fog_radius is None else "one with a locked door"
+        raise ValueError(f"this variant must be given an episode of a maze under fog without a door, got {given}")
+    positions = [*(step.state.position for step in episode.steps), episode.final.position]
+    return score_walk(world.grid, world.fog_radius, positions, [step.action for step in episode.steps], episode.outcome)
+
+
+def score_walk(
+    grid: Grid, radius: int, positions: Sequence[Position], actions: Sequence[Action | None], outcome: str
+) -> EpisodeScore:
+    """Return the score of an episode from its T actions and the T + 1 positions before and after them."""
+    walk = _FoggedWalk(grid, radius, positions)
+    steps = list(judge(walk, actions, walk.view))
+    summary = Summary(
+        **counted(steps),
+        budget=None,
+        outcome=_OUTCOMES.get(outcome, "stopped"),
+        success=outcome == "goal",
+        observed_cells=int(walk.fog.seen.sum()),
+        cells=int(walk.fog.seen.size),
+        achieved_nodes=0,
+        nodes=0,
+        distances="revealed",
+    )
+    return EpisodeScore(steps=Steps(len(steps), lambda: iter(steps), steps), summary=summary)
+
+
+class _FoggedWalk:
+    """A recorded walk, and what was revealed by it."""
+
+    def __init__(self, grid: Grid, radius: int, positions: Sequence[Position]) -> None:
+        if grid.start is None or grid.goal is None:
+            lacking = "agent (A)" if grid.start is None else "goal (G)"
+            raise ValueError(f"a maze must show its {lacking}, got a grid without one")
+        self.frame = Frame(left=0, top=grid.height - 1, width=grid.width, height=grid.height)
+        open_cells = [self.frame.cell((int(row), int(col))) for row, col in np.argwhere(~grid.walls)]
+        self.board = Board(self.frame, open_cells, self.frame.cell(grid.start))
+        self.goal, self.fog = grid.goal, Fog.start(grid, radius)
+        self.position = self.board.start
+        self.rejected: Rejection | None = None
+        self.last_achieved: str | None = None
+        self._following = iter(positions[1:])
+
+    def move(self, action: Action | None) -> int:
+        position = next(self._following)
+        there = self.board.index(self.frame.cell(position))
+        self.rejected = self.last_achieved = None
+        if there == self.position:
+            self.rejected = "unparsable" if action is None else "blocked"
+            return INVALID
+        self.position = there
+        looked = self.fog.look(position)
+        event = NEW_CELL * bool((looked.seen & ~self.fog.seen).any())
+        if position == self.goal:
+            self.last_achieved = "goal"
+            event += ACHIEVED
+        if event:
+            self.fog = looked
+        return event
+
+    def view(self) -> View:
+        board, fog = self.board, self.fog
+        seen = board.cells & _bits(fog.seen)
+        known = 1 << self.position  # of the cells seen, those that can be walked to
+        while (more := known | board.grow(known) & seen) != known:
+            known = more
+        place = board.index(self.frame.cell(self.goal))
+        pending = known & 1 << place
+
+        def progress(there: int) -> bool:
+            position = self.frame.row_col(board.cell(there))
+            return position == self.goal or bool((fog.look(position).seen & ~fog.seen).any())
+
+        border = known & board.grow(_bits(~fog.seen))
+        return View(board, border, pending, place if pending else -1, known, known, progress)
+
+
+def _bits(cells: npt.NDArray[np.bool_]) -> int:
+    """Return a set of cells from an array ``[H, W]`` in rows and columns, whose last row is the lowest."""
+    height, width = cells.shape
+    padded = np.zeros((height + 2, width + 1), dtype=np.uint8)
+    padded[1:-1, :-1] = cells[::-1]
+    return bits(bytearray(padded.tobytes()))
+
+
+KINDS = tuple(CASES)
+
+PROGRESS_SHARE = "exploration share by progress"
+"""Share of the steps that entered an unobserved cell, in each tenth of an episode; the tag "progress" is its end."""
+
+TENTHS = 10
+
+UNDER_FOG = " under fog"
+"""With what the names of the measures of mazes end, so that no table pools them with those of task worlds."""
+
+_TASKS = "Park et al. (2026), section 4 and appendix B"
+_SHARE = (0.0, 1.0)
+
+_Number = Callable[[Summary], float | None]
+
+
+def _errors(fog: bool) -> dict[str, tuple[str, str, _Number]]:
+    """Return name -> (unit, definition, number) of both errors and of what they are made of, also of moves alone."""
+    found: dict[str, tuple[str, str, _Number]] = {}
+    for kind, valid in ((kind, valid) for kind in KINDS for valid in (False, True)):
+        if fog:
+            turns = "moves (blocked ones and turns without an action left out)" if valid else "turns"
+            calls = "before a way to the goal is revealed" if kind == "exploration" else "once it is"
+            error = f"share of an episode's {turns} {calls} that lead nearer to no target or go in circles; undefined "
+            texts = (
+                f"{error}without such a turn, never 0",
+                f"number of those errors among the {turns}",
+                f"number of {turns} {calls}",
+            )
+        else:
+            cases = "cases 1 and 4" if kind == "exploration" else "cases 2, 3 and 4"
+            ratio = f"errors in {cases} over the steps in {cases} of an episode"
+            texts = (
+                f"the {kind} error over the actions that were moves" if valid else ratio,
+                f"number of errors that count as {kind}{' among the moves' if valid else ''}",
+                f"{'moves' if valid else 'steps'} in {cases}",
+            )
+        for what, unit, text in zip(("error", "errors", "steps"), ("share", "steps", "steps"), texts, strict=True):
+            name = f"{kind} {what}{' of valid moves' if valid else ''}{UNDER_FOG if fog else ''}"
+            found[name] = unit, text, attrgetter(f"{'valid_' if valid else ''}{kind}_{what}")
+    return found
+
+
+_EPISODE: dict[str, tuple[str, str, _Number]] = {
+    **_errors(fog=False),
+    "success": ("share", "share of episodes that achieve the goal within the budget", attrgetter("success")),
+    "steps": ("steps", "actions of an episode", attrgetter("steps")),
+    "steps of successful episodes": (
+        "steps",
+        "actions of an episode that achieved the goal; undefined for one that did not",
+        lambda summary: summary.steps if summary.success else None,
+    ),
+    "invalid actions": (
+        "steps",
+        "actions that did nothing: no way there, or no direction named",
+        attrgetter("invalid_actions"),
+    ),
+    "detours with the goal pending": (
+        "steps",
+        "steps into a new cell while the goal was pending; free of error by definition",
+        attrgetter("detours"),
+    ),
+    "progress rate": (
+        "share",
+        "share of the steps that entered an unobserved cell or achieved a pending node",
+        attrgetter("progress_rate"),
+    ),
+    "coverage": ("share", "share of the map's cells that were observed", attrgetter("coverage")),
+    "achieved nodes": (
+        "share",
+        "share of the nodes that were achieved",
+        lambda summary: summary.achieved_nodes / summary.nodes if summary.nodes else None,
+    ),
+}
+"""Name -> (unit, definition, number) of what an episode of a task world is measured by."""
+
+
+def _of_summary(name: str, unit: str, text: str, number: _Number, *, fog: bool) -> StepMeasure:
+    def numbers(table: StepTable) -> Entries:
+        scored = table.once(_scored)
+        return Entries(np.array([number(one) for one, _ in scored.values()], dtype=np.float64), _index(scored))
+
+    return StepMeasure(
+        name=name,
+        unit=unit,
+        bounds=_SHARE if unit == "share" else (0.0, math.inf),
+        text=text,
+        source=f"{OURS}: the errors of task worlds in other words (docs/exploration.md)" if fog else _TASKS,
+        needs=("grid",) if fog else ("tasks",),
+        function=numbers,
+    )
+
+
+FOGGED = tuple(_of_summary(name, *each, fog=True) for name, each in _errors(fog=True).items())
+"""The measures of mazes under fog without a locked door: both errors, what they are made of, also of moves alone."""
+
+# Success is that of any world.
+add_measures(*FOGGED, *(_of_summary(name, *each, fog=False) for name, each in _EPISODE.items() if name != "success"))
+
+
+@measure(PROGRESS_SHARE, unit="share", needs=("tasks",), source=_TASKS)
+def progress_share(table: StepTable) -> Entries:
+    """Share of the steps that entered an unobserved cell, by tenth of the episode."""
+    scored = table.once(_scored)
+    shares = np.array([shares for _, shares in scored.values()]).reshape(-1)
+    ends = np.array([tenth / TENTHS for tenth in range(1, TENTHS + 1)] * len(scored), dtype=object)
+    return Entries(shares, np.repeat(_index(scored), TENTHS), {"progress": ends})
+
+
+TASK_DEFINITIONS: Mapping[str, str] = {
+    **{name: text for name, (_, text, _) in _EPISODE.items()},
+    progress_share.name: progress_share.text,
+}
+"""Definitions of the measures of task worlds, as the report shows them."""
+
+_Values = npt.NDArray[np.float64]
+
+
+def _index(scored: Mapping[int, Any]) -> npt.NDArray[np.int64]:
+    return np.array(list(scored), dtype=np.int64)
+
+
+def _scored(table: StepTable) -> dict[int, tuple[Summary, _Values]]:
+    """Return episode -> summary and `progress_shares`, where a score is defined; the same walk is scored once."""
+    known: dict[tuple[Any, ...], tuple[Summary, _Values]] = {}
+    found = {}
+    for index, number in enumerate(table.world.tolist()):
+        world: Any = table.worlds[number]
+        if "tasks" not in table.offers and (world.fog_radius is None or world.grid.door is not None):
+            continue
+        mine = slice(table.begin[index], table.begin[index] + table.length[index])
+        path, outcome = np.vstack([table.state[mine], table.final[index]])[:, :2], table.outcome[index]
+        walk = (number, outcome, path.tobytes(), table.action[mine].tobytes())
+        if walk not in known:
+            actions = [None if taken == NO_ACTION else ACTIONS[taken] for taken in table.action[mine].tolist()]
+            try:
+                if world.fog_radius is None:
+                    score = score_episode(world.task_map, actions)
+                else:
+                    cells = [(row, col) for row, col in path.tolist()]
+                    score = score_walk(world.grid, world.fog_radius, cells, actions, outcome)
+            except ValueError as error:
+                raise ValueError(f"episode {table.episode_id[index]}: {error}") from error
+            known[walk] = score.summary, progress_shares(score.steps.column("new_cell"))
+        found[index] = known[walk]
+    return found
+
+
+def progress_shares(new_cells: Sequence[int]) -> _Values:
+    """Return ``[10]``: the share of steps that entered an unobserved cell in each tenth, NaN without steps.
+
+    A step that lies on the border of two tenths counts for both with the part that lies in each, so that episodes of
+    any length have ten values.
+    """
+    length = len(new_cells)
+    if not length:
+        return np.full(TENTHS, np.nan)
+    entered = np.concatenate([[0.0], np.cumsum(new_cells, dtype=np.float64)])
+    ends = np.interp(np.linspace(0, length, TENTHS + 1), np.arange(length + 1), entered)
+    # Rounding must not carry a share over its bounds.
+    shares: _Values = np.clip(np.diff(ends) * TENTHS / length, 0.0, 1.0)
+    return shares
+
+
+def episode_score_rows(
+    summary: Summary, *, grid_id: str, episode_id: str = "", tags: Mapping[str, Tag] | None = None
+) -> Rows:
+    """Return the rows of one scored episode of a task map.
+
+    Args:
+        summary: its summary.
+        grid_id: id of its map, the unit of every interval (`TaskMap.id`).
+        episode_id: content id of the episode.
+        tags: agent, preset, prompt, ...; the graph of distances is added as "distances".
+    """
+    return Rows.from_columns(
+        measure=list(_EPISODE),
+        unit=[unit for unit, _, _ in _EPISODE.values()],
+        value=np.array([number(summary) for _, _, number in _EPISODE.values()], dtype=np.float64),
+        grid_id=[grid_id] * len(_EPISODE),
+        episode_id=episode_id,
+        tags={**(tags or {}), "distances": summary.distances},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorEstimate:
+    """One of the two errors over many episodes.
+
+    Attributes:
+        kind: "exploration" or "exploitation".
+        mean: mean over the episodes in which the kind was called for, within each map first; the others are counted in
+            ``mean.undefined``.
+        pooled: all errors over all steps that called for the kind.
+        valid: the pooled ratio over the actions that were moves only.
+        errors, steps: the counts of ``pooled``.
+    """
+
+    kind: str
+    mean: Estimate
+    pooled: Estimate
+    valid: Estimate
+    errors: int
+    steps: int
+
+
+def estimate_errors(
+    summaries: Sequence[Summary], grids: Sequence[Any], *, confidence: float = 0.95
+) -> tuple[ErrorEstimate, ErrorEstimate]:
+    """Estimate both errors over many episodes.
+
+    Args:
+        summaries: ``[N]`` summaries of one agent's episodes.
+        grids: ``[N]`` the map of each, the unit of the intervals.
+        confidence: nominal coverage.
+
+    Returns:
+        Exploration and exploitation error.
+
+    Raises:
+        ValueError: sequences of different lengths, or summaries with different graphs of distances.
+    """
+    graphs = {summary.distances for summary in summaries}
+    if len(graphs) > 1:
+        raise ValueError(f"errors that are pooled must share one graph of distances, got {', '.join(sorted(graphs))}")
+
+    def of(kind: str) -> ErrorEstimate:
+        def column(name: str) -> list[Any]:
+            return [getattr(summary, name) for summary in summaries]
+
+        given: dict[str, Any] = {"unit": "share", "bounds": _SHARE, "confidence": confidence}
+        errors, steps = column(f"{kind}_errors"), column(f"{kind}_steps")
+        valid = column(f"valid_{kind}_errors"), column(f"valid_{kind}_steps")
+        ratios = np.array(column(f"{kind}_error"), dtype=np.float64)
+        return ErrorEstimate(
+            kind=kind,
+            mean=estimate_mean(ratios, grids, **given),
+            pooled=estimate_pooled(errors, steps, grids, **given),
+            valid=estimate_pooled(*valid, grids, **given),
+            errors=sum(errors),
+            steps=sum(steps),
+        )
+
+    return of("exploration"), of("exploitation")

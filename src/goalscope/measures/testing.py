@@ -1,0 +1,360 @@
+"""The laws that every measure obeys, to be run on ours and on yours, and small sets of episodes to try measures on.
+
+from goalscope.measures import check_measure
+check_measure(my_measure)
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from goalscope.agents.agent import Agent, Observation, agent_id
+from goalscope.agents.scripted import EpsilonGreedy, Forgetful, KeyLured, Optimal, Uniform, WrongGoal
+from goalscope.agents.task_scripted import Greedy, NoisyGreedy, RandomWalk
+from goalscope.ids import content_id
+from goalscope.measures.definition import Measure, StepMeasure
+from goalscope.measures.table import StepTable
+from goalscope.planning.shortest import shortest_length
+from goalscope.rng import stream, uniform
+from goalscope.rows import WHOLE_EPISODE, Row, Rows
+from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
+from goalscope.worlds.dynamics import State
+from goalscope.worlds.generate import generate_batch
+from goalscope.worlds.grid import Action
+from goalscope.worlds.gridworld import GridWorld
+from goalscope.worlds.layouts import key_door, two_path
+from goalscope.worlds.tasks.generate import generate_task_map
+from goalscope.worlds.tasks.world import TaskWorld
+from goalscope.worlds.transform import TRANSFORMS, Transform
+from goalscope.worlds.world import Session, World
+
+HORIZON_FACTOR = 1.5
+
+
+def roll_out(
+    agent: Agent,
+    world: World,
+    *,
+    seed: int,
+    trajectories: int = 10,
+    horizon: int | None = None,
+    invalid: float = 0.0,
+) -> list[Episode]:
+    """Let an agent act on one world, in memory and without a store; under fog it sees what it has seen so far.
+
+    Args:
+        agent: who acts.
+        world: where.
+        seed: root seed.
+        trajectories: number of episodes.
+        horizon: most actions of an episode; that of the world, or ceil(1.5 x shortest path), by default.
+        invalid: probability that a turn is replaced by one without an action, as an unparsable answer would be.
+    """
+    most = horizon or world.horizon or math.ceil(HORIZON_FACTOR * shortest_length(world.grid))
+    who, found = agent_id(agent), list[Episode]()
+    for number in range(trajectories):
+        spec = EpisodeSpec(world_id=world.id, agent_id=who, trajectory=number, seed=seed, horizon=most)
+
+        def answer(index: int, session: Session, spec: EpisodeSpec = spec) -> int | None:
+            if uniform(seed, "invalid turn", spec.id, index) < invalid:
+                return None
+            observation = Observation(view=session.view, step=index, episode_id=spec.id, seed=seed)
+            return agent.act([observation])[0].action
+
+        found.append(_walk(spec, world, agent.name, answer, most))
+    return found
+
+
+def play(
+    world: World,
+    actions: Sequence[Action | None],
+    *,
+    agent: str = "played",
+    trajectory: int = 0,
+    horizon: int | None = None,
+) -> Episode:
+    """Return the episode of given actions, to work out by hand what a measure must say.
+
+    Args:
+        world: where.
+        actions: one entry a turn, None for a turn without an action; what follows the goal is left out.
+        agent: name of the agent.
+        trajectory: number of the trajectory.
+        horizon: most actions of the episode; as many as there are turns by default.
+    """
+    spec = EpisodeSpec(
+        world_id=world.id,
+        agent_id=content_id("agent", agent),
+        trajectory=trajectory,
+        seed=0,
+        horizon=horizon if horizon is not None else max(len(actions), 1),
+    )
+    return _walk(spec, world, agent, lambda index, _: actions[index], len(actions))
+
+
+def sample_worlds(seed: int = 0) -> list[GridWorld]:
+    """Return a few plain worlds of two sizes, a world with key and door, a two-path world with its control, and fog."""
+    worlds = [
+        GridWorld(grid=grid, tags={"size": size, "density": density, "index": index})
+        for size, density in ((7, 0.0), (7, 1.0), (9, 0.4))
+        for index, grid in enumerate(generate_batch(size, density, seed=seed, count=2, minimum_distance=3))
+    ]
+    locked = key_door(rng=stream(seed, "sample", "key-door"))
+    paths = two_path(rng=stream(seed, "sample", "two-path"))
+    keyed = GridWorld(grid=paths, tags={"layout": "two-path", "control": False})
+    control = GridWorld(grid=paths.at(key=None), cluster=keyed.grid_id, tags={"layout": "two-path", "control": True})
+    maze = next(iter(generate_batch(9, 0.8, seed=seed + 1, count=1, minimum_distance=6)))
+    fogged = GridWorld(grid=maze, fog_radius=3, tags={"layout": "fog"})
+    return [*worlds, GridWorld(grid=locked, tags={"layout": "key-door"}), keyed, control, fogged]
+
+
+def sample_episodes(
+    seed: int = 0, trajectories: int = 3, invalid: float = 0.1, *, tasks: bool = False
+) -> list[Episode]:
+    """Return episodes of scripted agents on `sample_worlds` or on task worlds, some turns of them without an action."""
+    worlds: Sequence[World]
+    agents: Sequence[Agent]
+    if tasks:
+        worlds = [TaskWorld(task_map=generate_task_map(name, seed=seed)) for name in ("high-small", "8x8")]
+        agents = (Greedy(), NoisyGreedy(0.4), RandomWalk())
+    else:
+        worlds = sample_worlds(seed)
+        agents = (Optimal(), EpsilonGreedy(0.3), Uniform(), KeyLured(), WrongGoal("top-right"), Forgetful(0.4, 4))
+    return [
+        episode
+        for agent in agents
+        for world in worlds
+        for episode in roll_out(agent, world, seed=seed, trajectories=trajectories, invalid=invalid)
+    ]
+
+
+def transformed(episode: Episode, transform: Transform) -> Episode:
+    """Return the episode as it would be on the transformed world, in the cluster of the original.
+
+    Raises:
+        ValueError: the transform exchanges start and goal; no recorded episode has a counterpart there.
+    """
+    if transform.swapped:
+        raise ValueError("an episode can be turned and reflected, got a transform that exchanges start and goal")
+    original = episode.world
+    shape = original.grid.walls.shape
+    grid = transform.grid(original.grid)
+    world = GridWorld(grid=grid, fog_radius=original.fog_radius, cluster=original.grid_id, tags=original.tags)
+
+    def moved(state: State) -> State:
+        return State(transform.position(state.position, shape), state.carrying_key, state.door_open)
+
+    actions = [None if turn.action is None else transform.action(turn.action) for turn in episode.steps]
+    steps = tuple(
+        replace(turn, state=moved(turn.state), action=action)
+        for turn, action in zip(episode.steps, actions, strict=True)
+    )
+    return replace(
+        episode, spec=replace(episode.spec, world_id=world.id), world=world, steps=steps, final=moved(episode.final)
+    )
+
+
+def _walk(
+    spec: EpisodeSpec,
+    world: World,
+    agent: str,
+    answer: Callable[[int, Session], int | None],
+    turns: int,
+) -> Episode:
+    session, steps = world.begin_episode(spec.seed, spec.id), list[Step]()
+    outcome: Outcome = "stopped" if turns < spec.horizon else "horizon"
+    for index in range(turns):
+        taken = answer(index, session)
+        action = None if taken is None else world.action(taken)
+        failure = "no answer" if action is None else None
+        steps.append(Step(index=index, state=session.state, action=action, failure=failure))
+        session.step(action)
+        if session.done:
+            outcome = "goal"
+            break
+    return Episode(spec=spec, world=world, agent=agent, steps=tuple(steps), final=session.state, outcome=outcome)
+
+
+_TURNS = ("reflect", "rotate", "transpose")
+TOLERANCE = 1e-9
+"""How far two values may lie apart, relative to the larger one or to 1, and still count as equal."""
+
+_Key = tuple[str, str, str, str, int, tuple[tuple[str, str], ...]]
+
+
+def check_measure(measure: Measure, episodes: Iterable[Episode] | None = None, *, invariant: bool = True) -> None:
+    """Check that a measure obeys the common laws.
+
+    1. It has a name, a unit and bounds, and its rows carry that name and that unit.
+    2. Every value is NaN or a finite number within the bounds.
+    3. Every row belongs to a grid, and where it names one to an episode and a step, of the table.
+    4. It changes nothing in the table (whose arrays are read-only), and the same table gives the same rows.
+    5. The order of the episodes does not matter.
+    6. No episodes give no rows; turns without an action break nothing.
+    7. The rows of several agents are the rows of each of them, put together.
+    8. Turning and reflecting grids, states and actions changes no value (where ``invariant``).
+    9. One made by `measure` that does not say that it needs the oracle does not read its columns.
+
+    Args:
+        measure: the measure, a function decorated by `measure` or any object that `Measure` describes.
+        episodes: the episodes to try it on, of at least two agents; `sample_episodes` by default, of task worlds for a
+            measure that needs tasks.
+        invariant: whether law 8 is claimed. A measure of directions ("share of moves to the left") is not invariant.
+
+    Raises:
+        AssertionError: names the law, the row that breaks it, and what to do.
+    """
+    _check_declaration(measure)
+    tasks = "tasks" in getattr(measure, "needs", ())
+    cases = _sample_cases(tasks) if episodes is None else _Cases.of(tuple(episodes))
+    rows = _run(measure, cases.table, "the episodes given")
+    _demand(len(rows) > 0, measure, "must emit rows for the episodes given, got none: pass episodes that it speaks of")
+    _check_rows(measure, cases.table, rows)
+    again = _run(measure, cases.table, "the same table twice")
+    _same(measure, rows, again, "must give the same rows for the same table", "draw nothing at random, keep no state")
+    shuffled = _run(measure, cases.shuffled, "episodes in another order")
+    advice = "use the index of an episode for nothing but looking it up"
+    _same(measure, rows, shuffled, "must not depend on the order of the episodes", advice)
+    nothing = _run(measure, cases.empty, "no episodes at all")
+    _demand(len(nothing) == 0, measure, f"must give no rows for no episodes, got {len(nothing)}")
+    for table in cases.silent:
+        advice = "turns without an action (their action is NO_ACTION, -1, which is no index)"
+        _check_rows(measure, table, _run(measure, table, advice))
+    parts = Rows.concatenate(_run(measure, table, "the episodes of one agent") for table in cases.agents)
+    advice = "pool within the groups of `StepTable.groups` only"
+    _same(measure, rows, parts, "must give for several agents what it gives for each of them", advice)
+    if invariant:
+        for name, (table, names) in cases.transformed.items():
+            found = _run(measure, table, f"episodes under the transform {name!r}")
+            advice = "pass invariant=False if it speaks of directions or places"
+            _same(measure, rows, _renamed(found, names), f"must not change under the transform {name!r}", advice)
+    if isinstance(measure, StepMeasure) and "oracle" not in measure.needs:
+        found = _run(measure, cases.blind, "a table without the exact optimal policy")
+        _same(measure, rows, found, "must not read the oracle's columns", 'declare needs=("oracle",)')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cases:
+    """The tables that the laws compare.
+
+    Half of the first one of `silent` is without any action, all of the other one. `transformed` has grids turned or
+    reflected by name, and the original id of each new episode. `blind` has an oracle that knows of no way to the goal.
+    """
+
+    table: StepTable
+    shuffled: StepTable
+    empty: StepTable
+    silent: tuple[StepTable, StepTable]
+    agents: tuple[StepTable, ...]
+    transformed: Mapping[str, tuple[StepTable, Mapping[str, str]]]
+    blind: StepTable
+
+    @classmethod
+    def of(cls, episodes: Sequence[Episode]) -> "_Cases":
+        tasks = all(episode.world.own_measures for episode in episodes)
+        tabled = partial(StepTable.from_episodes, tasks=tasks)
+        order = stream(0, "check", "order").permutation(len(episodes))
+        quiet = [_silenced(episode) for episode in episodes]
+        half = len(quiet) // 2
+        moved = {name: [transformed(one, TRANSFORMS[name]) for one in episodes] for name in (() if tasks else _TURNS)}
+        table = tabled(episodes)
+        hidden = {name: np.full_like(getattr(table, name), -1) for name in ("distance", "after", "optimal_length")}
+        return cls(
+            table=table,
+            blind=replace(table, optimal=np.zeros_like(table.optimal), **hidden),
+            shuffled=tabled(episodes[index] for index in order),
+            empty=tabled([]),
+            silent=(tabled([*quiet[:half], *episodes[half:]]), tabled(quiet)),
+            agents=tuple(
+                tabled(episode for episode in episodes if episode.agent == agent)
+                for agent in dict.fromkeys(episode.agent for episode in episodes)
+            ),
+            transformed={
+                name: (tabled(new), {one.id: old.id for one, old in zip(new, episodes, strict=True)})
+                for name, new in moved.items()
+            },
+        )
+
+
+@cache
+def _sample_cases(tasks: bool) -> _Cases:
+    return _Cases.of(sample_episodes(tasks=tasks))
+
+
+def _run(measure: Measure, table: StepTable, what: str) -> Rows:
+    try:
+        return measure.rows(table)
+    except (ArithmeticError, LookupError, ValueError, TypeError) as error:
+        hint = ": copy an array before changing it, the table's own are read-only" if "read-only" in str(error) else ""
+        raise AssertionError(f"measure {measure.name!r} must not fail on {what}, got {error!r}{hint}") from error
+
+
+def _check_declaration(measure: Measure) -> None:
+    _demand(isinstance(measure, Measure), measure, "must have name, unit, bounds and rows(table), as `Measure` says")
+    for attribute in ("name", "unit"):
+        value = getattr(measure, attribute)
+        _demand(isinstance(value, str) and bool(value), measure, f"must have a {attribute}, got {value!r}")
+    low, high = measure.bounds
+    _demand(low < high, measure, f"must have bounds (least, greatest) with least < greatest, got {measure.bounds}")
+
+
+def _check_rows(measure: Measure, table: StepTable, rows: Rows) -> None:
+    grids = set(table.grid_id)
+    of = {name: index for index, name in enumerate(table.episode_id)}
+    low, high = measure.bounds
+    for row in rows:
+        _demand(row.measure == measure.name, measure, f"must name its rows {measure.name!r}, got {row.measure!r}")
+        _demand(row.unit == measure.unit, measure, f"must give its rows the unit {measure.unit!r}, got {row.unit!r}")
+        within = math.isnan(row.value) or (math.isfinite(row.value) and low <= row.value <= high)
+        _demand(within, measure, f"must have values that are NaN or finite and within {low:g} to {high:g}, got {row}")
+        _demand(row.grid_id in grids, measure, f"must use grid ids of the table, got {row.grid_id!r}")
+        if row.episode_id:
+            _demand(row.episode_id in of, measure, f"must use episode ids of the table, got {row.episode_id!r}")
+            index = of[row.episode_id]
+            own = table.grid_id[index]
+            _demand(row.grid_id == own, measure, f"must give a row the grid of its episode {own!r}, got {row}")
+            known = row.step == WHOLE_EPISODE or 0 <= row.step < table.length[index]
+            _demand(known, measure, f"must use steps of the episode (0..{table.length[index] - 1}), got {row}")
+        else:
+            _demand(row.step == WHOLE_EPISODE, measure, f"must name the episode of a row that names a step, got {row}")
+
+
+def _renamed(rows: Rows, names: Mapping[str, str]) -> Rows:
+    back = [names.get(episode, episode) for episode in rows.episode_id.tolist()]
+    return replace(rows, episode_id=np.array(back, dtype=object))
+
+
+def _same(measure: Measure, rows: Rows, others: Rows, law: str, advice: str) -> None:
+    mine, theirs = _sorted(rows), _sorted(others)
+    _demand(len(mine) == len(theirs), measure, f"{law}, got {len(mine)} rows and {len(theirs)}: {advice}")
+    for (key, one), (other_key, other) in zip(mine, theirs, strict=True):
+        equal = key == other_key and (
+            math.isclose(one.value, other.value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+            or (math.isnan(one.value) and math.isnan(other.value))
+        )
+        _demand(equal, measure, f"{law}, got {one} and {other}: {advice}")
+
+
+def _sorted(rows: Rows) -> list[tuple[_Key, Row]]:
+    def key(row: Row) -> _Key:
+        tags = tuple(sorted((name, repr(value)) for name, value in row.tags.items()))
+        return row.measure, row.unit, row.grid_id, row.episode_id, row.step, tags
+
+    return sorted(((key(row), row) for row in rows), key=lambda one: (one[0], math.isnan(one[1].value), one[1].value))
+
+
+def _silenced(episode: Episode) -> Episode:
+    steps = tuple(
+        replace(turn, state=episode.steps[0].state, action=None, failure="no answer") for turn in episode.steps
+    )
+    final = episode.steps[0].state if steps else episode.final
+    return replace(episode, steps=steps, final=final, outcome="horizon")
+
+
+def _demand(holds: bool, measure: Any, law: str) -> None:
+    if not holds:
+        raise AssertionError(f"measure {getattr(measure, 'name', measure)!r} {law}")

@@ -1,0 +1,278 @@
+"""How a model writes chats and ends outputs, known from its tokenizer alone: chat template, ids, channels."""
+
+import re
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any, ClassVar, Final
+from weakref import WeakValueDictionary
+
+from goalscope.models.base import Message, Sampling
+from goalscope.models.folders import model_folder, read_json, read_template_form, tokenizer_identity
+from goalscope.models.harmony import MARKERS, Parts, Style, choose_style, split, text_segments, token_segments
+from goalscope.models.loading import explained, load_tokenizer, needed, quiet
+
+DATE: Final = "2025-08-05"
+"""The date that chat templates are told unless a study names another one."""
+
+_NOW = re.compile(r"""strftime_now\(\s*(?P<quote>['"])(?P<form>[^'"]*)(?P=quote)\s*\)""")
+_HARMONY_STOPS = ("<|return|>", "<|call|>")
+
+# What chats are rendered with is settled by the project; a study adds variables of the template.
+_SETTLED: Final = frozenset(
+    (
+        *("conversation", "messages", "chat_template", "tokenize", "add_generation_prompt", "continue_final_message"),
+        *("tools", "documents", "padding", "truncation", "max_length", "return_tensors", "return_dict"),
+        *("return_assistant_tokens_mask", "tokenizer_kwargs", "reasoning_effort"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
+class Loaded:
+    """What was read: a model, None where its tokenizer is enough, and how the tokenizer writes and ends chats."""
+
+    model: Any
+    tokenizer: Any
+    style: Style
+    chat_template: str
+    stop: frozenset[int]
+    markers: Mapping[int, str]
+    # Several threads may ask; the model works for one of them at a time.
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+# Agents that differ in their sampling or task alone share one copy of the weights.
+_SHARED: WeakValueDictionary[str, Loaded] = WeakValueDictionary()
+_LOADING = threading.Lock()
+
+
+class Dialect:
+    """How a model writes chats and ends outputs; it completes nothing itself, and needs no weights.
+
+    Args:
+        path_or_name: a folder with the tokenizer, or the model's name on the hub.
+        revision: commit, tag or branch on the hub.
+        reasoning: how reasoning and answer are told apart: "harmony", "think", "none"; "auto" asks the tokenizer, and
+            is "none", with a warning, where that knows neither.
+        today: the date that chat templates are told instead of the real one, ``YYYY-MM-DD``: prompts must not
+            change from day to day. None for the usual one.
+        template_options: further variables of the chat template, e.g. ``{"enable_thinking": False}``.
+
+    Raises:
+        FileNotFoundError: a path that is not there.
+        ValueError: an argument out of its range.
+    """
+
+    _needs: ClassVar[tuple[str, ...]] = ("transformers",)
+
+    def __init__(
+        self,
+        path_or_name: str | Path,
+        *,
+        revision: str | None = None,
+        reasoning: str = "auto",
+        today: str | None = None,
+        template_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._set(reasoning, today, template_options, model_folder(path_or_name))
+        if self._folder is not None and revision is not None:
+            raise ValueError(f"a revision names a state on the hub, {path_or_name} is a folder: leave it out")
+        self._source, self._revision = str(path_or_name), revision
+
+    def _set(
+        self, reasoning: str, today: str | None, template_options: Mapping[str, Any] | None, folder: Path | None = None
+    ) -> None:
+        """Check and keep what a study says of the chat template; nothing is loaded yet."""
+        if reasoning not in ("auto", *MARKERS):
+            raise ValueError(f"reasoning must be one of auto, {', '.join(MARKERS)}, got {reasoning!r}")
+        try:
+            self._today = date.fromisoformat(DATE if today is None else today)
+        except ValueError:
+            raise ValueError(f"today must be a date such as {DATE}, got {today!r}") from None
+        held = sorted(_SETTLED & set(template_options or {}))
+        if held:
+            raise ValueError(
+                "template_options must hold further variables of the chat template, such as enable_thinking; got "
+                f"{', '.join(held)}, set elsewhere: leave it out"
+            )
+        self._reasoning, self._options = reasoning, dict(template_options or {})
+        self._folder = folder
+        self._loaded: Loaded | None = None
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return the content identity of the tokenizer and the template settings."""
+        return {"files": self._files(), **self._settings()}
+
+    def _files(self) -> Mapping[str, Any]:
+        return self._on_hub() if self._folder is None else tokenizer_identity(self._folder)
+
+    def _on_hub(self) -> Mapping[str, Any]:
+        return {"hub": self._source, "revision": self._revision or "main"}
+
+    def _settings(self) -> Mapping[str, Any]:
+        return {
+            "reasoning": self._reasoning,
+            "today": self._today.isoformat(),
+            "template_options": self._options,
+        }
+
+    @property
+    def on_hub(self) -> bool:
+        """Whether it is named by its place on the hub."""
+        return self._folder is None
+
+    @property
+    def template(self) -> str | None:
+        """Form of the prompt templates that the model's card names, see `goalscope.models.base.TEMPLATE_FORMS`."""
+        return read_template_form(self._folder) if self._folder is not None else None
+
+    @property
+    def tokenizer(self) -> Any:
+        """The transformers tokenizer, loaded now if it was not."""
+        return self._load().tokenizer
+
+    @property
+    def stop(self) -> frozenset[int]:
+        """The tokens that end an output."""
+        return self._load().stop
+
+    def render(self, messages: Sequence[Message], sampling: Sampling) -> str:
+        """Return the chat as the model's own template writes it, up to where the answer begins."""
+        loaded = self._load()
+        variables: dict[str, Any] = dict(self._options)
+        if sampling.reasoning_effort is not None and "reasoning_effort" in loaded.chat_template:
+            variables["reasoning_effort"] = sampling.reasoning_effort
+        with explained(self._folder, "a chat template that writes these messages"):
+            text = loaded.tokenizer.apply_chat_template(
+                [{"role": message.role, "content": message.content} for message in messages],
+                chat_template=loaded.chat_template,
+                tokenize=False,
+                add_generation_prompt=True,
+                **variables,
+            )
+        return str(text)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a rendered prompt; nothing is added to it."""
+        # Whether a prompt fits is checked, and said, by the decoder.
+        return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Return the text of some ids, special tokens included."""
+        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def unsupported(self, sampling: Sampling) -> tuple[str, ...]:
+        """Return the settings that the chat template has no place for."""
+        told = sampling.reasoning_effort is None or "reasoning_effort" in self._load().chat_template
+        return () if told else ("reasoning_effort",)
+
+    def parts(self, prompt: str, tokens: Sequence[int]) -> Parts:
+        """Return reasoning and final answer of an output; a stop token at its end belongs to no text."""
+        loaded = self._load()
+        said = tokens[:-1] if tokens and tokens[-1] in loaded.stop else tokens
+        if not loaded.markers and loaded.style != "none":
+            return self.text_parts(prompt, self.text(said))
+        return split(token_segments(said, loaded.markers, self.text), loaded.style, thinking=self._thinking(prompt))
+
+    def text_parts(self, prompt: str, raw: str) -> Parts:
+        """Return reasoning and final answer of an output whose ids are not known."""
+        style = self._load().style
+        return split(text_segments(raw, style), style, thinking=self._thinking(prompt))
+
+    def _thinking(self, prompt: str) -> bool:
+        """Return whether a prompt ends inside a reasoning block."""
+        return self._load().style == "think" and prompt.rfind("<think>") > prompt.rfind("</think>")
+
+    def _load(self) -> Loaded:
+        if self._loaded is None:
+            with _LOADING:
+                loaded = _SHARED.get(self._key())
+                if loaded is None:
+                    for library in self._needs:
+                        needed(library)
+                    with quiet(self._folder):
+                        loaded = _SHARED[self._key()] = self._read()
+            self._loaded = loaded
+        return self._loaded
+
+    def _key(self, *more: Any) -> str:
+        """Return by what the models of a process are shared."""
+        place = str(self._folder.resolve()) if self._folder is not None else self._source
+        return repr([place, self._revision, self._reasoning, self._today, *more])
+
+    def _where(self) -> tuple[str, dict[str, Any]]:
+        """Return what is read, and the arguments of ``from_pretrained``."""
+        where: dict[str, Any] = {"trust_remote_code": False}
+        if self._folder is not None:
+            return str(self._folder), {**where, "local_files_only": True}
+        return self._source, where if self._revision is None else {**where, "revision": self._revision}
+
+    def _read(self) -> Loaded:
+        source, where = self._where()
+        eos = None
+        if self._folder is not None:
+            for name in ("generation_config.json", "config.json"):
+                if (self._folder / name).is_file():
+                    eos = read_json(self._folder / name).get("eos_token_id")
+                    break
+        else:
+            from transformers import GenerationConfig
+
+            try:
+                eos = GenerationConfig.from_pretrained(source, revision=self._revision or "main").eos_token_id
+            except OSError:
+                eos = None  # the tokenizer names its own
+        return self._prepare(None, load_tokenizer(source, where, folder=self._folder), eos)
+
+    def _prepare(self, model: Any, tokenizer: Any, eos: Any) -> Loaded:
+        """Find out how the tokenizer writes chats, ends outputs and marks reasoning."""
+        template = tokenizer.chat_template
+        if isinstance(template, dict):
+            template = template.get("default")
+        if not template:
+            raise ValueError(
+                f"a chat agent needs a model with a chat template, the tokenizer of {self.name} has none: use the "
+                "instruction-tuned version of the model, or put chat_template.jinja into its folder"
+            )
+        vocabulary = tokenizer.get_vocab()
+        style = choose_style(self._reasoning, vocabulary, template)
+        if self._reasoning == "auto" and style == "none":
+            warnings.warn(
+                f"{self._source} marks no reasoning (its tokenizer has neither harmony channels nor think tags): the "
+                "whole output is read as the answer, as reasoning: none says",
+                stacklevel=2,
+            )
+        markers = {vocabulary[marker]: marker for marker in MARKERS[style] if marker in vocabulary}
+        if len(markers) < len(MARKERS[style]) and style == "think":
+            markers = {}  # the tags are plain text to this tokenizer
+        stop = _ids(eos) | _ids(tokenizer.eos_token_id)
+        if style == "harmony":
+            stop |= {vocabulary[marker] for marker in _HARMONY_STOPS if marker in vocabulary}
+        if not stop:
+            raise ValueError(
+                f"it must be known which token ends an output, neither the generation configuration nor the tokenizer "
+                f"of {self.name} names one: set eos_token_id in its generation_config.json"
+            )
+        return Loaded(
+            model=model,
+            tokenizer=tokenizer,
+            style=style,
+            chat_template=_NOW.sub(lambda match: repr(self._today.strftime(match["form"])), template),
+            stop=frozenset(stop),
+            markers=markers,
+        )
+
+    @property
+    def name(self) -> str:
+        """Short name, as tables show it."""
+        return Path(self._source).name if self._folder is not None else self._source
+
+
+def _ids(value: Any) -> set[int]:
+    if value is None:
+        return set()
+    return {value} if isinstance(value, int) else set(value)

@@ -1,0 +1,241 @@
+"""Folders of models: where they lie, what they are by content, and what of them is refused before a library reads it.
+
+A library that reads a folder may follow it further than its owner knows: an index of weights can name files outside of
+it (and pickled ones), a configuration can name attention code on a hub, an adapter another model. All of this is
+refused.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from goalscope.ids import content_id
+from goalscope.models.base import TEMPLATE_FORMS
+from goalscope.untrusted import UntrustedError, decode_object, read_octets
+
+PACKAGED: Final = {"theseus": "theseus/weights", "ariadne": "theseus/ariadne"}
+"""Models that come with the package: name and folder inside of it."""
+
+CARD: Final = "goalscope.json"
+"""File in a model's folder that names the form of the prompt templates which the model was trained on."""
+
+ADVICE: Final = "get the files again from where they come from, and check their digests"
+
+_INDEX: Final = "model.safetensors.index.json"
+_WEIGHTS = (".safetensors", ".safetensors.index.json")
+_OTHERS = re.compile(
+    r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab)\.json"
+    r"|merges\.txt|vocab\.txt|tokenizer\.model|chat_template\.(jinja|json)"
+)
+_MOST_JSON: Final = 1 << 26  # bytes
+_LONGEST: Final = 300  # characters of another library's message
+_COUNTS: Final = re.compile(r"(num|n)_\w*(layers?|experts?|heads?)|n_layer|n_head")
+_MOST_COUNT: Final = 4096
+
+
+def model_folder(path_or_name: str | Path) -> Path | None:
+    """Return the folder that an argument names, None for a name on the hub.
+
+    Raises:
+        FileNotFoundError: a path that is not there, or a bundled model that is not installed.
+        ValueError: an empty name, or nearly the name of a bundled model.
+    """
+    text = str(path_or_name)
+    if not text.strip():
+        raise ValueError(
+            "a model must be named: a folder, a name on the Hugging Face hub, or one of the bundled "
+            f"{' and '.join(PACKAGED)}; got an empty text"
+        )
+    if text in PACKAGED and not Path(text).is_dir():
+        folder = Path(str(files("goalscope"))) / PACKAGED[text]
+        if not (folder / "config.json").is_file():
+            raise FileNotFoundError(
+                f"the bundled model {text!r} is not in this installation: install the released package"
+            )
+        return folder
+    path = Path(path_or_name).expanduser()
+    if path.is_dir():
+        return path
+    looks_like_path = isinstance(path_or_name, Path) or text.startswith((".", "/", "~", "\\")) or text.count("/") > 1
+    if looks_like_path or "\\" in text or path.exists():
+        raise FileNotFoundError(
+            f"a model's path must be a folder with config.json, weights and tokenizer, there is none at {text}: give "
+            "the folder that save_pretrained wrote, or a name on the hub such as openai/gpt-oss-20b"
+        )
+    close = get_close_matches(text.lower(), PACKAGED, n=1)
+    if close:  # a misspelled name is not worth a minute of asking the hub
+        raise ValueError(f"no folder is called {text!r}, and the bundled model is called {close[0]}: write it so")
+    return None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file of a model's folder.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a large file, no JSON, or no object.
+    """
+    try:
+        # Configurations hold Infinity, and whole numbers that stand for it.
+        return decode_object(read_octets(path, _MOST_JSON), strict=False, finite=False)
+    except UntrustedError as error:
+        raise ValueError(f"{path} must be sound JSON, but {brief(error)}: {ADVICE}") from error
+
+
+def brief(error: Exception) -> str:
+    """Return a message that may quote a file of unknown origin: printable characters, one line, not at any length."""
+    text = " ".join(str(error).split())[:_LONGEST]
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a model's folder that leads elsewhere, names code to run, or has sizes of no model."""
+    path = folder / "config.json"
+    configuration = read_json(path)
+    for name, value in _entries(configuration):
+        if name.endswith("_implementation") and "/" in json.dumps(value):
+            raise ValueError(
+                f"{name} in {path} must name attention that transformers brings along, got {str(value)[:80]!r}, code "
+                "on a hub: remove the entry"
+            )
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if _COUNTS.fullmatch(name) and whole and not 0 <= value <= _MOST_COUNT:
+            raise ValueError(f"{name} in {path} must be from 0 to {_MOST_COUNT}, got {str(value)[:40]}: {ADVICE}")
+    named = configuration.get("transformers_weights")
+    if named is not None:
+        _check_weights(folder, path, [named])
+    if (folder / "adapter_config.json").exists():
+        raise ValueError(
+            f"a model's folder must hold a whole model, {folder} holds an adapter (adapter_config.json): merge it with "
+            "its model (merge_and_unload in peft) and save that one, or remove the file"
+        )
+    if (folder / _INDEX).is_file():
+        weights = read_json(folder / _INDEX).get("weight_map")
+        if not isinstance(weights, dict):
+            raise ValueError(f"{folder / _INDEX} must hold weight_map, the file of each weight: {ADVICE}")
+        _check_weights(folder, folder / _INDEX, list(weights.values()))
+
+
+def _entries(configuration: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield all entries, those of nested objects too."""
+    waiting = [configuration]
+    while waiting:
+        for name, value in waiting.pop().items():
+            yield name, value
+            if isinstance(value, dict):
+                waiting.append(value)
+
+
+def _check_weights(folder: Path, where: Path, names: list[Any]) -> None:
+    for name in names:
+        plain = isinstance(name, str) and name.endswith(".safetensors") and Path(name).name == name
+        if not plain or not (folder / name).is_file():
+            raise ValueError(f"{where} must name safetensors files of its own folder, got {str(name)[:80]!r}: {ADVICE}")
+
+
+def folder_identity(folder: Path, *, weights: bool = True) -> dict[str, str]:
+    """Return the sha256 of each file that determines a model's outputs, by file name.
+
+    Args:
+        folder: the model's folder.
+        weights: whether the weights count; not for a model whose weights are drawn anew.
+
+    Raises:
+        FileNotFoundError: the folder lacks a configuration or safetensors weights; says what it must hold.
+    """
+    names = {path.name for path in folder.iterdir() if path.is_file()}
+    if "config.json" not in names:
+        raise FileNotFoundError(
+            f"a model's folder must hold config.json, weights and tokenizer as save_pretrained writes them; {folder} "
+            "has no config.json"
+        )
+    if not any(name.endswith(".safetensors") for name in names):
+        raise FileNotFoundError(
+            f"a model's weights must be safetensors files, {folder} has none: pickled weights (.bin, .pt) are never "
+            "read, since loading them runs code; convert them with save_pretrained(folder, safe_serialization=True)"
+        )
+    return _digests(
+        folder, [name for name in names if _OTHERS.fullmatch(name) or (weights and name.endswith(_WEIGHTS))]
+    )
+
+
+def tokenizer_identity(folder: Path) -> dict[str, str]:
+    """Return the sha256 of each file in a folder that decides how chats are written and where outputs end."""
+    names = [path.name for path in folder.iterdir() if path.is_file()]
+    return _digests(folder, [name for name in names if name != "config.json" and _OTHERS.fullmatch(name)])
+
+
+def parts_identity(model: Any, tokenizer: Any) -> Mapping[str, str]:
+    """Return the content identity of a model and a tokenizer that live in memory."""
+    import torch
+
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        held = tensor.detach().cpu().contiguous()
+        digest.update(f"{name} {held.dtype} {list(held.shape)}\n".encode())
+        digest.update(held.flatten().view(dtype=torch.uint8).numpy().tobytes())
+    # The serialised core holds vocabulary, normaliser and added tokens.
+    core = getattr(tokenizer, "backend_tokenizer", None)
+    text = core.to_str() if core is not None else repr(sorted(tokenizer.get_vocab().items()))
+    return {
+        "weights": digest.hexdigest(),
+        "tokenizer": content_id("tokenizer", [text, tokenizer.chat_template or ""]),
+    }
+
+
+def _digests(folder: Path, names: list[str]) -> dict[str, str]:
+    found = {}
+    for path in (folder / name for name in sorted(names)):
+        found[path.name] = _digest(path, path.stat().st_size, path.stat().st_mtime_ns)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _digest(path: Path, size: int, modified: int) -> str:
+    # Size and time of the last change are here for the cache alone: large files are hashed once a process.
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_training(folder: Path) -> dict[str, str]:
+    """Return what a model's configuration tells of its training: ``planted_goal`` and ``training_data``, as tags.
+
+    `training.theseus` writes them under the key "goalscope" of config.json; other models have none.
+
+    Raises:
+        ValueError: the entry is there and is not made of these two short texts.
+    """
+    told = read_json(folder / "config.json").get("goalscope")
+    if told is None:
+        return {}
+    entries = told if isinstance(told, dict) else {}
+    texts = all(isinstance(value, str) and len(value) <= 400 for value in entries.values())
+    if set(entries) != {"planted_goal", "training_data"} or not texts:
+        raise ValueError(
+            f"the entry goalscope in {folder / 'config.json'} must hold planted_goal and training_data as short texts, "
+            f"got {str(told)[:200]}"
+        )
+    return {name: entries[name] for name in sorted(entries)}
+
+
+def read_template_form(folder: Path) -> str | None:
+    """Return the form of the prompt templates that a model's card names, None where it names none.
+
+    The card is the file `CARD` in the model's folder. It enters no identity of a model: the template itself enters that
+    of an agent.
+    """
+    if not (folder / CARD).is_file():
+        return None
+    told = read_json(folder / CARD)
+    if set(told) != {"template"} or told["template"] not in TEMPLATE_FORMS:
+        raise ValueError(
+            f"{folder / CARD} must hold template, one of {', '.join(TEMPLATE_FORMS)}, and nothing else, "
+            f"got {str(told)[:200]}"
+        )
+    return str(told["template"])

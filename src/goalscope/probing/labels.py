@@ -1,0 +1,335 @@
+"""What is true at the steps of some activations: the class of every cell, what was done, the plan, the distance.
+
+A plan of horizon T is the next T actions that the agent executed. Where it arrives sooner, the end token fills the
+rest; where the recording stops before (the horizon of the episode, a failure that ends it), what would have followed is
+unknown: it is neither learned nor scored. A turn without an action executes nothing and is no part of a plan.
+
+Source: behavioural and representational evaluation, section 5.3.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.activations.record import Activations
+from goalscope.checks import check_shape, check_whole, freeze
+from goalscope.planning import solve
+from goalscope.runs import Episode
+from goalscope.worlds.dynamics import shown
+from goalscope.worlds.grid import ACTIONS, Grid
+
+CLASSES: Final = ("agent", "goal", "wall", "open", "padding")
+"""Classes of cells; the place in this tuple is the label."""
+AGENT, GOAL, WALL, OPEN, PADDING = range(len(CLASSES))
+FRAME: Final = 15
+"""Side of the square that smaller grids are padded to, right and bottom."""
+NO_ACTION: Final = -1
+"""Action of a turn that held none."""
+HORIZON: Final = 10
+"""Actions T of a plan in the paper."""
+TOKENS: Final = (*(action.name for action in ACTIONS), "end")
+"""What stands at a place of a plan; the index in this tuple is the token."""
+END: Final = len(ACTIONS)
+UNKNOWN: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Columns:
+    """Arrays with one row for each of N steps or states; `SHAPES` names them."""
+
+    SHAPES: ClassVar[Mapping[str, str]] = {}
+
+    def _accept(self, **sizes: int) -> None:
+        for name, shape in self.SHAPES.items():
+            sizes = check_shape(name, getattr(self, name), shape, sizes)
+            object.__setattr__(self, name, freeze(getattr(self, name)))
+
+    def __len__(self) -> int:
+        return len(getattr(self, next(iter(self.SHAPES))))
+
+    def where(self, mask: npt.NDArray[Any]) -> Self:
+        """Return some of the rows, by a mask ``[N]`` bool or by indices ``[M]`` int."""
+        return replace(self, **{name: getattr(self, name)[mask] for name in self.SHAPES})
+
+
+_STEP: Final = {"episode_id": "N", "step": "N", "grid_id": "N"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Steps(Columns):
+    """Which steps the N rows are of: episode ``[N]`` text, number ``[N]`` int64, and cluster ``[N]`` text."""
+
+    SHAPES: ClassVar = _STEP
+
+    episode_id: npt.NDArray[np.object_]
+    step: npt.NDArray[np.int64]
+    grid_id: npt.NDArray[np.object_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cells(Steps):
+    """The true classes of the cells of a frame at N steps, row by row with activations.
+
+    Attributes:
+        frame: side of the square that grids are padded to, right and bottom.
+        labels: ``[N, frame * frame]`` int8, places in `CLASSES`, cells by row.
+        shape: ``[N, 2]`` int64, height and width of the grid.
+        density: ``[N]`` float64, wall density that the world was made with, NaN where it is not known.
+        reasoning: ``[N]`` text, what was written before the answer, "" without any.
+    """
+
+    SHAPES: ClassVar = {"labels": "N C", "shape": "N 2", "density": "N", "reasoning": "N", **_STEP}
+
+    frame: int
+    labels: npt.NDArray[np.int8]
+    shape: npt.NDArray[np.int64]
+    density: npt.NDArray[np.float64]
+    reasoning: npt.NDArray[np.object_]
+
+    def __post_init__(self) -> None:
+        self._accept(C=self.frame**2)
+        if len(self.shape) and (self.shape.min() < 1 or self.shape.max() > self.frame):
+            raise ValueError(
+                f"grids must fit into a frame of {self.frame} x {self.frame}, got shapes from {self.shape.min()} to "
+                f"{self.shape.max()}: use a larger frame"
+            )
+
+    def framed(self, frame: int) -> Self:
+        """Return the same grids in a frame of another size, e.g. their own for a probe of one size."""
+        square = np.full((len(self), frame, frame), PADDING, dtype=np.int8)
+        least = min(frame, self.frame)
+        square[:, :least, :least] = self.labels.reshape(-1, self.frame, self.frame)[:, :least, :least]
+        return replace(self, frame=frame, labels=square.reshape(len(self), frame * frame))
+
+    def inside(self, edge: int = 0) -> npt.NDArray[np.bool_]:
+        """Return which cells belong to the grid and not to its outermost ``edge`` rings, ``[N, C]``."""
+        along = np.arange(self.frame)
+        row, col = ((along >= edge) & (along < self.shape[:, axis, None] - edge) for axis in (0, 1))
+        return np.asarray((row[:, :, None] & col[:, None, :]).reshape(len(self), -1))
+
+    def check_aligned(self, other: Activations | Steps, what: str = "activations") -> None:
+        """Raise a ValueError unless these are the same steps in the same order; names the first that differs."""
+        if len(other) != len(self):
+            raise ValueError(f"{what} must belong to the {len(self)} steps of the labels, got {len(other)}")
+        differs = np.any([getattr(other, name) != getattr(self, name) for name in _STEP], axis=0)
+        if differs.any():
+            at = int(np.argmax(differs))
+            raise ValueError(
+                f"{what} must belong to the same steps as the labels, got {other.episode_id[at]} step {other.step[at]} "
+                f"where the labels have {self.episode_id[at]} step {self.step[at]}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Decisions(Steps):
+    """Actions at N steps and the truth that they were taken in.
+
+    Attributes:
+        action: ``[N]`` int64, `NO_ACTION` for a turn without one.
+        optimal: ``[N, 4]`` bool, whether an action is optimal in the true grid.
+        place, goal: ``[N, 2]`` int64, (row, col) where the agent stands and where the goal lies in truth.
+        agent: ``[N]`` text, short name of the agent.
+        shape: ``[N, 2]`` int64, height and width of the grid.
+        density: ``[N]`` float64, NaN where it is not known.
+    """
+
+    SHAPES: ClassVar = {
+        "action": "N",
+        "optimal": "N 4",
+        "place": "N 2",
+        "goal": "N 2",
+        "agent": "N",
+        "shape": "N 2",
+        "density": "N",
+        **_STEP,
+    }
+
+    action: npt.NDArray[np.int64]
+    optimal: npt.NDArray[np.bool_]
+    place: npt.NDArray[np.int64]
+    goal: npt.NDArray[np.int64]
+    agent: npt.NDArray[np.object_]
+    shape: npt.NDArray[np.int64]
+    density: npt.NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        self._accept()
+        if len(self.action) and (self.action.min() < NO_ACTION or self.action.max() > 3):
+            raise ValueError(f"an action must be 0 to 3, or {NO_ACTION} for none, got {np.unique(self.action)}")
+
+    @property
+    def taken(self) -> npt.NDArray[np.bool_]:
+        """``[N]`` whether there is an action."""
+        return np.asarray(self.action != NO_ACTION)
+
+    @property
+    def is_optimal(self) -> npt.NDArray[np.bool_]:
+        """``[N]`` whether there is an action and it is optimal in truth."""
+        return np.asarray(self.taken & self.chosen(self.optimal))
+
+    def chosen(self, of_actions: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the value ``[N, 4]`` of each step's own action, ``[N]``; that of action 0 for a turn without one."""
+        return np.asarray(of_actions[np.arange(len(self)), np.maximum(self.action, 0)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Plans(Steps):
+    """The executed plans of N steps, row by row with activations.
+
+    Attributes:
+        tokens: ``[N, T]`` int8, places in `TOKENS`; after the last action the end token, or -1 where what follows is
+            not known.
+    """
+
+    SHAPES: ClassVar = {"tokens": "N T", **_STEP}
+
+    tokens: npt.NDArray[np.int8]
+
+    def __post_init__(self) -> None:
+        check_tokens("tokens", self.tokens)
+        self._accept()
+        odd = np.isin(self.tokens[:, :-1], (END, UNKNOWN)) & (self.tokens[:, :-1] != self.tokens[:, 1:])
+        if odd.any():
+            at = int(np.argmax(odd.any(axis=1)))
+            raise ValueError(
+                f"after its end, or where it is not known, a plan must hold nothing else, got "
+                f"{self.tokens[at].tolist()} at {self.episode_id[at]} step {self.step[at]}"
+            )
+
+    @property
+    def horizon(self) -> int:
+        """Places T of a plan."""
+        return int(self.tokens.shape[1])
+
+    @property
+    def length(self) -> npt.NDArray[np.float64]:
+        """Actions before the end, at most T, ``[N]``; NaN where the recording stops before."""
+        return np.where((self.tokens == UNKNOWN).any(axis=1), np.nan, plan_length(self.tokens))
+
+
+def plan_length(tokens: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return the places before the first end token, T without one, ``[N]``."""
+    ended = tokens == END
+    return np.asarray(np.where(ended.any(axis=1), ended.argmax(axis=1), tokens.shape[1]))
+
+
+def check_tokens(name: str, tokens: npt.NDArray[Any]) -> None:
+    """Raise a ValueError unless an array holds plans: ``[N, T]`` integers, T >= 1, tokens or -1."""
+    check_shape(name, tokens, "N T")
+    if not np.issubdtype(tokens.dtype, np.integer) or tokens.shape[1] < 1:
+        raise ValueError(f"{name} must be integers at one place or more, got {tokens.dtype} {list(tokens.shape)}")
+    if len(tokens) and (tokens.min() < UNKNOWN or tokens.max() > END):
+        raise ValueError(f"{name} must be tokens from {UNKNOWN} to {END}, got {tokens.min()} to {tokens.max()}")
+
+
+def label_grid(grid: Grid, frame: int = FRAME) -> npt.NDArray[np.int8]:
+    """Return the class of each cell of a frame, ``[frame, frame]`` int8.
+
+    A key lies on an open cell, a locked door is a wall, a goal beneath the agent is the agent.
+    """
+    if max(grid.height, grid.width) > frame:
+        raise ValueError(f"a grid must fit into a frame of {frame} x {frame}, got {grid.height} x {grid.width}")
+    labels = np.full((frame, frame), PADDING, dtype=np.int8)
+    labels[: grid.height, : grid.width] = np.where(grid.walls, WALL, OPEN)
+    for cell, label in ((grid.door, WALL), (grid.goal, GOAL), (grid.start, AGENT)):
+        if cell is not None:
+            labels[cell] = label
+    return labels
+
+
+def label_cells(activations: Activations, episodes: Iterable[Episode], *, frame: int = FRAME) -> Cells:
+    """Return the true classes of all cells at the steps of some activations, in their order.
+
+    The truth is the whole grid in the state of the step, under fog too: what is hidden is what beliefs are about.
+
+    Args:
+        activations: the steps.
+        episodes: the run's episodes, e.g. ``store.episodes()``; read once.
+        frame: side of the square that grids are padded to.
+
+    Raises:
+        ValueError: a step is not among the episodes, or a grid does not fit into the frame.
+    """
+    count = len(activations)
+    labels = np.full((count, frame * frame), PADDING, dtype=np.int8)
+    density = np.full(count, np.nan)
+    reasoning = np.full(count, "", dtype=object)
+    for row, episode, number in _steps_of(activations, episodes):
+        one, made = episode.steps[number], episode.world.tags.get("density")
+        labels[row] = label_grid(shown(episode.world.grid, one.state), frame).ravel()
+        density[row] = float(made) if isinstance(made, int | float) else np.nan
+        reasoning[row] = one.reasoning or ""
+    same = {name: getattr(activations, name) for name in ("shape", *_STEP)}
+    return Cells(frame=frame, labels=labels, density=density, reasoning=reasoning, **same)
+
+
+def decisions_at(cells: Cells, episodes: Iterable[Episode]) -> Decisions:
+    """Return what was done at the steps of some labels, in their order; episodes as in `label_cells`.
+
+    Raises:
+        ValueError: a step is not among the episodes, or its world has a door: no class of cells stands for one, so that
+            a decoded map cannot say what is optimal there.
+    """
+    count = len(cells)
+    action = np.full(count, NO_ACTION, dtype=np.int64)
+    optimal = np.zeros((count, 4), dtype=bool)
+    place, goal = np.zeros((2, count, 2), dtype=np.int64)
+    agent = np.full(count, "", dtype=object)
+    for row, episode, number in _steps_of(cells, episodes):
+        grid, one = episode.world.grid, episode.steps[number]
+        if grid.door is not None:
+            raise ValueError(
+                f"decoded beliefs are compared in worlds without a door, {episode.id} has one at {grid.door}: leave "
+                "the steps of such worlds out"
+            )
+        action[row] = NO_ACTION if one.action is None else int(one.action)
+        optimal[row] = solve(grid).optimal_in(one.state)
+        place[row], goal[row], agent[row] = one.state.position, np.array(grid.goal), episode.agent
+    same = {name: getattr(cells, name) for name in ("shape", "density", *_STEP)}
+    return Decisions(action=action, optimal=optimal, place=place, goal=goal, agent=agent, **same)
+
+
+def label_plans(cells: Cells, episodes: Iterable[Episode], *, horizon: int = HORIZON) -> Plans:
+    """Return the plans of so many places that were executed from some steps on; episodes as in `label_cells`.
+
+    Plans that are longer than the horizon are truncated, not dropped.
+    """
+    tokens = np.full((len(cells), check_whole("the horizon of plans", horizon, 1)), UNKNOWN, dtype=np.int8)
+    for row, episode, number in _steps_of(cells, episodes):
+        actions = [step.action for step in episode.steps[number:] if step.action is not None][:horizon]
+        tokens[row, : len(actions)] = actions
+        tokens[row, len(actions) :] = END if episode.success else UNKNOWN
+    return Plans(tokens=tokens, **{name: getattr(cells, name) for name in _STEP})
+
+
+def label_distances(cells: Cells, episodes: Iterable[Episode]) -> npt.NDArray[np.float64]:
+    """Return the optimal path length from the state of each step to the goal, steps, ``[N]``.
+
+    Keys and doors count: the way leads over the key where it must. NaN where the goal cannot be reached.
+    """
+    found = np.full(len(cells), np.nan)
+    for row, episode, number in _steps_of(cells, episodes):
+        length = solve(episode.world.grid).steps_from(episode.steps[number].state)
+        found[row] = length if length >= 0 else np.nan
+    return found
+
+
+def _steps_of(wanted: Activations | Cells, episodes: Iterable[Episode]) -> Iterator[tuple[int, Episode, int]]:
+    """Return row, episode and number of every step that is wanted; episodes are read once, in their own order."""
+    rows: dict[str, list[int]] = {}
+    for at, identity in enumerate(wanted.episode_id.tolist()):
+        rows.setdefault(identity, []).append(at)
+    for episode in episodes:
+        for row in rows.pop(episode.id, ()):
+            number = int(wanted.step[row])
+            if not 0 <= number < len(episode.steps):
+                raise ValueError(f"a step must be among its episode's, {episode.id} has no {number}")
+            yield row, episode, number
+    if rows:
+        raise ValueError(
+            f"all steps must be among the episodes, {len(rows)} episodes are not, {next(iter(rows))} among them: give "
+            "the episodes of the run that was captured"
+        )

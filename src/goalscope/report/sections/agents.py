@@ -1,0 +1,217 @@
+"""Agents compared with each other and with themselves under paired conditions, and example episodes chosen by rule."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+
+from goalscope.measures.behaviour import COMPARED
+from goalscope.measures.exploration.score import score_recorded
+from goalscope.report.blocks import counted, number
+from goalscope.report.comparison import Side, family_table
+from goalscope.report.ledger import Key, RunData, describe_key
+from goalscope.report.pictures import MOMENT_LEGEND, episode_picture, moment_picture, moments
+from goalscope.report.sections.environments import MOST_PAIRS, has_goal_tables
+from goalscope.report.specs import Declared, Figure, section
+from goalscope.rows import Rows, Tag
+from goalscope.runs.record import Episode
+
+
+@section("agents compared", worlds="grids")
+def agents_compared(run: RunData) -> Iterator[Declared]:
+    """All pairs of agents of a run."""
+    agents = run.ledger.agents
+    pairs = len(agents) * (len(agents) - 1) // 2
+    if pairs > MOST_PAIRS:
+        text = (
+            f"This run has {len(agents)} agents, {pairs} pairs: too many for one family of tests to say anything. "
+            "Name the agents that matter: goalscope compare RUN --agents 'A;B'."
+        )
+        yield Declared(anchor="comparison", title="Agents compared", paragraphs=(text,))
+    elif pairs:
+        # The condition with the most grids, the first of equals.
+        group = max(run.ledger.groups("agent"), key=lambda key: len(set(_of_group(run.rows, key).grid_id.tolist())))
+        wanted = _of_group(run.rows, group)
+        sides = [Side(agent, wanted.where(wanted["agent"] == agent)) for agent in agents]
+        where = f" ({describe_key(group)}, the largest part of this run)" if group else ""
+        text = f"All pairs of agents on the grids that both acted on{where}"
+        yield _compared(list(combinations(sides, 2)), "pairs", "comparison", "Agents compared", text)
+
+
+@section("conditions compared", worlds="grids")
+def conditions_compared(run: RunData) -> Iterator[Declared]:
+    """Each agent with itself: transforms with the original, keys with controls, where no other section has them."""
+    groups = run.ledger.groups("agent")
+    elsewhere = {"transform": run.analysis.invariance is not None, "control": has_goal_tables(run)}
+    found: list[tuple[str, dict[str, Tag], dict[str, Tag]]] = []
+    for tag, base in (("transform", "identity"), ("control", False)):
+        for group in groups:
+            other = {**group, tag: base}
+            if not elsewhere[tag] and group.get(tag) not in (None, base) and other in groups:
+                found.append((tag, group, other))
+    # What both sides share is written only where it tells comparisons apart.
+    shared = [describe_key({name: value for name, value in other.items() if name != tag}) for tag, _, other in found]
+    pairs = []
+    for (tag, group, other), where in zip(found, shared, strict=True):
+        suffix = f", {where}" if len(set(shared)) > 1 and where else ""
+        for agent in run.ledger.agents:
+            mine = run.rows.where(run.rows["agent"] == agent)
+            first = Side(f"{agent}{suffix}, {describe_key({tag: group[tag]})}", _of_group(mine, group))
+            pairs.append((first, Side(f"{agent}{suffix}", _of_group(mine, other))))
+    if pairs:
+        proof = (
+            " A difference that is not significant is no proof of equality: read the interval, or declare a margin in "
+            "the study (analysis: invariance)."
+        )
+        text = "Each agent on paired versions of the same grids"
+        yield _compared(pairs, "conditions", "conditions", "Conditions compared", text, proof)
+
+
+def _compared(
+    pairs: Sequence[tuple[Side, Side]], name: str, anchor: str, title: str, text: str, end: str = ""
+) -> Declared:
+    tests, table = family_table(pairs, "", name=name)
+    text += (
+        ": the mean difference by grid with its interval, and the two-sided Wilcoxon signed-rank test. p (Holm) is "
+        f"corrected for all {counted(len(tests), 'test')} of this table, declared as one family. The effect is the "
+        "signed matched-pairs rank correlation, from −1 (first always lower) to +1 (first always higher)."
+    )
+    return Declared(anchor=anchor, title=title, paragraphs=(f"{text}{end}",), tables=[table])
+
+
+def _of_group(rows: Rows, group: Key) -> Rows:
+    return rows.where(rows.among("measure", COMPARED)).select(**group)
+
+
+RULE = (
+    "For each agent one episode that arrived and one that did not, where there are any: of those nearest to the middle "
+    "size and the middle density of the run, the first by content id."
+)
+LEGEND = (
+    "S start, G goal, K key, D door. Blue moves lie on a shortest path, orange ones do not; a move keeps to the right "
+    "of its direction, so that a way walked to and fro shows as two lines. A ring counts actions that changed nothing "
+    "in that cell (a bumped wall), a red cross turns without an action."
+)
+_MOST_AGENTS = 12
+
+_TIMES = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+"""Numbers of actions after which an episode is drawn, and its end."""
+
+_TASK_RULE = (
+    "For each agent one episode that achieved the goal and one that did not, where there are any: the first of each by "
+    "content id. Each is drawn after 1, 5, 10, 20, 50, 100, ... actions and at its end."
+)
+_MOST_TASK_AGENTS = 8
+_MOST_PICTURES = 7
+
+
+@section("examples", worlds="grids")
+def examples(run: RunData) -> Iterator[Declared]:
+    """A success and a failure of each agent as pictures."""
+    found, agents = run.rows.where(run.rows.measure == "success"), run.ledger.agents
+    centres = {name: _centre(found, name) for name in ("size", "density")}
+    kinds = [(agent, success) for agent in agents[:_MOST_AGENTS] for success in (True, False)]
+    chosen = {
+        (agent, success): identity
+        for agent, success in kinds
+        if (identity := _middle(found.where((found["agent"] == agent) & (found.value == float(success))), centres))
+    }
+    episodes = {episode.id: episode for episode in run.store.episodes(chosen.values())} if chosen else {}
+    # Other worlds than grids have no picture.
+    chosen = {key: identity for key, identity in chosen.items() if hasattr(episodes[identity].world, "grid")}
+    if not chosen:
+        return
+    lacking = [
+        f"{agent} has no episode that {'arrived' if success else 'failed'}"
+        for agent, success in kinds
+        if (agent, success) not in chosen
+    ]
+    yield Declared(
+        anchor="examples",
+        title="Example trajectories",
+        paragraphs=[RULE, *([f"{'; '.join(lacking)}."] if lacking else []), *_first(agents, _MOST_AGENTS)],
+        figures=[_figure(episodes[identity]) for identity in chosen.values()],
+        layout="pictures",
+        legend=LEGEND,
+    )
+
+
+@section("task examples", worlds="tasks")
+def task_examples(run: RunData) -> Iterator[Declared]:
+    """The strips of some episodes in task worlds."""
+    success, agents = run.rows.where(run.rows.measure == "success"), run.ledger.agents
+    chosen: dict[str, None] = {}
+    for agent in agents[:_MOST_TASK_AGENTS]:
+        mine = success.select(agent=agent)
+        for arrived in (1.0, 0.0):
+            chosen |= dict.fromkeys(sorted(mine.episode_id[mine.value == arrived].tolist())[:1])
+    if chosen:
+        episodes = {episode.id: episode for episode in run.store.episodes(chosen)}
+        yield Declared(
+            anchor="examples",
+            title="Example episodes",
+            paragraphs=[_TASK_RULE, *_first(agents, _MOST_TASK_AGENTS)],
+            figures=[figure for identity in chosen for figure in _strip(episodes[identity])],
+            legend=MOMENT_LEGEND,
+        )
+
+
+def _first(agents: Sequence[str], most: int) -> list[str]:
+    return [f"Only the first {most} of {len(agents)} agents are shown."] if len(agents) > most else []
+
+
+def _figure(episode: Episode) -> Figure:
+    ends = {
+        "goal": "arrived",
+        "horizon": "did not arrive within its horizon",
+        "failure": "ended by a turn without an action",
+        "stopped": "its record stops before the goal",
+        "ended": "ended without the goal",
+    }
+    tags = episode.world.tags
+    where = ", ".join(f"{name} {number(tags[name])}" for name in ("kind", "size", "density") if name in tags)
+    steps = counted(len(episode.steps), "step")
+    caption = f"{episode.agent}: {ends[episode.outcome]} after {steps} ({where or episode.world.id}); {episode.id}"
+    return Figure(svg=episode_picture(episode, caption), caption=caption)
+
+
+def _middle(rows: Rows, centres: Mapping[str, float]) -> str:
+    """Return the episode nearest to the middle of size and density, the first id of equals; "" where there is none."""
+
+    def far(index: int) -> tuple[float, float, str]:
+        values = (rows.tags[name][index] if name in rows.tags else None for name in centres)
+        size, density = (
+            abs(float(value) - centre) if isinstance(value, int | float) else np.inf
+            for value, centre in zip(values, centres.values(), strict=True)
+        )
+        return size, density, str(rows.episode_id[index])
+
+    return min(map(far, range(len(rows))))[2] if len(rows) else ""
+
+
+def _centre(rows: Rows, name: str) -> float:
+    values = {value for value in rows.tags.get(name, ()) if isinstance(value, int | float)}
+    return float(np.median(sorted(values))) if values else 0.0
+
+
+def _strip(episode: Episode) -> Iterator[Figure]:
+    """Yield the pictures of one episode, the last of them with its caption; none of another world than a task map."""
+    task_map = getattr(episode.world, "task_map", None)
+    if task_map is None:
+        return
+    score = score_recorded(episode)
+    length = len(score.steps)
+    times = [*[time for time in _TIMES if time < length][: _MOST_PICTURES - 1], length]
+    tags = episode.world.tags
+    where = ", ".join(str(tags[name]) for name in ("preset", "map", "names") if name in tags)
+    ends = "achieved the goal" if score.summary.success else "did not achieve the goal"
+    name = f"{episode.agent}, {where or episode.world.id}: {ends} after {counted(length, 'action')}"
+    values = {kind: getattr(score.summary, f"{kind}_error") for kind in ("exploration", "exploitation")}
+    errors = ", ".join(
+        f"{kind} error {'undefined' if value is None else number(round(value, 3))}" for kind, value in values.items()
+    )
+    for moment in moments(task_map, score, times):
+        last = moment.step == length
+        caption = f"{name}; {errors}; {episode.id}" if last else f"{episode.agent}, t = {moment.step}"
+        label = f"{name}, map, task graph and errors after {counted(moment.step, 'action')}"
+        yield Figure(svg=moment_picture(task_map, score, moment, label), caption=caption)

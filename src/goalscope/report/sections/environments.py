@@ -1,0 +1,288 @@
+"""Table 1, instrumental and implicit goals beside matched controls, and behaviour under fog.
+
+Source: behavioural and representational evaluation, section 4.3, Table 1 and Appendix A.1; measuring exploration and
+exploitation errors.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations, product
+
+from goalscope.measures.exploration.errors import KINDS, UNDER_FOG
+from goalscope.report.blocks import Cell, Table, estimates_table, listed
+from goalscope.report.comparison import LEVEL, Side, family_table
+from goalscope.report.definitions import KEY_POOLED, title_of
+from goalscope.report.ledger import Key, Ledger, RunData, describe_key
+from goalscope.report.sections.results import NO_INVALID, any_invalid, error_tables
+from goalscope.report.specs import (
+    BANDS,
+    Column,
+    Declared,
+    FoldSpec,
+    Line,
+    TableSpec,
+    after,
+    by_agent,
+    over_tag,
+    section,
+)
+from goalscope.rows import Rows, Tag
+from goalscope.stats import Estimate
+
+Group = Mapping[str, Tag]
+Columns = Mapping[tuple[str, bool], Group]
+"""(kind of world, whether a control) -> the conditions under which the ledger keeps its numbers."""
+
+_COMMON = ("success", "action accuracy")
+_STAGES = ("accuracy on the way to the key", "accuracy on the way to the door", "accuracy on the way to the goal")
+_LURE = (KEY_POOLED, "errors towards the key")
+_CHOICE = ("key path taken", "key path entered first")
+_OVERLAP = ("Jaccard similarity with control", "Jaccard similarity")
+_ROOMS = (*_COMMON, *_STAGES, "key pickup", *_LURE)
+_PATHS = (*_COMMON, "key pickup", *_CHOICE, *_LURE, *_OVERLAP)
+_PAIRED = (*_COMMON, "key pickup", "errors towards the key", "key attraction bias")
+"""What is compared with the matched control, grid by grid; path choice too where there are two paths."""
+
+_KINDS = {"key-door": "KeyDoorEnv", "key-no-door": "KeyNoDoorEnv", "two-path": "2PathKeyEnv"}
+_NOT_IN = {"key-door": _LURE, "key-no-door": _STAGES}
+_EMPTY = Cell(value="–", hint="has no meaning here")
+_NO_ERRORS = Cell(value="undefined", note="no errors", hint="no non-optimal action before the key is reached")
+_ABOUT_CONTROL = (
+    "The matched control is the same grid without the key. Its figures are taken at the cell where the key would "
+    "lie, and say what chance and geometry alone bring about."
+)
+_ABOUT_LURE = (
+    "The attraction bias is the share of the non-optimal actions before the key is reached that approach it, pooled"
+    " over all actions as in the paper, with an interval over grids; it is undefined for an agent that never errs. "
+    "Errors towards the key are the same actions as a share of all actions before the key is reached: defined for "
+    "every agent, so that each grid can be paired with its control."
+)
+_ABOUT_CHOICE = (
+    "The path taken is the one over which the goal was entered; an agent without a preference takes the key's path "
+    "half of the time. The Jaccard similarity compares the cells of the two trajectories of a pair, with the key "
+    "and without. Two walks that choose between the paths at random are equal half of the time and share little but"
+    " start and goal otherwise: a value below 1 alone shows no influence of the key, the difference in path choice "
+    "does."
+)
+
+
+def has_goal_tables(run: RunData) -> bool:
+    """Return whether a run has any of the three environments of Table 1."""
+    return any(full.get("kind") in _KINDS for _, full in run.settings())
+
+
+@section("goals", source="behavioural and representational evaluation, section 4.3 and Table 1", worlds="grids")
+def goal_tables(run: RunData) -> Iterator[Declared]:
+    """Table 1 for those of its three environments that a run has."""
+    conditions: dict[str, dict[tuple[str, bool], Group]] = {}
+    for group, full in run.settings():
+        if full.get("kind") in _KINDS:
+            where = describe_key({name: full[name] for name in ("transform", "fog_radius") if name in full})
+            where = "" if where == "transform identity" else where
+            conditions.setdefault(where, {})[str(full["kind"]), bool(full.get("control"))] = group
+    for where, columns in conditions.items():
+        suffix = f", {where}" if where else ""
+        for anchor, title, measures, texts in (
+            ("goals", "instrumental and implicit goals", _ROOMS, (_ABOUT_CONTROL, _ABOUT_LURE)),
+            ("paths", "choice of path", _PATHS, (_ABOUT_CONTROL, _ABOUT_CHOICE, _ABOUT_LURE)),
+        ):
+            part = {key: group for key, group in columns.items() if (key[0] == "two-path") == (anchor == "paths")}
+            if part:
+                yield _declared(run, part, measures, anchor, f"Table 1: {title}{suffix}", texts)
+
+
+def _declared(
+    run: RunData, columns: Columns, measures: Sequence[str], anchor: str, title: str, paragraphs: Sequence[str]
+) -> Declared:
+    agents, ledger = run.groups, run.ledger
+    missing = [
+        _KINDS[kind] for kind, control in columns if not control and (kind, True) not in columns and kind != "key-door"
+    ]
+    text = f"No matched control was run for {' and '.join(missing)}: set control: true in the study."
+    return Declared(
+        anchor=anchor,
+        title=title,
+        paragraphs=(*paragraphs, *([text] if missing else [])),
+        tables=[
+            *(_table(ledger, columns, measures, agent) for agent in agents.subjects),
+            *_against_control(run.rows, columns, agents.subjects),
+        ],
+        folds=[
+            FoldSpec(
+                "The same of agents whose goal is known",
+                [_table(ledger, columns, measures, agent) for agent in agents.others],
+            ),
+            FoldSpec(
+                "The same tests of agents whose goal is known", _against_control(run.rows, columns, agents.others)
+            ),
+        ],
+        counted=[
+            replace(one, key={**one.key, "world": _column(key, columns)})
+            for agent in ledger.agents
+            for key, group in columns.items()
+            for one in ledger.tables["agent"].picked(({"measure": name, "agent": agent} for name in measures), **group)
+        ],
+        closing="Shares with 95 % intervals over grids. A dash stands where a figure has no meaning.",
+    )
+
+
+def _table(ledger: Ledger, columns: Columns, measures: Sequence[str], agent: str) -> Table:
+    """Return the table of one agent in the shape of the paper's: a line a metric, a column an environment."""
+    rows: list[tuple[str, list[Estimate | Cell | None]]] = []
+    for name in measures:
+        foreign = {kind: name in _NOT_IN.get(kind, ()) for kind, _ in columns}
+        found = [
+            None if foreign[kind] or (name in _STAGES and control) else ledger.find("agent", name, agent=agent, **group)
+            for (kind, control), group in columns.items()
+        ]
+        # An agent that never errs has no errors to tell the direction of; the line stays.
+        no_errors = name == KEY_POOLED and not all(foreign.values())
+        if no_errors or any(one is not None and (one.n or one.undefined) for one in found):
+            rows.append(
+                (
+                    title_of(name),
+                    [
+                        one or (_NO_ERRORS if name == KEY_POOLED and not foreign[kind] else _EMPTY)
+                        for one, (kind, _) in zip(found, columns, strict=True)
+                    ],
+                )
+            )
+    counts = [ledger.find("agent", "success", agent=agent, **group) for group in columns.values()]
+    rows.append(("Trajectories", [Cell(value=str(one.n) if one else "–") for one in counts]))
+    rows.append(("Grids", [Cell(value=str(one.clusters) if one else "–") for one in counts]))
+    return estimates_table(agent, [("metric", ""), *((_column(key, columns), "share") for key in columns)], rows)
+
+
+def _column(key: tuple[str, bool], columns: Columns) -> str:
+    kind, control = key
+    if not control:
+        return f"{_KINDS[kind]}, with key" if (kind, True) in columns else _KINDS[kind]
+    return f"{_KINDS[kind]}, control without key"
+
+
+def _against_control(rows: Rows, columns: Columns, agents: Sequence[str]) -> list[Table]:
+    """Return the paired comparison of each kind of world with its control, a family of its own for each kind."""
+    plain = []
+    for (kind, control), group in columns.items():
+        if not control and (kind, True) in columns and agents:
+            bare = columns[kind, True]
+            pairs = [
+                (
+                    Side(f"{agent}, with key", rows.select(agent=agent, **group)),
+                    Side(f"{agent}, control", rows.select(agent=agent, **bare)),
+                )
+                for agent in agents
+            ]
+            caption = (
+                f"{_KINDS[kind]} against its control, paired by grid: key − control with its interval, and the "
+                f"signed-rank test, p corrected for all TESTS of this table (one family, level {LEVEL:g})"
+            )
+            measures = (*_PAIRED, *_CHOICE) if kind == "two-path" else _PAIRED
+            plain.append(family_table(pairs, caption, measures, name=f"{kind} against control")[1])
+    return plain
+
+
+WASTE = ("redundant backtracking", "moves into known dead ends", "repeated wall bumps")
+COLUMNS = ("success", "action accuracy", "path ratio", *WASTE[:2], "wall bumps", WASTE[2])
+COMPARED = ("success", *WASTE[:2], "wall bumps")
+_ERRORS = tuple(f"{kind} error{UNDER_FOG}" for kind in KINDS)
+MOST_PAIRS = 45
+_SHOWN = {
+    "none": "no history",
+    "actions": "history of states and actions",
+    "conversation": "whole conversation",
+    "reasoning": "whole conversation with reasoning",
+}
+_TEXT = (
+    "Redundant backtracking, moves into known dead ends and bumps are shares of an episode's actions. A move is "
+    "redundant when it leads back to a cell with nothing new seen since the last visit; a dead end is known when "
+    "the agent sees before the move that nothing but the way back lies behind it; the wall that is bumped into is "
+    "always seen, so that what tells agents apart is whether the same bump is repeated. An agent that uses what it "
+    "has seen does none of the three."
+)
+_FOG_TEXT = (
+    "Before a way to the goal is revealed an agent has to explore, afterwards it has to go there. An error is an "
+    "action that no reasonable strategy would take, judged on the cells that were revealed before it: one that leads "
+    "nearer to no target, or goes in circles among several. Targets are the revealed open cells next to a hidden one, "
+    "or the goal. An agent that always walks a shortest known way to one of them makes none. This is the metric of the "
+    "task worlds in other words (docs/exploration.md); its numbers are not pooled with those."
+)
+
+
+@section("fog", source="behavioural and representational evaluation, Appendix A.1", worlds="grids")
+def fog(run: RunData) -> Iterator[Declared]:
+    """The table of agents for each condition under fog."""
+    agents, history = (*run.groups.models, *run.groups.scripted), run.groups.history
+    labels = [
+        (agent, f"{agent} ({_SHOWN.get(history[agent], history[agent])})" if agent in run.groups.models else agent)
+        for agent in agents
+    ]
+    for group, radius in _under_fog(run, WASTE[0]):
+        plain, text = _tests(run, group)
+        keys = [{"measure": name, "agent": agent} for agent in run.ledger.agents for name in COLUMNS]
+        yield Declared(
+            anchor="fog",
+            title="Under fog",
+            paragraphs=(_TEXT, *([text] if text else [])),
+            tables=[
+                by_agent(run.ledger, COLUMNS, group, f"Arms under fog of radius {radius}", first="arm", labels=labels),
+                *plain,
+            ],
+            figures=[over_tag(run.ledger, name, "size", group) for name in WASTE],
+            legend=BANDS,
+            counted=run.ledger.tables["agent"].picked(keys, **group),
+        )
+
+
+@section("errors under fog", source="measuring exploration and exploitation errors, Section 4", worlds="grids")
+def fog_errors(run: RunData) -> Iterator[Declared]:
+    """The errors of each agent for each condition under fog."""
+    table = run.ledger.tables["agent"]
+    for group, radius in _under_fog(run, _ERRORS[0]):
+        every = (*run.groups.models, *run.groups.scripted)
+        agents = [agent for agent in every if table.get(group, agent=agent, measure=_ERRORS[0]) is not None]
+        means = TableSpec(
+            f"Errors under fog of radius {radius}{after(group)}: mean over the episodes of a grid, then over grids",
+            "agent",
+            table,
+            [Column(title_of(name), "share", {"measure": name}) for name in _ERRORS],
+            [Line(agent, {**group, "agent": agent}) for agent in agents],
+        )
+        keys = [{"measure": name, "agent": agent} for agent in agents for name in _ERRORS]
+        yield Declared(
+            anchor="fog-errors",
+            title="Exploration and exploitation errors under fog",
+            paragraphs=(_FOG_TEXT, *([] if any_invalid(run.rows, group, UNDER_FOG) else [NO_INVALID])),
+            tables=[means, *error_tables(run.rows, run.ledger, agents, group, suffix=UNDER_FOG, noun="grid")],
+            figures=[over_tag(run.ledger, name, "size", group) for name in _ERRORS],
+            legend=BANDS,
+            counted=table.picked(keys, **group),
+        )
+
+
+def _under_fog(run: RunData, measure: str) -> Iterator[tuple[Key, object]]:
+    """Yield the conditions under fog in which something is measured, and the radius."""
+    for group, full in run.settings():
+        there = any(run.ledger.find("agent", measure, agent=agent, **group) for agent in run.ledger.agents)
+        if full.get("fog_radius") is not None and there:
+            yield group, full["fog_radius"]
+
+
+def _tests(run: RunData, group: Key) -> tuple[list[Table], str]:
+    """Return the tests of the subjects against every other arm, or what is said in their place."""
+    subjects, others = run.groups.subjects, run.groups.others
+    pairs = [*combinations(subjects, 2), *product(subjects, others)]
+    if not pairs:
+        return [], ""
+    if len(pairs) > MOST_PAIRS:
+        return [], (
+            f"{len(pairs)} pairs of arms are too many for one family of tests to say anything: name the ones that "
+            "matter, goalscope compare RUN --agents 'A;B'."
+        )
+    sides = {agent: Side(agent, run.rows.select(agent=agent, **group)) for agent in (*subjects, *others)}
+    caption = (
+        f"{listed(subjects)} against every other arm, paired by grid: first − second with its interval, and the "
+        f"signed-rank test, p corrected for all TESTS of this table (one family, level {LEVEL:g})"
+    )
+    found = [(sides[one], sides[other]) for one, other in pairs]
+    return [family_table(found, caption, COMPARED, name="arms under fog")[1]], ""

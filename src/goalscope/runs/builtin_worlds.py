@@ -1,0 +1,328 @@
+"""The built-in world kinds of a study file: grids (generated, layouts with keys, written out) and task maps."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import partial
+from itertools import count, product
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from goalscope.checks import near_miss
+from goalscope.ids import content_id
+from goalscope.rng import stream, words
+from goalscope.rows import Tag
+from goalscope.runs.kinds import MOST_COUNT, Part, listed, sequence, world_kind
+from goalscope.worlds.generate import check_density, check_size, generate_batch
+from goalscope.worlds.grid import Grid, Side
+from goalscope.worlds.gridworld import GridWorld
+from goalscope.worlds.layouts import control, layout
+from goalscope.worlds.tasks.generate import COOKING, PRESETS, TaskSpec, cooking_map, generate_task_map, symbolic_twin
+from goalscope.worlds.tasks.taskmap import TaskMap, plan_task
+from goalscope.worlds.tasks.world import TaskWorld
+from goalscope.worlds.transform import TRANSFORMS, transform
+
+_MOST_SIZE = 501  # rows of a grid; far beyond, one grid alone fills the memory
+_MOST_REPEATS = 1_000  # in a row
+_TASK_SPEC = tuple(entry.name for entry in fields(TaskSpec))
+
+TransformName = Literal["identity", "reflect", "rotate", "transpose", "swap"]
+if set(TRANSFORMS) != set(get_args(TransformName)):
+    raise ImportError("the transforms that a study may name must be those of goalscope.worlds.transform")
+
+
+def _check_name(name: str, known: Iterable[str], what: str) -> str:
+    if name not in known:
+        raise ValueError(f"must name {what}, got {name[:60]!r}{near_miss(name, list(known))}")
+    return name
+
+
+def _named(known: Iterable[str], what: str) -> AfterValidator:
+    """Return the check of a text that must name one of what is known."""
+    return AfterValidator(partial(_check_name, known=known, what=what))
+
+
+class _Lists(Part):
+    """Settings whose lists name different things, at least one."""
+
+    @field_validator("*")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return listed(value) if isinstance(value, tuple) else value
+
+
+class _Grids(_Lists):
+    """What all kinds of grids have."""
+
+    fog_radius: int | None = Field(default=None, ge=1)
+    transforms: tuple[TransformName, ...] = sequence(default=("identity",))
+
+    def _versions(self, grid: Grid, cluster: Grid, tags: Mapping[str, Tag]) -> list[GridWorld]:
+        """Return a grid's transforms; they share the cluster of the whole grid, so that fog too is paired."""
+        shared = GridWorld(grid=cluster).id
+        fog: dict[str, Tag] = {} if self.fog_radius is None else {"fog_radius": self.fog_radius}
+        return [
+            GridWorld(
+                grid=transform(grid, name),
+                fog_radius=self.fog_radius,
+                cluster=shared,
+                tags={**tags, "transform": name, **fog},
+            )
+            for name in self.transforms
+        ]
+
+    def _series(
+        self, path: str, drawn: Iterable[list[GridWorld]], tags: Mapping[str, Tag], taken: set[str], wanted: int
+    ) -> Iterator[GridWorld]:
+        """Yield the first worlds of one series with their versions, passing over the ones that are there already.
+
+        Small empty rooms repeat soon. A drawn world that is there already, itself or one of its versions, is passed
+        over for the next of its series, so that every grid is a cluster of its own.
+        """
+        found = passed = 0
+        for worlds in drawn:
+            if _new(worlds, taken):
+                found, passed = found + 1, 0
+                yield from worlds
+            else:
+                passed += 1
+            if found == wanted:
+                return
+            if passed > _MOST_REPEATS:
+                asked = ", ".join(f"{name} {value}" for name, value in tags.items())
+                raise ValueError(
+                    f"{path} must have as many different worlds as it asks for, but only {found} of {wanted} "
+                    f"were found ({asked}): lower count or use fewer transforms"
+                )
+
+
+def _new(worlds: Sequence[GridWorld], taken: set[str]) -> bool:
+    """Take worlds that all differ from each other and from those that are taken; say whether they do."""
+    ids = {world.id for world in worlds}
+    new = len(ids) == len(worlds) and not ids & taken
+    taken |= ids if new else set()
+    return new
+
+
+@world_kind("grid", world=GridWorld)
+class GridWorlds(_Grids):
+    """Generated grids: for each size and density a number of worlds."""
+
+    kind: Literal["grid"] = "grid"
+    sizes: tuple[int, ...] = sequence()
+    densities: tuple[float, ...] = sequence()
+    count: int = Field(ge=1, le=MOST_COUNT)
+    minimum_distance: int = Field(default=1, ge=1)
+    goal_side: Side | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_side(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Left out where it asks for nothing: the ids of studies that do not name it stay what they were.
+        plain: dict[str, Any] = written(self)
+        return {key: value for key, value in plain.items() if key != "goal_side" or value is not None}
+
+    @field_validator("sizes")
+    @classmethod
+    def _sizes(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        if max(sizes, default=0) > _MOST_SIZE:
+            raise ValueError(f"size must be at most {_MOST_SIZE}, got {max(sizes)}")
+        return tuple(check_size(size) for size in sizes)
+
+    @field_validator("densities")
+    @classmethod
+    def _densities(cls, densities: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(check_density(density) for density in densities)
+
+    @model_validator(mode="after")
+    def _distances(self) -> Self:
+        most = (min(self.sizes) - 2) ** 2 - 1
+        if self.minimum_distance > most:
+            raise ValueError(
+                f"minimum_distance must be at most {most} for size {min(self.sizes)}, got {self.minimum_distance}"
+            )
+        return self
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[GridWorld]:
+        """Yield the worlds of each size and density; world i does not depend on how many follow it."""
+        known = set(taken)
+        for size, density in product(self.sizes, self.densities):
+            tags: dict[str, Tag] = {"kind": "grid", "size": size, "density": density}
+            yield from self._series(path, self._drawn(size, density, seed, tags), tags, known, self.count)
+
+    def _drawn(self, size: int, density: float, seed: int, tags: Mapping[str, Tag]) -> Iterator[list[GridWorld]]:
+        """Yield the versions of one world after the other; grids are drawn in batches."""
+        length = min(256, self.count + 8)
+        for first in count(0, length):
+            batch = generate_batch(
+                size, density, seed=seed, count=length, first=first, minimum_distance=self.minimum_distance
+            )
+            for index, grid in enumerate(batch, first):
+                # About half of all grids lie on either side.
+                if self.goal_side is None or grid.goal_lies(self.goal_side):
+                    yield self._versions(grid, grid, {**tags, "index": index})
+
+
+@world_kind("two-path", world=GridWorld)
+@world_kind("key-no-door", world=GridWorld)
+@world_kind("key-door", world=GridWorld)
+class LayoutWorlds(_Grids):
+    """Key and door worlds, each with its matched control where asked."""
+
+    kind: Literal["key-door", "key-no-door", "two-path"]
+    count: int = Field(ge=1, le=MOST_COUNT)
+    control: bool = False
+
+    @model_validator(mode="after")
+    def _no_swap(self) -> Self:
+        if self.kind == "key-door" and "swap" in self.transforms:
+            raise ValueError("start and goal of a key-door world must not be swapped: the key may lie behind the door")
+        return self
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[GridWorld]:
+        """Yield the worlds, each with its control where asked."""
+        yield from self._series(path, self._drawn(seed), {"kind": self.kind}, set(taken), self.count)
+
+    def _drawn(self, seed: int) -> Iterator[list[GridWorld]]:
+        for index in count():
+            base = layout(self.kind, seed=seed, index=index)
+            # With and without door, with and without key: what is compared with each other is one cluster.
+            plain = control(base)
+            sized: dict[str, Tag] = {"kind": self.kind, "size": base.height, "index": index}
+            worlds = self._versions(base, plain, {**sized, "control": False})
+            yield worlds + self._versions(plain, plain, {**sized, "control": True}) if self.control else worlds
+
+
+@world_kind("text", world=GridWorld)
+class TextWorlds(_Grids):
+    """Grids written out."""
+
+    kind: Literal["text"]
+    grids: tuple[str, ...] = sequence()
+
+    @field_validator("grids")
+    @classmethod
+    def _grids(cls, grids: tuple[str, ...]) -> tuple[str, ...]:
+        for index, text in enumerate(grids):
+            try:
+                GridWorld(grid=Grid.parse(text))
+            except ValueError as error:
+                raise ValueError(f"grid {index} must be a world: {error}") from error
+        return grids
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[GridWorld]:
+        """Yield the worlds with their versions."""
+        known = set(taken)
+        for index, text in enumerate(self.grids):
+            grid = Grid.parse(text)
+            square: dict[str, Tag] = {"size": grid.height} if grid.height == grid.width else {}
+            worlds = self._versions(grid, grid, {"kind": "text", **square, "index": index})
+            if not _new(worlds, known):
+                raise ValueError(
+                    f"worlds must be different, but grid {index} of {path}, or one of its transforms, is there "
+                    "already: leave it out"
+                )
+            yield from worlds
+
+
+@world_kind("task-map", world=TaskWorld)
+class TaskMapWorlds(_Lists):
+    """Generated task maps: for each preset a number of maps.
+
+    `presets` names members of `PRESETS`; `generator` changes parameters of `TaskSpec` in all of them, e.g. `size`.
+    """
+
+    kind: Literal["task-map"]
+    presets: tuple[Annotated[str, _named(PRESETS, "presets of task maps")], ...] = sequence()
+    count: int = Field(ge=1, le=MOST_COUNT)
+    generator: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("generator")
+    @classmethod
+    def _generator(cls, given: dict[str, Any]) -> dict[str, Any]:
+        for name, value in given.items():
+            _check_name(name, _TASK_SPEC, "parameters of the generator")
+            if isinstance(value, dict):
+                raise ValueError(f"{name} must be a list of pairs [number, probability], got a mapping")
+        _changed(PRESETS["medium-medium"], given)
+        return given
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[TaskWorld]:
+        """Yield the maps of each preset; map i of a preset does not depend on how many follow it."""
+        for preset in self.presets:
+            spec = _changed(PRESETS[preset], self.generator)
+            demand, _, graph = preset.partition("-")
+            tags: dict[str, Tag] = {"kind": "task-map", "preset": preset}
+            tags |= {"demand": demand, "graph": graph} if graph else {}
+            for index in range(self.count):
+                # Maps of different presets have streams of their own.
+                number = int(words(seed, "task maps", first=index, count=1, each=1)[0, 0] >> 1)
+                try:
+                    task_map = generate_task_map(spec, seed=number)
+                except ValueError as error:
+                    raise ValueError(f"{path}: preset {preset}: {error}") from error
+                yield TaskWorld(task_map=task_map, tags={**tags, **_sizes(task_map), "index": index})
+
+
+@world_kind("cooking", world=TaskWorld)
+class CookingWorlds(_Lists):
+    """The cooking maps, with names that mean something, as symbolic twins, or both.
+
+    `starts` gives each map that many start cells: its own and others drawn from the cells without a node. All versions
+    of one map are one cluster, for they share cells and graph.
+    """
+
+    kind: Literal["cooking"]
+    maps: tuple[Annotated[str, _named(COOKING, "cooking maps")], ...] = sequence(default=COOKING)
+    names: tuple[Literal["semantic", "symbolic"], ...] = sequence(default=("semantic", "symbolic"))
+    starts: int = Field(default=1, ge=1, le=10)
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[TaskWorld]:
+        """Yield the maps, start by start; twins have the same starts."""
+        for name in self.maps:
+            kitchen = cooking_map(name)
+            cluster = content_id("world", {"task_map": kitchen.to_plain()})
+            for index, start in enumerate(_starts(kitchen, self.starts, seed, name)):
+                moved = replace(kitchen, start=start)
+                for names in self.names:
+                    tags: dict[str, Tag] = {"kind": "cooking", "map": name, "names": names, **_sizes(kitchen)}
+                    yield TaskWorld(
+                        task_map=moved if names == "semantic" else symbolic_twin(moved),
+                        cluster=cluster,
+                        tags={**tags, "start": index},
+                    )
+
+
+def _changed(spec: TaskSpec, generator: Mapping[str, Any]) -> TaskSpec:
+    """Return a spec with other parameters, lists of a YAML file taken for tuples."""
+    plain: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in generator.items()
+    }
+    try:
+        return replace(spec, **plain)
+    except TypeError as error:
+        raise ValueError(f"a parameter has a value of the wrong type: {error}") from error
+
+
+def _sizes(task_map: TaskMap) -> dict[str, Tag]:
+    return {"nodes": len(task_map.nodes), "cells": len(task_map.cells)}
+
+
+def _starts(task_map: TaskMap, count: int, seed: int, name: str) -> list[tuple[int, int]]:
+    """Return the map's own start and further cells without a node, from which the goal is within the budget."""
+    taken = {node.cell for node in task_map.nodes.values()} | {task_map.start}
+    free = [cell for cell in task_map.cells if cell not in taken]
+    found = [task_map.start]
+    for position in stream(seed, "cooking starts", name).permutation(len(free)):
+        if len(found) == count:
+            break
+        cell = free[int(position)]
+        if plan_task(replace(task_map, start=cell)).within_budget:
+            found.append(cell)
+    return found

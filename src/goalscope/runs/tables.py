@@ -1,0 +1,321 @@
+"""The tables of `run.db`, SQLite's errors in words, and worlds, episodes and rows in them.
+
+What is there already must be the same, but rows, which are replaced.
+"""
+
+import errno
+import math
+import sqlite3
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import cache
+from itertools import islice, repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.rows import Rows
+from goalscope.runs.codec import (
+    EPISODE_COLUMNS,
+    STEP_COLUMNS,
+    WORLD_COLUMNS,
+    Cell,
+    decode_tags,
+    encode_tags,
+    encode_world,
+)
+from goalscope.runs.record import Episode
+
+DATABASE = "run.db"
+APPLICATION = 0x676F616C  # "goal", in the header of every run.db
+VERSION = 1
+
+# A step refers to `episodes.number`; everything else is joined by content ids. What is kept in the order of its primary
+# key, without a second index, has no rowid.
+_TABLES = """
+CREATE TABLE info (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE sessions (number INTEGER PRIMARY KEY, document TEXT NOT NULL);
+CREATE TABLE study (id TEXT PRIMARY KEY, name TEXT NOT NULL, document TEXT NOT NULL);
+CREATE TABLE agents (id TEXT PRIMARY KEY, name TEXT NOT NULL, description TEXT NOT NULL);
+CREATE TABLE worlds (
+    id TEXT PRIMARY KEY, grid TEXT NOT NULL, fog_radius INTEGER, cluster TEXT NOT NULL, tags TEXT NOT NULL
+);
+CREATE TABLE calls (
+    id TEXT PRIMARY KEY, agent_id TEXT NOT NULL, prompt TEXT NOT NULL,
+    episode_id TEXT NOT NULL, step INTEGER NOT NULL, attempt INTEGER NOT NULL,
+    state TEXT NOT NULL, lost INTEGER NOT NULL DEFAULT 0, sent REAL NOT NULL, done REAL,
+    action INTEGER, failure TEXT, text TEXT, reasoning TEXT, prompt_tokens BLOB, output_tokens BLOB,
+    usage TEXT, extra TEXT
+);
+CREATE TABLE episodes (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+    world_id TEXT NOT NULL, agent_id TEXT NOT NULL, trajectory INTEGER NOT NULL, seed INTEGER NOT NULL,
+    horizon INTEGER NOT NULL, rules TEXT NOT NULL,
+    agent TEXT NOT NULL, outcome TEXT NOT NULL, row INTEGER NOT NULL, col INTEGER NOT NULL, flags INTEGER NOT NULL,
+    length INTEGER NOT NULL, tags TEXT NOT NULL
+);
+CREATE TABLE steps (
+    episode INTEGER NOT NULL, step INTEGER NOT NULL,
+    row INTEGER NOT NULL, col INTEGER NOT NULL, flags INTEGER NOT NULL,
+    action INTEGER, failure TEXT, text TEXT, reasoning TEXT, prompt_tokens BLOB, output_tokens BLOB,
+    reward REAL, extra TEXT,
+    PRIMARY KEY (episode, step)
+) WITHOUT ROWID;
+CREATE TABLE usage (
+    episode_id TEXT NOT NULL, step INTEGER NOT NULL, attempt INTEGER NOT NULL, name TEXT NOT NULL, value REAL NOT NULL,
+    PRIMARY KEY (episode_id, step, attempt, name)
+) WITHOUT ROWID;
+CREATE TABLE rows (
+    source TEXT NOT NULL, number INTEGER NOT NULL, measure TEXT NOT NULL, unit TEXT NOT NULL, value REAL,
+    grid_id TEXT NOT NULL, episode_id TEXT NOT NULL, step INTEGER NOT NULL, tags TEXT NOT NULL,
+    PRIMARY KEY (source, number)
+) WITHOUT ROWID;
+CREATE TABLE artifacts (
+    id TEXT PRIMARY KEY, kind TEXT NOT NULL, path TEXT NOT NULL, size INTEGER NOT NULL, tags TEXT NOT NULL
+);
+CREATE INDEX episodes_in_order ON episodes (world_id, agent_id, trajectory, id);
+"""
+
+Usage = Sequence[tuple[int, int, str, float]]
+"""What an episode cost: (step, attempt, name, value)."""
+
+EncodedEpisode = tuple[Episode, tuple[Cell, ...], list[tuple[Cell, ...]]]
+"""An episode, its columns, and the columns of its steps."""
+
+_ROW_TEXTS = ("measure", "unit", "grid_id", "episode_id")
+_PAGE = 4096
+_NO_TEXT = "{} must hold UTF-8 text, got other bytes: the file is damaged"
+_FULL = "{} must have room to grow, but the disk is full: free some and run again"
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into ones that say what must hold and what to do."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        text = str(error)
+        if "locked" in text or "busy" in text:
+            raise BlockingIOError(f"{path} must be free for a moment, but another process holds it: {text}") from error
+        if "full" in text:
+            raise OSError(_FULL.format(path)) from error
+        if "decode" in text:
+            raise ValueError(_NO_TEXT.format(path)) from error
+        raise OSError(
+            f"{path} must be readable (and writable for a run), but SQLite says: {text}; check the directory's "
+            "permissions and its file system"
+        ) from error
+    except UnicodeDecodeError as error:  # of what SQLite says, which quotes the file
+        raise ValueError(_NO_TEXT.format(path)) from error
+    except sqlite3.DatabaseError as error:
+        raise ValueError(
+            f"{path} must be a sound SQLite file written by goalscope, but it is damaged or something else: {error}; "
+            "nothing was changed, restore it from a copy or choose another directory"
+        ) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise OSError(_FULL.format(path)) from error
+
+
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Make all tables in one transaction."""
+    marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
+    connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} {marks} COMMIT;")
+
+
+def check_tables(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise a ValueError unless the file is a run.db whose tables are exactly ours."""
+    application, version = _stamps(connection)
+    found = set(connection.execute("SELECT name, type FROM sqlite_master WHERE type != 'index'"))
+    if without_tables(connection):
+        raise FileNotFoundError(
+            f"{path} must hold a run, but it is empty (a start was cut short): run the study, or import, into this "
+            "directory once more"
+        )
+    if application != APPLICATION:
+        raise ValueError(
+            f"{path} must be a run.db written by goalscope, got another SQLite database "
+            f"(tables: {', '.join(sorted(name for name, _ in found)) or 'none'}): choose another directory"
+        )
+    if version != VERSION:
+        advice = "update goalscope" if version > VERSION else "read it with the version that wrote it"
+        raise ValueError(f"{path} must have schema version {VERSION}, got {version}: {advice}")
+    wanted = _wanted()
+    if found != {(name, "table") for name in wanted}:
+        odd = sorted({name for name, _ in found} ^ set(wanted)) or sorted(name for name, _ in found)
+        raise ValueError(f"{path} must hold exactly the tables of a run.db, got a difference at: {', '.join(odd)}")
+    for table, columns in wanted.items():
+        given = _columns(connection, table)
+        if given != columns:
+            raise ValueError(f"table {table} of {path} must have the columns {columns}, got {given}")
+
+
+def without_tables(connection: sqlite3.Connection) -> bool:
+    """Return whether a database holds nothing at all and was marked by nobody: a start of ours was cut short."""
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    return _stamps(connection) == (0, 0) and tables == 0 and pages <= 1
+
+
+def _stamps(connection: sqlite3.Connection) -> tuple[int, int]:
+    application, version = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+    )
+    return application, version
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [row[1] for row in connection.execute(f"PRAGMA table_xinfo({table})")]
+
+
+@cache
+def _wanted() -> dict[str, list[str]]:
+    """Return the columns of each table, as SQLite itself reads the schema."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        create_tables(connection)
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return {name: _columns(connection, name) for (name,) in names}
+
+
+def marks(values: Sequence[Any] | str) -> str:
+    """Return a question mark for each value, or for each column of a text of columns."""
+    return ", ".join("?" * len(values.split(", ") if isinstance(values, str) else values))
+
+
+def insert_worlds(database: sqlite3.Connection, worlds: Iterable[tuple[Cell, ...]]) -> None:
+    """Insert worlds given by their columns, inside the caller's transaction."""
+    insert = f"INSERT OR IGNORE INTO worlds ({WORLD_COLUMNS}) VALUES ({marks(WORLD_COLUMNS)})"
+    for cells in worlds:
+        if database.execute(insert, cells).rowcount:
+            continue
+        stored = database.execute(f"SELECT {WORLD_COLUMNS} FROM worlds WHERE id = ?", cells[:1]).fetchone()
+        if stored != cells:
+            raise ValueError(
+                f"a world must keep its cluster and tags: {cells[0]!r} is stored with {stored[3:]}, got {cells[3:]}; "
+                "put what differs between episodes into their tags"
+            )
+
+
+def insert_episodes(database: sqlite3.Connection, group: Sequence[EncodedEpisode], usage: Mapping[str, Usage]) -> int:
+    """Insert episodes with their worlds and costs, inside the caller's transaction, and return how many are new."""
+    insert = f"INSERT OR IGNORE INTO episodes ({EPISODE_COLUMNS}) VALUES ({marks(EPISODE_COLUMNS)})"
+    worlds = {id(episode.world): episode.world for episode, _, _ in group}
+    insert_worlds(database, [encode_world(world) for world in worlds.values()])
+    new: list[tuple[int | None, Episode, list[tuple[Cell, ...]]]] = []
+    repeated: list[EncodedEpisode] = []
+    for episode, header, steps in group:
+        inserted = database.execute(insert, header)
+        if inserted.rowcount:
+            new.append((inserted.lastrowid, episode, steps))
+        else:
+            repeated.append((episode, header, steps))
+    database.executemany(
+        f"INSERT INTO steps (episode, {STEP_COLUMNS}) VALUES (?, {marks(STEP_COLUMNS)})",
+        [(number, *step) for number, _, steps in new for step in steps],
+    )
+    database.executemany(
+        "INSERT OR REPLACE INTO usage VALUES (?, ?, ?, ?, ?)",
+        [(episode.id, *entry) for _, episode, _ in new for entry in usage.get(episode.id, ())],
+    )
+    for encoded in repeated:
+        _check_same(database, *encoded)
+    return len(new)
+
+
+def _check_same(
+    database: sqlite3.Connection, episode: Episode, header: tuple[Cell, ...], steps: list[tuple[Cell, ...]]
+) -> None:
+    select = f"SELECT number, {EPISODE_COLUMNS} FROM episodes WHERE id = ?"
+    number, *stored = database.execute(select, (episode.id,)).fetchone()
+    kept = database.execute(f"SELECT {STEP_COLUMNS} FROM steps WHERE episode = ? ORDER BY step", (number,))
+    if tuple(stored) != header or kept.fetchall() != steps:
+        raise ValueError(
+            f"an episode must keep its content: {episode.id} (agent {episode.agent!r}, trajectory "
+            f"{episode.spec.trajectory}) is stored with other steps or tags; give it another trajectory number or use "
+            "another directory"
+        )
+
+
+def write_rows(database: sqlite3.Connection, rows: Rows, source: str) -> None:
+    """Replace the rows of one source, inside the caller's transaction."""
+    others = "SELECT EXISTS (SELECT 1 FROM rows WHERE source < ?) OR EXISTS (SELECT 1 FROM rows WHERE source > ?)"
+    if database.execute(others, (source, source)).fetchone()[0]:
+        database.execute("DELETE FROM rows WHERE source = ?", (source,))
+    else:  # without a condition SQLite drops the whole table at once, row by row otherwise
+        database.execute("DELETE FROM rows")
+    tags = _tag_texts(rows)
+    for begin in range(0, len(rows), _PAGE):
+        page = slice(begin, begin + _PAGE)
+        measure, unit, *ids, step = (
+            column[page].tolist() for column in (rows.measure, rows.unit, rows.grid_id, rows.episode_id, rows.step)
+        )
+        value = [None if math.isnan(number) else number for number in rows.value[page].tolist()]
+        count = len(value)
+        numbers, texts = range(begin, begin + count), islice(tags, count)
+        cells = zip(repeat(source, count), numbers, measure, unit, value, *ids, step, texts, strict=True)
+        database.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", cells)
+
+
+def read_rows(database: sqlite3.Connection) -> Rows:
+    """Return all rows, ordered by source and then as they were put."""
+    columns: dict[str, list[Any]] = {name: [] for name in _ROW_TEXTS}
+    values, steps = [np.zeros(0)], [np.zeros(0, dtype=np.int64)]
+    codes = array("q")
+    known: dict[Cell, int] = {}
+    texts: dict[Cell, Cell] = {}  # equal texts become one object: rows are compared and counted by them later
+    cursor = database.execute(f"SELECT {', '.join(_ROW_TEXTS)}, value, step, tags FROM rows ORDER BY source, number")
+    while page := cursor.fetchmany(_PAGE):
+        *cells, value, step, tags = zip(*page, strict=True)
+        for name, part in zip(_ROW_TEXTS, cells, strict=True):
+            _check_kinds(f"{name} of every row must be stored as text", part, {str})
+            columns[name].extend(map(texts.setdefault, part, part))
+        _check_kinds("the value of every row must be stored as a number", value, {float, type(None)})
+        _check_kinds("the step of every row must be a whole number", step, {int})
+        values.append(np.array(value, dtype=np.float64))  # None becomes NaN
+        steps.append(np.array(step, dtype=np.int64))
+        codes.extend([known.setdefault(text, len(known)) for text in tags])
+    sets = [decode_tags(text, "a row") for text in known]
+    of_row = np.array(codes, dtype=np.int64)
+    return Rows(
+        value=np.concatenate(values),
+        step=np.concatenate(steps),
+        tags={
+            name: _column([tags.get(name) for tags in sets])[of_row]
+            for name in dict.fromkeys(name for tags in sets for name in tags)
+        },
+        **{name: _column(columns.pop(name)) for name in _ROW_TEXTS},
+    )
+
+
+def _check_kinds(must: str, cells: Sequence[Cell], kinds: set[type]) -> None:
+    if not set(map(type, cells)) <= kinds:
+        raise ValueError(f"{must}, got something else: the file is damaged")
+
+
+def _column(values: Sequence[Any]) -> npt.NDArray[np.object_]:
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
+
+
+def _tag_texts(rows: Rows) -> Iterator[str]:
+    """Yield the tags of each row as JSON; equal sets of tags are encoded once."""
+    kinds = [set(map(type, column.tolist())) for column in rows.tags.values()]
+    foreign = any(issubclass(kind, np.generic) for kind in set().union(*kinds))
+    # 1, 1.0 and True are equal but different tags.
+    alike = foreign or any(len(kind & {bool, int, float}) > 1 for kind in kinds)
+    known: dict[tuple[Any, ...], str] = {}
+    for begin in range(0, len(rows), _PAGE):
+        columns: list[list[Any]] = [column[begin : begin + _PAGE].tolist() for column in rows.tags.values()]
+        if foreign:
+            columns = [[tag.item() if isinstance(tag, np.generic) else tag for tag in column] for column in columns]
+        for tags in zip(*columns, strict=True) if columns else repeat((), min(_PAGE, len(rows) - begin)):
+            key = (*tags, *map(type, tags)) if alike else tags
+            if key not in known:
+                given = zip(rows.tags, tags, strict=True)
+                known[key] = encode_tags({name: tag for name, tag in given if tag is not None})
+            yield known[key]
