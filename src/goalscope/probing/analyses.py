@@ -1,11 +1,10 @@
 """The four readings of a run's activations, one place at a time: cognitive map, beliefs, plans, distance.
 
 All stand on one set of steps, their truth, and one split by grid. Each fits what is not fitted yet and returns rows as
-the functions below it make them. Only the vectors of one site and layer, and of its untrained control, are in memory at
-a time.
+the functions below it make them. Only the vectors of one site and layer, of all networks, are in memory at a time.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -17,7 +16,9 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from goalscope import registry
+from goalscope.activations.capture_schedule import chosen_steps, some_steps
 from goalscope.activations.load import Capture, load_activations
+from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.probing.beliefs import BELIEF_SUITE, ShownMap, choose_maps, compare_beliefs, read_beliefs
 from goalscope.probing.fitting import Progress
 from goalscope.probing.heads import COUNTED, NUMBER_HEADS
@@ -35,7 +36,6 @@ from goalscope.probing.labels import (
 from goalscope.probing.maps import decode_maps
 from goalscope.probing.probe_store import ProbeStore
 from goalscope.probing.problem import FitSettings, PlanSettings
-from goalscope.probing.scores import members
 from goalscope.probing.suite import (
     CORE,
     FULL,
@@ -48,11 +48,9 @@ from goalscope.probing.suite import (
     probe_plans,
     without,
 )
-from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Episode, Store
 from goalscope.runs.probing_config import Inside, Read
-from goalscope.stats.estimate import factorize
 
 Stage = Callable[[str], AbstractContextManager[Progress]]
 """Begins a piece of work of that name; what it gives is called with (done, total)."""
@@ -60,21 +58,28 @@ Reading = tuple[Rows, list[ShownMap]]
 """Rows, and maps to be drawn."""
 Settings = TypeVar("Settings", bound=FitSettings)
 
-BY_SIZE: Final[tuple[Entry, ...]] = (("position", "none"), *CORE)
+BY_SIZE: Final[tuple[Entry, ...]] = (
+    ("position", "none"),
+    ("mlp", "none"),
+    *(("percell", control) for control in ("none", *RANDOM_WEIGHTS)),
+)
 """Probes of one size each, by default; the complete table adds the next ones."""
 BY_SIZE_COMPLETE: Final[tuple[Entry, ...]] = (
     *BY_SIZE,
-    ("mlp", "shuffled"),
-    *(("percell", control) for control in ("none", "shuffled", "untrained")),
+    *(("mlp", control) for control in ("shuffled", *RANDOM_WEIGHTS)),
+    ("percell", "shuffled"),
 )
-ELSEWHERE: Final = ("none", "untrained")
+ELSEWHERE: Final = ("none", *RANDOM_WEIGHTS)
 """Controls away from the middle layer, where the table is not complete."""
-_NOWHERE: Final = ("input", "text")
+_NOWHERE: Final = ("wall-count", "input", "text")
 _ALWAYS: Final = {"hidden", "epochs", "rate", "batch"}  # settings that enter the id of every fit
 _RENAMED: Final = {"hidden": "d_hidden", "rate": "lr", "width": "d_model", "feedforward": "d_hidden"}
 
 Place = tuple[str, int]
 """A site and a layer."""
+Network = tuple[str, int | None]
+"""The agent's model (`OWN`), or kind and seed of a random network."""
+OWN: Final[Network] = ("none", None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,7 +87,7 @@ class ProbeDataset:
     """N steps of one agent that have every site, with what is true at them.
 
     Attributes:
-        captures: those of the agent's model ("none") and of the same architecture with random weights ("untrained").
+        captures: those of the agent's model (`OWN`) and of random networks, kind and seed each.
         sites, layers: where in a sequence, and numbers of decoder blocks, rising.
         rows: site -> ``[N]`` indices of the steps among those captured there.
         cells, split: true classes of all cells; which grids probes are trained on, and which they are tested on.
@@ -90,7 +95,7 @@ class ProbeDataset:
         doors: whether some world has a door: no class of cells stands for one.
     """
 
-    captures: dict[str, Capture]
+    captures: dict[Network, Capture]
     sites: tuple[str, ...]
     layers: tuple[int, ...]
     rows: dict[str, npt.NDArray[Any]]
@@ -98,6 +103,11 @@ class ProbeDataset:
     split: Split
     left_out: int
     doors: bool
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of random networks that are there."""
+        return tuple(dict.fromkeys(kind for kind, seed in self.captures if seed is not None))
 
     @property
     def middle(self) -> int:
@@ -125,8 +135,7 @@ class ProbeDataset:
 
 def probe_dataset(
     store: Store,
-    own: Capture,
-    control: Capture | None,
+    captures: Mapping[Network, Capture],
     layers: Sequence[int],
     declared: Inside,
     *,
@@ -136,7 +145,7 @@ def probe_dataset(
 
     With ``shuffled`` there must be enough for the control of shuffled labels, too.
     """
-    sites = declared.wanted_sites
+    sites, own = declared.wanted_sites, captures[OWN]
     first = {site: load_activations(store, site=site, layer=layers[0], capture=own.id) for site in sites}
     keys = {
         site: list(zip(found.episode_id.tolist(), found.step.tolist(), strict=True)) for site, found in first.items()
@@ -148,8 +157,10 @@ def probe_dataset(
         site: np.flatnonzero([key in common for key in listed]) for site, listed in keys.items()
     }
     steps = first[sites[0]].where(rows[sites[0]])
-    if declared.steps is not None:
-        kept = _some_of_each(steps.grid_id, declared.steps, declared.seed)
+    if declared.steps is not None and own.scope == "all":
+        chosen = chosen_steps(store, own.agent_id, some_steps(declared.steps, declared.seed)) or {}
+        known = zip(steps.episode_id.tolist(), steps.step.tolist(), strict=True)
+        kept = np.flatnonzero([step in chosen.get(episode, ()) for episode, step in known])
         steps, rows = steps.where(kept), {name: indices[kept] for name, indices in rows.items()}
     episodes = store.episodes(sorted(set(steps.episode_id.tolist())))
     cells = label_cells(steps, episodes, frame=max(FRAME, int(steps.shape.max())))
@@ -160,7 +171,7 @@ def probe_dataset(
         check_sizes(cells, split)
     worlds = set(steps.world_id.tolist())
     return ProbeDataset(
-        captures={"none": own} | ({"untrained": control} if control is not None else {}),
+        captures=dict(captures),
         sites=tuple(sites),
         layers=tuple(sorted(layers)),
         rows=rows,
@@ -169,16 +180,6 @@ def probe_dataset(
         left_out=len(set.union(*map(set, keys.values()))) - len(common),
         doors=any(world.id in worlds and world.grid.door is not None for world in store.worlds()),
     )
-
-
-def _some_of_each(grid_id: npt.NDArray[np.object_], most: int, seed: int) -> npt.NDArray[np.int64]:
-    """Return at most so many indices of each grid, in their order."""
-    codes, grids = factorize(grid_id)
-    chosen = [
-        stream(seed, "steps of a grid", str(grid)).permutation(mine)[:most]
-        for grid, mine in zip(grids, members(codes, len(grids)), strict=True)
-    ]
-    return np.sort(np.concatenate(chosen))
 
 
 class Reader:
@@ -199,9 +200,9 @@ class Reader:
             store=self.store,
             decisive={"steps": digest.hexdigest(), "frame": dataset.cells.frame, "test": wanted.test},
             settings={"cells": probes, "distance": probes, "plan": wanted.decoders.model_dump(exclude={"layers"})},
-            models={name: one.model for name, one in dataset.captures.items()},
+            models={network: one.model for network, one in dataset.captures.items()},
             first="/".join(map(str, dataset.places[0])),
-            tags={"agent": dataset.captures["none"].agent},
+            tags={"agent": dataset.captures[OWN].agent},
         )
 
     def _settings(self, kind: type[Settings], declared: BaseModel) -> Settings:
@@ -237,13 +238,15 @@ class Reader:
         return Rows.concatenate(rows for rows, _ in parts), [one for _, shown in parts for one in shown]
 
     def inputs(self, place: Place) -> ProbeInputs:
-        """Return what is read at a place: one site and layer, and its untrained control, row by row with the labels."""
+        """Return what is read at a place: one site and layer, of all networks, row by row with the labels."""
         (site, layer), dataset = place, self.dataset
-        own, *control = (
-            load_activations(self.store, site=site, layer=layer, capture=one.id).where(dataset.rows[site])
-            for one in dataset.captures.values()
-        )
-        return ProbeInputs(activations=[own], cells=dataset.cells, split=dataset.split, untrained=control)
+        found = {
+            network: load_activations(self.store, site=site, layer=layer, capture=one.id).where(dataset.rows[site])
+            for network, one in dataset.captures.items()
+        }
+        own = found.pop(OWN)
+        random = {(kind, seed): [one] for (kind, seed), one in found.items() if seed is not None}
+        return ProbeInputs(activations=[own], cells=dataset.cells, split=dataset.split, random=random)
 
     def _cognitive_map(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
         """Score all probes of cells; maps are drawn of the middle layers, in worlds without doors."""
@@ -292,9 +295,9 @@ class Reader:
     ) -> Reading:
         """Score what is predicted beside the cells, and its baselines on the maps that the MLP decodes at all steps."""
         own = data.activations[0]
-        probe = self.fit(place, replace(data, untrained=()), (("mlp", "none"),), scored=False).probe("mlp", own)
+        probe = self.fit(place, replace(data, random={}), (("mlp", "none"),), scored=False).probe("mlp", own)
         maps = {place: decode_maps(probe.predict(own, device=self.device).maps("natural"))}
-        gone = {"untrained"} - set(self.dataset.captures)
+        gone = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
         controls = tuple(one for one in (PLAN_CONTROLS if self._whole(place) else ELSEWHERE) if one not in gone)
         with self.stage(f"{name} at {_named(place)}") as show:
             rows = fitted(data, controls=controls, maps=maps, callbacks=self.probes.callbacks(show)).rows
@@ -305,7 +308,7 @@ class Reader:
 
     def _usable(self, suite: Sequence[Entry]) -> tuple[Entry, ...]:
         """Return the entries whose data is there."""
-        gone = {"untrained"} - set(self.dataset.captures)
+        gone = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
         if not any(self.dataset.cells.reasoning[self.dataset.split.train].tolist()):
             gone.add("text")
         return without(suite, *gone)

@@ -30,7 +30,8 @@ from goalscope.probing.labels import END, TOKENS, UNKNOWN, Cells, Plans, check_t
 from goalscope.probing.maps import DecodedMaps
 from goalscope.probing.scores import Grids, Measured, chosen, members, paired_rows
 from goalscope.rows import Rows, Tag
-from goalscope.stats import LESS, Estimate, Grouped, estimate_pooled, estimate_rows
+from goalscope.stats import DRAW, LESS, Estimate, Grouped, estimate_crossed, estimate_pooled, estimate_rows
+from goalscope.stats.crossed import ONE_SEED
 from goalscope.stats.estimate import factorize
 from goalscope.worlds.grid import ACTIONS, DELTAS
 
@@ -147,7 +148,11 @@ def summarise_plans(rows: Rows, by: Sequence[str] = (*_BY, "plans", "N"), *, hor
     medians = rows.where(median)
     for grouped in estimate_rows(medians, by=by, bounds=bounds):
         mine = chosen(medians, **{name: value for name, value in grouped.key.items() if name != "measure"})
-        found.append(Grouped(key=grouped.key, estimate=median_over_grids(mine.value, mine.grid_id, unit="steps")))
+        estimate = median_over_grids(mine.value, mine.grid_id, unit="steps")
+        if mine.known(DRAW).any():
+            over = "all seeds of the control together, interval over grids alone"
+            estimate = replace(estimate, note="; ".join(filter(None, (estimate.note, over))))
+        found.append(Grouped(key=grouped.key, estimate=estimate))
     return found
 
 
@@ -164,20 +169,37 @@ def summarise_distance(rows: Rows, by: Sequence[str] = _BY) -> list[Grouped]:
     above, below = (mine.where(mine.measure == name) for name in (SQUARED, DEVIATION))
     codes, keys = factorize(list(zip(*(above.columns()[name].tolist() for name in by), strict=True)))
     for key, group in zip(keys, members(codes, len(keys)), strict=True):
-        estimate = r_squared(above.value[group], below.value[group], above.grid_id[group])
+        draws = above[DRAW][group] if above.known(DRAW).any() else None
+        estimate = r_squared(above.value[group], below.value[group], above.grid_id[group], draws)
         found.append(Grouped(key={"measure": "R^2", **dict(zip(by, key, strict=True))}, estimate=estimate))
     return found
 
 
-def r_squared(error: npt.ArrayLike, deviation: npt.ArrayLike, clusters: Sequence[Any] | npt.NDArray[Any]) -> Estimate:
-    """Return one less the ratio of two means over grids ``[G]``: of the squared error and of the squared deviation."""
+def r_squared(
+    error: npt.ArrayLike,
+    deviation: npt.ArrayLike,
+    clusters: Sequence[Any] | npt.NDArray[Any],
+    draws: npt.NDArray[np.object_] | None = None,
+) -> Estimate:
+    """Return one less the ratio of two means over grids ``[N]``: of the squared error and of the squared deviation.
+
+    With several ``draws``, the seeds of a random control, each grid has a pair for each of them, and the interval is
+    that of the linearised ratio over grids and seeds.
+    """
     above, below = np.asarray(error, dtype=np.float64), np.asarray(deviation, dtype=np.float64)
     most = float(np.fmax.reduce(below, initial=0.0))
     # A grid whose steps all lie at the mean deviates by nothing, yet its error counts; where none deviates, there is no
     # share of it.
-    found = estimate_pooled(
-        np.where(most > 0, above, np.nan), np.maximum(below, most * _NO_DEVIATION), clusters, unit="share"
-    )
+    above, below = np.where(most > 0, above, np.nan), np.maximum(below, most * _NO_DEVIATION)
+    seeds = len({seed for seed in draws.tolist() if seed is not None}) if draws is not None else 0
+    if seeds > 1:
+        points = above.sum() / below.sum() + (above - above.sum() / below.sum() * below) / below.mean()
+        weighed = float(below.sum() ** 2 / (below**2).sum()) / seeds
+        grid, seed = factorize(clusters)[0], factorize(draws if draws is not None else ())[0]
+        found = estimate_crossed(points, grid, seed, unit="share", groups=weighed)
+    else:
+        found = estimate_pooled(above, below, clusters, unit="share")
+        found = replace(found, note="; ".join(filter(None, (found.note, ONE_SEED if seeds else ""))))
     # No squared error is negative, though the line of the ratio may be.
     return replace(found, value=1 - found.value, low=1 - found.high, high=float(np.minimum(1.0, 1 - found.low)))
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from goalscope import registry
 from goalscope.activations.record import Activations
 from goalscope.checks import check_shape
+from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.probing.fitting import Callbacks, fit
 from goalscope.probing.heads import CELL_HEADS, COUNTED, NUMBER_HEADS
 from goalscope.probing.inputs import (
@@ -54,8 +55,10 @@ FULL: Final[tuple[Entry, ...]] = (
     *((head, control) for head in CELL_HEADS if head not in COUNTED for control in CONTROLS),
 )
 """All heads and controls."""
-CORE: Final[tuple[Entry, ...]] = (("mlp", "none"), ("mlp", "untrained"))
-"""What a claim about beliefs rests on: the probe and the same probe on an untrained model."""
+CORE: Final[tuple[Entry, ...]] = tuple(
+    (head, control) for head in ("percell", "mlp") for control in ("none", *RANDOM_WEIGHTS)
+)
+"""What a claim rests on: the linear probe and the MLP, also on random networks."""
 LAYERS: Final = (1, 2, 4)
 """Layers of the decoders of the paper."""
 FIRST_KNOWN: Final = ("repeat", "continuation")
@@ -82,14 +85,16 @@ class FittedProbes:
     probes: Mapping[ProbeKey, Probe]
     rows: Rows
 
-    def probe(self, head: str, activations: Activations, *, control: str = "none", scope: str = "general") -> Probe:
+    def probe(
+        self, head: str, given: Activations, *, control: str = "none", draw: int | None = None, scope: str = "general"
+    ) -> Probe:
         """Return the probe for the site and layer of some activations; a KeyError names those that were fitted."""
-        place = site_layer(activations)
+        (site, layer), about = site_layer(given), (head, control, draw, scope)
+        asked = ProbeKey(head=head, target="cells", control=control, draw=draw, scope=scope, site=site, layer=layer)
         for key, probe in self.probes.items():
-            wanted = (key.head, key.control, key.scope) == (head, control, scope)
-            if wanted and (key.site, key.layer) in (place, NOWHERE):
+            known = (key.head, key.control, key.draw, key.scope) == about
+            if known and (key.site, key.layer) in ((site, layer), NOWHERE):
                 return probe
-        asked = ProbeKey(head=head, target="cells", control=control, site=place[0], layer=place[1], scope=scope)
         raise KeyError(f"no probe {asked.text}: there are {', '.join(key.text for key in self.probes)}")
 
 
@@ -142,17 +147,14 @@ def _fit_suite(
 ) -> FittedProbes:
     """Fit and score every entry of a suite at every place: the one loop over heads and controls.
 
-    ``heads`` maps a name in the suite to the registered head and its settings, where they are not told by the name.
-    """
-    if not suite:
-        raise ValueError("a suite must have entries, got none")
-    if len(set(suite)) != len(suite):
-        raise ValueError(f"the entries of a suite must be different, got {list(suite)}")
+    ``heads`` maps a name in the suite to the registered head and its settings, where the name does not tell them."""
+    if not suite or len(set(suite)) != len(suite):
+        raise ValueError(f"the entries of a suite must be there and be different, got {list(suite)}")
     parts: dict[tuple[int, int], tuple[Features, Features]] = {}
     problems: list[Problem] = []
     tested: list[tuple[Features, _Truth]] = []
     first = site_layer(data.activations[0])
-    for control, place, given in read(data, [control for _, control in suite]):
+    for control, (place, given, draw) in read(data, [control for _, control in suite]):
         truth = truths[CONTROLS[control].shuffled]
         known = (id(given), id(truth.train))
         if known not in parts:
@@ -163,10 +165,9 @@ def _fit_suite(
                 continue
             site, layer = NOWHERE if head in COUNTED else place
             registered, own = (heads or {}).get(head, (head, {}))
+            about: dict[str, Any] = {"control": control, "draw": draw, "seed": settings.seed, "scope": scope}
             one = Problem(
-                key=ProbeKey(
-                    head=head, target=target, control=control, seed=settings.seed, site=site, layer=layer, scope=scope
-                ),
+                key=ProbeKey(head=head, target=target, site=site, layer=layer, **about),
                 features=parts[known][0],
                 target=truth.values[truth.train],
                 tags={"control": control} | ({"scope": scope} if target == "cells" else {}),
