@@ -8,8 +8,8 @@
 * the actions that the written reasoning names;
 * for distances the mean, and a line from the Manhattan distance between agent and goal on such a map.
 
-How common something is in the training plans is counted in the weights of the scores: at each N all grids weigh alike,
-and so do the known plans of one grid.
+How common something is in the training plans is counted in the weights of the scores: for each subset of plans and
+each N all grids weigh alike, and so do the plans of one grid that are scored there.
 
 Source: behavioural and representational evaluation, section 5.3 (the first one; the others are ours).
 """
@@ -19,7 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,8 @@ from goalscope.worlds.grid import ACTIONS, DELTAS
 
 PREFIX: Final = "prefix accuracy"
 LENGTHS: Final = ("length match", "predicted length", "executed length", "length error", "median length error")
-SUBSETS: Final = ("all", "long")
+Subset = Literal["all", "long"]
+SUBSETS: Final[tuple[Subset, ...]] = get_args(Subset)
 """Which plans are scored at N: all of them, or (the authors' subset) those with at least N actions."""
 ERROR, SQUARED, DEVIATION = "distance error", "squared distance error", "squared distance deviation"
 _BY: Final = ("site", "layer", "head", "control")
@@ -66,21 +67,30 @@ def _known(matches: npt.NDArray[np.float64], tokens: npt.NDArray[Any]) -> npt.ND
     return matches
 
 
-def score_prefixes(matches: npt.NDArray[np.float64], plans: Plans, cells: Cells, tags: Mapping[str, Tag]) -> Rows:
+def score_prefixes(
+    matches: npt.NDArray[np.float64],
+    plans: Plans,
+    cells: Cells,
+    tags: Mapping[str, Tag],
+    *,
+    long: npt.NDArray[np.float64] | None = None,
+) -> Rows:
     """Return prefix accuracy for each tested grid and N.
 
     Rows are tagged by N, plans ("all", or "long": at least N actions), size and density; NaN where a grid has no such
-    plan. ``matches`` ``[N, T]`` come from `prefix_matches`, `chance_matches` or a baseline.
+    plan. ``matches`` ``[N, T]`` come from `prefix_matches`, `chance_matches` or a baseline; ``long`` holds those for
+    the long plans where a guess for them is another one.
     """
-    check_shape("matches", matches, "N T", {"N": len(plans), "T": plans.horizon})
+    given = {"all": matches, "long": matches if long is None else long}
+    for one in given.values():
+        check_shape("matches", one, "N T", {"N": len(plans), "T": plans.horizon})
     cells.check_aligned(plans, "plans")
     grids = Grids.of(cells)
 
     def measured() -> Iterator[Measured]:
         for number in range(1, plans.horizon + 1):
-            values, token = matches[:, number - 1], plans.tokens[:, number - 1]
-            long = np.where((token != END) & (token != UNKNOWN), values, np.nan)
-            for name, used in zip(SUBSETS, (values, long), strict=True):
+            for name in SUBSETS:
+                used = np.where(_in_subset(plans, number, name), given[name][:, number - 1], np.nan)
                 yield PREFIX, "share", grids.mean(used), {"N": number, "plans": name}
 
     return grids.rows(measured(), tags)
@@ -248,60 +258,71 @@ def guess(number: int) -> float:
     return float(len(ACTIONS)) ** -number
 
 
-def marginal_matches(train: Plans, tokens: npt.NDArray[np.int8]) -> npt.NDArray[np.float64]:
+def marginal_matches(train: Plans, tokens: npt.NDArray[np.int8], plans: Subset = "all") -> npt.NDArray[np.float64]:
     """Return the chance that tokens drawn place by place at their frequency in the training plans are right.
 
-    ``[N, T]`` for the first 1 to T tokens, NaN where unknown; all training grids weigh alike.
+    ``[N, T]`` for the first 1 to T tokens, NaN where unknown; at each N the frequencies are those of the training plans
+    that are scored there (of a subset), all grids weighing alike.
     """
     _check(train, tokens)
-    frequency = np.zeros((len(TOKENS), train.horizon))
-    for place in range(train.horizon):
-        known, counts = _known_at(train, place)
-        frequency[:, place] = np.bincount(train.tokens[known, place], 1 / counts, minlength=len(TOKENS))
-    frequency /= np.maximum(frequency.sum(axis=0), 1)
-    return chance_matches(np.take_along_axis(frequency, np.maximum(tokens, 0).astype(np.int64), axis=0), tokens)
+    given, found = np.maximum(tokens, 0).astype(np.int64), np.zeros(tokens.shape)
+    for number in range(1, train.horizon + 1):
+        used, counts = _scored_at(train, number, plans)
+        frequency = [
+            np.bincount(train.tokens[used, place], 1 / counts, minlength=len(TOKENS)) for place in range(number)
+        ]
+        total = max(float(np.sum(frequency[0])), 1.0)
+        drawn = [share[given[:, place]] / total for place, share in enumerate(frequency)]
+        found[:, number - 1] = np.prod(drawn, axis=0)
+    return _known(found, tokens)
 
 
 def commonest_matches(
-    train: Plans, tokens: npt.NDArray[np.int8], first: npt.NDArray[Any] | None = None
+    train: Plans, tokens: npt.NDArray[np.int8], first: npt.NDArray[Any] | None = None, plans: Subset = "all"
 ) -> npt.NDArray[np.float64]:
     """Return whether the commonest first N tokens of the training plans are right, ``[N, T]`` 1, 0 or NaN: unknown.
 
-    No guess that is the same at every step has a higher prefix accuracy on the training plans. With the ``first``
-    token ``[N]`` (decoded) the commonest continuation of it is taken. Among equally common ones the first in the order
-    of tokens is taken; a first token that no training plan begins with has no continuation and is wrong from N = 2 on.
+    No guess that is the same at every step has a higher prefix accuracy on the training plans of the subset. With the
+    ``first`` token ``[N]`` (decoded) the commonest continuation of it is taken. Among equally common ones the first in
+    the order of tokens is taken; a first token that no training plan begins with has no continuation and is wrong from
+    N = 2 on.
     """
     _check(train, tokens)
     begins = np.full(len(tokens), UNKNOWN) if first is None else np.asarray(first)
     check_shape("first", begins, "N", {"N": len(tokens)})
     found = np.zeros(tokens.shape)
     for number in range(1, tokens.shape[1] + 1):
-        best = _commonest(train, number, None if first is None else sorted(set(begins.tolist())))
+        best = _commonest(train, number, None if first is None else sorted(set(begins.tolist())), plans)
         for begin, plan in best.items():
             rows = np.flatnonzero(begins == begin)
             found[rows, number - 1] = (tokens[rows, :number] == plan).all(axis=1)
-    found[tokens == UNKNOWN] = np.nan
-    return found
+    return _known(found, tokens)
 
 
-def _commonest(train: Plans, number: int, begins: Sequence[int] | None) -> dict[int, tuple[int, ...]]:
+def _commonest(train: Plans, number: int, begins: Sequence[int] | None, plans: Subset) -> dict[int, tuple[int, ...]]:
     """Return the commonest first N tokens by their first token, or of all plans (under `UNKNOWN`)."""
-    known, counts = _known_at(train, number - 1)
+    used, counts = _scored_at(train, number, plans)
     # Weights 1 / count as whole numbers: sums are exact, and equally common plans are found equal.
     whole = math.lcm(*counts.tolist())
     totals: dict[int, Counter[tuple[int, ...]]] = {}
-    for plan, count in zip(map(tuple, train.tokens[known, :number].tolist()), counts.tolist(), strict=True):
+    for plan, count in zip(map(tuple, train.tokens[used, :number].tolist()), counts.tolist(), strict=True):
         totals.setdefault(UNKNOWN if begins is None else plan[0], Counter())[plan] += whole // count
     best = {begin: min(total, key=lambda plan: (-total[plan], plan)) for begin, total in totals.items()}
     # The first token is given: nothing must be known of it from the training plans.
     return best if begins is None or number > 1 else {begin: (begin,) for begin in begins}
 
 
-def _known_at(train: Plans, place: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return which plans are known up to a place, and how many of them are of the same grid: one over it weighs."""
-    known = np.flatnonzero(train.tokens[:, place] != UNKNOWN)
-    grids, counts = np.unique(train.grid_id[known], return_inverse=True, return_counts=True)[1:]
-    return known, counts[grids]
+def _in_subset(plans: Plans, number: int, subset: Subset) -> npt.NDArray[np.bool_]:
+    """Return which plans are scored at N, ``[N]``: those known so far, of the long ones those with N actions."""
+    token = plans.tokens[:, number - 1]
+    return np.asarray((token != UNKNOWN) & ((token != END) | (subset == "all")))
+
+
+def _scored_at(train: Plans, number: int, subset: Subset) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return which plans are scored at N, and how many of them are of the same grid: one over it weighs."""
+    used = np.flatnonzero(_in_subset(train, number, subset))
+    grids, counts = np.unique(train.grid_id[used], return_inverse=True, return_counts=True)[1:]
+    return used, counts[grids]
 
 
 def _check(train: Plans, tokens: npt.NDArray[np.int8]) -> None:
