@@ -4,6 +4,7 @@
 """
 
 from goalscope.probing.beliefs import belief_rows, read_beliefs
+from goalscope.probing.cross_fit import cross_fitted
 from goalscope.probing.fitting import fit
 from goalscope.probing.heads import HeadSizes, find_head, head
 from goalscope.probing.inputs import Features, ProbeInputs, Source, Split, known_walls, split_by_grid
@@ -66,6 +67,7 @@ __all__ = [
     "Target",
     "belief_rows",
     "confusion",
+    "cross_fitted",
     "decisions_at",
     "decode_maps",
     "difference_rows",

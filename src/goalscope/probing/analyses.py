@@ -20,6 +20,7 @@ from goalscope.activations.capture_schedule import chosen_steps, some_steps
 from goalscope.activations.load import Capture, load_activations
 from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.probing.beliefs import BELIEF_SUITE, ShownMap, choose_maps, compare_beliefs, read_beliefs
+from goalscope.probing.cross_fit import cross_fitted
 from goalscope.probing.fitting import Progress
 from goalscope.probing.heads import COUNTED, NUMBER_HEADS
 from goalscope.probing.inputs import PLAN_CONTROLS, ProbeInputs, Split, check_sizes, shuffled_rows, split_by_grid
@@ -41,6 +42,7 @@ from goalscope.probing.suite import (
     FULL,
     Entry,
     FittedProbes,
+    Maps,
     entries_of,
     probe_cells,
     probe_cells_by_size,
@@ -281,22 +283,24 @@ class Reader:
         some = layers if self._whole(place) else (sorted(layers)[(len(layers) - 1) // 2],)
         settings = self._settings(PlanSettings, self.declared.decoders)
         fitted = partial(probe_plans, plans=self._executed, layers=some, settings=settings)
-        return self._beside("plans", fitted, place, data, first)
+        own = data.activations[0]  # the planner is not fitted: only the tested maps count, and no probe has seen those
+        probe = self.fit(place, replace(data, random={}), (("mlp", "none"),), scored=False).probe("mlp", own)
+        maps = {place: decode_maps(probe.predict(own, device=self.device).maps("natural"))}
+        return self._beside("plans", fitted, place, data, first, maps)
 
     def _distance(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
         more = [one for one in self.declared.heads if "distance" in registry.resolve("head", one).targets]
         heads = (*NUMBER_HEADS, *more) if self._whole(place) else NUMBER_HEADS
         settings = self._settings(FitSettings, self.declared.probes)
         fitted = partial(probe_distances, distances=self._distances, heads=heads, settings=settings)
-        return self._beside("distance", fitted, place, data, first)
+        with self.stage(f"maps of all steps at {_named(place)}") as show:
+            maps = cross_fitted(data, settings=settings, callbacks=self.probes.callbacks(show))
+        return self._beside("distance", fitted, place, data, first, maps)
 
     def _beside(
-        self, name: str, fitted: Callable[..., FittedProbes], place: Place, data: ProbeInputs, first: bool
+        self, name: str, fitted: Callable[..., FittedProbes], place: Place, data: ProbeInputs, first: bool, maps: Maps
     ) -> Reading:
-        """Score what is predicted beside the cells, and its baselines on the maps that the MLP decodes at all steps."""
-        own = data.activations[0]
-        probe = self.fit(place, replace(data, random={}), (("mlp", "none"),), scored=False).probe("mlp", own)
-        maps = {place: decode_maps(probe.predict(own, device=self.device).maps("natural"))}
+        """Score what is predicted beside the cells, and its baselines on decoded maps."""
         gone = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
         controls = tuple(one for one in (PLAN_CONTROLS if self._whole(place) else ELSEWHERE) if one not in gone)
         with self.stage(f"{name} at {_named(place)}") as show:

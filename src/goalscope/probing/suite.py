@@ -64,7 +64,10 @@ LAYERS: Final = (1, 2, 4)
 """Layers of the decoders of the paper."""
 FIRST_KNOWN: Final = ("repeat", "continuation")
 """What the decoded first action alone gives: itself again and again, and its commonest continuation."""
-BLIND: Final = {"marginal": marginal_matches, "commonest": commonest_matches}
+BLIND: Final[Mapping[str, Callable[..., npt.NDArray[np.float64]]]] = {
+    "marginal": marginal_matches,
+    "commonest": commonest_matches,
+}
 """Baselines that see nothing."""
 
 
