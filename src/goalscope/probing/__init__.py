@@ -3,6 +3,7 @@
 `study_inside` is all of it, for one run; the functions that it is made of stand beside it.
 """
 
+from goalscope.probing.arrays import from_arrays
 from goalscope.probing.beliefs import belief_rows, read_beliefs
 from goalscope.probing.cross_fit import cross_fitted
 from goalscope.probing.fitting import fit
@@ -73,6 +74,7 @@ __all__ = [
     "difference_rows",
     "find_head",
     "fit",
+    "from_arrays",
     "head",
     "known_walls",
     "label_cells",
