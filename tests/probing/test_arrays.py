@@ -63,7 +63,10 @@ def test_labels_grids_and_steps_are_those_of_the_worlds_and_states() -> None:
     texts = [shown(grid, State(cell)).render() for grid, cell in zip(WORLDS, STATES, strict=True)]
     seen = from_arrays(vectors()[there], [texts[at] for at in there])
     assert np.array_equal(seen.cells.labels, data.cells.labels[there])
-    assert seen.cells.grid_id.tolist() == data.cells.grid_id[there].tolist()
+    alike = [data.cells.grid_id[at] == data.cells.grid_id[other] for at in there for other in there]
+    assert alike == [one == other for one in seen.cells.grid_id for other in seen.cells.grid_id]
+    names = [f"g{at % 7}" for at in range(len(WORLDS))]
+    assert from_arrays(vectors(), WORLDS, STATES, grids=names).cells.grid_id.tolist() == names
     named = from_arrays(vectors(), WORLDS, STATES, episodes=[f"e{at // 2}" for at in range(len(WORLDS))], frame=9)
     assert named.cells.step.tolist() == [0, 1] * COUNT and named.cells.frame == 9
 
@@ -131,6 +134,7 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
     ({"worlds": [3] * 80}, "the world of row 0: must be a Grid or the text of one, got int"),
     ({"worlds": [one.at(start=None) for one in WORLDS], "states": None}, "row 0: shows no agent"),
     ({"activations": np.ones((80, 4)), "worlds": [WORLDS[0]] * 80, "states": [STATES[0]] * 80}, "rows 0 and 1 have"),
+    ({"grids": ["a"]}, "grids must be as many as the rows of activations, 80, got 1"),
     ({"episodes": ["a"]}, "episodes must be as many as the rows of activations, 80, got 1"),
     ({"density": [0.5]}, "density must be as many as the rows"),
     ({"site": "end"}, "a site must be one of"),

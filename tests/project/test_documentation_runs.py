@@ -118,6 +118,7 @@ SCENARIOS = {
             ("goalscope probe runs/baseline", "--layers 7 --sites pre --reads cognitive-map --set probes.epochs=2"),
         ),
     ),
+    "the paper's figures": Scenario(steps=tuple(f"paper-figures.md python {number}" for number in range(1, 5))),
     "smaller studies": Scenario(
         steps=(
             (

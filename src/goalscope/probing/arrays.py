@@ -32,6 +32,7 @@ def from_arrays(
     site: str = "pre",
     layer: int = 0,
     model: str = "arrays",
+    grids: Sequence[str] | None = None,
     episodes: Sequence[str] | None = None,
     density: Sequence[float] | None = None,
     reasoning: Sequence[str] | None = None,
@@ -41,7 +42,9 @@ def from_arrays(
 ) -> ProbeInputs:
     """Return activations that somebody captured elsewhere, ready for `probe_cells` and its like.
 
-    Steps whose worlds have the same walls, goal, key and door are of one grid: they stand on one side of the split.
+    Rows of one grid stand on one side of the split. Where states are given, rows of equal worlds are of one grid; where
+    the agent stands in the worlds themselves, those of equal walls and goal, whatever its cell: in empty rooms a goal's
+    cell would then be a grid, so name them.
 
     Args:
         activations: ``[N, D]``, or ``[N, P, D]`` for P positions of each step; any floating type (16 bits too), whole
@@ -53,6 +56,7 @@ def from_arrays(
             `goalscope.models.initialisation.RANDOM_WEIGHTS`.
         site, layer: where a single array was taken; a probe refuses those of other places.
         model: what the model is called; a probe refuses those of other models.
+        grids: N names of the grids, in place of what the worlds say.
         episodes: N names of the episodes, whose steps follow one another; by default each row is its own.
         density: N wall densities that the grids were made with, which splits keep apart; unknown by default.
         reasoning: N texts written before the answer, for the text-only control.
@@ -69,8 +73,8 @@ def from_arrays(
         raise ValueError("activations must be given, got none")
     vectors = {place: _vectors(one, f"activations of {place[0]}, layer {place[1]}") for place, one in places.items()}
     count = len(next(iter(vectors.values())))
-    grids, clusters = _shown(worlds, states, count)
-    cells = _cells(grids, clusters, frame, episodes, density, reasoning)
+    seen, clusters = _shown(worlds, states, count)
+    cells = _cells(seen, clusters if grids is None else grids, frame, episodes, density, reasoning)
     if episodes is None:
         _check_different(vectors, cells)
 
@@ -125,7 +129,7 @@ def _vectors(given: Any, name: str) -> npt.NDArray[np.float32]:
 
 
 def _shown(worlds: Sequence[Grid | str], states: Sequence[Any] | None, count: int) -> tuple[list[Grid], list[str]]:
-    """Return the grids in their states, and the id of the grid that each is of: its walls and its goal."""
+    """Return the grids in their states, and the id of the grid that each is of."""
     if isinstance(worlds, Grid | str):
         raise ValueError("worlds must be a list with a grid for each row, got a single one: repeat it ([grid] * N)")
     for name, given in (("worlds", worlds), ("states", states)):
@@ -148,8 +152,8 @@ def _shown(worlds: Sequence[Grid | str], states: Sequence[Any] | None, count: in
             if not isinstance(state, State):
                 state = State(world.at(start=None).check_cell(state, "the agent"))
             found.append(shown(world, state))
-            bare = Grid(walls=world.walls, goal=world.goal)
-            clusters.append(ids[bare] if bare in ids else ids.setdefault(bare, content_id("grid", bare.render())))
+            of = Grid(walls=world.walls, goal=world.goal) if states is None else world
+            clusters.append(ids[of] if of in ids else ids.setdefault(of, content_id("grid", of.render())))
         except (TypeError, ValueError) as error:
             raise ValueError(f"the world of row {row}: {error}") from error
     return found, clusters
@@ -166,7 +170,7 @@ def _cells(
     side, count = frame or max(max(grid.height, grid.width) for grid in grids), len(grids)
     named = [f"row {row}" for row in range(count)] if episodes is None else [str(one) for one in episodes]
     made, texts = [np.nan] * count if density is None else density, [""] * count if reasoning is None else reasoning
-    for name, given in (("episodes", named), ("density", made), ("reasoning", texts)):
+    for name, given in (("grids", clusters), ("episodes", named), ("density", made), ("reasoning", texts)):
         if len(given) != count:
             raise ValueError(f"{name} must be as many as the rows of activations, {count}, got {len(given)}")
     seen: Counter[str] = Counter()
