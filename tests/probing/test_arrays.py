@@ -103,7 +103,7 @@ def test_a_planted_code_is_found_and_a_random_network_stands_beside() -> None:
     assert found["none"] > 0.9 > 0.5 > found[CONTROL]
 
 
-CONTROL = "untrained"
+CONTROL = "default-init"
 
 
 def change(at: int, value: float) -> np.ndarray[Any, Any]:

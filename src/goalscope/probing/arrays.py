@@ -96,7 +96,7 @@ def from_arrays(
         activations=wrapped(vectors, model),
         cells=cells,
         split=split_by_grid(cells, test=test, seed=seed),
-        untrained=next(iter(networks.values()), ()),
+        random=networks,
     )
 
 

@@ -57,7 +57,8 @@ _BATCH: Final = 64
 _WORD: Final = r"""(["']?action["']?\s*:\s*["']?\s*){}\b"""
 
 Network = tuple[str, int | None]
-"""Control and seed of a network, ("none", None) for the model itself."""
+"""The agent's model (`OWN`), or kind and seed of a random network."""
+OWN: Final[Network] = ("none", None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -215,8 +216,8 @@ def score_lens(
     data.cells.check_aligned(steps, "tokens of actions")
     tested, grids = data.split.test, Grids.of(data.cells.where(data.split.test))
     shown, found = steps.where(tested), []
-    networks: dict[Network, Iterable[Activations]] = {("none", None): data.activations, **data.random}
-    for (control, draw), placed in networks.items():
+    networks: list[tuple[Network, Iterable[Activations]]] = [(OWN, data.activations), *data.random.items()]
+    for (control, draw), placed in networks:
         own = lens((control, draw))
         for one in placed:
             about = {

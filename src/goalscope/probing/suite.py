@@ -25,20 +25,16 @@ from goalscope.probing.inputs import (
 )
 from goalscope.probing.labels import Plans, plan_length
 from goalscope.probing.maps import DecodedMaps, true_map
-from goalscope.probing.plan_scores import (
-    SUBSETS,
+from goalscope.probing.plan_baselines import (
     commonest_matches,
     fit_line,
     marginal_matches,
     named_plans,
     planner_length,
     planner_matches,
-    prefix_matches,
     repeated,
-    score_distance,
-    score_lengths,
-    score_prefixes,
 )
+from goalscope.probing.plan_scores import SUBSETS, prefix_matches, score_distance, score_lengths, score_prefixes
 from goalscope.probing.probe import Probe, ProbeKey, Target
 from goalscope.probing.problem import FitSettings, PlanSettings, Problem
 from goalscope.probing.scores import confusion_rows, score_cells
