@@ -3,7 +3,9 @@
 `study_inside` is all of it, for one run; the functions that it is made of stand beside it.
 """
 
+from goalscope.probing.arrays import from_arrays
 from goalscope.probing.beliefs import belief_rows, read_beliefs
+from goalscope.probing.cross_fit import cross_fitted
 from goalscope.probing.fitting import fit
 from goalscope.probing.heads import HeadSizes, find_head, head
 from goalscope.probing.inputs import Features, ProbeInputs, Source, Split, known_walls, split_by_grid
@@ -66,11 +68,13 @@ __all__ = [
     "Target",
     "belief_rows",
     "confusion",
+    "cross_fitted",
     "decisions_at",
     "decode_maps",
     "difference_rows",
     "find_head",
     "fit",
+    "from_arrays",
     "head",
     "known_walls",
     "label_cells",
