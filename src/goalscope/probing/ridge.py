@@ -11,12 +11,15 @@ of what is predicted with what is true, over all cells, each in units of its own
 would shrink a rare class until its ranking suffers. Of penalties that are equally good the strongest one is taken.
 
 Classes are then calibrated on the same grids. With ``f`` the (smoothed) frequency of class k in a cell among the
-training grids and ``z`` its deviation from that by the linear map, over ``sqrt(f (1 - f))``, the log-probabilities are
+training grids and ``z`` its deviation from that by the linear map over ``sqrt(f (1 - f))``, scaled to a mean square of
+1, the log-probabilities are
 
-    ``slope_k z + weight_k log f + offset_k``      slope_k >= 0
+    ``slope_k z + weight_k log f + offset_k``      slope_k >= 0.01
 
 up to the normalisation: multinomial logistic regression with three numbers a class, a standard normal prior at (0, 1,
-0), Newton's method. All of it is linear in the inputs, so that it is written as weights and biases of the head.
+0), Newton's method. All of it is linear in the inputs, so that it is written as weights and biases of the head. Where
+nothing is found the frequencies alone speak; the least slope orders cells that are equally frequent, as average
+precision would count a tie as a miss.
 
 Source: Hastie, Tibshirani and Friedman, The Elements of Statistical Learning, sections 3.4.1 and 4.2, exercise 18.4;
 Platt 1999, Probabilistic outputs for support vector machines (calibration on held-back predictions).
@@ -41,6 +44,7 @@ PENALTIES: Final = tuple(float(10 ** (step / 2)) for step in range(-18, 9))
 _EQUAL: Final = 1e-4  # relative difference of two criteria that counts as none
 _ROUNDING: Final = 1e-13  # eigenvalues below this share of the largest one are rounding
 _TINY: Final = 1e-30  # stands for frequencies of 0
+_LEAST_SLOPE: Final = 0.01  # logits for each standard deviation
 _MOST_STEPS: Final = 50  # of Newton's method
 
 
@@ -164,15 +168,17 @@ def solve_classes(vectors: Tensor, target: Any, penalties: Sequence[float], held
     places = [_strongest(column) for column in np.array(criterion).T]
     chosen = torch.tensor([tried[place] for place in places], device=vectors.device, dtype=torch.float64)
     (scores,) = scaled([chosen.repeat(len(often))])
+    size = scores.square().mean(dim=(0, 1)).sqrt() if len(open_cells) else torch.zeros_like(prior)
+    size = torch.where(size > 0, size, 1.0)
     fit = calibrate(
-        scores.cpu().numpy(),
+        (scores / size).cpu().numpy(),
         often[open_cells].log().cpu().numpy(),
         labels[checked][:, open_cells].cpu().numpy(),
         steps[checked].cpu().numpy(),
     )
     slope, weight, offset = torch.as_tensor(fit, device=vectors.device)
     path, often, spread = fitted(slice(None))
-    act = path.weights(chosen.repeat(len(often))) * (slope / spread).flatten()
+    act = path.weights(chosen.repeat(len(often))) * (slope / size / spread).flatten()
     bias = weight * often.clamp(min=_TINY).log() + offset
     seen = prior > 0
     bias = torch.where(seen, bias - prior.clamp(min=_TINY).log(), 0.0).flatten()
@@ -187,9 +193,9 @@ def calibrate(scores: Array, log_often: Array, labels: npt.NDArray[np.int64], st
     """Return slope, weight and offset of each class, ``[3, K]``.
 
     The minimum over them of the sum over steps and cells of the negative log-likelihood (nats) of ``slope_k z +
-    weight_k log f + offset_k``, plus half the squared distance of these numbers to (0, 1, 0), with slopes that are not
-    negative. The function is convex: Newton's method with a line search; a slope that ends below 0 is fixed there, and
-    the others are fitted again.
+    weight_k log f + offset_k``, plus half the squared distance of these numbers to (0, 1, 0), with slopes of at least
+    0.01. The function is convex: Newton's method with a line search; a slope that ends below is fixed there, and the
+    others are fitted again.
 
     Args:
         scores: ``[M, C, K]`` z, predictions for steps that were not fitted.
@@ -207,11 +213,11 @@ def calibrate(scores: Array, log_often: Array, labels: npt.NDArray[np.int64], st
     free, found = np.ones(start.shape, dtype=bool), start.copy()
     while True:
         found = _newton(inputs, true, weight, start, found, free)
-        below = (found[0] < 0) & free[0]
+        below = (found[0] < _LEAST_SLOPE) & free[0]
         if not below.any():
             break
         free[0] &= ~below
-        found[0, below] = 0.0
+        found[0, below] = _LEAST_SLOPE
     full = np.zeros((3, classes))
     full[:, there] = found
     return full
