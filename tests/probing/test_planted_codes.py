@@ -85,7 +85,7 @@ def test_a_linear_code_is_found_by_both_heads_and_a_parity_by_the_mlp_alone() ->
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(5))
 def test_planted_codes_are_found_for_many_seeds_and_in_larger_grids(seed: int) -> None:
-    check_codes(1200, 9, 0.3, seed + 1, FitSettings(epochs=60, lr=1e-2, d_hidden=128))
+    check_codes(1000, 5, 0.3, seed + 1, FitSettings(epochs=40, lr=1e-2, d_hidden=128))
 
 
 def above_position(kind: str, seed: int, grids: int) -> list[tuple[Any, float]]:
