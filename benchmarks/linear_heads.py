@@ -125,10 +125,9 @@ def main() -> None:
             part = directory.with_suffix(".part")
             record(part, LocalModel("theseus"), worlds(given.size, given.train, given.test, given.seed))
             part.rename(directory)
-        print(
-            "| network | class | percell | LogisticRegression (C); percell less it | RidgeClassifier (alpha); the same |"
-        )
-        print("| --- | --- | --- | --- | --- |")
+        titles = ["network", "class", "percell", "LogisticRegression (C); percell less it"]
+        titles += ["RidgeClassifier (alpha); percell less it", *(["LogisticRegressionCV"] if given.cv else [])]
+        print(f"| {' | '.join(titles)} |\n{'| --- ' * len(titles)}|", flush=True)
         for name, model in (
             ("Theseus", LocalModel("theseus")),
             ("default-init", LocalModel("theseus", untrained=0, random_weights="default-init")),
