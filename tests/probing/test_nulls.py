@@ -35,13 +35,13 @@ def test_all_rules_that_print_sentences_are_asked(few: dict[tuple[str, int], lis
     for said in few.values():
         rules = {one.rule.split(":")[0] for one in said}
         assert rules == set(nulls.SECTIONS)
-        assert {"readable", "by training", "permuted", "initial", "default-init", "shuffled"} <= {one.rival for one in said}
+        assert {"readable", "by training", "permuted", "initial", "default-init", "shuffled"} <= {
+            one.rival for one in said
+        }
         known = [one for one in said if one.outcome != "unknown"]
         assert len(known) > 80
     # The suite would see a rule that is wrong: twins do hold the map.
-    assert any(
-        one.rival == "shuffled" and one.outcome == "above" for seed in range(FEW) for one in few["twins", seed]
-    )
+    assert any(one.rival == "shuffled" and one.outcome == "above" for seed in range(FEW) for one in few["twins", seed])
 
 
 @pytest.mark.full
@@ -56,7 +56,15 @@ def test_the_table_counts_what_is_wrong() -> None:
     assert wrong("twins", Said("a", "readable", "above")) is None and wrong("twins", Said("a", "by training", "above"))
     kept = {("noise", at): [Said("a", "permuted", "above" if at < 3 else "none")] for at in range(10)}
     ((kind, rival, seeds, decisions, share, nominal, error, rule, most, allowed),) = table(kept)
-    assert (kind, rival, seeds, decisions, rule, most, allowed) == ("noise", "permuted", 10, 10, "a", 3, limit(10, 0.05))
+    assert (kind, rival, seeds, decisions, rule, most, allowed) == (
+        "noise",
+        "permuted",
+        10,
+        10,
+        "a",
+        3,
+        limit(10, 0.05),
+    )
     assert share == pytest.approx(0.3) and nominal == 0.05 and error == pytest.approx(2 * np.sqrt(2.1) / 10)
 
 
