@@ -148,8 +148,9 @@ def test_the_full_suite_comes_side_by_side_on_one_split() -> None:
     cells = rooms(grids=24)
     given = [noise(cells), noise(cells, seed=1, layer=2)]
     random = {
-        (kind, 0): [noise(cells, seed=2 + layer, layer=layer, model=kind) for layer in (1, 2)]
+        (kind, draw): [noise(cells, seed=2 + layer, layer=layer, model=f"{kind} {draw}") for layer in (1, 2)]
         for kind in RANDOM_WEIGHTS
+        for draw in (0, 1)
     }
     split = split_by_grid(cells)
     found = probe_cells(
@@ -164,8 +165,12 @@ def test_the_full_suite_comes_side_by_side_on_one_split() -> None:
         assert set(rows.grid_id.tolist()) == tested
         placed = control in ("none", "shuffled", *RANDOM_WEIGHTS) and head not in ("majority", "position")
         assert set(rows["layer"].tolist()) == ({1, 2} if placed else {None})
-    assert len(found.probes) == 2 * 2 + 3 * (5 * 2 + 3)
+    assert len(found.probes) == 2 * 2 + 3 * ((2 + 3 * 2) * 2 + 3)
     assert found.probe("mlp", given[1]).source.layer == 2
+    of_random = {
+        (key.control, key.draw): probe.source.model for key, probe in found.probes.items() if key.draw is not None
+    }
+    assert of_random == {network: one[0].model for network, one in random.items()}
     assert found.probe("majority", given[1]).head == "majority"
     assert found.probe("mlp", given[1], control="text").source.site == "text"
     with pytest.raises(KeyError, match="no probe mlp/none/pre/7"):

@@ -348,13 +348,11 @@ PLAN_CONTROLS: Final = tuple(name for name, control in CONTROLS.items() if contr
 """Those of plans and distances."""
 
 
-def read(data: ProbeInputs, controls: Sequence[str]) -> Iterator[tuple[str, Reading]]:
-    """Yield control and what a probe reads, for every control and place; missing data is refused."""
+def read(data: ProbeInputs, controls: Sequence[str]) -> list[tuple[str, Reading]]:
+    """Return control and what a probe reads, for every control and place; missing data is refused."""
     own = [Reading(site_layer(one), Features.of(one)) for one in data.activations]
-    for name, control in CONTROLS.items():
-        if name in controls:
-            for reading in control.reads(data, own):
-                yield name, reading
+    # A list, not an iterator: the suite tells inputs apart by their ids, which are given anew once one is gone.
+    return [(name, one) for name, control in CONTROLS.items() if name in controls for one in control.reads(data, own)]
 
 
 def shuffled_rows(cells: Cells, split: Split, *, seed: int = 0) -> npt.NDArray[np.int64]:
