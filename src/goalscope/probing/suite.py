@@ -52,9 +52,7 @@ FULL: Final[tuple[Entry, ...]] = (
     *((head, control) for head in CELL_HEADS if head not in COUNTED for control in CONTROLS),
 )
 """All heads and controls."""
-CORE: Final[tuple[Entry, ...]] = tuple(
-    (head, control) for head in ("percell", "mlp") for control in ("none", *RANDOM_WEIGHTS)
-)
+CORE: Final = tuple((head, control) for head in ("percell", "mlp") for control in ("none", *RANDOM_WEIGHTS))
 """What a claim rests on: the linear probe and the MLP, also on random networks."""
 LAYERS: Final = (1, 2, 4)
 """Layers of the decoders of the paper."""
@@ -154,8 +152,7 @@ def _fit_suite(
     problems: list[Problem] = []
     tested: list[tuple[Features, _Truth]] = []
     first = site_layer(data.activations[0])
-    placed = list(read(data, [control for _, control in suite]))  # kept: the ids below must stay their own
-    for control, (place, given, draw) in placed:
+    for control, (place, given, draw) in read(data, [control for _, control in suite]):
         truth = truths[CONTROLS[control].shuffled]
         known = (id(given), id(truth.train))
         if known not in parts:
