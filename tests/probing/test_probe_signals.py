@@ -99,7 +99,8 @@ def test_the_weighted_loss_has_the_gradient_of_resampled_pairs() -> None:
         return (vectors @ weights).view(count, cells, 5)
 
     balance = torch.tensor(class_weights(CellTarget(values=labels).prior), dtype=torch.float64)
-    loss = cell_loss(scored()[None], torch.tensor(labels)[None], balance[None])[0]
+    alike = torch.ones(count, dtype=torch.float64)
+    loss = cell_loss(scored()[None], torch.tensor(labels)[None], balance[None], alike)[0]
     (weighted,) = torch.autograd.grad(loss, weights)
     # Literal: the gradient of every pair alone, the mean within a class, then the mean over classes.
     every = np.zeros((count, cells, width, cells * 5))
@@ -118,7 +119,7 @@ def test_the_weighted_loss_has_the_gradient_of_resampled_pairs() -> None:
     error = np.abs(drawn.mean(axis=0) - weighted.numpy().ravel())
     assert (error <= 5 * drawn.std(axis=0) / np.sqrt(draws) + 1e-12).all()
     # Unweighted training would not do: the gradient is another one.
-    flat = cell_loss(scored()[None], torch.tensor(labels)[None], torch.ones(1, 5, dtype=torch.float64))[0]
+    flat = cell_loss(scored()[None], torch.tensor(labels)[None], torch.ones(1, 5, dtype=torch.float64), alike)[0]
     assert not np.allclose(torch.autograd.grad(flat, weights)[0].numpy(), weighted.numpy(), atol=1e-3)
 
 

@@ -18,7 +18,7 @@ PROBE: Final = "probe"
 DECODER: Final = "plan decoder"
 """Kinds of artifacts."""
 FOLDER: Final = "probes"
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Enters the id of every fit: raised when the same settings no longer give the same probe."""
 
 

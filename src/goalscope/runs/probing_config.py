@@ -57,15 +57,16 @@ DecoderLayers = Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(
 class Probes(Part):
     """How probes are trained; the paper: hidden width 1024, 50 epochs, batches of 32 (authors' scripts: rate 3e-4).
 
-    `validation` is the share of the training grids that decides which pass is kept, 0 for the last one; each probe gets
-    the one of `penalties` that is best on such grids.
+    `validation` is the share of the training grids that decides which pass is kept, 0 for the last one, and which of
+    `penalties` linear heads get (() for half decades from 1e-9 to 1e4). Penalties that are named are those of trained
+    heads, too.
     """
 
     hidden: int = Field(default=128, ge=1, le=65_536)
     epochs: int = Field(default=20, ge=1, le=100_000)
     rate: float = Field(default=5e-3, gt=0)
     batch: int = Field(default=32, ge=1, le=65_536)
-    validation: float = Field(default=0.0, ge=0, lt=1)
+    validation: float = Field(default=0.2, ge=0, lt=1)
     penalties: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = Field(default=(), strict=False)
 
 
