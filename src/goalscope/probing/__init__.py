@@ -24,6 +24,7 @@ from goalscope.probing.labels import (
     label_distances,
     label_grid,
     label_plans,
+    undetermined,
 )
 from goalscope.probing.maps import DecodedMaps, Prediction, decode_maps, likeliest, one_hot, place_weights, true_map
 from goalscope.probing.pipeline import InsideSummary, study_inside
@@ -96,4 +97,5 @@ __all__ = [
     "summarise_distance",
     "summarise_plans",
     "true_map",
+    "undetermined",
 ]

@@ -1,15 +1,13 @@
 """What probes and their controls read, and on which grids they are trained and tested: by grid, always.
 
 A control shows what a probe finds without the knowledge in question, on the same split as the probe itself.
-
-Source: Hewitt and Liang 2019, Designing and interpreting probes with control tasks.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +24,8 @@ _WORDS: Final = 128  # words that are counted, the commonest of the training spl
 _PAIR: Final = re.compile(r"\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)")
 _WORD: Final = re.compile(r"[^\W\d_]+")
 
+TruthName = Literal["own", "shuffled", "control task"]
+"""What a control must predict, see `goalscope.probing.truths`."""
 Placed = Sequence[tuple[SiteLayer, "Features"]]
 """What is read at each place."""
 
@@ -231,11 +231,11 @@ def site_layer(one: Activations) -> SiteLayer:
 class Control:
     """One control: what it reads, from the data and from what the probe itself reads.
 
-    With ``shuffled`` the labels of another grid are its truth; with ``number`` plans and distances have it, too.
+    ``truth`` is what it must predict, see `goalscope.probing.truths`; with ``number`` plans and distances have it, too.
     """
 
     reads: Callable[[ProbeInputs, Placed], Placed] = lambda data, own: own
-    shuffled: bool = False
+    truth: TruthName = "own"
     number: bool = False
 
 
@@ -289,7 +289,8 @@ def text_features(cells: Cells, train: npt.NDArray[np.bool_]) -> Features:
 
 CONTROLS: Final[Mapping[str, Control]] = {
     "none": Control(number=True),
-    "shuffled": Control(shuffled=True, number=True),
+    "shuffled": Control(truth="shuffled", number=True),
+    "control-task": Control(truth="control task", number=True),
     "untrained": Control(reads=_untrained, number=True),
     "input": Control(reads=lambda data, own: [(NOWHERE, input_features(data.cells))]),
     "text": Control(reads=lambda data, own: [(NOWHERE, text_features(data.cells, data.split.train))]),
@@ -298,7 +299,9 @@ CONTROLS: Final[Mapping[str, Control]] = {
 
 * ``none``: the probe itself.
 * ``shuffled``: the labels of another grid of the same shape, so that activations and labels have nothing to do with
-  each other; what is left of the score is the probe's own (selectivity).
+  each other: the score of chance.
+* ``control-task``: a random label for each type of cell or step, which a probe can only learn by heart; what the score
+  exceeds it by is the probe's selectivity.
 * ``untrained``: the same architecture with random weights reads the same tokens.
 * ``input``: no model at all: how often each symbol stands in the prompt's grid.
 * ``text``: no activations, but what the agent wrote before its answer.
