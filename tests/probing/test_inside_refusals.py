@@ -43,7 +43,7 @@ def test_it_works_without_an_untrained_control_and_without_reasoning_sites(tmp_p
     model = local(style="none")
     path = record(tmp_path / "run", model, style="none", grids=rooms(6))
     done = study_inside(path, small(sites=["pre"], untrained=None), model=model)
-    assert set(done.rows["cognitive-map"]["control"].tolist()) == {"none", "shuffled", "input"}
+    assert set(done.rows["cognitive-map"]["control"].tolist()) == {"none", "shuffled", "control-task", "input"}
     assert np.isfinite(done.rows["distance"].value).all()
 
 

@@ -95,7 +95,7 @@ def test_every_row_stands_on_a_tested_grid_with_its_tags() -> None:
     assert {key.text for key in fitted.probes} == {f"decoder-1/{name}/pre/1" for name in PLAN_CONTROLS}
     kinds = set(zip(*(fitted.rows[name].tolist() for name in ("head", "control", "site")), strict=True))
     assert kinds == {
-        *(("decoder-1", name, "pre") for name in ("none", "shuffled", "untrained", "repeat", "continuation")),
+        *(("decoder-1", name, "pre") for name in (*PLAN_CONTROLS, "repeat", "continuation")),
         *((head, name, None) for head in BLIND for name in ("none", "shuffled")),
         ("repeat executed", "none", None),
         ("text", "none", None),

@@ -159,7 +159,7 @@ def test_the_full_suite_comes_side_by_side_on_one_split() -> None:
         assert set(rows.grid_id.tolist()) == tested
         placed = control not in ("input", "text") and head not in ("majority", "position")
         assert set(rows["layer"].tolist()) == ({1, 2} if placed else {None})
-    assert len(found.probes) == 2 * 2 + 3 * (3 * 2 + 2)
+    assert len(found.probes) == 2 * 2 + 3 * (4 * 2 + 2)
     assert found.probe("mlp", given[1]).source.layer == 2
     assert found.probe("majority", given[1]).head == "majority"
     assert found.probe("mlp", given[1], control="text").source.site == "text"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from goalscope.probing.heads import CELL_HEADS, COUNTED
 from goalscope.probing.labels import CLASSES
-from goalscope.probing.scores import CALLED, KEY, summarise
+from goalscope.probing.scores import AREA, CALLED, KEY, summarise
 from goalscope.probing.suite import FULL
 from goalscope.report.blocks import listed
 from goalscope.report.charts import Difference, forest, heat_map
@@ -47,7 +47,9 @@ def _column(measure: str, name: Tag, title: str) -> Column:
     return Column(title, "cells" if measure == AWAY else "share", {"measure": measure, "class": name})
 
 
+_AREAS = tuple(_column(AREA, name, f"{AREA}: {name}") for name in _TOLD)
 _ACCURACY = (
+    *_AREAS,
     _column("cell accuracy", None, "accuracy"),
     _column("cell accuracy without padding", None, "without padding"),
     _column(INNER, None, "without padding and border"),
@@ -59,22 +61,25 @@ _FINDING = tuple(
     for measure, title in ((LOCAL, "at its cell"), (AWAY, "distance"))
 )
 _RATES = {name: tuple(_column(name, label, label) for label in CLASSES) for name in RATES}
-_DIFFERENCES = (*_ACCURACY[2:6], *(column for column in _FINDING if column.unit == "cells"))
+_DIFFERENCES = (*_AREAS, *_ACCURACY[5:9], *(column for column in _FINDING if column.unit == "cells"))
 _MEASURES = frozenset(column.key["measure"] for column in (*_ACCURACY, *_FINDING, *sum(_RATES.values(), ())))
 _RIVALS = {name: {**CONTROLS, **HEADS}[name] for name in (*CONTROLS, "position", "percell")}
-_AGAINST = ("untrained", "shuffled", "input", "text", "position", "percell")
+_AGAINST = ("untrained", "shuffled", "control-task", "input", "text", "position", "percell")
 _SAID = (
-    *(("mlp", against) for against in ("untrained", "shuffled", "position", "percell")),
-    *(("percell", against) for against in ("untrained", "shuffled")),
+    *(("mlp", against) for against in ("untrained", "shuffled", "control-task", "position", "percell")),
+    *(("percell", against) for against in ("untrained", "shuffled", "control-task")),
 )
 _TEXT = (
     "A probe says, from the activations of one moment, which class stands in every cell of the grid. Each head stands "
-    "beside its controls on the same split: labels of other grids (the difference is the selectivity), the same "
+    "beside its controls on the same split: labels of other grids (chance), a random label for each kind of "
+    "neighbourhood (the control task, which can only be learnt by heart: the difference is the selectivity), the same "
     f"architecture with weights drawn anew ({DEFAULT_NETWORK}), the number of cells of each class in the prompt, the "
     "text of the reasoning (a baseline for what is read after it, not before).",
     "Recall under rebalanced training is no evidence by itself: rare classes are weighed up, and a probe that knows "
     "nothing calls many cells an agent and finds it among them, at a few per cent precision. Average precision needs "
-    "no threshold; the line of the majority class is what it is for a probe that knows nothing.",
+    "no threshold; the line of the majority class is what it is for a probe that knows nothing. The area under the "
+    "curve looks at undetermined cells alone, which hold a class in some training grids of their size and not in "
+    "others: border and regular pillars are known from the place, and carry all other scores of walls.",
 )
 _ADDITIVE = (
     "The additive head (the published linear probe) has no term of activation and place together: all cells shift "
@@ -135,7 +140,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
         sentences=(
             *(
                 Sentence(
-                    f"{probe_name(head)} less {_RIVALS[against]}{' (selectivity)' if against == 'shuffled' else ''}",
+                    f"{probe_name(head)} less {_RIVALS[against]}",
                     less,
                     _parts({"head": head, "less": against}),
                 )
@@ -151,7 +156,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
         tables=(
             _table(f"Accuracy and average precision ({reading})", _ACCURACY, front, found, noun="grid"),
             TableSpec(
-                f"Differences, paired by grid ({reading}): {MEAN}. Less shuffled labels is the selectivity",
+                f"Differences, paired by grid ({reading}): {MEAN}. Less the control task is the selectivity",
                 "probe less control",
                 less,
                 _DIFFERENCES,
@@ -258,7 +263,11 @@ def _missing(keys: Sequence[Key]) -> list[str]:
 
 def _forests(less: Estimates, point: ReadPoint) -> Iterator[Figure]:
     """Draw how much average precision the MLP and the per-cell head have more than their controls."""
-    legend = {"untrained": f"less {DEFAULT_NETWORK}", "shuffled": "selectivity", "position": "less position alone"}
+    legend = {
+        "untrained": f"less {DEFAULT_NETWORK}",
+        "shuffled": "less shuffled labels",
+        "position": "less position alone",
+    }
     for head in ("mlp", "percell"):
         differences = [
             Difference(label, style, plural, found)

@@ -40,6 +40,7 @@ HEADS = {
 }
 CONTROLS = {
     "shuffled": "shuffled labels",
+    "control-task": "control task",
     "untrained": DEFAULT_NETWORK,
     "input": "prompt's cells",
     "text": "reasoning text",
