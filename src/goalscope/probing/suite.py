@@ -93,15 +93,15 @@ class FittedProbes:
         raise KeyError(f"no probe {asked.text}: there are {', '.join(key.text for key in self.probes)}")
 
 
-_Score = Callable[[Probe, Features, Truth, dict[str, Any]], Iterable[Rows]]
+Score = Callable[[Probe, Features, Truth, dict[str, Any]], Iterable[Rows]]
 """Scores a probe on the tested steps, from its inputs there, the truth and its tags."""
 
 
-def _fit_suite(
+def fit_suite(
     data: ProbeInputs,
     suite: Sequence[Entry],
     truth_of: Mapping[str, Truth],
-    score: _Score,
+    score: Score,
     *,
     target: Target,
     settings: FitSettings,
@@ -198,7 +198,7 @@ def probe_cells(
             yield confusion_rows(said, shown, about)
 
     truth_of = truths(data.cells.labels, data, (control for _, control in suite), seed=used.seed)
-    return _fit_suite(data, suite, truth_of, score, target="cells", settings=used, callbacks=callbacks, scope=scope)
+    return fit_suite(data, suite, truth_of, score, target="cells", settings=used, callbacks=callbacks, scope=scope)
 
 
 def probe_cells_by_size(
@@ -292,7 +292,7 @@ def probe_plans(
 
     heads = {f"decoder-{count}": ("decoder", {"layers": count}) for count in layers}
     suite = [(f"decoder-{count}", control) for control in controls for count in layers]
-    found = _fit_suite(
+    found = fit_suite(
         data, suite, truth_of, score, target="plan", settings=used, callbacks=callbacks, tags=tags, heads=heads
     )
     return replace(found, rows=Rows.concatenate([found.rows, *baselines()]))
@@ -346,7 +346,7 @@ def probe_distances(
 
     truth_of = truths(distances, data, controls, seed=used.seed, known=~np.isnan(distances))
     suite = [(head, control) for control in controls for head in heads]
-    found = _fit_suite(data, suite, truth_of, score, target="distance", settings=used, callbacks=callbacks, tags=tags)
+    found = fit_suite(data, suite, truth_of, score, target="distance", settings=used, callbacks=callbacks, tags=tags)
     train, test = truth_of["own"].train, truth_of["own"].test
     known, target, shown, either = distances[train], distances[test], cells.where(test), train | test
     nowhere: dict[str, Any] = {**(tags or {}), "site": None, "layer": None}
