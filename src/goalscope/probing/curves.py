@@ -39,6 +39,8 @@ TRAINED_ON: Final = "training grids"
 """The tag of the number of grids that a probe of a learning curve is trained on."""
 CURVE_MEASURES: Final = (AREA, UNDETERMINED_PRECISION, "localisation")
 """Measures of a learning curve, all shares; at natural class frequencies."""
+CURVE_HEADS: Final = ("position", "percell", "mlp")
+"""Heads that curves are made of by default."""
 MARGIN: Final = 0.01
 """A curve has flattened where the gain of its last doubling is below this, its whole interval."""
 BITS: Final = "description length"
@@ -69,11 +71,22 @@ def nested_order(cells: Cells, grids: Iterable[str], name: str, seed: int) -> li
     return sorted(place, key=place.__getitem__)
 
 
+def check_counts(cells: Cells, split: Split, grids: Sequence[int]) -> set[str]:
+    """Return the training grids, or raise a ValueError unless these are rising numbers of them."""
+    pool, wanted = set(cells.grid_id[split.train].tolist()), list(grids)
+    if not wanted or wanted != sorted(set(wanted)) or wanted[0] < 1 or wanted[-1] > len(pool):
+        raise ValueError(
+            f"a learning curve must have rising numbers of grids, from 1 to the {len(pool)} of the training part, got "
+            f"{wanted}: leave out those that are too large, or record more grids"
+        )
+    return pool
+
+
 def learning_curve(
     data: ProbeInputs,
     grids: Sequence[int],
     *,
-    heads: Sequence[str] = ("position", "percell", "mlp"),
+    heads: Sequence[str] = CURVE_HEADS,
     seeds: Sequence[int] = (0, 1, 2),
     settings: FitSettings | None = None,
     progress: Progress = lambda done, total: None,
@@ -97,12 +110,7 @@ def learning_curve(
         ValueError: numbers that do not rise, or more grids than the training part has.
     """
     used, cells, split = settings or FitSettings(), data.cells, data.split
-    pool, wanted = set(cells.grid_id[split.train].tolist()), list(grids)
-    if not wanted or wanted != sorted(set(wanted)) or wanted[0] < 1 or wanted[-1] > len(pool):
-        raise ValueError(
-            f"a learning curve must have rising numbers of grids, from 1 to the {len(pool)} of the training part, got "
-            f"{wanted}: leave out those that are too large, or record more grids"
-        )
+    pool = check_counts(cells, split, grids)
     shown, masks = cells.where(split.test), undetermined(cells, split.train)
 
     def score(probe: Probe, features: Features, truth: Truth, about: dict[str, Any]) -> Iterator[Rows]:
@@ -110,12 +118,12 @@ def learning_curve(
         yield scored.where(scored.among("measure", CURVE_MEASURES) & scored.among("reading", ["natural"]))
 
     rows = []
-    for number, (seed, count) in enumerate((seed, count) for seed in seeds for count in wanted):
+    for number, (seed, count) in enumerate((seed, count) for seed in seeds for count in grids):
         chosen = set(nested_order(cells, pool, CURVE, seed)[:count])
         part = _trained_on(data, split.train & _among(cells, chosen), split.test)
         found = _fitted(part, heads, ["none"], score, used)
         rows.append(_tagged(found, {"scope": CURVE, TRAINED_ON: count, "draw": seed}))
-        progress(number + 1, len(seeds) * len(wanted))
+        progress(number + 1, len(seeds) * len(grids))
     return Rows.concatenate(rows)
 
 
@@ -194,7 +202,7 @@ def capacity_curve(
 def description_length(
     data: ProbeInputs,
     *,
-    heads: Sequence[str] = ("position", "percell", "mlp"),
+    heads: Sequence[str] = CURVE_HEADS,
     controls: Sequence[str] = ("none",),
     blocks: int = 6,
     orders: Sequence[int] = (0, 1, 2),

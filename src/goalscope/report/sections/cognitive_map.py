@@ -5,6 +5,7 @@ Source: behavioural and representational evaluation, section 5.1 and Appendices 
 
 from collections.abc import Iterator, Sequence
 
+from goalscope.probing.curves import TRAINED_ON
 from goalscope.probing.heads import CELL_HEADS, COUNTED
 from goalscope.probing.labels import CLASSES
 from goalscope.probing.scores import AREA, CALLED, KEY, summarise
@@ -101,6 +102,9 @@ _SILENCE = "No probe of activations stands beside a control here: of what is ins
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
     """Each probe beside its controls, and curves by layer, size and density."""
+    rows = rows.where(**{TRAINED_ON: None})  # learning curves have a section of their own
+    if not len(rows):
+        return
     general = rows.where(scope=("general", None))
     # Without general probes every grid is read by the one of its size.
     base = general if len(general) else rows
