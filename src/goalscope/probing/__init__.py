@@ -4,6 +4,7 @@
 """
 
 from goalscope.probing.beliefs import belief_rows, read_beliefs
+from goalscope.probing.curves import capacity_curve, compression, curve_ends, description_length, learning_curve
 from goalscope.probing.fitting import fit
 from goalscope.probing.heads import HeadSizes, find_head, head
 from goalscope.probing.inputs import Features, ProbeInputs, Source, Split, known_walls, split_by_grid
@@ -24,6 +25,7 @@ from goalscope.probing.labels import (
     label_distances,
     label_grid,
     label_plans,
+    undetermined,
 )
 from goalscope.probing.maps import DecodedMaps, Prediction, decode_maps, likeliest, one_hot, place_weights, true_map
 from goalscope.probing.pipeline import InsideSummary, study_inside
@@ -65,9 +67,13 @@ __all__ = [
     "Split",
     "Target",
     "belief_rows",
+    "capacity_curve",
+    "compression",
     "confusion",
+    "curve_ends",
     "decisions_at",
     "decode_maps",
+    "description_length",
     "difference_rows",
     "find_head",
     "fit",
@@ -77,6 +83,7 @@ __all__ = [
     "label_distances",
     "label_grid",
     "label_plans",
+    "learning_curve",
     "likeliest",
     "one_hot",
     "paired_rows",
@@ -96,4 +103,5 @@ __all__ = [
     "summarise_distance",
     "summarise_plans",
     "true_map",
+    "undetermined",
 ]

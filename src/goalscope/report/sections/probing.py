@@ -52,6 +52,7 @@ HEADS = {
 }
 CONTROLS = {
     "shuffled": "shuffled labels",
+    "control-task": "control task",
     **NETWORKS,
     "wall-count": "number of walls",
     "input": "prompt's cells",
