@@ -23,7 +23,9 @@ is the right one. Intervals are over tested grids, of random networks over grids
 least and the greatest seed beside them; differences are paired by grid. All are conditional on the training grids and
 on Theseus.
 
-With `--work DIR` the recorded states and the vectors are kept, and a second call goes on where the first one stopped.
+With `--curves` also the learning curve of the probe on Theseus, and the description length of the maps, see
+`goalscope.probing.curves`. With `--work DIR` the recorded states and the vectors are kept, and a second call goes on
+where the first one stopped.
 """
 
 import argparse
@@ -42,6 +44,7 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.models.local import LocalModel
 from goalscope.probing import Cells, FitSettings, ProbeInputs, Split, label_cells, paired_rows, probe_cells
+from goalscope.probing.curves import TRAINED_ON, compression, curve_ends, description_length, learning_curve
 from goalscope.probing.ridge import PENALTIES
 from goalscope.rng import stream
 from goalscope.rows import Rows
@@ -145,6 +148,9 @@ def main() -> None:
         ("seed", 0, "root seed of worlds and validation part"),
     ):
         parser.add_argument(f"--{name}", type=int, default=count, help=f"{what} ({count})")
+    parser.add_argument(
+        "--curves", action="store_true", help="also how the scores grow with grids, and lengths of codes"
+    )
     parser.add_argument("--work", type=Path, help="where states and vectors are kept (a temporary folder)")
     given = parser.parse_args()
     if given.work is None:
@@ -179,6 +185,8 @@ def report(given: argparse.Namespace, folder: Path) -> None:
         tried = PENALTIES if penalties is None else tuple(one for one in PENALTIES if one * given.train >= penalties)
         print(f"\n\nPenalties from {title} over the training grids\n")
         tables(scored(data, FitSettings(penalties=tried, seed=given.seed)))
+    if given.curves:
+        curves(data, given.train)
 
 
 def scored(data: ProbeInputs, settings: FitSettings) -> Rows:
@@ -220,6 +228,34 @@ def tables(rows: Rows) -> None:
             less = summed(paired_rows(own, mine, name=name, by=("class",)))
             found = {one.key["class"]: shown(one.estimate) for one in less}
             print(f"| {name} | {' | '.join(found[label] for _, label in TARGETS.values())} |")
+
+
+def curves(data: ProbeInputs, train: int) -> None:
+    """Print the learning curve of the probe on Theseus, and how short the codes of the maps are, in Markdown."""
+    counts = [count for count in (25, 50, 100, 225, 450, 900, 1800) if count <= train]
+    rows = learning_curve(data, counts, heads=("percell",))
+    found = {
+        (one.key[TRAINED_ON], one.key["measure"], one.key["class"]): one.estimate
+        for one in estimate_rows(rows, by=("class", TRAINED_ON))
+    }
+    print(
+        "\n\nTheseus, all penalties, three draws of the training grids\n\n| training grids |", " | ".join(TARGETS), "|"
+    )
+    print("| --- " * (1 + len(TARGETS)) + "|")
+    for count in counts:
+        print(f"| {count} | {' | '.join(shown(found[count, *key]) for key in TARGETS.values())} |")
+    ends = {(one.key["measure"], one.key["class"]): one for one in curve_ends(rows, ("class",))}
+    for title, key in TARGETS.items():
+        end = ends.get(key)
+        if end is not None:
+            said = "flattened" if end.flattened else "not flattened: more grids may show more"
+            print(f"\n{title}: {shown(end.gain)} from {end.grids[0]} to {end.grids[1]} grids, {said}")
+    codes = description_length(data, heads=("position", "percell"), controls=("none", *data.kinds()))
+    ratios = {(one.key["head"], one.key["control"]): one.estimate for one in compression(codes, ("head", "control"))}
+    print("\n\n| read from | bits of a map | compression |\n| --- | --- | --- |")
+    for one in estimate_rows(codes, by=("head", "control")):
+        key = (str(one.key["head"]), str(one.key["control"]))
+        print(f"| {NAMES[key]} | {shown(one.estimate)} | {shown(ratios[key]) if key in ratios else ''} |")
 
 
 def summed(rows: Rows) -> list[Grouped]:
