@@ -125,7 +125,8 @@ def fit_suite(
     problems: list[Problem] = []
     tested: list[tuple[Features, Truth]] = []
     first = site_layer(data.activations[0])
-    for control, (place, given, draw) in read(data, [control for _, control in suite]):
+    placed = list(read(data, [control for _, control in suite]))  # kept: the ids below must stay their own
+    for control, (place, given, draw) in placed:
         truth = truth_of[CONTROLS[control].truth]
         for part in (truth.train, truth.test):
             if (id(given), id(part)) not in parts:
