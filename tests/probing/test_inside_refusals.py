@@ -10,7 +10,7 @@ from insides import STUDY, recorded, rooms, silent_at
 from replays import local, record
 from test_inside import call
 
-from goalscope.activations import captures, load_activations
+from goalscope.activations import capture, captures, load_activations
 from goalscope.activations.replay_target import ReplayTarget
 from goalscope.probing import Inside, study_inside
 from goalscope.runs import Store, Study, run
@@ -54,6 +54,10 @@ def test_the_steps_of_each_grid_can_be_bounded(tmp_path: Path) -> None:
     again = study_inside(path, small(steps=3), model=model, random=given(control))
     assert again.fitted == 0
     assert study_inside(path, small(steps=99), model=model, random=given(control)).steps["steps"] == 36
+    # Of several captures of one model the one with most steps is read.
+    assert len(load_activations(path, site="pre", layer=0, model=model.name)) == 48
+    with pytest.raises(ValueError, match="N:SEED for N steps of each grid, got '0:3'"):
+        capture(path, model, scope="0:3")
 
 
 def test_it_works_without_random_networks_and_without_reasoning_sites(tmp_path: Path) -> None:

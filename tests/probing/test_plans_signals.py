@@ -97,10 +97,7 @@ def test_every_row_stands_on_a_tested_grid_with_its_tags() -> None:
     }
     kinds = set(zip(*(fitted.rows[name].tolist() for name in ("head", "control", "site")), strict=True))
     assert kinds == {
-        *(
-            ("decoder-1", name, "pre")
-            for name in ("none", "shuffled", "permuted", "repeat", "continuation")
-        ),
+        *(("decoder-1", name, "pre") for name in ("none", "shuffled", "permuted", "repeat", "continuation")),
         *((head, name, None) for head in BLIND for name in ("none", "shuffled")),
         ("repeat executed", "none", None),
         ("text", "none", None),
