@@ -10,7 +10,19 @@ from planted import activations, cells_of, key, noise, rooms
 from scipy.optimize import minimize
 from sklearn.linear_model import Ridge
 
-from goalscope.probing import AGENT, CLASSES, OPEN, PADDING, WALL, Cells, Features, FitSettings, Problem, fit
+from goalscope.probing import (
+    AGENT,
+    CLASSES,
+    OPEN,
+    PADDING,
+    WALL,
+    Cells,
+    Features,
+    FitSettings,
+    Problem,
+    fit,
+    penalty_curve,
+)
 from goalscope.probing.fitting import validation_rows
 from goalscope.probing.problem import grid_weights
 from goalscope.probing.ridge import PENALTIES, RidgePath, calibrate
@@ -261,3 +273,37 @@ def test_few_grids_and_odd_settings() -> None:
     same = cells_of(np.full((6, 4), WALL), 1, 2)
     (sure,) = fit([Problem(key=key("same", "percell"), features=Features.of(noise(same)), target=same.labels)])
     assert (sure.predict(noise(same)).natural[..., WALL] == 1).all()
+
+
+def test_the_penalty_curve_is_that_of_the_choice() -> None:
+    """Against a correlation of NumPy and the penalties of the probe."""
+    cells = rooms(grids=120, steps=1, sizes=(5,))
+    train = np.arange(len(cells)) < 80
+    given, labels = coded(cells, 12.0), cells.labels
+    problem = Problem(key=key("c", "percell"), features=given.where(train), target=labels[train])
+    (probe,) = fit([problem])
+    curve = penalty_curve(problem, given.where(~train), labels[~train])
+    assert curve.penalties.tolist() == list(PENALTIES) and curve.classes == CLASSES
+    for label, name in enumerate(CLASSES[:PADDING]):
+        if curve.held_back[:, label].any():
+            best = curve.held_back[:, label].max()
+            good = curve.penalties[curve.held_back[:, label] >= best - 1e-4 * abs(best)]
+            assert probe.tags[f"penalty {name}"] == good[-1]
+    held = validation_rows(given.grid_id[train], FitSettings())
+    mean, std = given.vectors[train].mean(axis=0), given.vectors[train].std(axis=0)
+    vectors, fitted = (given.vectors - mean) / std, np.flatnonzero(train)[~held]
+    wanted = (labels == AGENT).astype(float)
+    level = wanted[fitted].mean(axis=0)
+    prior = wanted[train].mean()
+    often = (len(fitted) * level + 0.5 * prior) / (len(fitted) + 0.5)
+    spread, varied = np.sqrt(often * (1 - often)), (labels[fitted] != labels[fitted[0]]).any(axis=0)
+    place = list(PENALTIES).index(1.0)
+    model = Ridge(alpha=len(fitted)).fit(vectors[fitted], wanted[fitted])
+    z = ((model.predict(vectors[~train]) - level) / spread)[:, varied]
+    true = ((wanted[~train] - level) / spread)[:, varied]
+    correlation = (z * true).sum() / np.sqrt((z**2).sum() * (true**2).sum())
+    assert curve.tested[place, AGENT] == pytest.approx(correlation, abs=1e-4)
+    with pytest.raises(ValueError, match="must be one of cells, got 'distance'"):
+        penalty_curve(
+            Problem(key=key("d", "linear", "distance"), features=given, target=np.arange(120.0)), given, labels
+        )

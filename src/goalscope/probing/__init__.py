@@ -5,8 +5,8 @@
 
 from goalscope.probing.beliefs import belief_rows, read_beliefs
 from goalscope.probing.curves import capacity_curve, compression, curve_ends, description_length, learning_curve
-from goalscope.probing.fitting import fit
-from goalscope.probing.heads import HeadSizes, find_head, head
+from goalscope.probing.fitting import PenaltyCurve, fit, penalty_curve
+from goalscope.probing.heads import HeadSizes, Solution, find_head, head
 from goalscope.probing.inputs import Features, ProbeInputs, Source, Split, known_walls, split_by_grid
 from goalscope.probing.labels import (
     AGENT,
@@ -56,6 +56,7 @@ __all__ = [
     "HeadSizes",
     "Inside",
     "InsideSummary",
+    "PenaltyCurve",
     "PlanSettings",
     "Plans",
     "Prediction",
@@ -63,6 +64,7 @@ __all__ = [
     "ProbeInputs",
     "ProbeKey",
     "Problem",
+    "Solution",
     "Source",
     "Split",
     "Target",
@@ -87,6 +89,7 @@ __all__ = [
     "likeliest",
     "one_hot",
     "paired_rows",
+    "penalty_curve",
     "place_weights",
     "plan_differences",
     "probe_cells",

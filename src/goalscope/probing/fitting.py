@@ -21,9 +21,10 @@ import numpy.typing as npt
 
 from goalscope.activations.devices import check_device, one_thread
 from goalscope.probing.heads import Weights, initial_weights, normalised, scores
+from goalscope.probing.inputs import Features
 from goalscope.probing.probe import Probe, ProbeKey
 from goalscope.probing.problem import FitSettings, Norm, Problem
-from goalscope.probing.ridge import PENALTIES
+from goalscope.probing.ridge import PENALTIES, ClassPath
 from goalscope.rng import stream
 from goalscope.rows import Tag
 
@@ -337,3 +338,54 @@ def _vectors(stack: Sequence[Problem], norms: Sequence[Norm], device: Any) -> Te
     shared = len({id(problem.features) for problem in stack}) == 1
     used = list(zip(stack, norms, strict=True))[: 1 if shared else None]
     return torch.stack([torch.tensor(normalised(one.features.vectors, *norm)) for one, norm in used]).to(device)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PenaltyCurve:
+    """How well a linear head orders the cells for every penalty, P of them rising, fitted without the held-back grids.
+
+    Attributes:
+        penalties: ``[P]``, in units of one standardised input.
+        held_back, tested: ``[P, K]`` correlation of what is predicted of a class with what is true over all cells that
+            vary, each in units of its own spread, on the held-back grids and on the tested ones; 0 where either is
+            constant.
+        classes: names of the K classes.
+    """
+
+    penalties: npt.NDArray[np.float64]
+    held_back: npt.NDArray[np.float64]
+    tested: npt.NDArray[np.float64]
+    classes: tuple[str, ...]
+
+
+def penalty_curve(
+    problem: Problem, tested: Features, truth: npt.NDArray[Any], settings: FitSettings | None = None
+) -> PenaltyCurve:
+    """Return the scores of the linear head of cells over its penalties, those of ``settings`` or all by default.
+
+    Args:
+        problem: training steps with the classes of their cells, as `fit` takes them.
+        tested: M other steps.
+        truth: ``[M, C]`` the classes of their cells.
+        settings: which grids are held back, and what is tried.
+
+    Raises:
+        ValueError: the problem is none of cells, inputs of another source, or too few grids.
+    """
+    import torch
+
+    if problem.key.target != "cells":
+        raise ValueError(f"a penalty curve must be one of cells, got {problem.key.target!r}")
+    problem.features.source.check_same(tested.source)
+    used = settings or FitSettings()
+    shown = Problem(key=problem.key, features=tested, target=truth)
+    tried, norm = sorted(used.penalties or PENALTIES), normalisation(problem.features.vectors)
+    held = validation_rows(problem.features.grid_id, replace(used, validation=used.validation or _INNER))
+    parts = []
+    for one, rows in ((problem, ~held), (problem, held), (shown, slice(None))):
+        arrays = (normalised(one.features.vectors, *norm), one.target.values, one.target.weights)
+        given, labels, steps = (torch.tensor(array[rows], device=used.device) for array in arrays)
+        parts.append((given.double(), labels.long(), steps))
+    path = ClassPath(*parts[0], torch.tensor(problem.target.prior, device=used.device))
+    held_back, beyond = (path.correlations(*part, tried) for part in parts[1:])
+    return PenaltyCurve(penalties=np.array(tried), held_back=held_back, tested=beyond, classes=problem.target.NAMES)

@@ -122,6 +122,46 @@ def solve_numbers(vectors: Tensor, target: Any, penalties: Sequence[float], held
     return Solution(weights=_folded(act, path.level, path.mean), tags=tags)
 
 
+class ClassPath:
+    """The path of the indicators of classes in cells, and how frequent they are.
+
+    Args:
+        vectors: ``[N, F]`` float64 inputs.
+        labels: ``[N, C]`` int64 classes.
+        steps: ``[N]`` float64 weights, one a grid in all.
+        prior: ``[K]`` frequencies of the classes, of which half a grid is added to every cell.
+    """
+
+    def __init__(self, vectors: Tensor, labels: Tensor, steps: Tensor, prior: Tensor) -> None:
+        import torch
+
+        indicators = torch.nn.functional.one_hot(labels, len(prior)).double()
+        self.path, grids = RidgePath(vectors, indicators.flatten(1), steps), steps.sum()
+        self.level = self.path.level.view(-1, len(prior))
+        self.often = (grids * self.level + 0.5 * prior) / (grids + 0.5)
+        self.spread = (self.often * (1 - self.often)).sqrt().clamp(min=_TINY)
+        # Cells that are the same in all these steps tell nothing.
+        self.varied = torch.nonzero(self.level.max(dim=1).values < 1 - 1e-12)[:, 0]
+
+    def deviations(self, vectors: Tensor, penalties: Sequence[Any]) -> Iterator[Tensor]:
+        """Yield the deviations z of other steps in the cells that vary, ``[M, varied, K]`` for each penalty."""
+        for one in self.path.deviations(vectors, penalties):
+            yield (one.view(len(one), *self.level.shape) / self.spread)[:, self.varied]
+
+    def correlations(self, vectors: Tensor, labels: Tensor, steps: Tensor, penalties: Sequence[float]) -> Array:
+        """Return the correlation of z with what is true at other steps, ``[P, K]``; 0 where either does not vary."""
+        import torch
+
+        indicators = torch.nn.functional.one_hot(labels, self.level.shape[1]).double()
+        true, weight = ((indicators - self.level) / self.spread)[:, self.varied], steps[:, None, None]
+        size, found = (weight * true.square()).sum(dim=(0, 1)).sqrt(), []
+        for one in self.deviations(vectors, penalties):
+            below = (weight * one.square()).sum(dim=(0, 1)).sqrt() * size
+            found.append(torch.where(below > 0, (weight * one * true).sum(dim=(0, 1)) / below, 0.0))
+        correlations: Array = torch.stack(found).cpu().numpy()
+        return correlations
+
+
 def solve_classes(vectors: Tensor, target: Any, penalties: Sequence[float], held: npt.NDArray[np.bool_]) -> Solution:
     """Return calibrated linear scores of classes: a penalty for each class, chosen on held-back steps, fitted to all.
 
@@ -139,54 +179,33 @@ def solve_classes(vectors: Tensor, target: Any, penalties: Sequence[float], held
 
     inner, checked = _parts(held, vectors)
     given, steps = vectors.double(), torch.tensor(target.weights, device=vectors.device)
-    labels, classes = torch.tensor(target.values, device=vectors.device).long(), len(target.NAMES)
+    labels = torch.tensor(target.values, device=vectors.device).long()
     tried, prior = sorted(penalties), torch.tensor(target.prior, device=vectors.device)
-    indicators = torch.nn.functional.one_hot(labels, classes).double()  # [N, C, K]
-
-    def fitted(rows: Any) -> tuple[RidgePath, Tensor, Tensor]:
-        """Return the path of some steps, and frequency and spread of each class in each cell, ``[C, K]``."""
-        path = RidgePath(given[rows], indicators[rows].flatten(1), steps[rows])
-        often, grids = path.level.view(-1, classes), steps[rows].sum()
-        smooth = (grids * often + 0.5 * prior) / (grids + 0.5)
-        return path, smooth, (smooth * (1 - smooth)).sqrt().clamp(min=_TINY)
-
-    path, often, spread = fitted(inner)
-    # Cells that are the same in all these steps tell nothing.
-    level = path.level.view(-1, classes)
-    open_cells = torch.nonzero(level.max(dim=1).values < 1 - 1e-12)[:, 0]
-    true = ((indicators[checked] - level) / spread)[:, open_cells]
-
-    def scaled(penalties: Sequence[Any]) -> Iterator[Tensor]:
-        for one in path.deviations(given[checked], penalties):
-            yield (one.view(len(one), -1, classes) / spread)[:, open_cells]
-
-    criterion = []
-    for one in scaled(tried):
-        above = (steps[checked, None, None] * one * true).sum(dim=(0, 1))
-        below = (steps[checked, None, None] * one.square()).sum(dim=(0, 1)).sqrt()
-        criterion.append(torch.where(below > 0, above / below, 0.0).cpu().numpy())
-    places = [_strongest(column) for column in np.array(criterion).T]
-    chosen = torch.tensor([tried[place] for place in places], device=vectors.device, dtype=torch.float64)
-    (scores,) = scaled([chosen.repeat(len(often))])
-    size = scores.square().mean(dim=(0, 1)).sqrt() if len(open_cells) else torch.zeros_like(prior)
+    part = ClassPath(given[inner], labels[inner], steps[inner], prior)
+    correlations = part.correlations(given[checked], labels[checked], steps[checked], tried)
+    places = [_strongest(column) for column in correlations.T]
+    each = torch.tensor([tried[place] for place in places], device=vectors.device, dtype=torch.float64)
+    chosen = each.repeat(len(part.level))
+    (scores,) = part.deviations(given[checked], [chosen])
+    size = scores.square().mean(dim=(0, 1)).sqrt() if len(part.varied) else torch.zeros_like(prior)
     size = torch.where(size > 0, size, 1.0)
     fit = calibrate(
         (scores / size).cpu().numpy(),
-        often[open_cells].log().cpu().numpy(),
-        labels[checked][:, open_cells].cpu().numpy(),
+        part.often[part.varied].log().cpu().numpy(),
+        labels[checked][:, part.varied].cpu().numpy(),
         steps[checked].cpu().numpy(),
     )
     slope, weight, offset = torch.as_tensor(fit, device=vectors.device)
-    path, often, spread = fitted(slice(None))
-    act = path.weights(chosen.repeat(len(often))) * (slope / size / spread).flatten()
-    bias = weight * often.clamp(min=_TINY).log() + offset
+    whole = ClassPath(given, labels, steps, prior)
+    act = whole.path.weights(chosen) * (slope / size / whole.spread).flatten()
+    bias = weight * whole.often.clamp(min=_TINY).log() + offset
     seen = prior > 0
     bias = torch.where(seen, bias - prior.clamp(min=_TINY).log(), 0.0).flatten()
-    act = torch.where(seen.repeat(len(often)), act, 0.0)
+    act = torch.where(seen.repeat(len(whole.level)), act, 0.0)
     named = [(name, place) for name, place, there in zip(target.NAMES, places, seen.tolist(), strict=True) if there]
     tags: dict[str, Any] = {f"penalty {name}": tried[place] for name, place in named}
     ends = [name for name, place in named if place in (0, len(tried) - 1) and len(tried) > 1]
-    return Solution(weights=_folded(act, bias, path.mean), tags={**tags, "penalty at an end": ", ".join(ends)})
+    return Solution(weights=_folded(act, bias, whole.path.mean), tags={**tags, "penalty at an end": ", ".join(ends)})
 
 
 def calibrate(scores: Array, log_often: Array, labels: npt.NDArray[np.int64], steps: npt.NDArray[np.float64]) -> Array:
