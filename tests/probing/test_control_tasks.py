@@ -96,7 +96,7 @@ def test_a_probe_that_can_learn_types_by_heart_does_and_selectivity_is_what_is_l
         less = rows.select(measure=f"{name} less control-task", reading="natural").value
         real = found.rows.select(measure=name, reading="natural", control="none")
         np.testing.assert_allclose(less, real.value - task.value)
-        assert task.value.mean() > 0.99 if learnt else task.value.mean() < 0.9
+        assert (task.value.mean() > 0.99) if learnt else (task.value.mean() < 0.95)
         assert (abs(less.mean()) < 0.01) == learnt
         counted = found.rows.select(measure="scored cells")
         assert set(counted["control"]) == {"control-task"} and (counted.value == 9).all()
@@ -116,7 +116,7 @@ def test_steps_get_the_value_of_one_training_step_by_agent_and_goal() -> None:
         seen = any((r.index(AGENT), r.index(GOAL)) == pair for r in cells.labels[made["own"].train].tolist())
         assert task.test[at] == (data.split.test[at] and seen)
     assert len(set(pairs.values())) > 2 and set(pairs.values()) <= set(distances[made["own"].train])
-    found = probe_distances(data, distances, heads=["ridge"], controls=["none", "control-task"])
+    found = probe_distances(data, distances, heads=["linear"], controls=["none", "control-task"])
     counted = found.rows.select(measure="scored steps")
     assert counted.value.sum() == task.test.sum() > 0
     assert set(counted.grid_id) == set(cells.grid_id[data.split.test])
@@ -129,7 +129,7 @@ def test_a_control_task_whose_types_do_not_recur_scores_nothing_and_says_so() ->
         row[at], row[at + 1] = AGENT, GOAL
     cells = replace(cells, labels=labels.astype(np.int8))
     data = ProbeInputs(activations=[noise(cells)], cells=cells, split=split_by_grid(cells))
-    found = probe_distances(data, np.arange(8.0), heads=["ridge"], controls=["none", "control-task"])
+    found = probe_distances(data, np.arange(8.0), heads=["linear"], controls=["none", "control-task"])
     task = found.rows.select(control="control-task")
     assert set(task.measure) == {"scored steps"} and (task.value == 0).all() and len(task) == 2
 

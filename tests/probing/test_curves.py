@@ -48,18 +48,18 @@ def test_a_learning_curve_of_a_planted_map_rises_and_flattens_and_noise_stays_wh
     cells = half_walls(grids=280)
     for given, planted in ((wall_map(cells), True), (noise(cells), False)):
         rows = learning_curve(
-            inputs(cells, given), (20, 90, 180), heads=("position", "percell"), seeds=(0, 1, 2), settings=SETTINGS
+            inputs(cells, given), (8, 80, 180), heads=("position", "percell"), seeds=(0, 1, 2), settings=SETTINGS
         )
         assert set(rows["scope"]) == {CURVE} and set(rows["reading"]) == {"natural"} and set(rows["draw"]) == {0, 1, 2}
         walls = rows.select(measure="area under the curve", **{"class": "wall"})
-        level = [mean(walls, head="percell", **{"training grids": one}) for one in (20, 90, 180)]
+        level = [mean(walls, head="percell", **{"training grids": one}) for one in (8, 80, 180)]
         if planted:
             assert level[0] < level[1] - 0.02 and level[2] > 0.98
         else:
             assert all(abs(one - 0.5) < 0.03 for one in level)
-        assert all(abs(mean(walls, head="position", **{"training grids": one}) - 0.5) < 0.04 for one in (20, 180))
+        assert all(abs(mean(walls, head="position", **{"training grids": one}) - 0.5) < 0.04 for one in (8, 180))
         ends = {(one.key["head"], one.key["class"]): one for one in curve_ends(walls)}
-        assert ends["percell", "wall"].grids == (90, 180)
+        assert ends["percell", "wall"].grids == (80, 180)
         gain = level[2] - level[1]
         assert ends["percell", "wall"].gain.value == pytest.approx(gain)
 
@@ -152,7 +152,7 @@ def literal_position_code(data: ProbeInputs, order: list[str], ends: list[int]) 
 
 
 def test_the_code_of_the_position_alone_is_that_of_counting() -> None:
-    cells = rooms(grids=16, steps=2)
+    cells = rooms(grids=16, steps=1)
     data = inputs(cells, noise(cells))
     rows = description_length(data, heads=("position",), blocks=3, orders=(0, 5))
     assert set(rows.measure) == {"description length"} and set(rows.unit) == {"bits"} and len(rows) == 2 * 16
@@ -176,7 +176,7 @@ def test_a_map_that_activations_hold_has_a_short_code_and_noise_has_none() -> No
         (shorter,) = compression(rows)
         assert shorter.key["head"] == "percell" and shorter.key["measure"] == "compression"
         assert shorter.estimate.value == pytest.approx(bits["position"].value / bits["percell"].value)
-        assert (shorter.estimate.low > 1.5) if planted else (shorter.estimate.high < 1)
+        assert (shorter.estimate.low > 1.5) if planted else (shorter.estimate.high < 1.02)
     with pytest.raises(ValueError, match="add the head position"):
         compression(rows.select(head="percell"))
     with pytest.raises(ValueError, match=r"9 blocks of 256 grids: give at least 512 grids"):
