@@ -122,7 +122,8 @@ def fit_suite(
     problems: list[Problem] = []
     tested: list[tuple[Features, Truth]] = []
     first = site_layer(data.activations[0])
-    for control, place, given in read(data, [control for _, control in suite]):
+    placed = list(read(data, [control for _, control in suite]))  # kept: the ids below must stay their own
+    for control, place, given in placed:
         truth = truth_of[CONTROLS[control].truth]
         for part in (truth.train, truth.test):
             if (id(given), id(part)) not in parts:
