@@ -110,6 +110,8 @@ SCENARIOS = {
             "goalscope capture runs/baseline --untrained 0 --random-weights permuted",
             "capture.md python 1",
             "probes.md python 1",
+            "probes.md python 2",
+            "probes.md python 3",
             "beliefs.md python 1",
             "beliefs.md python 2",
             "plans.md python 1",
@@ -119,6 +121,7 @@ SCENARIOS = {
             ),
         ),
     ),
+    "the paper's figures": Scenario(steps=tuple(f"paper-figures.md python {number}" for number in range(1, 5))),
     "smaller studies": Scenario(
         steps=(
             (

@@ -37,6 +37,10 @@ HEADLINES: Final[Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]]] = {
         for count in (1, 3, 5)
     ],
     "distance": [("distance, absolute error (steps)", {"measure": "distance error", "head": "mlp", "distance": None})],
+    "logit-lens": [
+        (f"logit lens, best action {what}", {"measure": measure, "head": "logit-lens"})
+        for what, measure in (("was taken", "lens, action taken"), ("is optimal", "lens, optimal action"))
+    ],
 }
 """What is printed of each reading at the middle layer: a label and the tags of its rows."""
 
@@ -145,7 +149,7 @@ def capture(
 def probe(
     run: RunDirectory,
     reads: Annotated[
-        str, option("LIST", "cognitive-map, beliefs, plans, distance; those of the study, else all.")
+        str, option("LIST", "cognitive-map, beliefs, plans, distance, logit-lens; those of the study, else all.")
     ] = "",
     sites: Annotated[
         str,
@@ -247,7 +251,7 @@ def _print(name: str, rows: "Rows", sites: Sequence[str], layer: int) -> None:
     lines = []
     for label, tags in HEADLINES[name]:
         mine = ProbeRows(rows).where(**tags, layer=layer)
-        head = "mlp"
+        head = str(tags.get("head", ""))
         if name == "plans":  # the decoder of two layers where it is there, else the smallest one
             found = sorted(str(one) for one in mine.values("head") if str(one).startswith("decoder"))
             head = "decoder-2" if "decoder-2" in found else (found or [""])[0]

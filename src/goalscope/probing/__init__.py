@@ -3,7 +3,9 @@
 `study_inside` is all of it, for one run; the functions that it is made of stand beside it.
 """
 
+from goalscope.probing.arrays import from_arrays
 from goalscope.probing.beliefs import belief_rows, read_beliefs
+from goalscope.probing.cross_fit import cross_fitted
 from goalscope.probing.curves import capacity_curve, compression, curve_ends, description_length, learning_curve
 from goalscope.probing.fitting import PenaltyCurve, fit, penalty_curve
 from goalscope.probing.heads import HeadSizes, Solution, find_head, head
@@ -72,6 +74,7 @@ __all__ = [
     "capacity_curve",
     "compression",
     "confusion",
+    "cross_fitted",
     "curve_ends",
     "decisions_at",
     "decode_maps",
@@ -79,6 +82,7 @@ __all__ = [
     "difference_rows",
     "find_head",
     "fit",
+    "from_arrays",
     "head",
     "known_walls",
     "label_cells",

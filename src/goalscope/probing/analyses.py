@@ -1,9 +1,10 @@
-"""The four readings of a run's activations, one place at a time: cognitive map, beliefs, plans, distance.
+"""The readings of a run's activations, one place at a time: cognitive map, beliefs, plans, distance, logit lens.
 
 All stand on one set of steps, their truth, and one split by grid. Each fits what is not fitted yet and returns rows as
 the functions below it make them. Only the vectors of one site and layer, of all networks, are in memory at a time.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -19,7 +20,9 @@ from goalscope import registry
 from goalscope.activations.capture_schedule import chosen_steps, some_steps
 from goalscope.activations.load import Capture, load_activations
 from goalscope.models.initialisation import RANDOM_WEIGHTS
+from goalscope.models.local import LocalModel
 from goalscope.probing.beliefs import BELIEF_SUITE, ShownMap, choose_maps, compare_beliefs, read_beliefs
+from goalscope.probing.cross_fit import cross_fitted
 from goalscope.probing.curves import CURVE_HEADS, check_counts, learning_curve
 from goalscope.probing.fitting import Progress
 from goalscope.probing.heads import COUNTED, NUMBER_HEADS
@@ -34,6 +37,7 @@ from goalscope.probing.labels import (
     label_distances,
     label_plans,
 )
+from goalscope.probing.logit_lens import OWN, Lens, LensSteps, Network, label_tokens, score_lens
 from goalscope.probing.maps import decode_maps
 from goalscope.probing.probe_store import ProbeStore
 from goalscope.probing.problem import FitSettings, PlanSettings
@@ -42,6 +46,7 @@ from goalscope.probing.suite import (
     FULL,
     Entry,
     FittedProbes,
+    Maps,
     entries_of,
     probe_cells,
     probe_cells_by_size,
@@ -51,7 +56,7 @@ from goalscope.probing.suite import (
 )
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Episode, Store
-from goalscope.runs.probing_config import Inside, Read
+from goalscope.runs.probing_config import READS, Inside, Read
 
 Stage = Callable[[str], AbstractContextManager[Progress]]
 """Begins a piece of work of that name; what it gives is called with (done, total)."""
@@ -82,9 +87,6 @@ _RENAMED: Final = {"hidden": "d_hidden", "rate": "lr", "width": "d_model", "feed
 
 Place = tuple[str, int]
 """A site and a layer."""
-Network = tuple[str, int | None]
-"""The agent's model (`OWN`), or kind and seed of a random network."""
-OWN: Final[Network] = ("none", None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -192,8 +194,18 @@ def probe_dataset(
 class Reader:
     """Reads one run, open for writing, in several ways; see `goalscope.probing.pipeline.study_inside`."""
 
-    def __init__(self, store: Store, dataset: ProbeDataset, declared: Inside, stage: Stage, device: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        dataset: ProbeDataset,
+        declared: Inside,
+        stage: Stage,
+        device: str,
+        models: Callable[[Network], LocalModel] | None = None,
+    ) -> None:
         self.store, self.dataset, self.declared, self.stage, self.device = store, dataset, declared, stage, device
+        self._models = models  # the networks themselves, for the logit lens
+        self._lenses: dict[Network, Lens] = {}
 
     @cached_property
     def probes(self) -> ProbeStore:
@@ -239,6 +251,7 @@ class Reader:
             "beliefs": self._beliefs,
             "plans": self._plans,
             "distance": self._distance,
+            "logit-lens": self._logit_lens,
         }
         places = self.dataset.places
         parts = [readings[name](place, self.inputs(place), place == places[0]) for place in places]
@@ -297,27 +310,58 @@ class Reader:
         some, beside = layers if self._whole(place) else main, layers if self.declared.table == "complete" else main
         settings = self._settings(PlanSettings, self.declared.decoders)
         fitted = partial(probe_plans, plans=self._executed, layers=some, beside=beside, settings=settings)
-        return self._beside("plans", fitted, place, data, first)
+        own = data.activations[0]  # the planner is not fitted: only the tested maps count, and no probe has seen those
+        probe = self.fit(place, replace(data, random={}), (("mlp", "none"),), scored=False).probe("mlp", own)
+        maps = {place: decode_maps(probe.predict(own, device=self.device).maps("natural"))}
+        return self._beside("plans", fitted, place, data, first, maps)
 
     def _distance(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
         more = [one for one in self.declared.heads if "distance" in registry.resolve("head", one).targets]
         heads = (*NUMBER_HEADS, *more) if self._whole(place) else NUMBER_HEADS
         settings = self._settings(FitSettings, self.declared.probes)
         fitted = partial(probe_distances, distances=self._distances, heads=heads, settings=settings)
-        return self._beside("distance", fitted, place, data, first)
+        with self.stage(f"maps of all steps at {_named(place)}") as show:
+            maps = cross_fitted(data, settings=settings, callbacks=self.probes.callbacks(show))
+        return self._beside("distance", fitted, place, data, first, maps)
 
     def _beside(
-        self, name: str, fitted: Callable[..., FittedProbes], place: Place, data: ProbeInputs, first: bool
+        self, name: str, fitted: Callable[..., FittedProbes], place: Place, data: ProbeInputs, first: bool, maps: Maps
     ) -> Reading:
-        """Score what is predicted beside the cells, and its baselines on the maps that the MLP decodes at all steps."""
-        own = data.activations[0]
-        probe = self.fit(place, replace(data, random={}), (("mlp", "none"),), scored=False).probe("mlp", own)
-        maps = {place: decode_maps(probe.predict(own, device=self.device).maps("natural"))}
+        """Score what is predicted beside the cells, and its baselines on decoded maps."""
         gone = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
         controls = tuple(one for one in (PLAN_CONTROLS if self._whole(place) else ELSEWHERE) if one not in gone)
         with self.stage(f"{name} at {_named(place)}") as show:
             rows = fitted(data, controls=controls, maps=maps, callbacks=self.probes.callbacks(show)).rows
         return rows if first else rows.where(rows.known("site")), []  # those of no place came with the first one
+
+    def _logit_lens(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
+        if self._tokens is None:
+            return Rows.concatenate([]), []
+        with self.stage(f"logit lens at {_named(place)}") as show:
+            rows = score_lens(data, self._tokens, self._lens)
+            show(1, 1)
+        return rows if first else rows.where(rows.known("site")), []
+
+    @cached_property
+    def _tokens(self) -> LensSteps | None:
+        """The tokens of the actions; None where nobody asked for the reading by name and they cannot be told."""
+        try:
+            return label_tokens(self.dataset.cells, self._episodes, self._model(OWN))
+        except ValueError as error:
+            if self.declared.reads != READS:
+                raise
+            warnings.warn(f"the reading logit-lens is left out: {error}", stacklevel=2)
+            return None
+
+    def _model(self, network: Network) -> LocalModel:
+        if self._models is None:
+            raise ValueError("the logit lens needs the networks themselves, a reader was made without them (models=)")
+        return self._models(network)
+
+    def _lens(self, network: Network) -> Lens:
+        if network not in self._lenses:
+            self._lenses[network] = Lens(self._model(network).model)
+        return self._lenses[network]
 
     def _whole(self, place: Place) -> bool:
         return self.declared.table == "complete" or place[1] == self.dataset.middle

@@ -2,7 +2,8 @@
 
 Every number arrives beside the same number with shuffled beliefs: the decoded map of another state of equal size and
 density, of another grid. Recovery and the likeliest candidates explain many actions by chance alone, so that only the
-difference says something. It is no draw but the exact mean over all such states.
+difference says something. It is no draw but the exact mean over all such grids, each of which weighs alike as in all
+scores.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -221,11 +222,12 @@ def _weights(beliefs: Beliefs) -> npt.NDArray[np.float64]:
 def _shuffled(
     weights: npt.NDArray[np.float64], kinds: npt.NDArray[np.int64], grids: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """Return the mean over all states of the same kind and of other grids, NaN where there are none."""
-    total, inside = (np.zeros((int(codes.max(initial=0)) + 1, weights.shape[1])) for codes in (kinds, grids))
-    np.add.at(total, kinds, weights)
-    np.add.at(inside, grids, weights)
-    others = (np.bincount(kinds, minlength=1)[kinds] - np.bincount(grids, minlength=1)[grids])[:, None]
+    """Return the mean over the other grids of the same kind, each the mean of its states; NaN where there are none."""
+    found, first = np.unique(grids, return_index=True)
+    inside, total = (np.zeros((int(codes.max(initial=0)) + 1, weights.shape[1])) for codes in (grids, kinds))
+    np.add.at(inside, grids, weights / np.bincount(grids)[grids][:, None])
+    np.add.at(total, kinds[first], inside[found])
+    others = np.bincount(kinds[first], minlength=1)[kinds][:, None] - 1
     above = total[kinds] - inside[grids]
     return np.asarray(np.divide(above, others, out=np.full(weights.shape, np.nan), where=others > 0))
 

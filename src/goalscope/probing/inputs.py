@@ -149,11 +149,7 @@ def split_by_grid(cells: Cells, *, test: float = 0.25, seed: int = 0) -> Split:
     """
     if not 0 < test < 1:
         raise ValueError(f"the tested share must be inside (0, 1), got {test!r}")
-    first: dict[str, tuple[str, ...]] = {}
-    for at, grid in enumerate(cells.grid_id.tolist()):
-        # A grid's steps are of one kind; turned versions that share its id stay with the first by order of text.
-        kind = (*map(str, sorted(cells.shape[at].tolist())), str(cells.density[at]))
-        first[grid] = min(first.get(grid, kind), kind)
+    first = grid_kinds(cells)
     tested: set[str] = set()
     for kind in set(first.values()):
         listed = sorted(grid for grid, own in first.items() if own == kind)
@@ -162,6 +158,15 @@ def split_by_grid(cells: Cells, *, test: float = 0.25, seed: int = 0) -> Split:
         tested |= {listed[index] for index in shuffled[:count]}
     mask = np.fromiter((grid in tested for grid in cells.grid_id.tolist()), dtype=bool, count=len(cells))
     return Split(train=~mask, test=mask, grid_id=cells.grid_id)
+
+
+def grid_kinds(cells: Cells) -> dict[str, tuple[str, ...]]:
+    """Return the kind of each grid, its sides and density; turned versions that share its id stay with the first."""
+    first: dict[str, tuple[str, ...]] = {}
+    for at, grid in enumerate(cells.grid_id.tolist()):
+        kind = (*map(str, sorted(cells.shape[at].tolist())), str(cells.density[at]))
+        first[grid] = min(first.get(grid, kind), kind)
+    return first
 
 
 def known_walls(cells: Cells, split: Split) -> float:

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,10 +21,11 @@ from goalscope.activations.shards import artifacts, place
 from goalscope.activations.sites import sites_there
 from goalscope.ids import content_id
 from goalscope.models.local import LocalModel
-from goalscope.probing.analyses import OWN, Network, Reader, Stage, probe_dataset
+from goalscope.probing.analyses import Reader, Stage, probe_dataset
 from goalscope.probing.beliefs import SOURCE
 from goalscope.probing.fitting import Progress
 from goalscope.probing.inputs import known_walls
+from goalscope.probing.logit_lens import OWN, Network
 from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.probing_config import Inside
@@ -39,7 +41,7 @@ class InsideSummary:
     """What was read out of a run's activations.
 
     Attributes:
-        rows: reading ("cognitive-map", "beliefs", "plans", "distance") -> its rows, stored under that source.
+        rows: reading (one of `READS`) -> its rows, stored under that source.
         agent, layers, sites: whose activations, and where.
         steps: numbers of steps and grids.
         known_walls: share of the tested grids whose wall map stands in the training split too.
@@ -75,9 +77,7 @@ def study_inside(
     device: str = "cpu",
     stage: Stage = _silent,
 ) -> InsideSummary:
-    """Capture, fit and compare all that is declared, store rows and probes, and return what was found.
-
-    What was captured or fitted before with the same settings is not done again.
+    """Capture, fit and compare all that is declared and was not done before, store rows and probes, return the rows.
 
     Args:
         run: a run directory; nobody else may write to it meanwhile.
@@ -110,7 +110,8 @@ def study_inside(
     with Store(run, "w") as store:
         note_libraries(store, "probes")
         dataset = probe_dataset(store, found, layers, wanted)
-        reader = Reader(store, dataset, wanted, stage, device)
+        models = partial(_network, store, target, model, random)
+        reader = Reader(store, dataset, wanted, stage, device, models)
         rows: dict[str, Rows] = {}
         for name in wanted.reads:
             read, shown = reader.read(name)
@@ -130,14 +131,8 @@ def study_inside(
             reused=reader.probes.reused,
         )
         kept = store.info().get(INFO)
-        about = {
-            "settings": wanted.model_dump(mode="json", exclude={"full"}),
-            "agent": done.agent,
-            "layers": list(done.layers),
-            "sites": list(done.sites),
-            "known walls": done.known_walls,
-            **done.steps,
-        }
+        about = {"settings": wanted.model_dump(mode="json", exclude={"full"}), "agent": done.agent, **done.steps}
+        about |= {"layers": list(done.layers), "sites": list(done.sites), "known walls": done.known_walls}
         store.put_info(INFO, {**(kept if isinstance(kept, dict) else {}), **dict.fromkeys(done.rows, about)})
     return done
 
@@ -159,19 +154,16 @@ def _captures(
     """Return the captures of the agent's model and of its random networks, made where they are missing."""
     if model is not None and wanted.networks and random is None:
         raise ValueError("with model, its random networks must be given too (random=), or random: null")
-    found: dict[Network, Capture] = {}
+    found, initial = dict[Network, Capture](), False
     forms: list[tuple[str, int, int]] = []
     networks: list[Network] = [OWN, *wanted.networks]
     scope = "all" if wanted.steps is None else some_steps(wanted.steps, wanted.seed)
     for number, (kind, seed) in enumerate(networks, start=1):
         with Store(run) as store:
-            if seed is None:
-                used = model or model_of(store, target)
-                initial = used.has_recipe
-            elif kind == "initial" and not initial:
+            if kind == "initial" and not initial:
                 continue
-            else:
-                used = model_of(store, target, seed, kind) if random is None or model is None else random(kind, seed)
+            used = _network(store, target, model, random, (kind, seed))
+            initial = initial or (seed is None and used.has_recipe)
             if seed is None or model is not None:  # those of a study have the architecture of its model
                 blocks = Blocks(used.model)
                 count = blocks.count
@@ -182,10 +174,8 @@ def _captures(
                     f"random networks must have the architecture of the agent's model ({shown[0]}), got {shown[-1]}: "
                     "give LocalModel(..., untrained=SEED, random_weights=KIND) of the same model"
                 )
-            if isinstance(wanted.layers, str):
-                layers = thirds(count) if wanted.layers == "thirds" else tuple(range(count))
-            else:
-                layers = check_layers(wanted.layers, count)
+            named = {"thirds": thirds(count), "all": tuple(range(count))}
+            layers = named[wanted.layers] if isinstance(wanted.layers, str) else check_layers(wanted.layers, count)
             identity = content_id("model", dict(used.describe()))
             plan = plan_id(store, target.agent_id, scope)
             there = [
@@ -198,8 +188,8 @@ def _captures(
         if there:
             found[kind, seed] = there[0]
             continue
-        named = "activations" if seed is None else f"activations of {kind}, seed {seed}"
-        with stage(f"{named} ({number} of {len(networks)} networks)" if len(networks) > 1 else named) as show:
+        label = "activations" if seed is None else f"activations of {kind}, seed {seed}"
+        with stage(f"{label} ({number} of {len(networks)} networks)" if len(networks) > 1 else label) as show:
             found[kind, seed] = capture(
                 run, used, sites=wanted.wanted_sites, layers=layers, agent=target.agent_id, scope=scope,
                 other_weights=seed is not None, progress=show,
@@ -211,6 +201,16 @@ def _captures(
             stacklevel=3,
         )
     return found, layers
+
+
+def _network(
+    store: Store, target: ReplayTarget, model: LocalModel | None, random: RandomModels | None, network: Network
+) -> LocalModel:
+    """Return the agent's model or a random network: those that are given, else those of the run's study."""
+    kind, seed = network
+    if seed is None:
+        return model or model_of(store, target)
+    return model_of(store, target, seed, kind) if random is None or model is None else random(kind, seed)
 
 
 def _check_worlds(store: Store, target: ReplayTarget, wanted: Inside) -> None:

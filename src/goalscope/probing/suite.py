@@ -24,19 +24,16 @@ from goalscope.probing.inputs import (
 )
 from goalscope.probing.labels import Plans, plan_length, undetermined
 from goalscope.probing.maps import DecodedMaps, true_map
-from goalscope.probing.plan_scores import (
+from goalscope.probing.plan_baselines import (
     commonest_matches,
     fit_line,
     marginal_matches,
     named_plans,
     planner_length,
     planner_matches,
-    prefix_matches,
     repeated,
-    score_distance,
-    score_lengths,
-    score_prefixes,
 )
+from goalscope.probing.plan_scores import SUBSETS, prefix_matches, score_distance, score_lengths, score_prefixes
 from goalscope.probing.probe import Probe, ProbeKey, Target
 from goalscope.probing.problem import FitSettings, PlanSettings, Problem
 from goalscope.probing.scores import confusion_rows, score_cells
@@ -63,7 +60,10 @@ LAYERS: Final = (1, 2, 4)
 """Layers of the decoders of the paper."""
 FIRST_KNOWN: Final = ("repeat", "continuation")
 """What the decoded first action alone gives: itself again and again, and its commonest continuation."""
-BLIND: Final = {"marginal": marginal_matches, "commonest": commonest_matches}
+BLIND: Final[Mapping[str, Callable[..., npt.NDArray[np.float64]]]] = {
+    "marginal": marginal_matches,
+    "commonest": commonest_matches,
+}
 """Baselines that see nothing."""
 
 
@@ -267,18 +267,19 @@ def probe_plans(
         yield score_lengths(said.length, real, shown, about)
         if about["control"] == "none":  # what its first action alone gives
             straight = prefix_matches(repeated(said.first, real.horizon), real.tokens)
-            further = commonest_matches(learned, real.tokens, said.first)
-            for name, matches in zip(FIRST_KNOWN, (straight, further), strict=True):
-                yield score_prefixes(matches, real, shown, {**about, "control": name})
+            further, long = (commonest_matches(learned, real.tokens, said.first, plans) for plans in SUBSETS)
+            for name, *matches in zip(FIRST_KNOWN, (straight, further), (straight, long), strict=True):
+                yield score_prefixes(matches[0], real, shown, {**about, "control": name}, long=matches[1])
 
     def baselines() -> Iterable[Rows]:
         """Yield the scores of what reads no plan out of activations."""
         nowhere: dict[str, Any] = {**(tags or {}), "site": None, "layer": None, "control": "none"}
-        for control in {"none", "shuffled"} & set(controls):
+        for control in (one for one in ("none", "shuffled") if one in controls):
             train, real, shown = parts[CONTROLS[control].truth]
             for head, baseline in BLIND.items():
                 own = {**nowhere, "head": head, "control": control}
-                yield score_prefixes(baseline(train, real.tokens), real, shown, own)
+                matches, long = (baseline(train, real.tokens, plans=plans) for plans in SUBSETS)
+                yield score_prefixes(matches, real, shown, own, long=long)
         _, truth, shown = parts["own"]
         straight = prefix_matches(np.maximum(repeated(truth.tokens[:, 0], truth.horizon), 0), truth.tokens)
         yield score_prefixes(straight, truth, shown, {**nowhere, "head": "repeat executed"})

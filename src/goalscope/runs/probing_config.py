@@ -21,7 +21,7 @@ from goalscope.models.initialisation import RandomWeights
 from goalscope.runs.kinds import Part, listed, sequence
 from goalscope.untrusted import explain, shorten
 
-Read = Literal["cognitive-map", "beliefs", "plans", "distance"]
+Read = Literal["cognitive-map", "beliefs", "plans", "distance", "logit-lens"]
 """What is read out of activations; also the source of its rows in the store."""
 READS: Final[tuple[Read, ...]] = get_args(Read)
 ProbeSite = Literal["pre", "post", "action"]

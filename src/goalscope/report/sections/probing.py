@@ -67,12 +67,12 @@ _TITLES: Final = {
     "beliefs": "Actions against decoded beliefs",
     "plans": "Decoded plans",
     "distance": "Decoded distance to the goal",
+    "logit-lens": "Actions by the logit lens",
 }
 _FACTS_TEXT: Final = (
     "Probes are fitted on some grids and scored on others: all steps of a grid, and all its turned versions, are on "
     "one side. Intervals are over the tested grids, for the probes that were fitted; another split or other first "
-    "weights would give other probes. Grids with different ids may have the same walls, which a probe may know by "
-    "heart: their share is said."
+    "weights would give other probes. Some grids share their walls with one of the other side: their share is said."
 )
 _Name = Callable[[Tag, Tag], str]
 """What a head and its control are called."""
