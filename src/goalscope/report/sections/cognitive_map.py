@@ -4,6 +4,7 @@ Source: behavioural and representational evaluation, section 5.1 and Appendices 
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from goalscope.probing.curves import TRAINED_ON
 from goalscope.probing.heads import CELL_HEADS, COUNTED
@@ -133,6 +134,8 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
     layers = sorted(sites.keys("layer"), key=lambda key: (number_of(key["layer"]) or 0, str(key["layer"])))
     shown = [one for one in found if not str(one.key["measure"]).startswith(CALLED)]
     heads = dict.fromkeys(str(key["head"]) for key in keys)
+    ranks_by = AREA if AREA in here.values("measure") else AVERAGE  # rows of earlier versions have no areas
+    parts = partial(_parts, measure=ranks_by)
     rivals = [
         Line(f"{probe_name(head)} less {_RIVALS[against]}", {"head": head, "less": against})
         for head in heads
@@ -147,22 +150,22 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
             *(
                 claim
                 for head in ("percell", "mlp")
-                for claim in claims(probe_name(head), less, _parts({"head": head}), floors=_FLOORS)
+                for claim in claims(probe_name(head), less, parts({"head": head}), floors=_FLOORS)
             ),
             *(
                 Sentence(
                     f"{probe_name(head)} less {_RIVALS[against]}",
                     less,
-                    _parts({"head": head, "less": against}),
+                    parts({"head": head, "less": against}),
                 )
                 for head, against in _SAID
             ),
             *(
-                Sentence(f"MLP, layer {key['layer']}: pre less post", sites, _parts({**key, "less": "post"}))
+                Sentence(f"MLP, layer {key['layer']}: pre less post", sites, parts({**key, "less": "post"}))
                 for key in layers
             ),
         ),
-        rule=f"In words: differences in average precision at {point}, mean and 95 % interval over grids. {RULES}",
+        rule=f"In words: differences in {ranks_by} at {point}, mean and 95 % interval over grids. {RULES}",
         silence=_SILENCE,
         tables=(
             _table(f"Accuracy and average precision ({reading})", _ACCURACY, front, found, noun="grid"),
@@ -183,7 +186,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
             _table(f"Finding agent and goal ({reading})", _FINDING, few, found),
             *_rate_tables("{name} by class ({where})", alike, few, balanced),
         ),
-        figures=(*_forests(less, point), *_confusion(found, point)),
+        figures=(*_forests(less, point, ranks_by), *_confusion(found, point)),
         legend=_LEGEND,
         folds=(
             FoldSpec("All heads and controls: finding agent and goal", [_table(reading, _FINDING, keys, found)]),
@@ -253,8 +256,8 @@ def _between_sites(rows: ProbeRows) -> Estimates:
     return contrasted(rows, [less], summarise, ("layer", "class"))
 
 
-def _parts(key: Key) -> list[tuple[str, Key]]:
-    return [(plural, {**key, "measure": AVERAGE, "class": name}) for name, plural in _TOLD.items()]
+def _parts(key: Key, measure: str) -> list[tuple[str, Key]]:
+    return [(plural, {**key, "measure": measure, "class": name}) for name, plural in _TOLD.items()]
 
 
 def _missing(keys: Sequence[Key]) -> list[str]:
@@ -272,20 +275,20 @@ def _missing(keys: Sequence[Key]) -> list[str]:
     return [f"Not in this run: {listed(parts)}."] if parts else []
 
 
-def _forests(less: Estimates, point: ReadPoint) -> Iterator[Figure]:
-    """Draw how much average precision the MLP and the per-cell head have more than their controls."""
+def _forests(less: Estimates, point: ReadPoint, measure: str) -> Iterator[Figure]:
+    """Draw how much more of a measure the MLP and the per-cell head have than their controls."""
     legend = {kind: f"less {name}" for kind, name in NETWORKS.items()}
     legend |= {"shuffled": "less shuffled labels", "position": "less position alone"}
     for head in ("mlp", "percell"):
         differences = [
             Difference(label, style, plural, found)
-            for plural, key in _parts({"head": head})
+            for plural, key in _parts({"head": head}, measure)
             for style, (against, label) in enumerate(legend.items())
             if (found := less.get(key, {"less": against})) is not None
         ]
         if differences:
             title = f"{probe_name(head)} less its controls"
-            svg = forest(differences, title=title, x_label="difference in average precision (share)")
+            svg = forest(differences, title=title, x_label=f"difference in {measure} (share)")
             yield Figure(svg, f"{title}, {point}", str(point))
 
 
