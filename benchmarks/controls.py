@@ -1,44 +1,41 @@
-"""Read walls, goal and agent from Theseus and from random networks with penalised linear probes of one size.
+"""Read walls, goal and agent from Theseus and from random networks with the per-cell linear probe, in one grid size.
 
     python benchmarks/controls.py [--train 900] [--test 300] [--size 9] [--layer 7] [--seeds 5] [--work DIR]
 
 Worlds of one size, no two with the same walls; the first state of each; the residual stream after one block at the site
-`pre`, three tokens side by side. A ridge probe for each cell says whether it is a wall, the goal or the agent; its
-inputs are standardised, its penalty is the best one for a fifth of the training grids, then it is fitted to all of
-them. The networks:
+`pre`, three tokens side by side. All of it is the library's: `probe_cells` fits the head `percell` in closed form, its
+penalties chosen on a fifth of the training grids, to
 
 * Theseus;
 * permuted: Theseus with the entries of each tensor of its weights permuted;
 * initial: what Theseus's training begins with (embedding 0.5, linear maps 0.5 / sqrt(inputs)); its last training had
   seed 1;
-* default-init: what the library draws (standard deviation 0.02), the control "untrained" of the studies.
+* default-init: what the library draws (standard deviation 0.02);
+* floors that read no network: the position alone, the count of walls, and the bag of the prompt's cells.
 
-There are two sets of tables. In the first no penalty is below 1, scikit-learn's default. In the second the least one is
-1e-9: such a probe reads directions in which a network varies by a thousandth of its vectors' length. What the two
-differ by is there, but no more than a faint trace of it.
-
-Floors that read no network: the position alone, the count of walls, and the bag of the prompt's cells.
+There are two sets of tables. In the first no penalty is below 1 for the sum over the training grids, scikit-learn's
+default. In the second the least one is 1e-9 for their mean: such a probe reads directions in which a network varies by
+a thousandth of its vectors' length. What the two differ by is there, but no more than a faint trace of it.
 
 Walls are scored on the undetermined cells, which are a wall in some training grids and none in others: the area under
-the curve (the share of pairs of a wall and another cell of one grid in which the wall has the higher score, ties count
-half), mean over the tested grids. Goal and agent: the share of the tested grids in which the cell of highest score is
-the right one. Intervals of single networks are over tested grids, of random ones after the mean over seeds, with the
-least and the greatest seed beside them. Those of differences are over grids and over seeds of the random network
-(`goalscope.stats.crossed_difference`). All are conditional on the training grids and on Theseus.
+the curve within a tested grid. Goal and agent: the share of the tested grids in which the cell of highest probability
+is the right one. Intervals are over tested grids, of random networks over grids and seeds (`goalscope.stats`), with the
+least and the greatest seed beside them; differences are paired by grid. All are conditional on the training grids and
+on Theseus.
 
-With `--work DIR` the recorded states and the vectors are kept, and a second call goes on where the first one stopped.
+With `--curves` also the learning curve of the probe on Theseus, and the description length of the maps, see
+`goalscope.probing.curves`. With `--work DIR` the recorded states and the vectors are kept, and a second call goes on
+where the first one stopped.
 """
 
 import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from goalscope.activations import Activations, capture, load_activations
 from goalscope.agents import Observation
@@ -46,21 +43,32 @@ from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
 from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.models.local import LocalModel
-from goalscope.probing.inputs import input_features
-from goalscope.probing.labels import AGENT, GOAL, WALL, Cells, label_cells
+from goalscope.probing import Cells, FitSettings, ProbeInputs, Split, label_cells, paired_rows, probe_cells
+from goalscope.probing.curves import TRAINED_ON, compression, curve_ends, description_length, learning_curve
+from goalscope.probing.ridge import PENALTIES
 from goalscope.rng import stream
+from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step, Store
-from goalscope.stats import Estimate, crossed_difference, estimate_mean, paired_difference
+from goalscope.stats import DRAW, Estimate, Grouped, estimate_rows
 from goalscope.worlds import ACTIONS, Grid, generate
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.gridworld import GridView
 
-Array = npt.NDArray[np.float64]
 DENSITIES = (0.2, 0.4, 0.6, 0.8, 1.0)
-LEAST = (1.0, 1e-9)  # least penalties, in units of one standardised input
-MOST_EXPONENT = 7
+LEAST_OF_SUM = 1.0
 RANDOM = tuple(reversed(RANDOM_WEIGHTS))
-TARGETS = {"walls, area under the curve": WALL, "goal's cell": GOAL, "agent's cell": AGENT}
+TARGETS = {
+    "walls, area under the curve": ("area under the curve", "wall"),
+    "goal's cell": ("localisation", "goal"),
+    "agent's cell": ("localisation", "agent"),
+}
+NAMES = {
+    ("percell", "none"): "Theseus",
+    **{("percell", name): name for name in RANDOM},
+    ("position", "none"): "position alone",
+    ("percell", "wall-count"): "count of walls",
+    ("percell", "input"): "bag of the prompt's cells",
+}
 CHECKED = 8  # prompts whose vectors are compared with a plain forward pass
 RUN = "run"
 
@@ -128,73 +136,6 @@ def compared(directory: Path, model: LocalModel, found: Activations) -> float:
     return most
 
 
-class Ridge:
-    """Ridge regression of many targets with all penalties from one decomposition; the mean is not penalised."""
-
-    def __init__(self, inputs: Array, targets: Array) -> None:
-        self._centre, self._spread = inputs.mean(axis=0), inputs.std(axis=0)
-        self._spread[self._spread < 1e-9] = 1.0
-        given = (inputs - self._centre) / self._spread
-        self._mean = targets.mean(axis=0)
-        self._values, self._basis = np.linalg.eigh(given.T @ given)
-        self._along = self._basis.T @ (given.T @ (targets - self._mean))
-
-    def predict(self, inputs: Array, penalty: float) -> Array:
-        """Return scores ``[N, targets]``."""
-        weights = self._basis @ (self._along / (np.maximum(self._values, 0.0) + penalty)[:, None])
-        found: Array = ((inputs - self._centre) / self._spread) @ weights + self._mean
-        return found
-
-
-def area(scores: Array, positive: npt.NDArray[np.bool_]) -> float:
-    """Return the share of pairs in which the positive one has the higher score; ties count half, NaN without pairs."""
-    one, other = scores[positive], scores[~positive]
-    if not len(one) or not len(other):
-        return float("nan")
-    above = np.sign(one[:, None] - other[None, :])
-    return float((above.mean() + 1) / 2)
-
-
-def score(given: Array, labels: npt.NDArray[np.int8], label: int, undetermined: npt.NDArray[np.bool_]) -> Array:
-    """Return the score of each grid ``[N]`` from the scores of its cells ``[N, C]``."""
-    truth = labels == label
-    if label == WALL:
-        return np.array([area(*pair) for pair in zip(given[:, undetermined], truth[:, undetermined], strict=True)])
-    found: Array = truth[np.arange(len(truth)), given.argmax(axis=1)].astype(np.float64)
-    return found
-
-
-def probe(inputs: Array, cells: Cells, train: npt.NDArray[np.bool_], seed: int, least: float) -> dict[str, Array]:
-    """Return the score of each tested grid by target, the penalty chosen on a fifth of the training grids."""
-    penalties = 10.0 ** np.arange(np.log10(least), MOST_EXPONENT, 0.5)
-    rows = stream(seed, "controls", "validation").permutation(np.flatnonzero(train))
-    held, fitted = rows[: len(rows) // 5], rows[len(rows) // 5 :]
-    found = {}
-    for name, label in TARGETS.items():
-        tried = [np.nanmean(values) for values in _tried(inputs, cells, label, (fitted, held), penalties)]
-        # Of equally good penalties the strongest one.
-        best = len(tried) - 1 - int(np.argmax(tried[::-1]))
-        if best == 0 and least < 1 and inputs.std() > 0:
-            print(f"{name}: the best penalty is the least one tried, {penalties[best]:g}", file=sys.stderr)
-        (found[name],) = _tried(inputs, cells, label, (rows, np.flatnonzero(~train)), penalties[best : best + 1])
-    return found
-
-
-def _tried(
-    inputs: Array,
-    cells: Cells,
-    label: int,
-    parts: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
-    penalties: Array,
-) -> list[Array]:
-    """Fit one class on some grids and return the scores of the others for each penalty."""
-    learned, tested = parts
-    targets = (cells.labels[learned] == label).astype(np.float64)
-    undetermined = (targets.min(axis=0) == 0) & (targets.max(axis=0) == 1)
-    ridge, truth = Ridge(inputs[learned], targets), cells.labels[tested]
-    return [score(ridge.predict(inputs[tested], penalty), truth, label, undetermined) for penalty in penalties]
-
-
 def main() -> None:
     """Capture, fit and print two tables in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -207,6 +148,9 @@ def main() -> None:
         ("seed", 0, "root seed of worlds and validation part"),
     ):
         parser.add_argument(f"--{name}", type=int, default=count, help=f"{what} ({count})")
+    parser.add_argument(
+        "--curves", action="store_true", help="also how the scores grow with grids, and lengths of codes"
+    )
     parser.add_argument("--work", type=Path, help="where states and vectors are kept (a temporary folder)")
     given = parser.parse_args()
     if given.work is None:
@@ -225,86 +169,105 @@ def report(given: argparse.Namespace, folder: Path) -> None:
         drawn = worlds(given.size, given.train, given.test, given.seed)
         record(part, LocalModel("theseus"), drawn)
         part.rename(directory)
-    networks: list[tuple[str, Callable[[], LocalModel]]] = [("Theseus", lambda: LocalModel("theseus"))]
-    for name in RANDOM:
-        networks += [
-            (name, partial(LocalModel, "theseus", untrained=seed, random_weights=name)) for seed in range(given.seeds)
-        ]
-    scores: dict[float, dict[str, list[dict[str, Array]]]] = {least: {} for least in LEAST}
-    for number, (name, build) in enumerate(networks, start=1):
-        found = vectors(directory, build(), given.layer)
-        if number == 1:
-            cells, train = labels(directory, found, given.size)
-            for floor, inputs in floors(cells).items():
-                for least, found_by in scores.items():
-                    found_by[floor] = [probe(inputs, cells, train, given.seed, least)]
-        cells.check_aligned(found)
-        inputs = found.vectors.reshape(len(found), -1).astype(np.float64)
-        for least, found_by in scores.items():
-            found_by.setdefault(name, []).append(probe(inputs, cells, train, given.seed, least))
+    networks = [(name, seed) for name in RANDOM for seed in range(given.seeds)]
+    own = vectors(directory, LocalModel("theseus"), given.layer)
+    cells, split = labels(directory, own, given.size)
+    random = {}
+    for number, (name, seed) in enumerate(networks, start=1):
+        model = LocalModel("theseus", untrained=seed, random_weights=name)
+        random[name, seed] = [vectors(directory, model, given.layer)]
         took = time.perf_counter() - began
-        print(f"{number} of {len(networks)} networks, {took:.0f} s", file=sys.stderr, flush=True)
+        print(f"{number} of {len(networks)} random networks, {took:.0f} s", file=sys.stderr, flush=True)
+    data = ProbeInputs(activations=[own], cells=cells, split=split, random=random)
     what = f"{given.size}x{given.size}, densities {DENSITIES[0]} to {DENSITIES[-1]}, layer {given.layer}, `pre`"
-    print(f"\n{what}, {int(train.sum())} training and {int((~train).sum())} tested grids\n")
-    grids = cells.grid_id[~train]
-    for least, found_by in scores.items():
-        print(f"\nPenalties from {least:g}\n")
-        order = ["Theseus", *RANDOM, *(name for name in found_by if name not in RANDOM and name != "Theseus")]
-        table(order, found_by, grids)
-        differences(order, found_by, grids)
+    print(f"\n{what}, {int(split.train.sum())} training and {int(split.test.sum())} tested grids")
+    for title, penalties in (("1 for the sum", LEAST_OF_SUM), ("1e-9 for the mean", None)):
+        tried = PENALTIES if penalties is None else tuple(one for one in PENALTIES if one * given.train >= penalties)
+        print(f"\n\nPenalties from {title} over the training grids\n")
+        tables(scored(data, FitSettings(penalties=tried, seed=given.seed)))
+    if given.curves:
+        curves(data, given.train)
 
 
-def labels(directory: Path, found: Activations, frame: int) -> tuple[Cells, npt.NDArray[np.bool_]]:
-    """Return the cells of all grids and which grids are for training."""
+def scored(data: ProbeInputs, settings: FitSettings) -> Rows:
+    """Return the scores of the targets, of Theseus, all random networks that are there, and the floors."""
+    there = [name for name in RANDOM if name in data.kinds()]
+    suite = [("position", "none"), *(("percell", name) for name in ("none", *there, "wall-count", "input"))]
+    rows = probe_cells(data, suite=suite, settings=settings).rows.select(reading="natural")
+    return Rows.concatenate(rows.select(measure=measure, **{"class": label}) for measure, label in TARGETS.values())
+
+
+def labels(directory: Path, found: Activations, frame: int) -> tuple[Cells, Split]:
+    """Return the cells of all grids, and which grids are for training."""
     with Store(directory) as store:
         cells = label_cells(found, store.episodes(), frame=frame)
         part = {episode.id: episode.world.tags["part"] for episode in store.episodes()}
-    return cells, np.array([part[name] == "train" for name in cells.episode_id.tolist()])
+    train = np.array([part[name] == "train" for name in cells.episode_id.tolist()])
+    return cells, Split(train=train, test=~train, grid_id=cells.grid_id)
 
 
-def floors(cells: Cells) -> dict[str, Array]:
-    """Return what stands in place of activations: nothing, one number, the counts of all classes."""
-    return {
-        "position alone": np.zeros((len(cells), 1)),
-        "count of walls": (cells.labels == WALL).sum(axis=1, keepdims=True).astype(np.float64),
-        "bag of the prompt's cells": input_features(cells).vectors.astype(np.float64),
-    }
-
-
-def table(order: list[str], scores: dict[str, list[dict[str, Array]]], grids: npt.NDArray[np.object_]) -> None:
-    """Print each network's scores: mean, interval over tested grids, and the seeds' least and greatest mean."""
+def tables(rows: Rows) -> None:
+    """Print each network's scores and Theseus less each of the others, in Markdown."""
+    levels = {(one.key["head"], one.key["control"], one.key["measure"], one.key["class"]): one for one in summed(rows)}
+    own = rows.select(head="percell", control="none")
     print("| read from | seeds |", " | ".join(TARGETS), "|")
     print("| --- " * (2 + len(TARGETS)) + "|")
-    for name in order:
-        row = []
-        for target in TARGETS:
-            by_seed = np.array([one[target] for one in scores[name]])
-            text = shown(estimate_mean(by_seed.mean(axis=0), grids, unit="fraction", bounds=(0.0, 1.0)))
-            means = np.nanmean(by_seed, axis=1)
-            row.append(text + (f" ({means.min():.3f} to {means.max():.3f})" if len(means) > 1 else ""))
-        print(f"| {name} | {len(scores[name]) if name in RANDOM else ''} | {' | '.join(row)} |")
-
-
-def differences(order: list[str], scores: dict[str, list[dict[str, Array]]], grids: npt.NDArray[np.object_]) -> None:
-    """Print Theseus less each of the others, paired by grid."""
+    for (head, control), name in NAMES.items():
+        mine = rows.select(head=head, control=control)
+        if len(mine):
+            seeds = sorted({one for one in mine[DRAW].tolist() if one is not None}) if DRAW in mine.tags else []
+            shares = [
+                shown(levels[head, control, *key].estimate) + spread(mine, key, seeds) for key in TARGETS.values()
+            ]
+            print(f"| {name} | {len(seeds) or ''} | {' | '.join(shares)} |")
     print("\n| Theseus less |", " | ".join(TARGETS), "|")
     print("| --- " * (1 + len(TARGETS)) + "|")
-    for name in order[1:]:
-        row = []
-        for target in TARGETS:
-            own = scores["Theseus"][0][target]
-            others = [one[target] for one in scores[name]]
-            row.append(shown(less(own, others, grids)))
-        print(f"| {name} | {' | '.join(row)} |")
+    for (head, control), name in list(NAMES.items())[1:]:
+        mine = rows.select(head=head, control=control)
+        if len(mine):
+            less = summed(paired_rows(own, mine, name=name, by=("class",)))
+            found = {one.key["class"]: shown(one.estimate) for one in less}
+            print(f"| {name} | {' | '.join(found[label] for _, label in TARGETS.values())} |")
 
 
-def less(own: Array, others: list[Array], grids: npt.NDArray[np.object_]) -> Estimate:
-    """Return what one network's scores exceed those of another by; over seeds, too, where it has several."""
-    if len(others) == 1:
-        return paired_difference(own, grids, others[0], grids, unit="fraction", bounds=(0.0, 1.0)).difference
-    seeds = np.repeat(np.arange(len(others)), len(grids))
-    every = np.tile(grids, len(others))
-    return crossed_difference(own, grids, np.concatenate(others), every, seeds, unit="fraction", bounds=(0.0, 1.0))
+def curves(data: ProbeInputs, train: int) -> None:
+    """Print the learning curve of the probe on Theseus, and how short the codes of the maps are, in Markdown."""
+    counts = [count for count in (25, 50, 100, 225, 450, 900, 1800) if count <= train]
+    rows = learning_curve(data, counts, heads=("percell",))
+    found = {
+        (one.key[TRAINED_ON], one.key["measure"], one.key["class"]): one.estimate
+        for one in estimate_rows(rows, by=("class", TRAINED_ON))
+    }
+    print(
+        "\n\nTheseus, all penalties, three draws of the training grids\n\n| training grids |", " | ".join(TARGETS), "|"
+    )
+    print("| --- " * (1 + len(TARGETS)) + "|")
+    for count in counts:
+        print(f"| {count} | {' | '.join(shown(found[count, *key]) for key in TARGETS.values())} |")
+    ends = {(one.key["measure"], one.key["class"]): one for one in curve_ends(rows, ("class",))}
+    for title, key in TARGETS.items():
+        end = ends.get(key)
+        if end is not None:
+            said = "flattened" if end.flattened else "not flattened: more grids may show more"
+            print(f"\n{title}: {shown(end.gain)} from {end.grids[0]} to {end.grids[1]} grids, {said}")
+    codes = description_length(data, heads=("position", "percell"), controls=("none", *data.kinds()))
+    ratios = {(one.key["head"], one.key["control"]): one.estimate for one in compression(codes, ("head", "control"))}
+    print("\n\n| read from | bits of a map | compression |\n| --- | --- | --- |")
+    for one in estimate_rows(codes, by=("head", "control")):
+        key = (str(one.key["head"]), str(one.key["control"]))
+        print(f"| {NAMES[key]} | {shown(one.estimate)} | {shown(ratios[key]) if key in ratios else ''} |")
+
+
+def summed(rows: Rows) -> list[Grouped]:
+    """Return the estimates over grids, of random networks over grids and seeds."""
+    return estimate_rows(rows, by=("head", "control", "class"))
+
+
+def spread(rows: Rows, key: tuple[str, str], seeds: list[int]) -> str:
+    """Write the least and the greatest mean of a seed, "" where there is one network."""
+    mine = rows.select(measure=key[0], **{"class": key[1]})
+    means = [float(np.nanmean(mine.select(**{DRAW: seed}).value)) for seed in seeds]
+    return f" ({min(means):.3f} to {max(means):.3f})" if len(means) > 1 else ""
 
 
 def shown(estimate: Estimate) -> str:

@@ -35,7 +35,8 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "section": tuple(
         f"goalscope.report.sections.{name}"
         for name in (
-            *("results", "invariance", "probing", "cognitive_map", "beliefs", "plans", "distance", "logit_lens"),
+            *("results", "invariance", "probing", "cognitive_map", "learning_curves", "beliefs", "plans", "distance"),
+            "logit_lens",
             *("environments", "behaviour", "tasks", "meg", "agents", "about"),
         )
     ),

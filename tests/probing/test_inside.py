@@ -224,7 +224,7 @@ def test_another_study_of_the_same_worlds_shares_the_run(
 
 def test_the_complete_table_adds_what_is_missing(copied: Path) -> None:
     told = call("probe", copied, "--reads", "distance", "--sites", "post", "--full")
-    assert "2 probes fitted" in told  # shuffled labels, two heads, at the other layer
+    assert "4 probes fitted" in told  # shuffled labels and the control task, two heads, at the other layer
     assert f"next: goalscope report {copied}" in told
     rows = source(copied, "distance")
     assert set(rows.where(rows["control"] == "shuffled")["layer"].tolist()) == {2, 5}
@@ -252,7 +252,7 @@ def test_the_summary_says_what_was_read(copied: Path) -> None:
     assert f"tested on {done.steps['test grids']} grids ({done.steps['test steps']} steps)" in told
     assert (done.agent, done.layers, done.sites) == ("Theseus", (2, 5), ("pre",))
     assert set(done.rows) == {"distance"} and 0 <= done.known_walls <= 1
-    assert set(done.rows["distance"]["control"].tolist()) == {"none", "shuffled", "true map"}
+    assert set(done.rows["distance"]["control"].tolist()) == {"none", "shuffled", "control-task", "true map"}
     assert done.steps["training steps"] + done.steps["test steps"] == done.steps["steps"]
 
 

@@ -64,8 +64,25 @@ def test_it_works_without_random_networks_and_without_reasoning_sites(tmp_path: 
     model = local(style="none")
     path = record(tmp_path / "run", model, style="none", grids=rooms(6))
     done = study_inside(path, small(sites=["pre"], random=None), model=model)
-    assert set(done.rows["cognitive-map"]["control"].tolist()) == {"none", "shuffled", "wall-count", "input"}
+    controls = {"none", "shuffled", "control-task", "wall-count", "input"}
+    assert set(done.rows["cognitive-map"]["control"].tolist()) == controls
     assert np.isfinite(done.rows["distance"].value).all()
+
+
+def test_a_learning_curve_comes_with_the_cognitive_map_at_the_middle_layer(tmp_path: Path) -> None:
+    path, model, _ = recorded(tmp_path / "run", grids=rooms(8))
+    wanted = {"reads": ["cognitive-map"], "random": None, "curve": [2, 4]}
+    rows = study_inside(path, small(**wanted), model=model).rows["cognitive-map"]
+    curve = rows.where(rows.known("training grids"))
+    assert set(curve["training grids"]) == {2, 4} and set(curve["scope"]) == {"learning curve"}
+    assert {(row.tags["head"], row.tags.get("site")) for row in curve} == {
+        ("position", None),
+        *((head, site) for head in ("percell", "mlp") for site in ("pre", "post")),
+    }
+    keys = [(row.measure, row.grid_id, tuple(sorted(row.tags.items()))) for row in curve]
+    assert len(set(keys)) == len(keys)
+    with pytest.raises(ValueError, match=r"from 1 to the 4 of the training part, got \[2, 99\]"):
+        study_inside(path, small(**(wanted | {"curve": [2, 99]})), model=model)
 
 
 def test_worlds_with_doors_have_maps_and_distances_but_no_beliefs(tmp_path: Path) -> None:

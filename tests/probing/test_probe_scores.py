@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted import cells_of, noise, rooms
+from planted import cells_of, half_walls, noise, rooms
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from goalscope.probing import (
     CLASSES,
+    OPEN,
     PADDING,
+    WALL,
     Prediction,
     Split,
     confusion,
@@ -21,9 +24,10 @@ from goalscope.probing import (
     score_cells,
     split_by_grid,
     summarise,
+    undetermined,
 )
 from goalscope.probing.inputs import input_features, shuffled_rows, text_features
-from goalscope.probing.scores import average_precision
+from goalscope.probing.ranking import average_precision, rank_scores
 from goalscope.rng import stream
 from goalscope.rows import Tag
 from goalscope.runs import Episode, EpisodeSpec, GridWorld, Step
@@ -60,6 +64,95 @@ def test_average_precision_of_known_orders() -> None:
     assert average_precision([4, 3, 2, 1], [False, True, False, True]) == pytest.approx(0.5)
     with pytest.raises(ValueError, match="finite"):
         average_precision([float("nan")], [True])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.booleans()), max_size=40))
+def test_ranks_of_groups_are_those_of_all_pairs_and_of_scikit_learn(drawn: list[tuple[int, int, bool]]) -> None:
+    table = np.array(drawn, dtype=np.int64).reshape(-1, 3)
+    codes, values, truth = table[:, 0], table[:, 1] / 7, table[:, 2] == 1
+    area, precision = rank_scores(values, truth, codes, 4)
+    for group in range(4):
+        mine = codes == group
+        one, other = values[mine & truth], values[mine & ~truth]
+        pairs = [1.0 * (a > b) + 0.5 * (a == b) for a in one for b in other]
+        assert area[group] == pytest.approx(np.mean(pairs) if pairs else np.nan, nan_ok=True)
+        if pairs:
+            assert area[group] == pytest.approx(roc_auc_score(truth[mine], values[mine]))
+            assert precision[group] == pytest.approx(average_precision_score(truth[mine], values[mine]))
+        assert np.isnan(precision[group]) == (not len(one))
+
+
+def test_undetermined_cells_hold_a_class_in_some_training_states_and_not_in_others() -> None:
+    cells = rooms(grids=12, steps=2)
+    train = np.arange(len(cells)) < 16
+    found = undetermined(cells, train)
+    assert set(found) == {(4, 4), (5, 5)}
+    for shape, masks in found.items():
+        learned = [row for row, of in zip(cells.labels[train], cells.shape[train], strict=True) if tuple(of) == shape]
+        for cell in range(FRAME * FRAME):
+            for label in range(len(CLASSES)):
+                holds = {int(row[cell]) == label for row in learned}
+                assert masks[cell, label] == (holds == {True, False})
+    assert not found[5, 5][0].any() and found[5, 5][6].any()  # a corner is a wall in all grids
+    assert set(undetermined(cells, train & (cells.shape[:, 0] == 4))) == {(4, 4)}
+
+
+def test_scores_on_undetermined_cells_are_those_of_scikit_learn_in_each_grid() -> None:
+    cells = half_walls(grids=30, steps=2)
+    train = np.arange(len(cells)) < 40
+    tested, prediction = cells.where(~train), predicted(20)
+    rows = score_cells(prediction, tested, {}, undetermined=undetermined(cells, train))
+    for name, label in (("wall", WALL), ("open", OPEN)):
+        for row in rows.select(measure="area under the curve", **{"class": name}):
+            mine = tested.grid_id == row.grid_id
+            wanted = undetermined(cells, train)[5, 5][:, label]
+            truth = (tested.labels[mine] == label)[:, wanted].ravel()
+            given = prediction.natural[mine][:, wanted, label].ravel()
+            assert row.value == pytest.approx(roc_auc_score(truth, given)) and row.tags["reading"] == "natural"
+            (other,) = rows.select(
+                measure="average precision, undetermined cells", grid_id=row.grid_id, **{"class": name}
+            )
+            assert other.value == pytest.approx(average_precision_score(truth, given))
+    # What never stands there has no pairs; nor has a shape that is not trained on.
+    assert np.isnan(rows.select(measure="area under the curve", **{"class": "agent"}).value).all()
+    none = score_cells(prediction, tested, {}, undetermined={})
+    assert np.isnan(none.select(measure="area under the curve").value).all()
+    assert len(none) == len(rows) and len(score_cells(prediction, tested, {})) < len(rows)
+
+
+def test_the_place_alone_ranks_no_undetermined_walls_where_all_are_as_likely() -> None:
+    """Average precision over all cells is carried by the border; the area over undetermined cells is not."""
+    rng = stream(0, "border")
+    labels = np.full((400, 7, 7), WALL)
+    labels[:, 1:-1, 1:-1] = np.where(rng.random((400, 5, 5)) < 0.5, WALL, OPEN)
+    cells = cells_of(labels.reshape(400, 49), 1, 7)
+    train = np.arange(400) < 200
+    frequency = np.zeros((400, 49, 5), dtype=np.float32)
+    frequency[:, :, WALL] = (cells.labels[train] == WALL).mean(axis=0)
+    said = Prediction(balanced=frequency[200:], natural=frequency[200:])
+    rows = score_cells(said, cells.where(~train), {}, undetermined=undetermined(cells, train))
+    walls = rows.select(**{"class": "wall"}, reading="natural")
+    assert walls.select(measure="average precision").value.mean() > 0.8
+    assert abs(walls.select(measure="area under the curve").value.mean() - 0.5) < 0.03
+
+
+def test_cells_that_are_not_counted_enter_no_measure() -> None:
+    cells = rooms(grids=6, steps=2)
+    counted = stream(0, "counted").random(cells.labels.shape) < 0.5
+    found = []
+    for seed in range(2):
+        drawn = np.where(counted[..., None], predicted(len(cells)).natural, predicted(len(cells), seed).natural)
+        said = Prediction(balanced=drawn, natural=drawn)
+        masks = undetermined(cells, np.ones(len(cells), dtype=bool))
+        found.append(score_cells(said, cells, {}, undetermined=masks, counted=counted))
+    np.testing.assert_array_equal(found[0].value, found[1].value)
+    assert not any("localisation" in name for name in found[0].measure)
+    whole = score_cells(said, cells, {}, counted=np.ones_like(counted))
+    plain = score_cells(said, cells, {})
+    kept = plain.where(~np.array(["localisation" in name for name in plain.measure]))
+    np.testing.assert_array_equal(whole.value, kept.value)
+    assert set(whole.measure) == set(kept.measure)
 
 
 def predicted(count: int, seed: int = 0) -> Prediction:

@@ -163,9 +163,9 @@ def test_the_full_suite_comes_side_by_side_on_one_split() -> None:
     for head, control in FULL:
         rows = found.rows.select(head=head, control=control)
         assert set(rows.grid_id.tolist()) == tested
-        placed = control in ("none", "shuffled", *RANDOM_WEIGHTS) and head not in ("majority", "position")
+        placed = control not in ("wall-count", "input", "text") and head not in ("majority", "position")
         assert set(rows["layer"].tolist()) == ({1, 2} if placed else {None})
-    assert len(found.probes) == 2 * 2 + 3 * ((2 + 3 * 2) * 2 + 3)
+    assert len(found.probes) == 2 * 2 + 3 * ((3 + 3 * 2) * 2 + 3)
     assert found.probe("mlp", given[1]).source.layer == 2
     of_random = {
         (key.control, key.draw): probe.source.model for key, probe in found.probes.items() if key.draw is not None

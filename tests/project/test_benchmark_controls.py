@@ -9,7 +9,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from goalscope.probing import AGENT, GOAL, OPEN, WALL, Cells
+from goalscope.activations import Activations
+from goalscope.probing import AGENT, GOAL, OPEN, WALL, Cells, FitSettings, ProbeInputs, Split
 from goalscope.rng import stream
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "controls.py"
@@ -26,27 +27,6 @@ def script() -> Iterator[ModuleType]:
     del sys.modules[spec.name]
 
 
-def test_the_area_is_the_share_of_pairs_in_order(script: ModuleType) -> None:
-    rng = stream(0, "area")
-    scores, positive = np.round(rng.random(40), 1), rng.random(40) < 0.4
-    pairs = [(one > other) + (one == other) / 2 for one in scores[positive] for other in scores[~positive]]
-    assert script.area(scores, positive) == pytest.approx(np.mean(pairs))
-    assert script.area(positive.astype(float), positive) == 1 and np.isnan(script.area(scores, positive | True))
-
-
-def test_the_ridge_is_the_least_penalised_squared_error(script: ModuleType) -> None:
-    rng = stream(0, "ridge")
-    inputs, targets = rng.standard_normal((30, 5)) * 3 + 2, rng.standard_normal((30, 2))
-    given = (inputs - inputs.mean(axis=0)) / inputs.std(axis=0)
-    # The same as plain least squares with one row more for each weight.
-    for penalty in (0.1, 10.0):
-        rows = np.concatenate([given, np.sqrt(penalty) * np.eye(5)])
-        wanted = np.linalg.lstsq(rows, np.concatenate([targets - targets.mean(axis=0), np.zeros((5, 2))]), rcond=None)
-        np.testing.assert_allclose(
-            script.Ridge(inputs, targets).predict(inputs, penalty), given @ wanted[0] + targets.mean(axis=0)
-        )
-
-
 def test_no_two_worlds_have_the_same_walls_and_tested_ones_do_not_depend_on_the_others(script: ModuleType) -> None:
     few, many = list(script.worlds(7, 20, 10, 0)), list(script.worlds(7, 60, 10, 0))
     assert len({world.grid.walls.tobytes() for world in many}) == 70
@@ -54,10 +34,9 @@ def test_no_two_worlds_have_the_same_walls_and_tested_ones_do_not_depend_on_the_
     assert tested == [world.id for world in many[:10]] and len(tested) == 10
 
 
-@pytest.mark.parametrize("least", [1.0, 1e-9])
-def test_planted_codes_are_found_and_noise_is_not(script: ModuleType, least: float) -> None:
+def planted(count: int = 400, side: int = 4) -> tuple[Cells, dict[str, np.ndarray]]:
+    """Return grids with walls, agent and goal anywhere, and vectors that hold them linearly, or do not."""
     rng = stream(0, "planted")
-    count, side = 400, 4
     labels = np.where(rng.random((count, side * side)) < 0.4, WALL, OPEN).astype(np.int8)
     labels[:, 0] = WALL
     places = np.argsort(rng.random((count, side * side - 1)), axis=1)[:, :2] + 1
@@ -73,13 +52,47 @@ def test_planted_codes_are_found_and_noise_is_not(script: ModuleType, least: flo
         grid_id=names,
         reasoning=np.full(count, "", dtype=object),
     )
-    train = np.arange(count) < 300
     code = np.concatenate([labels == label for label in (WALL, GOAL, AGENT)], axis=1).astype(float)
-    found = script.probe(code @ rng.standard_normal((code.shape[1], 60)), cells, train, 0, least)
-    assert {name: np.nanmean(values) for name, values in found.items() if not np.nanmean(values) > 0.99} == {}
-    nothing = script.probe(rng.standard_normal((count, 60)), cells, train, 0, least)
-    walls, *others = (np.nanmean(values) for values in nothing.values())
-    assert 0.45 < walls < 0.55 and max(others) < 0.2
+    mixed = code @ rng.standard_normal((code.shape[1], 60))
+    return cells, {"code": mixed, **{name: rng.standard_normal((count, 60)) for name in ("0", "1")}}
+
+
+def test_planted_codes_are_found_and_noise_is_not(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    cells, vectors = planted()
+    places = np.zeros((len(cells), 3), dtype=np.int64)
+    names = {name: getattr(cells, name) for name in ("episode_id", "step", "grid_id", "shape")}
+    given = {
+        name: Activations(
+            site="pre",
+            layer=7,
+            model=f"model-{name}",
+            vectors=one.reshape(-1, 3, 20).astype(np.float32),
+            world_id=cells.grid_id,
+            positions=places,
+            tokens=places,
+            reconstructed=np.zeros(len(cells), dtype=bool),
+            **names,
+        )
+        for name, one in vectors.items()
+    }
+    train = np.arange(len(cells)) < 300
+    data = ProbeInputs(
+        activations=[given["code"]],
+        cells=cells,
+        split=Split(train=train, test=~train, grid_id=cells.grid_id),
+        random={("permuted", seed): [given[str(seed)]] for seed in range(2)},
+    )
+    script.tables(script.scored(data, FitSettings()))
+    levels, _, less = capsys.readouterr().out.partition("| Theseus less |")
+    rows = [line.strip("| ").split(" | ") for line in levels.splitlines() if line.startswith("|")]
+    table = {row[0]: row[1:] for row in rows}
+    own, noise = ([float(cell.split(" ")[0]) for cell in table[name][-3:]] for name in ("Theseus", "permuted"))
+    assert min(own) > 0.97 and table["permuted"][0] == "2"
+    assert 0.45 < noise[0] < 0.55 and max(noise[1:]) < 0.2
+    lines = {line.split(" | ")[0][2:]: line.split(" | ")[1:] for line in less.splitlines() if line.startswith("| p")}
+    for cell, one, other in zip(lines["permuted"], own, noise, strict=True):
+        assert float(cell.split(" ")[0]) == pytest.approx(one - other, abs=0.0011)
+    assert set(lines) == {"permuted", "position alone"}
 
 
 @pytest.mark.full

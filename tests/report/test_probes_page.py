@@ -21,7 +21,7 @@ from measured_runs import HOSTILE
 GRIDS = [f"grid-{at}" for at in range(12)]
 SIZES = [7 if at % 2 else 9 for at in range(12)]
 ONCE = ("cell accuracy", "cell accuracy without padding", "cell accuracy without padding and border")
-BY_CLASS = ("recall", "precision", "average precision")
+BY_CLASS = ("recall", "precision", "average precision", "area under the curve")
 
 
 def map_sections(rows: Rows) -> list[Declared]:
@@ -99,12 +99,14 @@ def test_tables_hold_the_numbers_of_the_rows(sections: list[Declared]) -> None:
     wanted = estimate_mean(mine.value, mine.grid_id, unit="share", bounds=(0, 1))
     assert cell(first, 0, "MLP", "average precision: wall").value == short(wanted.value, "share")
     assert "12 grids" in cell(first, 0, "MLP", "average precision: wall").hint
+    mine = rows.where((rows.measure == "area under the curve") & (rows["class"] == "wall"))
+    assert cell(first, 0, "MLP", "area under the curve: wall").value == short(mine.value.mean(), "share")
     other = made().select(head="mlp", control="permuted", site="pre", layer=4, reading="natural")
-    less = other.where((other.measure == "average precision") & (other["class"] == "wall"))
+    less = other.where((other.measure == "area under the curve") & (other["class"] == "wall"))
     difference = crossed_difference(
         mine.value, mine.grid_id, less.value, less.grid_id, less["draw"], unit="share", bounds=(0, 1)
     )
-    shown = cell(first, 1, "MLP less permuted weights", "average precision: wall")
+    shown = cell(first, 1, "MLP less permuted weights", "area under the curve: wall")
     assert shown.value == short(difference.value, "share")
     assert shown.interval == f"[{short(difference.low, 'share')}, {short(difference.high, 'share')}]"
     facts = dict(first.facts)
@@ -115,7 +117,16 @@ def test_tables_hold_the_numbers_of_the_rows(sections: list[Declared]) -> None:
     assert facts["MLP: readable"].startswith("it cannot be said for walls (position alone: +")
     assert facts["MLP less per-cell linear"].startswith("lower for walls")
     assert facts["MLP, layer 4: pre less post"].startswith("higher for walls")
-    assert facts["MLP less shuffled labels (selectivity)"].startswith("higher for walls")
+    assert facts["MLP less shuffled labels"].startswith("higher for walls")
+
+
+def test_words_rest_on_undetermined_cells_and_on_all_cells_where_rows_know_no_others() -> None:
+    rows = made()
+    old = rows.where(~rows.among("measure", ["area under the curve"]))
+    for given, name in ((rows, "area under the curve"), (old, "average precision")):
+        (first, *_) = map_sections(given)
+        assert f"In words: differences in {name} at pre, layer 4" in " ".join(first.paragraphs)
+        assert dict(first.facts)["MLP: made more readable by training"].startswith("made more readable")
 
 
 def test_what_is_said_of_training_needs_permuted_weights_and_rules_stand_beside_it() -> None:

@@ -30,11 +30,11 @@ def test_a_declaration_changes_no_id_and_survives_the_round_trip() -> None:
 
 
 def test_the_complete_table_changes_what_it_names_and_nothing_else() -> None:
-    declared = Inside.parse({"sites": ["pre"], "full": {"layers": "all", "probes": {"hidden": 1024}}})
+    declared = Inside.parse({"sites": ["pre"], "full": {"layers": "all", "curve": [2, 4], "probes": {"hidden": 1024}}})
     full = declared.complete()
     assert (full.table, full.layers, full.probes.hidden) == ("complete", "all", 1024)
     assert (full.sites, full.reads, full.decoders) == (declared.sites, declared.reads, declared.decoders)
-    assert declared.table == "middle"
+    assert (declared.table, declared.curve, full.curve) == ("middle", (), (2, 4))
 
 
 @pytest.mark.parametrize(("seed", "networks"), [(3, (("default-init", 3),)), (None, ())])
@@ -59,6 +59,8 @@ def test_the_seed_of_earlier_studies_is_one_default_initialised_network(seed: An
         ({"sites": ["pre", "pre"]}, "must be different, got 'pre' twice"),
         ({"reads": []}, "analysis.inside.reads: must have at least one entry"),
         ({"reads": ["cognitiv-map"]}, "did you mean cognitive-map?"),
+        ({"curve": [50, 50]}, "analysis.inside.curve: must be rising numbers of training grids such as [50, 100, 200]"),
+        ({"curve": [0, 50]}, "analysis.inside.curve[0]: must be greater than or equal to 1, got 0"),
         ({"test": 1.0}, "analysis.inside.test: must be less than 1"),
         ({"untrained": -1}, "untrained must be a seed >= 0 or null"),
         ({"untrained": 0, "random": None}, "without random beside it"),

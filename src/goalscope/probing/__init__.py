@@ -6,6 +6,7 @@
 from goalscope.probing.arrays import from_arrays
 from goalscope.probing.beliefs import belief_rows, read_beliefs
 from goalscope.probing.cross_fit import cross_fitted
+from goalscope.probing.curves import capacity_curve, compression, curve_ends, description_length, learning_curve
 from goalscope.probing.fitting import PenaltyCurve, fit, penalty_curve
 from goalscope.probing.heads import HeadSizes, Solution, find_head, head
 from goalscope.probing.inputs import Features, ProbeInputs, Source, Split, known_walls, split_by_grid
@@ -26,6 +27,7 @@ from goalscope.probing.labels import (
     label_distances,
     label_grid,
     label_plans,
+    undetermined,
 )
 from goalscope.probing.maps import DecodedMaps, Prediction, decode_maps, likeliest, one_hot, place_weights, true_map
 from goalscope.probing.pipeline import InsideSummary, study_inside
@@ -69,10 +71,14 @@ __all__ = [
     "Split",
     "Target",
     "belief_rows",
+    "capacity_curve",
+    "compression",
     "confusion",
     "cross_fitted",
+    "curve_ends",
     "decisions_at",
     "decode_maps",
+    "description_length",
     "difference_rows",
     "find_head",
     "fit",
@@ -83,6 +89,7 @@ __all__ = [
     "label_distances",
     "label_grid",
     "label_plans",
+    "learning_curve",
     "likeliest",
     "one_hot",
     "paired_rows",
@@ -103,4 +110,5 @@ __all__ = [
     "summarise_distance",
     "summarise_plans",
     "true_map",
+    "undetermined",
 ]

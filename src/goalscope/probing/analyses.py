@@ -23,6 +23,7 @@ from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.models.local import LocalModel
 from goalscope.probing.beliefs import BELIEF_SUITE, ShownMap, choose_maps, compare_beliefs, read_beliefs
 from goalscope.probing.cross_fit import cross_fitted
+from goalscope.probing.curves import CURVE_HEADS, check_counts, learning_curve
 from goalscope.probing.fitting import Progress
 from goalscope.probing.heads import COUNTED, NUMBER_HEADS
 from goalscope.probing.inputs import PLAN_CONTROLS, ProbeInputs, Split, check_sizes, shuffled_rows, split_by_grid
@@ -175,6 +176,8 @@ def probe_dataset(
         shuffled_rows(cells, split, seed=declared.seed)
     if declared.by_size and "cognitive-map" in declared.reads:
         check_sizes(cells, split)
+    if declared.curve and "cognitive-map" in declared.reads:
+        check_counts(cells, split, declared.curve)
     worlds = set(steps.world_id.tolist())
     return ProbeDataset(
         captures=dict(captures),
@@ -277,6 +280,12 @@ class Reader:
         rows, shown = found.rows, []
         if self.declared.by_size and middle:
             rows = Rows.concatenate([rows, self.fit(place, data, sizes, by_size=True).rows])
+        if self.declared.curve and middle:
+            settings = self._settings(FitSettings, self.declared.probes)
+            heads = CURVE_HEADS if first else tuple(head for head in CURVE_HEADS if head not in COUNTED)
+            with self.stage(f"learning curve at {_named(place)}") as show:
+                curve = learning_curve(data, self.declared.curve, heads=heads, settings=settings, progress=show)
+            rows = Rows.concatenate([rows, curve])
         if middle and not self.dataset.doors:
             tested, own = data.split.test, data.activations[0]
             probe = found.probe("mlp", own)

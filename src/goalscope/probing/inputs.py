@@ -1,15 +1,13 @@
 """What probes and their controls read, and on which grids they are trained and tested: by grid, always.
 
 A control shows what a probe finds without the knowledge in question, on the same split as the probe itself.
-
-Source: Hewitt and Liang 2019, Designing and interpreting probes with control tasks.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +24,9 @@ _PAIRS: Final = 4  # coordinates in a text that are read, the first ones
 _WORDS: Final = 128  # words that are counted, the commonest of the training split
 _PAIR: Final = re.compile(r"\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)")
 _WORD: Final = re.compile(r"[^\W\d_]+")
+
+TruthName = Literal["own", "shuffled", "control task"]
+"""What a control must predict, see `goalscope.probing.truths`."""
 
 
 class Reading(NamedTuple):
@@ -255,11 +256,11 @@ def site_layer(one: Activations) -> SiteLayer:
 class Control:
     """One control: what it reads, from the data and from what the probe itself reads.
 
-    With ``shuffled`` the labels of another grid are its truth; with ``number`` plans and distances have it, too.
+    ``truth`` is what it must predict, see `goalscope.probing.truths`; with ``number`` plans and distances have it, too.
     """
 
     reads: Callable[[ProbeInputs, Placed], Placed] = lambda data, own: own
-    shuffled: bool = False
+    truth: TruthName = "own"
     number: bool = False
 
 
@@ -327,7 +328,8 @@ def text_features(cells: Cells, train: npt.NDArray[np.bool_]) -> Features:
 
 CONTROLS: Final[Mapping[str, Control]] = {
     "none": Control(number=True),
-    "shuffled": Control(shuffled=True, number=True),
+    "shuffled": Control(truth="shuffled", number=True),
+    "control-task": Control(truth="control task", number=True),
     **{kind: Control(reads=_random(kind), number=True) for kind in RANDOM_WEIGHTS},
     "wall-count": Control(reads=lambda data, own: [Reading(NOWHERE, wall_count(data.cells))]),
     "input": Control(reads=lambda data, own: [Reading(NOWHERE, input_features(data.cells))]),
@@ -337,7 +339,9 @@ CONTROLS: Final[Mapping[str, Control]] = {
 
 * ``none``: the probe itself.
 * ``shuffled``: the labels of another grid of the same shape, so that activations and labels have nothing to do with
-  each other; what is left of the score is the probe's own (selectivity).
+  each other: the score of chance.
+* ``control-task``: a random label for each type of cell or step, which a probe can only learn by heart; what the score
+  exceeds it by is the probe's selectivity.
 * ``default-init``, ``initial``, ``permuted``: the same architecture with random weights, several seeds of each, reads
   the same tokens (`goalscope.models.initialisation`).
 * ``wall-count``: no model at all: the number of walls.

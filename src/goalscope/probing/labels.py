@@ -123,6 +123,32 @@ class Cells(Steps):
             )
 
 
+Undetermined = Mapping[tuple[int, int], npt.NDArray[np.bool_]]
+"""Height and width of a grid -> ``[C, K]``, see `undetermined`."""
+
+
+def undetermined(cells: Cells, train: npt.NDArray[np.bool_]) -> dict[tuple[int, int], npt.NDArray[np.bool_]]:
+    """Return which cells hold a class in some training states and not in others, by shape of the grid.
+
+    Border and regular pillars are known from the place alone: whoever scores them scores the place.
+
+    Args:
+        cells: N steps.
+        train: ``[N]``, which of them are for training.
+
+    Returns:
+        (height, width) -> ``[C, K]``, cells of the frame by row, classes in the order of `CLASSES`. Shapes without a
+        training state are missing.
+    """
+    check_shape("train", train, "N", {"N": len(cells)})
+    found = {}
+    for height, width in np.unique(cells.shape[train], axis=0).tolist():
+        labels = cells.labels[train & (cells.shape == (height, width)).all(axis=1)]
+        holds = [labels == label for label in range(len(CLASSES))]
+        found[height, width] = np.stack([one.any(axis=0) & ~one.all(axis=0) for one in holds], axis=1)
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Decisions(Steps):
     """Actions at N steps and the truth that they were taken in.

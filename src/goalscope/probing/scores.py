@@ -12,15 +12,20 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_finite, check_shape
-from goalscope.probing.labels import AGENT, CLASSES, GOAL, PADDING, Cells, Columns, Decisions
+from goalscope.checks import check_shape
+from goalscope.probing.labels import AGENT, CLASSES, GOAL, PADDING, Cells, Columns, Decisions, Undetermined
 from goalscope.probing.maps import Prediction
+from goalscope.probing.ranking import rank_scores, ratio
 from goalscope.rows import Rows, Tag
 from goalscope.stats import DRAW, LESS, Estimate, Grouped, estimate_pooled, estimate_rows
 from goalscope.stats.estimate import factorize
 
 READINGS: Final = ("balanced", "natural")
 """Probabilities as if all classes were equally frequent, and at the frequencies of the training split."""
+
+AREA: Final = "area under the curve"
+UNDETERMINED_PRECISION: Final = "average precision, undetermined cells"
+"""Measures over the cells that hold a class in some training states and not in others."""
 
 CALLED: Final = "called "
 """What the measures of `confusion_rows` begin with; the name of a class follows."""
@@ -30,6 +35,8 @@ KEY: Final = ("agent", "head", "site", "layer", "scope", "reading", "class", "sh
 
 _BY: Final = ("site", "layer", "scope", "head", "control", "reading", "class")
 
+_ByClass = tuple[str, str | None, npt.NDArray[np.float64]]
+"""A measure, a class, and its value on each grid ``[G]``."""
 Measured = tuple[str, str, npt.NDArray[np.float64], Mapping[str, Tag]]
 """A measure, its unit, its value on each grid ``[G]``, and tags of its own."""
 
@@ -91,11 +98,6 @@ def members(codes: npt.NDArray[np.int64], count: int) -> list[npt.NDArray[np.int
     return np.split(np.argsort(codes, kind="stable"), ends)[:count]
 
 
-def ratio(above: npt.NDArray[Any], below: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return ``above / below``, ``[G]`` each, NaN where nothing is below the line."""
-    return np.asarray(np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Confusion(Columns):
     """How many cells that are no padding were called what: ``counts`` ``[G, K, K]``, true by predicted class."""
@@ -128,43 +130,49 @@ def confusion(prediction: Prediction, cells: Cells, reading: str = "natural") ->
     """Return the confusion of a prediction of N states in a reading, "balanced" or "natural"."""
     called = _checked(prediction, cells, reading).argmax(axis=2)
     grids = Grids.of(cells)
-    return Confusion(grid_id=np.array(grids.names, dtype=object), counts=_confusion(called, cells, grids))
+    return Confusion(
+        grid_id=np.array(grids.names, dtype=object), counts=_confusion(called, cells, grids, cells.labels != PADDING)
+    )
 
 
-def average_precision(scores: npt.ArrayLike, positive: npt.ArrayLike) -> float:
-    """Return the sum over thresholds of (recall gained) times precision; equal scores share one threshold.
-
-    The share of positives ``[M]`` where the scores ``[M]`` say nothing, NaN without a positive.
-
-    Source: the estimate that information retrieval uses, without interpolation.
-    """
-    given, truth = np.asarray(scores, dtype=np.float64), np.asarray(positive, dtype=bool)
-    check_shape("positive", truth, "M", check_shape("scores", given, "M"))
-    check_finite("scores", given)
-    if not truth.any():
-        return float("nan")
-    ordered = np.argsort(-given, kind="stable")
-    ends = np.flatnonzero(np.append(np.diff(given[ordered]) != 0, True))
-    hits = np.cumsum(truth[ordered])[ends]
-    gained = np.diff(hits, prepend=0) / hits[-1]
-    return float((gained * hits / (ends + 1)).sum())
-
-
-def score_cells(prediction: Prediction, cells: Cells, tags: Mapping[str, Tag]) -> Rows:
+def score_cells(
+    prediction: Prediction,
+    cells: Cells,
+    tags: Mapping[str, Tag],
+    *,
+    undetermined: Undetermined | None = None,
+    counted: npt.NDArray[np.bool_] | None = None,
+) -> Rows:
     """Return the scores of a prediction of N tested states, one row for each measure, reading, class and grid.
 
     Measures: "cell accuracy" (also "without padding" and "without padding and border"), and by class "recall",
     "precision" and "average precision" over the cells that are no padding (of class padding: over all cells), and for
     agent and goal "localisation" (the cell of highest probability is the right one) and "localisation distance"
     (Manhattan, cells). NaN where undefined: nothing is called so, or there is no such cell.
+
+    With ``undetermined`` (`goalscope.probing.labels.undetermined` of the training steps) also, by class, "area under
+    the curve" and "average precision, undetermined cells" over those cells of a grid's shape. They rank the natural
+    probabilities of all its cells and states together: the balanced reading is the same evidence, but ranks the cells
+    of several classes otherwise.
+
+    ``counted`` ``[N, C]`` leaves cells out of all measures, those of a control task whose type is not known, and
+    localisation with them.
     """
     grids = Grids.of(cells)
     read = {reading: _checked(prediction, cells, reading) for reading in READINGS}
+    used = np.ones(cells.labels.shape, dtype=bool) if counted is None else counted
+    check_shape("counted", used, "N C", {"N": len(cells), "C": cells.labels.shape[1]})
+    scored = {reading: [*_measures(given, cells, grids, used)] for reading, given in read.items()}
+    if undetermined is not None:
+        scored["natural"] += _ranked(read["natural"], cells, grids, undetermined, used)
+    if counted is None:
+        for reading, given in read.items():
+            scored[reading] += _localised(given, cells, grids)
     return grids.rows(
         (
             (name, "cells" if name == "localisation distance" else "share", value, {"reading": reading, "class": label})
-            for reading, probabilities in read.items()
-            for name, label, value in _measures(probabilities, cells, grids)
+            for reading, measured in scored.items()
+            for name, label, value in measured
         ),
         tags,
     )
@@ -188,7 +196,7 @@ def confusion_rows(prediction: Prediction, cells: Cells, tags: Mapping[str, Tag]
 
 
 def difference_rows(rows: Rows, against: str) -> Rows:
-    """Return how much better the probes are than a control, paired by grid; against "shuffled" it is selectivity.
+    """Return how much better the probes are than a control, paired by grid; against "control-task" it is selectivity.
 
     Measures are named "recall less permuted" and so on. A control that reads no activations stands against every
     site and layer. Rows against a random network carry its seed in the tag "draw", one for each seed.
@@ -293,41 +301,70 @@ def _checked(prediction: Prediction, cells: Cells, reading: str) -> npt.NDArray[
     return found
 
 
-def _confusion(called: npt.NDArray[Any], cells: Cells, grids: Grids) -> npt.NDArray[np.int64]:
-    """Return the cells of each true and predicted class, ``[G, K, K]``, those of the padding left out."""
+def _confusion(
+    called: npt.NDArray[Any], cells: Cells, grids: Grids, inside: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int64]:
+    """Return how many cells of each true class are called what, ``[G, K, K]``, of those inside ``[N, C]``."""
     classes = len(CLASSES)
     pairs = (grids.codes[:, None] * classes + cells.labels) * classes + called
-    counts = np.bincount(pairs[cells.labels != PADDING], minlength=len(grids) * classes * classes)
+    counts = np.bincount(pairs[inside], minlength=len(grids) * classes * classes)
     return counts.reshape(len(grids), classes, classes)
 
 
+def _ranked(
+    probabilities: npt.NDArray[np.float32],
+    cells: Cells,
+    grids: Grids,
+    undetermined: Undetermined,
+    counted: npt.NDArray[np.bool_],
+) -> Iterator[_ByClass]:
+    """Return the measures over undetermined cells; a shape that the training states lack has none."""
+    wanted = np.zeros((*cells.labels.shape, len(CLASSES)), dtype=bool)
+    for shape, masks in undetermined.items():
+        check_shape("undetermined", masks, "C K", {"C": cells.labels.shape[1], "K": len(CLASSES)})
+        wanted[(cells.shape == shape).all(axis=1)] = masks
+    for label, name in enumerate(CLASSES[:PADDING]):
+        step, cell = np.nonzero(wanted[:, :, label] & counted)
+        truth = cells.labels[step, cell] == label
+        area, precision = rank_scores(probabilities[step, cell, label], truth, grids.codes[step], len(grids))
+        yield AREA, name, area
+        yield UNDETERMINED_PRECISION, name, precision
+
+
 def _measures(
-    probabilities: npt.NDArray[np.float32], cells: Cells, grids: Grids
-) -> Iterator[tuple[str, str | None, npt.NDArray[np.float64]]]:
+    probabilities: npt.NDArray[np.float32], cells: Cells, grids: Grids, counted: npt.NDArray[np.bool_]
+) -> Iterator[_ByClass]:
     """Return measure, class and the value of each grid, ``[G]``."""
     called = probabilities.argmax(axis=2)
     right = called == cells.labels
     for name, used in (
-        ("cell accuracy", np.ones_like(right)),
-        ("cell accuracy without padding", cells.inside()),
-        ("cell accuracy without padding and border", cells.inside(1)),
+        ("cell accuracy", counted),
+        ("cell accuracy without padding", cells.inside() & counted),
+        ("cell accuracy without padding and border", cells.inside(1) & counted),
     ):
         yield name, None, grids.share((right & used).sum(axis=1), used.sum(axis=1))
-    counts, inside = _confusion(called, cells, grids), cells.labels != PADDING
+    inside = (cells.labels != PADDING) & counted
+    counts = _confusion(called, cells, grids, inside)
     for label, name in enumerate(CLASSES):
         parts = [counts[:, label, label], counts[:, label].sum(axis=1), counts[:, :, label].sum(axis=1)]
         if label == PADDING:  # over all cells
-            masks = (~inside & (called == PADDING), ~inside, called == PADDING)
+            outside = (cells.labels == PADDING) & counted
+            masks = (outside & (called == PADDING), outside, (called == PADDING) & counted)
             parts = [grids.sums(mask.sum(axis=1)) for mask in masks]
         hits, own, told = parts
         yield "recall", name, ratio(hits, own)
         yield "precision", name, ratio(hits, told)
+    step, cell = np.nonzero(inside)
     for label, name in enumerate(CLASSES[:PADDING]):
-        found = [
-            average_precision(probabilities[mine, :, label][inside[mine]], (cells.labels[mine] == label)[inside[mine]])
-            for mine in grids.members()
-        ]
-        yield "average precision", name, np.array(found, dtype=np.float64)
+        truth = cells.labels[step, cell] == label
+        yield (
+            "average precision",
+            name,
+            rank_scores(probabilities[step, cell, label], truth, grids.codes[step], len(grids))[1],
+        )
+
+
+def _localised(probabilities: npt.NDArray[np.float32], cells: Cells, grids: Grids) -> Iterator[_ByClass]:
     for label in (AGENT, GOAL):
         true, there = (cells.labels == label).argmax(axis=1), (cells.labels == label).any(axis=1)
         best = probabilities[:, :, label].argmax(axis=1)

@@ -20,10 +20,9 @@ from goalscope.probing.inputs import (
     Features,
     ProbeInputs,
     read,
-    shuffled_rows,
     site_layer,
 )
-from goalscope.probing.labels import Plans, plan_length
+from goalscope.probing.labels import Plans, plan_length, undetermined
 from goalscope.probing.maps import DecodedMaps, true_map
 from goalscope.probing.plan_baselines import (
     commonest_matches,
@@ -38,6 +37,7 @@ from goalscope.probing.plan_scores import SUBSETS, prefix_matches, score_distanc
 from goalscope.probing.probe import Probe, ProbeKey, Target
 from goalscope.probing.problem import FitSettings, PlanSettings, Problem
 from goalscope.probing.scores import confusion_rows, score_cells
+from goalscope.probing.truths import Truth, scored_rows, truths
 from goalscope.rows import Rows, Tag
 from goalscope.stats.estimate import factorize
 
@@ -96,45 +96,15 @@ class FittedProbes:
         raise KeyError(f"no probe {asked.text}: there are {', '.join(key.text for key in self.probes)}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Truth:
-    """What is to be predicted at N steps, ``[N, ...]``, and which of them are trained on and tested, ``[N]``."""
-
-    values: npt.NDArray[Any]
-    train: npt.NDArray[np.bool_]
-    test: npt.NDArray[np.bool_]
-
-
-_Score = Callable[[Probe, Features, _Truth, dict[str, Any]], Iterable[Rows]]
+Score = Callable[[Probe, Features, Truth, dict[str, Any]], Iterable[Rows]]
 """Scores a probe on the tested steps, from its inputs there, the truth and its tags."""
 
 
-def _truths(
-    values: npt.NDArray[Any],
-    data: ProbeInputs,
-    controls: Iterable[str],
-    settings: FitSettings,
-    known: npt.NDArray[np.bool_] | None = None,
-) -> dict[bool, _Truth]:
-    """Return what is to be predicted where it is known, and where a control wants it (True) the same of other grids."""
-    there = np.ones(len(values), dtype=bool) if known is None else known
-    found = {False: np.arange(len(values))}
-    if any(control in CONTROLS and CONTROLS[control].shuffled for control in controls):
-        # Another grid's labels stand beside this grid's activations, and their score belongs to this grid.
-        found[True] = shuffled_rows(data.cells, data.split, seed=settings.seed)
-    truths = {}
-    for shuffled, rows in found.items():
-        # Where all is known, all share the inputs of one split.
-        parts = {name: part if there.all() else part & there[rows] for name, part in data.split.parts}
-        truths[shuffled] = _Truth(values=values[rows], **parts)
-    return truths
-
-
-def _fit_suite(
+def fit_suite(
     data: ProbeInputs,
     suite: Sequence[Entry],
-    truths: Mapping[bool, _Truth],
-    score: _Score,
+    truth_of: Mapping[str, Truth],
+    score: Score,
     *,
     target: Target,
     settings: FitSettings,
@@ -145,18 +115,20 @@ def _fit_suite(
 ) -> FittedProbes:
     """Fit and score every entry of a suite at every place: the one loop over heads and controls.
 
-    ``heads`` maps a name in the suite to the registered head and its settings, where the name does not tell them."""
+    ``heads`` maps a name in the suite to the registered head and its settings, where the name does not tell them.
+    """
     if not suite or len(set(suite)) != len(suite):
         raise ValueError(f"the entries of a suite must be there and be different, got {list(suite)}")
-    parts: dict[tuple[int, int], tuple[Features, Features]] = {}
+    parts: dict[tuple[int, int], Features] = {}
     problems: list[Problem] = []
-    tested: list[tuple[Features, _Truth]] = []
+    tested: list[tuple[Features, Truth]] = []
     first = site_layer(data.activations[0])
-    for control, (place, given, draw) in read(data, [control for _, control in suite]):
-        truth = truths[CONTROLS[control].shuffled]
-        known = (id(given), id(truth.train))
-        if known not in parts:
-            parts[known] = (given.where(truth.train), given.where(truth.test))
+    placed = list(read(data, [control for _, control in suite]))  # kept: the ids below must stay their own
+    for control, (place, given, draw) in placed:
+        truth = truth_of[CONTROLS[control].truth]
+        for part in (truth.train, truth.test):
+            if (id(given), id(part)) not in parts:
+                parts[id(given), id(part)] = given.where(part)
         for head, wanted in suite:
             # Heads that read no activation are the same at every place: they are fitted at the first.
             if wanted != control or (head in COUNTED and place != first):
@@ -166,18 +138,22 @@ def _fit_suite(
             about: dict[str, Any] = {"control": control, "draw": draw, "seed": settings.seed, "scope": scope}
             one = Problem(
                 key=ProbeKey(head=head, target=target, site=site, layer=layer, **about),
-                features=parts[known][0],
+                features=parts[id(given), id(truth.train)],
                 target=truth.values[truth.train],
                 tags={"control": control} | ({"scope": scope} if target == "cells" else {}),
                 head=registered,
                 settings=own,
             )
             problems.append(one)
-            tested.append((parts[known][1], truth))
+            tested.append((parts[id(given), id(truth.test)], truth))
     probes = fit(problems, settings, callbacks)
     rows: list[Rows] = []
     for problem, probe, (features, truth) in zip(problems, probes, tested, strict=True):
-        rows += score(probe, features, truth, {**(tags or {}), "probe": probe.id, **problem.key.tags})
+        about = {**(tags or {}), "probe": probe.id, **problem.key.tags}
+        scored = list(score(probe, features, truth, about))
+        rows += scored
+        if scored and truth is truth_of.get("control task"):
+            rows.append(scored_rows(truth, data, {**about, "scope": scope}))
     return FittedProbes(
         probes={one.key: probe for one, probe in zip(problems, probes, strict=True)}, rows=Rows.concatenate(rows)
     )
@@ -210,17 +186,20 @@ def probe_cells(
         if entry not in FULL and entry not in entries_of([entry[0]]):
             raise ValueError(f"an entry of a suite must be a head with one of its controls, got {entry!r}")
 
-    def score(probe: Probe, features: Features, truth: _Truth, about: dict[str, Any]) -> Iterable[Rows]:
+    def score(probe: Probe, features: Features, truth: Truth, about: dict[str, Any]) -> Iterable[Rows]:
         if not scored:
             return
-        shown = replace(data.cells, labels=truth.values).where(truth.test)
+        shown = replace(data.cells, labels=truth.values)
         said, about = probe.predict(features, device=used.device), {**about, "scope": scope}
-        yield score_cells(said, shown, about)
+        wanted = undetermined(shown, truth.train)
+        counted = None if truth.cells is None else truth.cells[truth.test]
+        shown = shown.where(truth.test)
+        yield score_cells(said, shown, about, undetermined=wanted, counted=counted)
         if about["control"] == "none":
             yield confusion_rows(said, shown, about)
 
-    truths = _truths(data.cells.labels, data, (control for _, control in suite), used)
-    return _fit_suite(data, suite, truths, score, target="cells", settings=used, callbacks=callbacks, scope=scope)
+    truth_of = truths(data.cells.labels, data, (control for _, control in suite), seed=used.seed)
+    return fit_suite(data, suite, truth_of, score, target="cells", settings=used, callbacks=callbacks, scope=scope)
 
 
 def probe_cells_by_size(
@@ -273,13 +252,15 @@ def probe_plans(
     used, cells, split = settings or PlanSettings(), data.cells, data.split
     _check_controls(controls)
     cells.check_aligned(plans, "plans")
-    shown = cells.where(split.test)
-    truths = _truths(plans.tokens, data, controls, used)
-    exchanged = {id(truth): replace(plans, tokens=truth.values) for truth in truths.values()}
-    parts = {at: (one.where(split.train), one.where(split.test)) for at, one in exchanged.items()}
+    truth_of = truths(plans.tokens, data, controls, seed=used.seed)
+    parts = {}
+    for name, truth in truth_of.items():
+        exchanged = replace(plans, tokens=truth.values)
+        parts[name] = (exchanged.where(truth.train), exchanged.where(truth.test), cells.where(truth.test))
 
-    def score(probe: Probe, features: Features, truth: _Truth, about: dict[str, Any]) -> Iterable[Rows]:
-        (learned, real), said = parts[id(truth)], probe.predict_plan(features, device=used.device)
+    def score(probe: Probe, features: Features, truth: Truth, about: dict[str, Any]) -> Iterable[Rows]:
+        learned, real, shown = parts[CONTROLS[about["control"]].truth]
+        said = probe.predict_plan(features, device=used.device)
         yield score_prefixes(prefix_matches(said.tokens, real.tokens), real, shown, about)
         yield score_lengths(said.length, real, shown, about)
         if about["control"] == "none":  # what its first action alone gives
@@ -291,13 +272,13 @@ def probe_plans(
     def baselines() -> Iterable[Rows]:
         """Yield the scores of what reads no plan out of activations."""
         nowhere: dict[str, Any] = {**(tags or {}), "site": None, "layer": None, "control": "none"}
-        for shuffled, of in truths.items():
-            control, (train, real) = "shuffled" if shuffled else "none", parts[id(of)]
+        for control in (one for one in ("none", "shuffled") if one in controls):
+            train, real, shown = parts[CONTROLS[control].truth]
             for head, baseline in BLIND.items():
                 own = {**nowhere, "head": head, "control": control}
                 matches, long = (baseline(train, real.tokens, plans=plans) for plans in SUBSETS)
                 yield score_prefixes(matches, real, shown, own, long=long)
-        truth = parts[id(truths[False])][1]
+        _, truth, shown = parts["own"]
         straight = prefix_matches(np.maximum(repeated(truth.tokens[:, 0], truth.horizon), 0), truth.tokens)
         yield score_prefixes(straight, truth, shown, {**nowhere, "head": "repeat executed"})
         true = ({**nowhere, "control": "true map"}, true_map(shown))
@@ -315,8 +296,8 @@ def probe_plans(
     heads = {f"decoder-{count}": ("decoder", {"layers": count}) for count in layers}
     few = layers if beside is None else beside
     suite = [(f"decoder-{n}", one) for one in controls for n in (few if one in RANDOM_WEIGHTS else layers)]
-    found = _fit_suite(
-        data, suite, truths, score, target="plan", settings=used, callbacks=callbacks, tags=tags, heads=heads
+    found = fit_suite(
+        data, suite, truth_of, score, target="plan", settings=used, callbacks=callbacks, tags=tags, heads=heads
     )
     return replace(found, rows=Rows.concatenate([found.rows, *baselines()]))
 
@@ -361,14 +342,14 @@ def probe_distances(
                 "more grids, or leave the reading out"
             )
 
-    def score(probe: Probe, features: Features, truth: _Truth, about: dict[str, Any]) -> Iterable[Rows]:
+    def score(probe: Probe, features: Features, truth: Truth, about: dict[str, Any]) -> Iterable[Rows]:
         said = probe.predict_number(features, device=used.device)
         yield score_distance(said, truth.values[truth.test], cells.where(truth.test), about)
 
-    truths = _truths(distances, data, controls, used, known=~np.isnan(distances))
+    truth_of = truths(distances, data, controls, seed=used.seed, known=~np.isnan(distances))
     suite = [(head, control) for control in controls for head in heads]
-    found = _fit_suite(data, suite, truths, score, target="distance", settings=used, callbacks=callbacks, tags=tags)
-    train, test = truths[False].train, truths[False].test
+    found = fit_suite(data, suite, truth_of, score, target="distance", settings=used, callbacks=callbacks, tags=tags)
+    train, test = truth_of["own"].train, truth_of["own"].test
     known, target, shown, either = distances[train], distances[test], cells.where(test), train | test
     nowhere: dict[str, Any] = {**(tags or {}), "site": None, "layer": None}
     codes, _ = factorize(cells.grid_id[train])

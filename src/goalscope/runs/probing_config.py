@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import (
@@ -46,11 +47,18 @@ def _layers(given: Any) -> Any:
     return tuple(given)
 
 
+def _rising(given: tuple[int, ...]) -> tuple[int, ...]:
+    if any(one >= other for one, other in pairwise(given)):
+        raise ValueError(f"must be rising numbers of training grids such as [50, 100, 200], got {shorten(given)}")
+    return given
+
+
 # A YAML list is as good as a tuple; its items stay strict.
 _Listed = AfterValidator(listed)
 Layers = Annotated[Literal["thirds", "all"] | tuple[int, ...], BeforeValidator(_layers)]
 Reads = Annotated[tuple[Read, ...], Field(strict=False), _Listed]
 Sites = Annotated[tuple[ProbeSite, ...], Field(strict=False), _Listed]
+Curve = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(strict=False), AfterValidator(_rising)]
 DecoderLayers = Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(strict=False), _Listed]
 
 
@@ -104,6 +112,7 @@ class Full(Part):
     layers: Layers | None = None
     table: TableSize | None = "complete"
     by_size: bool | None = None
+    curve: Curve | None = None
     probes: Probes | None = None
     decoders: Decoders | None = None
 
@@ -118,8 +127,9 @@ class Inside(Part):
     are tested on. `steps` is the most steps of one grid that are captured and read, the first one and others drawn at
     random; null for all.
     `table: middle` fits all heads and controls at the middle layer, elsewhere the linear probe beside all random
-    networks and the MLP; `complete` fits all of them everywhere. `by_size` adds probes of one grid size each. `full`
-    says what the complete table changes (`--full`).
+    networks and the MLP; `complete` fits all of them everywhere. `by_size` adds probes of one grid size each. `curve`
+    are the numbers of training grids of a learning curve of the cognitive map at the middle layer, none by default.
+    `full` says what the complete table changes (`--full`).
     """
 
     agent: str | None = Field(default=None, min_length=1, max_length=200)
@@ -133,6 +143,7 @@ class Inside(Part):
     steps: int | None = Field(default=None, ge=1)
     table: TableSize = "middle"
     by_size: bool = True
+    curve: Curve = ()
     probes: Probes = Probes()
     decoders: Decoders = Decoders()
     full: Full = Full()

@@ -4,10 +4,12 @@ Source: behavioural and representational evaluation, section 5.1 and Appendices 
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
+from goalscope.probing.curves import TRAINED_ON
 from goalscope.probing.heads import CELL_HEADS, COUNTED
 from goalscope.probing.labels import CLASSES
-from goalscope.probing.scores import CALLED, KEY, summarise
+from goalscope.probing.scores import AREA, CALLED, KEY, summarise
 from goalscope.probing.suite import FULL
 from goalscope.report.blocks import listed
 from goalscope.report.charts import Difference, forest, heat_map
@@ -48,7 +50,9 @@ def _column(measure: str, name: Tag, title: str) -> Column:
     return Column(title, "cells" if measure == AWAY else "share", {"measure": measure, "class": name})
 
 
+_AREAS = tuple(_column(AREA, name, f"{AREA}: {name}") for name in _TOLD)
 _ACCURACY = (
+    *_AREAS,
     _column("cell accuracy", None, "accuracy"),
     _column("cell accuracy without padding", None, "without padding"),
     _column(INNER, None, "without padding and border"),
@@ -60,20 +64,26 @@ _FINDING = tuple(
     for measure, title in ((LOCAL, "at its cell"), (AWAY, "distance"))
 )
 _RATES = {name: tuple(_column(name, label, label) for label in CLASSES) for name in RATES}
-_DIFFERENCES = (*_ACCURACY[2:6], *(column for column in _FINDING if column.unit == "cells"))
+_DIFFERENCES = (*_AREAS, *_ACCURACY[5:9], *(column for column in _FINDING if column.unit == "cells"))
 _MEASURES = frozenset(column.key["measure"] for column in (*_ACCURACY, *_FINDING, *sum(_RATES.values(), ())))
 _RIVALS = {name: {**CONTROLS, **HEADS}[name] for name in (*CONTROLS, "position", "percell")}
 _FLOORS = {name: _RIVALS[name] for name in ("position", "wall-count", "input")}
-_AGAINST = (*NETWORKS, "shuffled", *_FLOORS, "text", "percell")
-_SAID = (("mlp", "shuffled"), ("percell", "shuffled"), ("mlp", "percell"))
+_AGAINST = (*NETWORKS, "shuffled", "control-task", *_FLOORS, "text", "percell")
+_SAID = (
+    *((head, against) for head in ("mlp", "percell") for against in ("shuffled", "control-task")),
+    ("mlp", "percell"),
+)
 _TEXT = (
     "A probe says, from the activations of one moment, which class stands in every cell of the grid. Each head stands "
-    "beside its controls on the same split: labels of other grids (the difference is the selectivity), the same "
+    "beside its controls on the same split: labels of other grids (chance), a random label for each kind of "
+    "neighbourhood (the control task, which can only be learnt by heart: the difference is the selectivity), the same "
     "architecture with random weights of several kinds and seeds, the number of walls, the number of cells of each "
     "class in the prompt, the text of the reasoning (a baseline for what is read after it, not before).",
     "Recall under rebalanced training is no evidence by itself: rare classes are weighed up, and a probe that knows "
     "nothing calls many cells an agent and finds it among them, at a few per cent precision. Average precision needs "
-    "no threshold; the line of the majority class is what it is for a probe that knows nothing.",
+    "no threshold; the line of the majority class is what it is for a probe that knows nothing. The area under the "
+    "curve looks at undetermined cells alone, which hold a class in some training grids of their size and not in "
+    "others: border and regular pillars are known from the place, and carry all other scores of walls.",
 )
 _ADDITIVE = (
     "The additive head (the published linear probe) has no term of activation and place together: all cells shift "
@@ -95,6 +105,9 @@ _SILENCE = "No probe of activations stands beside a control here: of what is ins
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
     """Each probe beside its controls, and curves by layer, size and density."""
+    rows = rows.where(**{TRAINED_ON: None})  # learning curves have a section of their own
+    if not len(rows):
+        return
     general = rows.where(scope=("general", None))
     # Without general probes every grid is read by the one of its size.
     base = general if len(general) else rows
@@ -121,6 +134,8 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
     layers = sorted(sites.keys("layer"), key=lambda key: (number_of(key["layer"]) or 0, str(key["layer"])))
     shown = [one for one in found if not str(one.key["measure"]).startswith(CALLED)]
     heads = dict.fromkeys(str(key["head"]) for key in keys)
+    ranks_by = AREA if AREA in here.values("measure") else AVERAGE  # rows of earlier versions have no areas
+    parts = partial(_parts, measure=ranks_by)
     rivals = [
         Line(f"{probe_name(head)} less {_RIVALS[against]}", {"head": head, "less": against})
         for head in heads
@@ -135,27 +150,27 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
             *(
                 claim
                 for head in ("percell", "mlp")
-                for claim in claims(probe_name(head), less, _parts({"head": head}), floors=_FLOORS)
+                for claim in claims(probe_name(head), less, parts({"head": head}), floors=_FLOORS)
             ),
             *(
                 Sentence(
-                    f"{probe_name(head)} less {_RIVALS[against]}{' (selectivity)' if against == 'shuffled' else ''}",
+                    f"{probe_name(head)} less {_RIVALS[against]}",
                     less,
-                    _parts({"head": head, "less": against}),
+                    parts({"head": head, "less": against}),
                 )
                 for head, against in _SAID
             ),
             *(
-                Sentence(f"MLP, layer {key['layer']}: pre less post", sites, _parts({**key, "less": "post"}))
+                Sentence(f"MLP, layer {key['layer']}: pre less post", sites, parts({**key, "less": "post"}))
                 for key in layers
             ),
         ),
-        rule=f"In words: differences in average precision at {point}, mean and 95 % interval over grids. {RULES}",
+        rule=f"In words: differences in {ranks_by} at {point}, mean and 95 % interval over grids. {RULES}",
         silence=_SILENCE,
         tables=(
             _table(f"Accuracy and average precision ({reading})", _ACCURACY, front, found, noun="grid"),
             TableSpec(
-                f"Differences, paired by grid ({reading}): {MEAN}. Less shuffled labels is the selectivity",
+                f"Differences, paired by grid ({reading}): {MEAN}. Less the control task is the selectivity",
                 "probe less control",
                 less,
                 _DIFFERENCES,
@@ -171,7 +186,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
             _table(f"Finding agent and goal ({reading})", _FINDING, few, found),
             *_rate_tables("{name} by class ({where})", alike, few, balanced),
         ),
-        figures=(*_forests(less, point), *_confusion(found, point)),
+        figures=(*_forests(less, point, ranks_by), *_confusion(found, point)),
         legend=_LEGEND,
         folds=(
             FoldSpec("All heads and controls: finding agent and goal", [_table(reading, _FINDING, keys, found)]),
@@ -241,8 +256,8 @@ def _between_sites(rows: ProbeRows) -> Estimates:
     return contrasted(rows, [less], summarise, ("layer", "class"))
 
 
-def _parts(key: Key) -> list[tuple[str, Key]]:
-    return [(plural, {**key, "measure": AVERAGE, "class": name}) for name, plural in _TOLD.items()]
+def _parts(key: Key, measure: str) -> list[tuple[str, Key]]:
+    return [(plural, {**key, "measure": measure, "class": name}) for name, plural in _TOLD.items()]
 
 
 def _missing(keys: Sequence[Key]) -> list[str]:
@@ -260,20 +275,20 @@ def _missing(keys: Sequence[Key]) -> list[str]:
     return [f"Not in this run: {listed(parts)}."] if parts else []
 
 
-def _forests(less: Estimates, point: ReadPoint) -> Iterator[Figure]:
-    """Draw how much average precision the MLP and the per-cell head have more than their controls."""
+def _forests(less: Estimates, point: ReadPoint, measure: str) -> Iterator[Figure]:
+    """Draw how much more of a measure the MLP and the per-cell head have than their controls."""
     legend = {kind: f"less {name}" for kind, name in NETWORKS.items()}
-    legend |= {"shuffled": "selectivity", "position": "less position alone"}
+    legend |= {"shuffled": "less shuffled labels", "position": "less position alone"}
     for head in ("mlp", "percell"):
         differences = [
             Difference(label, style, plural, found)
-            for plural, key in _parts({"head": head})
+            for plural, key in _parts({"head": head}, measure)
             for style, (against, label) in enumerate(legend.items())
             if (found := less.get(key, {"less": against})) is not None
         ]
         if differences:
             title = f"{probe_name(head)} less its controls"
-            svg = forest(differences, title=title, x_label="difference in average precision (share)")
+            svg = forest(differences, title=title, x_label=f"difference in {measure} (share)")
             yield Figure(svg, f"{title}, {point}", str(point))
 
 

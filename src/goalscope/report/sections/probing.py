@@ -1,6 +1,7 @@
 """What all sections on activations share: their rows, names of probes, read points, and the grids behind them."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -52,6 +53,7 @@ HEADS = {
 }
 CONTROLS = {
     "shuffled": "shuffled labels",
+    "control-task": "control task",
     **NETWORKS,
     "wall-count": "number of walls",
     "input": "prompt's cells",
@@ -157,12 +159,9 @@ class ProbeRows:
 
     def main_point(self) -> ReadPoint:
         """Return the site and layer with most heads and controls; of several the first site, of that the middle one."""
-        kinds: dict[ReadPoint, int] = {}
-        for site, layer, _, _ in self.combinations(*TAGS):
-            if site is not None:
-                kinds[ReadPoint(site, layer)] = kinds.get(ReadPoint(site, layer), 0) + 1
-        best = [point for point, count in kinds.items() if count == max(kinds.values())]
-        best.sort(key=lambda point: point.order)
+        kinds = Counter(ReadPoint(*one[:2]) for one in self.combinations(*TAGS) if one[0] is not None)
+        most = max(kinds.values(), default=0)
+        best = sorted((point for point, count in kinds.items() if count == most), key=lambda point: point.order)
         mine = [point for point in best if point.site == best[0].site]
         return mine[len(mine) // 2] if mine else ReadPoint()
 
