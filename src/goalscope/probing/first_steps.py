@@ -17,7 +17,8 @@ from goalscope.activations.capture_schedule import plan_id
 from goalscope.activations.devices import check_device
 from goalscope.activations.load import Capture, captures, choose_capture, load_activations
 from goalscope.activations.record import Site, check_site
-from goalscope.probing.analyses import OWN, Network, Place, Reader, Stage, probe_dataset
+from goalscope.probing.analyses import Place, Reader, Stage, probe_dataset
+from goalscope.probing.logit_lens import OWN, Network
 from goalscope.probing.pipeline import INFO, declared_in
 from goalscope.probing.probe import Probe, ProbeKey
 from goalscope.runs import Store
