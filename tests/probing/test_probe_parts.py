@@ -249,7 +249,7 @@ def test_settings_out_of_their_range_are_refused() -> None:
             FitSettings(**changes)
     assert FitSettings(weight_decay=0.0, epochs=1, batch=1, d_hidden=1).weight_decay == 0
     laptop = FitSettings(seed=3).for_laptop()
-    assert (laptop.d_hidden, laptop.epochs, laptop.lr, laptop.seed) == (128, 20, 5e-3, 3)
+    assert (laptop.d_hidden, laptop.epochs, laptop.lr, laptop.seed) == (128, 30, 1e-2, 3)
 
 
 def test_a_trained_head_gets_the_weight_decay_that_is_best_on_inner_grids() -> None:

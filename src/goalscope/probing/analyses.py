@@ -74,8 +74,12 @@ BY_SIZE_COMPLETE: Final[tuple[Entry, ...]] = (
     *(("mlp", control) for control in ("shuffled", *RANDOM_WEIGHTS)),
     ("percell", "shuffled"),
 )
-ELSEWHERE: Final = ("none", *RANDOM_WEIGHTS)
-"""Controls away from the middle layer, where the table is not complete."""
+ELSEWHERE: Final = ("none", "permuted")
+"""Controls of what is trained step by step, away from the middle layer, where the table is not complete."""
+CORE_ELSEWHERE: Final = tuple(entry for entry in CORE if entry[0] == "percell" or entry[1] in ELSEWHERE)
+"""Probes of cells there: the linear one is solved at once, beside all random networks."""
+MIDDLE: Final = tuple(entry for entry in FULL if entry[0] != "additive" or entry[1] not in RANDOM_WEIGHTS)
+"""Probes of cells at the middle layer: all but the additive ones of random networks, which the complete table adds."""
 _NOWHERE: Final = ("wall-count", "input", "text")
 _ALWAYS: Final = {"hidden", "epochs", "rate", "batch"}  # settings that enter the id of every fit
 _RENAMED: Final = {"hidden": "d_hidden", "rate": "lr", "width": "d_model", "feedforward": "d_hidden"}
@@ -264,7 +268,8 @@ class Reader:
     def _cognitive_map(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
         """Score all probes of cells; maps are drawn of the middle layers, in worlds without doors."""
         middle = place[1] == self.dataset.middle
-        suite = self._usable((*FULL, *entries_of(self.declared.heads)) if self._whole(place) else CORE)
+        every = FULL if self.declared.table == "complete" else MIDDLE
+        suite = self._usable((*every, *entries_of(self.declared.heads)) if self._whole(place) else CORE_ELSEWHERE)
         sizes = self._usable(BY_SIZE_COMPLETE if self.declared.table == "complete" else BY_SIZE)
         if not first:  # what reads no activation came with the first place
             suite, sizes = without(suite, *COUNTED, *_NOWHERE), without(sizes, *COUNTED)
@@ -282,7 +287,8 @@ class Reader:
         return rows, shown
 
     def _beliefs(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
-        suite = self._usable(BELIEF_SUITE if first else CORE)
+        suite = self._usable(BELIEF_SUITE if self._whole(place) else CORE_ELSEWHERE)
+        suite = suite if first else without(suite, *COUNTED)
         found = self.fit(place, data, suite, scored=False)
         with self.stage(f"beliefs at {_named(place)}") as show:
             rows, drawn = compare_beliefs(data, self._decisions, found, suite=suite, device=self.device)
@@ -291,9 +297,10 @@ class Reader:
 
     def _plans(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
         layers = self.declared.decoders.layers
-        some = layers if self._whole(place) else (sorted(layers)[(len(layers) - 1) // 2],)
+        main = (sorted(layers)[(len(layers) - 1) // 2],)
+        some, beside = layers if self._whole(place) else main, layers if self.declared.table == "complete" else main
         settings = self._settings(PlanSettings, self.declared.decoders)
-        fitted = partial(probe_plans, plans=self._executed, layers=some, settings=settings)
+        fitted = partial(probe_plans, plans=self._executed, layers=some, beside=beside, settings=settings)
         own = data.activations[0]  # the planner is not fitted: only the tested maps count, and no probe has seen those
         probe = self.fit(place, replace(data, random={}), ((MAPS, "none"),), scored=False).probe(MAPS, own)
         maps = {place: decode_maps(probe.predict(own, device=self.device).maps("natural"))}

@@ -90,7 +90,7 @@ class FitSettings:
 
     def for_laptop(self) -> Self:
         """Return the same with a smaller hidden layer and fewer passes, for two cores."""
-        return replace(self, d_hidden=128, epochs=20, lr=5e-3)
+        return replace(self, d_hidden=128, epochs=30, lr=1e-2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -247,6 +247,7 @@ def probe_plans(
     plans: Plans,
     *,
     layers: Sequence[int] = LAYERS,
+    beside: Sequence[int] | None = None,
     controls: Sequence[str] = PLAN_CONTROLS,
     maps: Maps | None = None,
     settings: PlanSettings | None = None,
@@ -258,7 +259,7 @@ def probe_plans(
     Args:
         data: what is read, the truth and the split.
         plans: what was executed, see `label_plans`.
-        layers: layers of the decoders.
+        layers, beside: layers of the decoders, and of those that also read random networks, all by default.
         controls: some of `PLAN_CONTROLS`, "none" among them.
         maps: decoded maps for the planner; sites and layers without one have no such baseline.
         settings: how decoders are trained; the paper's sizes where left out.
@@ -315,7 +316,8 @@ def probe_plans(
             yield score_lengths(plan_length(named), truth, shown, own)
 
     heads = {f"decoder-{count}": ("decoder", {"layers": count}) for count in layers}
-    suite = [(f"decoder-{count}", control) for control in controls for count in layers]
+    few = layers if beside is None else beside
+    suite = [(f"decoder-{n}", one) for one in controls for n in (few if one in RANDOM_WEIGHTS else layers)]
     found = _fit_suite(
         data, suite, truths, score, target="plan", settings=used, callbacks=callbacks, tags=tags, heads=heads
     )
@@ -337,8 +339,7 @@ def probe_distances(
 
     Baselines: the mean of the training grids; a line fitted on them from the Manhattan distance between agent and goal,
     as a decoded map has them (``maps``), and on the true map (control "true map": no probe of activations, but what a
-    reader of the grid has). Every grid counts alike in them, as in all scores: fitted to steps, most of which belong to
-    long ways, they would be easier to beat.
+    reader of the grid has). Every grid counts alike in them, as in scores.
 
     Args:
         data, maps, settings, tags, callbacks: see `probe_plans`.
@@ -346,8 +347,7 @@ def probe_distances(
         heads: registered heads of a number.
         controls: some of `PLAN_CONTROLS`, "none" among them.
 
-    Rows, see `score_distance`, are tagged by head ("linear", "mlp", "mean", "manhattan"), control (`PLAN_CONTROLS`,
-    "true map"), site and layer.
+    Rows, see `score_distance`, are tagged by head (also "mean", "manhattan"), control (also "true map"), site, layer.
 
     Raises:
         ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.

@@ -63,8 +63,8 @@ class Probes(Part):
     """
 
     hidden: int = Field(default=128, ge=1, le=65_536)
-    epochs: int = Field(default=20, ge=1, le=100_000)
-    rate: float = Field(default=5e-3, gt=0)
+    epochs: int = Field(default=30, ge=1, le=100_000)
+    rate: float = Field(default=1e-2, gt=0)
     batch: int = Field(default=32, ge=1, le=65_536)
     validation: float = Field(default=0.2, ge=0, lt=1)
     penalties: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = Field(default=(), strict=False)
