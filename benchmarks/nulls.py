@@ -61,6 +61,8 @@ SECTIONS = {
 }
 EQUAL = (*RANDOM_WEIGHTS, "shuffled")
 """Rivals that are of the same law as the probe: both directions are wrong. Of floors only "above" is."""
+NOT_SAID = ("percell", "position alone", "number of walls", "prompt's cells")
+"""Rivals of which nothing is said alone: one head against another, and single floors, of which all must be exceeded."""
 LEVEL = 0.05
 Line = tuple[str, str, int, int, float, float, float, str, int, int]
 FITS = FitSettings(epochs=8, lr=1e-2, d_hidden=16)
@@ -208,7 +210,7 @@ def wrong(kind: str, said: Said) -> bool | None:
     """Return whether something was said that should not have been; None where it may be true."""
     if said.rival in (*EQUAL[:-1], "by training"):
         return said.outcome in ("above", "below")
-    if kind == "twins":  # they hold the map
+    if said.rival in NOT_SAID or kind == "twins":  # twins do hold the map
         return None
     return said.outcome in ("above", "below") if said.rival in EQUAL else said.outcome == "above"
 
