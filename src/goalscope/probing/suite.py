@@ -46,7 +46,6 @@ Entry = tuple[str, str]
 Maps = Mapping[tuple[str, int], DecodedMaps]
 """Site and layer -> the maps decoded there, of the same N steps."""
 _Tags = Mapping[str, Tag]
-
 FULL: Final[tuple[Entry, ...]] = (
     *((head, control) for head in COUNTED for control in ("none", "shuffled")),
     *((head, control) for head in CELL_HEADS if head not in COUNTED for control in CONTROLS),
@@ -154,8 +153,7 @@ def _fit_suite(
     problems: list[Problem] = []
     tested: list[tuple[Features, _Truth]] = []
     first = site_layer(data.activations[0])
-    placed = list(read(data, [control for _, control in suite]))  # kept: the ids below must stay their own
-    for control, (place, given, draw) in placed:
+    for control, (place, given, draw) in list(read(data, [control for _, control in suite])):  # a list: ids stay taken
         truth = truths[CONTROLS[control].shuffled]
         known = (id(given), id(truth.train))
         if known not in parts:
