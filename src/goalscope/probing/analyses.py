@@ -22,7 +22,7 @@ from goalscope.activations.load import Capture, load_activations
 from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.models.local import LocalModel
 from goalscope.probing.beliefs import BELIEF_SUITE, ShownMap, choose_maps, compare_beliefs, read_beliefs
-from goalscope.probing.cross_fit import cross_fitted
+from goalscope.probing.cross_fit import MAPS, cross_fitted
 from goalscope.probing.curves import CURVE_HEADS, check_counts, learning_curve
 from goalscope.probing.fitting import Progress
 from goalscope.probing.heads import COUNTED, NUMBER_HEADS
@@ -311,7 +311,7 @@ class Reader:
         settings = self._settings(PlanSettings, self.declared.decoders)
         fitted = partial(probe_plans, plans=self._executed, layers=some, beside=beside, settings=settings)
         own = data.activations[0]  # the planner is not fitted: only the tested maps count, and no probe has seen those
-        probe = self.fit(place, replace(data, random={}), (("mlp", "none"),), scored=False).probe("mlp", own)
+        probe = self.fit(place, replace(data, random={}), ((MAPS, "none"),), scored=False).probe(MAPS, own)
         maps = {place: decode_maps(probe.predict(own, device=self.device).maps("natural"))}
         return self._beside("plans", fitted, place, data, first, maps)
 
@@ -321,7 +321,7 @@ class Reader:
         settings = self._settings(FitSettings, self.declared.probes)
         fitted = partial(probe_distances, distances=self._distances, heads=heads, settings=settings)
         with self.stage(f"maps of all steps at {_named(place)}") as show:
-            maps = cross_fitted(data, settings=settings, callbacks=self.probes.callbacks(show))
+            maps = cross_fitted(data, head=MAPS, settings=settings, callbacks=self.probes.callbacks(show))
         return self._beside("distance", fitted, place, data, first, maps)
 
     def _beside(

@@ -46,7 +46,6 @@ Entry = tuple[str, str]
 Maps = Mapping[tuple[str, int], DecodedMaps]
 """Site and layer -> the maps decoded there, of the same N steps."""
 _Tags = Mapping[str, Tag]
-
 FULL: Final[tuple[Entry, ...]] = (
     *((head, control) for head in COUNTED for control in ("none", "shuffled")),
     *((head, control) for head in CELL_HEADS if head not in COUNTED for control in CONTROLS),
