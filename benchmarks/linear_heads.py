@@ -1,6 +1,6 @@
 """Compare the linear probe of cells with the penalised linear classifiers of scikit-learn, on the same split.
 
-    python benchmarks/linear_heads.py [--train 900] [--test 300] [--size 9] [--layer 7] [--cells 0] [--cv] [--work DIR]
+    python benchmarks/linear_heads.py [--train 900] [--test 300] [--size 9] [--layer 7] [--cells 16] [--cv] [--work DIR]
 
 Data as in `controls.py`: worlds of one size, the first state of each, the residual stream after one block at the site
 `pre`, three tokens side by side, of Theseus and of a random network (the library's default initialisation).
@@ -16,8 +16,8 @@ for the class on the same held-back fifth of the training grids, then a fit to a
 Average precision is that of the library's scores: over all cells of a grid, the mean over tested grids. A classifier of
 one cell gives log-odds; a cell that is always or never of a class in training gets the log-odds of its smoothed
 frequency. Times are wall-clock seconds of one thread for all cells and classes, each fit beside its peer in one run.
-With `--cells N` the peers are fitted to N of the cells that vary, drawn at random, all are scored on these cells alone,
-and times of peers are scaled up to all cells.
+The peers are fitted to `--cells` of the cells that vary, drawn at random for each class (0: all). All are scored on these
+cells alone, and times of peers are scaled up to all cells.
 """
 
 import argparse
@@ -116,7 +116,7 @@ def compare(name: str, given: Features, cells: Any, train: Mask, count: int, cro
 def main() -> None:
     """Capture, fit and print a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, count in (("train", 900), ("test", 300), ("size", 9), ("layer", 7), ("cells", 0), ("seed", 0)):
+    for name, count in (("train", 900), ("test", 300), ("size", 9), ("layer", 7), ("cells", 16), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=count)
     parser.add_argument("--cv", action="store_true", help="LogisticRegressionCV, too: ten times as long")
     parser.add_argument("--work", type=Path, help="where states and vectors are kept (a temporary folder)")
