@@ -13,11 +13,11 @@ for the class on the same held-back fifth of the training grids, then a fit to a
 * `RidgeClassifier`, alpha from 1e-6 to 1e6 in decades, likewise;
 * with `--cv` also `LogisticRegressionCV`, which chooses C for each cell by its own folds.
 
-Average precision is that of the library's scores: over all cells of a grid, the mean over tested grids. A classifier of
+Average precision is that of the library's scores: over cells of one grid, the mean over tested grids. A classifier of
 one cell gives log-odds; a cell that is always or never of a class in training gets the log-odds of its smoothed
 frequency. Times are wall-clock seconds of one thread for all cells and classes, each fit beside its peer in one run.
-The peers are fitted to `--cells` of the cells that vary, drawn at random for each class (0: all). All are scored on these
-cells alone, and times of peers are scaled up to all cells.
+The peers are fitted to `--cells` of the cells that vary, drawn at random for each class (0: all). All are scored on
+these cells alone, and times of peers are scaled up to all cells.
 """
 
 import argparse
