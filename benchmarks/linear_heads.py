@@ -1,6 +1,6 @@
 """Compare the linear probe of cells with the penalised linear classifiers of scikit-learn, on the same split.
 
-    python benchmarks/linear_heads.py [--train 900] [--test 300] [--size 9] [--layer 7] [--cells 0] [--cv] [--work DIR]
+    python benchmarks/linear_heads.py [--train 900] [--test 300] [--size 9] [--layer 7] [--cells 16] [--cv] [--work DIR]
 
 Data as in `controls.py`: worlds of one size, the first state of each, the residual stream after one block at the site
 `pre`, three tokens side by side, of Theseus and of a random network (the library's default initialisation).
@@ -9,15 +9,15 @@ Data as in `controls.py`: worlds of one size, the first state of each, the resid
 stand, for each cell and class on its own, as a user would write them: standardised inputs, and the penalty that is best
 for the class on the same held-back fifth of the training grids, then a fit to all of them:
 
-* `LogisticRegression` (lbfgs), C from 1e-4 to 1e4 in decades, the one of highest average precision;
+* `LogisticRegression` (newton-cholesky), C from 1e-4 to 1e12 in decades, the one of highest average precision;
 * `RidgeClassifier`, alpha from 1e-6 to 1e6 in decades, likewise;
 * with `--cv` also `LogisticRegressionCV`, which chooses C for each cell by its own folds.
 
-Average precision is that of the library's scores: over all cells of a grid, the mean over tested grids. A classifier of
+Average precision is that of the library's scores: over cells of one grid, the mean over tested grids. A classifier of
 one cell gives log-odds; a cell that is always or never of a class in training gets the log-odds of its smoothed
 frequency. Times are wall-clock seconds of one thread for all cells and classes, each fit beside its peer in one run.
-With `--cells N` the peers are fitted to N of the cells that vary, drawn at random, all are scored on these cells alone,
-and times of peers are scaled up to all cells.
+The peers are fitted to `--cells` of the cells that vary, drawn at random for each class (0: all). All are scored on
+these cells alone, and times of peers are scaled up to all cells.
 """
 
 import argparse
@@ -84,11 +84,14 @@ def compare(name: str, given: Features, cells: Any, train: Mask, count: int, cro
     mean, std = probe.mean.astype(np.float64), probe.std.astype(np.float64)
     scaled = (given.vectors - mean) / np.where(std > 0, std, np.inf)
     peers: dict[str, tuple[Callable[[float], Any], Array]] = {
-        "LogisticRegression": (lambda one: LogisticRegression(C=one, max_iter=2000), np.logspace(-4, 4, 9)),
+        "LogisticRegression": (
+            lambda one: LogisticRegression(C=one, solver="newton-cholesky"),
+            np.logspace(-4, 12, 17),
+        ),
         "RidgeClassifier": (lambda one: RidgeClassifier(alpha=one), np.logspace(-6, 6, 13)),
     }
     if cross:
-        peers["LogisticRegressionCV"] = (lambda one: LogisticRegressionCV(max_iter=2000), np.ones(1))
+        peers["LogisticRegressionCV"] = (lambda one: LogisticRegressionCV(solver="newton-cholesky"), np.ones(1))
     grids = given.grid_id[~train]
     for label in range(PADDING):
         truth = own == label
@@ -113,12 +116,12 @@ def compare(name: str, given: Features, cells: Any, train: Mask, count: int, cro
 def main() -> None:
     """Capture, fit and print a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, count in (("train", 900), ("test", 300), ("size", 9), ("layer", 7), ("cells", 0), ("seed", 0)):
+    for name, count in (("train", 900), ("test", 300), ("size", 9), ("layer", 7), ("cells", 16), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=count)
     parser.add_argument("--cv", action="store_true", help="LogisticRegressionCV, too: ten times as long")
     parser.add_argument("--work", type=Path, help="where states and vectors are kept (a temporary folder)")
     given = parser.parse_args()
-    warnings.filterwarnings("ignore", category=FutureWarning)
+    warnings.filterwarnings("ignore")
     with tempfile.TemporaryDirectory() as folder:
         directory = (given.work or Path(folder)) / f"{given.size}-{given.train}-{given.test}-{given.seed}"
         if not directory.exists():

@@ -88,6 +88,12 @@ def test_planted_codes_are_found_for_many_seeds_and_in_larger_grids(seed: int) -
     check_codes(1000, 5, 0.3, seed + 1, FitSettings(epochs=40, lr=1e-2, d_hidden=128))
 
 
+@pytest.mark.full
+def test_the_mlp_is_no_upper_bound_of_what_a_linear_map_reads() -> None:
+    found = located(read(*linear_code(1200, 9, 0.3, 1), FitSettings(epochs=60, lr=1e-2, d_hidden=128)))
+    assert found["percell"] >= 0.95 and found["mlp"] < 0.8, found
+
+
 def above_position(kind: str, seed: int, grids: int) -> list[tuple[Any, float]]:
     """Lower ends of the intervals of what a head localises beyond the place alone, from vectors that hold nothing."""
     rng = stream(seed, "nothing", kind)
