@@ -134,6 +134,13 @@ SCENARIOS = {
             ),
         ),
     ),
+    "shards": Scenario(
+        steps=(
+            ("goalscope run baseline --shard 1/2 --out shards/1", SCRIPTED),
+            ("goalscope run baseline --shard 2/2 --out shards/2", SCRIPTED),
+            "goalscope merge runs/whole shards/1 shards/2",
+        ),
+    ),
     "model card": Scenario(
         steps=(
             (

@@ -11,6 +11,7 @@ SUMMARY: Final[Mapping[str, str]] = {
     "demo": "Run the bundled model beside agents with known goals, write a report.",
     "run": "Run a study, a file or a shipped one, or go on with it.",
     "estimate": "Say beforehand what a study costs, with --power what it can show.",
+    "merge": "Put the shards of a study together into one run.",
     "import": "Check recorded trajectories and store them as a run.",
     "measure": "Measure a run, print estimates with intervals.",
     "compare": "Compare agents and runs on common worlds, with tests.",
@@ -42,7 +43,9 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope run study.yaml --out runs/first",
         "goalscope run baseline --count 3 --agents Theseus,optimal --out runs/small",
         "goalscope run cognitive-map --out runs/inside",
+        "goalscope run baseline --shard 1/2 --out shards/1",
     ),
+    "merge": ("goalscope merge runs/whole shards/1 shards/2",),
     "estimate": (
         "goalscope estimate study.yaml --output-tokens 400",
         "goalscope estimate iso-difficulty --power --pilot runs/pilot",
