@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from goalscope import __version__
-from goalscope.cli import activations
+from goalscope.cli import activations, show
 from goalscope.cli.errors import PROBLEMS, WRONG_INPUT, check_outputs, guarded
 from goalscope.cli.help import (
     HYPOTHESES,
@@ -200,12 +200,16 @@ def measure(
     measures: Annotated[
         str, option("NAMES", "Print these only, separated by ';' (all are stored); listed below.")
     ] = "",
+    everything: Annotated[bool, flag("--all", "Print all measures, with n and method.")] = False,
 ) -> None:
-    """Measure all episodes of a run, store the rows, print the estimates with their intervals."""
+    """Measure all episodes of a run, store the rows, print the main estimates with their intervals."""
     from goalscope.cli import commands
     from goalscope.cli.overrides import split
 
-    commands.measure(run, split(by), split(measures, separator=";"))
+    commands.measure(run, split(by), split(measures, separator=";"), everything=everything)
+
+
+_command("show")(show.show)
 
 
 @_command("compare")

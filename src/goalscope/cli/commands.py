@@ -10,7 +10,7 @@ from goalscope import importers, studies
 from goalscope.checks import did_you_mean
 from goalscope.cli.console import duration, progress, say
 from goalscope.cli.errors import check_outputs
-from goalscope.cli.measuring import across, estimates_table, headline, measure_missing, measure_run
+from goalscope.cli.measuring import SCREEN, across, estimates_table, headline, measure_missing, measure_run
 from goalscope.cli.overrides import Overrides
 from goalscope.extras import how_to_install
 from goalscope.measures.behaviour import conditions_of, measure_bounds, mixed
@@ -230,11 +230,12 @@ def import_path(path: Path, out: Path | None) -> bool:
     return not result.exit_status
 
 
-def measure(path: Path, by: Sequence[str], measures: Sequence[str]) -> None:
-    """Measure a run, store the rows, and print the estimates."""
+def measure(path: Path, by: Sequence[str], measures: Sequence[str], *, everything: bool = False) -> None:
+    """Measure a run, store the rows, and print a screen of them, or the estimates of named measures, or all."""
     rows = measure_run(path)
     with Store(path) as store:
         state = unfinished(store)
+        agents = store.agent_names() if store.study() is not None else sorted(store.agent_names())
     if state:
         say(f"{path}: {state}", error=True)
     known = list(dict.fromkeys(rows.measure.tolist()))
@@ -246,13 +247,19 @@ def measure(path: Path, by: Sequence[str], measures: Sequence[str]) -> None:
     conditions = conditions_of(rows)
     tags = [name for name in dict.fromkeys(("agent", *(by or conditions))) if name in rows.tags]
     kept = rows.where(rows.among("measure", measures)) if measures else rows
-    estimates_table(estimate_rows(kept, by=tags, whole=rows, bounds=measure_bounds()), tags)
+    if not measures:
+        headline(rows, agents, "Mean and 95 % interval over grids", tags=tags, measures=SCREEN)
+    if measures or everything:
+        estimates_table(estimate_rows(kept, by=tags, whole=rows, bounds=measure_bounds()), tags, agents)
     if not by and conditions:
         say(f"conditions are shown apart, by {listed(conditions)}; --by agent averages over them")
     if over := mixed(rows, conditions, tags):
         told = [f"{name} ({listed([number(value) for value in values])})" for name, values in over.items()]
         say(f"these averages mix conditions: {listed(told)}; without --by they are shown apart")
-    say(f"{counted(len(kept), 'row')} behind these estimates; all rows are stored in {path}")
+    if measures or everything:
+        say(f"{counted(len(kept), 'row')} behind these estimates; all rows are stored in {path}")
+    else:
+        say(f"{counted(len(known), 'measure')} in all: --all prints them with n and method; rows are stored in {path}")
 
 
 def report(path: Path, out: Path | None, ledger: Path | None) -> None:

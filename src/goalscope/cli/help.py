@@ -14,6 +14,7 @@ SUMMARY: Final[Mapping[str, str]] = {
     "merge": "Put the shards of a study together into one run.",
     "import": "Check recorded trajectories and store them as a run.",
     "measure": "Measure a run, print estimates with intervals.",
+    "show": "List the episodes of a run, or show one step by step.",
     "compare": "Compare agents and runs on common worlds, with tests.",
     "report": "Write the report of a run as one HTML page.",
     "export": "Write the tables of a run as Parquet files.",
@@ -51,7 +52,14 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope estimate iso-difficulty --power --pilot runs/pilot",
     ),
     "import": ("goalscope import logs.jsonl --out runs/logs", "goalscope import logs --check"),
-    "measure": ("goalscope measure runs/demo --by size,density --measures 'success;action accuracy'",),
+    "measure": (
+        "goalscope measure runs/demo",
+        "goalscope measure runs/demo --by size,density --measures 'success;action accuracy'",
+    ),
+    "show": (
+        "goalscope show runs/demo --agent Theseus --outcome horizon",
+        "goalscope show runs/demo 5b9409 --full",
+    ),
     "compare": (
         "goalscope compare runs/a runs/b --margin 'success=0.1'",
         "goalscope compare runs/demo --agents 'optimal;random'",
