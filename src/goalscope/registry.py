@@ -36,7 +36,7 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
         f"goalscope.report.sections.{name}"
         for name in (
             *("results", "invariance", "probing", "cognitive_map", "beliefs", "plans", "distance"),
-            *("environments", "behaviour", "tasks", "meg", "agents", "about"),
+            *("environments", "behaviour", "tasks", "meg", "agents", "transcripts", "about"),
         )
     ),
 }

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from goalscope.agents.agent import Agent
 from goalscope.checks import did_you_mean
 from goalscope.cli.console import say, table
-from goalscope.measures.transcript import OUTCOMES, TranscriptStep, agent_of, transcript
+from goalscope.measures.transcript import OUTCOMES, agent_of, transcript, write_step
 from goalscope.report.blocks import counted
 from goalscope.runs import Outcome, Store
 from goalscope.runs.record import Episode
@@ -90,7 +90,7 @@ def show_episode(path: Path, begins: str, chosen: Filter, *, full: bool) -> None
         for one in transcript(episode, agent):
             seen = (one.seen or "").splitlines()
             lines = seen if one.prompt is None else one.prompt.splitlines()
-            say(_step(one, lines if full else changed(before, lines, seen), sent.get(one.step.index)))
+            say(write_step(one, lines if full else changed(before, lines, seen), sent.get(one.step.index)))
             before = lines
         say(f"{episode.agent} {OUTCOMES[episode.outcome]} after {counted(len(episode.steps), 'step')}")
 
@@ -102,29 +102,6 @@ def _head(episode: Episode, agent: Agent | None) -> str:
     if agent is None:
         head += "\nits agent cannot be built here (an import, or its model is elsewhere): prompts are what it saw"
     return head
-
-
-def _step(one: TranscriptStep, lines: Sequence[str], sent: str | None) -> str:
-    """Write a step; texts of others stand behind a bar, so that none can be taken for ours."""
-    parts = [f"\nstep {one.step.index}"]
-    if one.seen is None:
-        parts.append("what it saw is not known: the record does not follow from its world")
-    elif one.prompt is None:
-        parts += ["saw", *_barred(lines)]
-    else:
-        differs = sent is not None and sent != one.journalled
-        parts.append("prompt, as this version writes it; another one was sent" if differs else "prompt")
-        parts += _barred(lines)
-    for number, (text, failure) in enumerate(one.attempts, 1):
-        parts += [f"attempt {number}: no action ({failure}), asked again", *_barred((text or "").splitlines())]
-    for name, text in (("reasoning", one.step.reasoning), ("answer", one.step.text)):
-        if text:
-            parts += [name, *_barred(text.splitlines())]
-    return "\n".join([*parts, f"verdict: {one.verdict}"])
-
-
-def _barred(lines: Sequence[str]) -> list[str]:
-    return [f"  | {line}" for line in lines]
 
 
 def changed(before: Sequence[str], now: Sequence[str], seen: Sequence[str]) -> list[str]:

@@ -149,3 +149,32 @@ def _verdict(table: StepTable, index: int, action: str | None, failure: str | No
         before=before if before >= 0 else None,
         after=after if after >= 0 else None,
     )
+
+
+def write_step(one: TranscriptStep, lines: Sequence[str], sent: str | None = None, most: int | None = None) -> str:
+    """Return a step as text; texts of others stand behind a bar, so that none can be taken for ours.
+
+    Args:
+        one: the step.
+        lines: what is to stand there of its prompt, or of what was seen where it has none.
+        sent: content id of the prompt that the journal holds, None where there is none.
+        most: characters of a prompt, a reasoning or an answer that are shown, all where None.
+    """
+
+    def barred(text: str) -> list[str]:
+        cut = f"... ({len(text) - most:,} characters more)" if most is not None and len(text) > most else ""
+        return [f"  | {line}" for line in text[:most].splitlines()] + ([f"  {cut}"] if cut else [])
+
+    parts = [f"\nstep {one.step.index}"]
+    if one.seen is None:
+        parts.append("what it saw is not known: the record does not follow from its world")
+    else:
+        differs = one.prompt is not None and sent is not None and sent != one.journalled
+        name = "saw" if one.prompt is None else "prompt"
+        parts += [f"{name}, as this version writes it; another one was sent" if differs else name]
+        parts += barred("\n".join(lines))
+    for number, (text, failure) in enumerate(one.attempts, 1):
+        parts += [f"attempt {number}: no action ({failure}), asked again", *barred(text or "")]
+    for name, said in (("reasoning", one.step.reasoning), ("answer", one.step.text)):
+        parts += [name, *barred(said)] if said else []
+    return "\n".join([*parts, f"verdict: {one.verdict}"])
