@@ -88,6 +88,7 @@ SCENARIOS = {
             "goalscope estimate maze.yaml",
             "goalscope run maze.yaml --out runs/maze",
             "goalscope measure runs/maze",
+            "goalscope show runs/maze",
             "goalscope compare runs/maze",
             "goalscope report runs/maze",
             "goalscope export runs/maze --out tables",

@@ -4,7 +4,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from types import FrameType
 
@@ -65,7 +65,10 @@ class Caller:
                     asked = [observations[index] for index in portion]
                     if self._elsewhere is not None:
                         pool, recipe = self._elsewhere
-                        running[pool.submit(answer_in_worker, recipe, asked)] = portion
+                        try:
+                            running[pool.submit(answer_in_worker, recipe, asked)] = portion
+                        except BrokenExecutor as error:
+                            failure = lost_worker(error)
                     elif self._threads is not None:
                         running[self._threads.submit(answer, self.agent, asked)] = portion
                     else:
