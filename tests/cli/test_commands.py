@@ -60,8 +60,26 @@ def test_measure_prints_estimates_and_measured_twice_gives_the_same(done: Path) 
     ]
 
 
+def test_measure_prints_a_screen_with_the_headline_first_in_the_order_of_the_study(study: Path, tmp_path: Path) -> None:
+    call("run", study, "--out", tmp_path / "run", "--agents", "random,optimal")
+    shown = call("measure", tmp_path / "run")
+    with Store(tmp_path / "run") as store:
+        names, rows = store.agent_names(), store.rows()
+    lines = shown.splitlines()
+    assert len(lines) < 24 and names == ["random", "optimal"] != sorted(names)
+    (heading,) = [line for line in lines if line.split()[:2] == ["agent", "Success"]]
+    order = ["Success", "Action accuracy", "Invalid turns", "Excess JSD", "grids"]
+    assert [heading.index(name) for name in order] == sorted(heading.index(name) for name in order)
+    told = [line for line in lines if line.split()[:1] in (["random"], ["optimal"])]
+    assert [line.split()[0] for line in told] == names
+    success = {one.key["agent"]: one.estimate for one in estimate_rows(rows.select(measure="success"), by=("agent",))}
+    assert all(f" {success[line.split()[0]].value:.3f} [" in line for line in told)
+    assert f"{len(set(rows.measure.tolist()))} measures in all: --all" in shown
+    assert call("measure", tmp_path / "run", "--all").count("\n") > 60
+
+
 def test_measure_says_below_its_table_where_intervals_may_miss_and_letters_name_the_lines(done: Path) -> None:
-    shown = call("measure", done)
+    shown = call("measure", done, "--all")
     with Store(done) as store:
         estimates = [found.estimate for found in estimate_rows(store.rows(), by=("agent",), bounds=measure_bounds())]
     for note in {one.note for one in estimates if one.has_interval and "cover" in one.note}:

@@ -33,6 +33,12 @@ def test_key_pickup_is_not_averaged_over_worlds_with_and_without_door_and_key(ke
         ["optimal", "key-no-door", "True", "key", "pickup", "0.000"],
     ]
     assert "by kind and control" in shown and "averages mix" not in shown
+    screen = call("measure", keys)
+    assert [line.split()[:3] for line in screen.splitlines() if line.split()[:1] == ["optimal"]] == [
+        ["optimal", "key-door", "False"],
+        ["optimal", "key-no-door", "False"],
+        ["optimal", "key-no-door", "True"],
+    ]
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,7 @@ SCENARIOS = {
             "goalscope estimate maze.yaml",
             "goalscope run maze.yaml --out runs/maze",
             "goalscope measure runs/maze",
+            "goalscope show runs/maze",
             "goalscope compare runs/maze",
             "goalscope report runs/maze",
             "goalscope export runs/maze --out tables",
@@ -138,6 +139,13 @@ SCENARIOS = {
                 "--trajectories 3 --out runs/theseus && goalscope meg runs/theseus --unknown",
                 SCRIPTED,
             ),
+        ),
+    ),
+    "shards": Scenario(
+        steps=(
+            ("goalscope run baseline --shard 1/2 --out shards/1", SCRIPTED),
+            ("goalscope run baseline --shard 2/2 --out shards/2", SCRIPTED),
+            "goalscope merge runs/whole shards/1 shards/2",
         ),
     ),
     "model card": Scenario(

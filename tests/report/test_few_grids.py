@@ -106,7 +106,7 @@ def test_printed_tables_warn_too(tmp_path: Path, capsys: pytest.CaptureFixture[s
     printed = " ".join(capsys.readouterr().out.split())
     assert "(only 4 of 10 grids)" in printed and "A value marked “only” comes from less than 50 %" in printed
     run(small_study(trajectories=2), tmp_path / "run")
-    shown = call("measure", tmp_path / "run")
+    shown = call("measure", tmp_path / "run", "--all")
     with Store(tmp_path / "run") as store:
         found = {(g.key["agent"], g.key["measure"]): g.estimate for g in estimate_rows(store.rows(), by=("agent",))}
     few = {key: one for key, one in found.items() if one.sparse}

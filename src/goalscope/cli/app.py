@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from goalscope import __version__
-from goalscope.cli import activations
+from goalscope.cli import activations, show
 from goalscope.cli.errors import PROBLEMS, WRONG_INPUT, check_outputs, guarded
 from goalscope.cli.help import (
     HYPOTHESES,
@@ -91,7 +91,13 @@ def demo(out: OutFolder = Path("runs/demo")) -> None:
 def run(
     study: StudyName,
     out: OutFolder,
-    workers: Annotated[int, option("N", "Calls of an agent at the same time.", min=1)] = 1,
+    workers: Annotated[int, option("N", "Calls of an agent at the same time: threads, processes, actors.", min=1)] = 1,
+    executor: Annotated[
+        str, option("NAME", "Where agents act: threads, processes, ray (extra ray) or dask (extra dask).")
+    ] = "threads",
+    shard: Annotated[
+        str | None, option("K/N", "Only the K-th of N parts, e.g. 3/16; goalscope merge puts all N together.")
+    ] = None,
     full: Annotated[
         bool, flag("--full", "Studies of activations: the complete table, all heads and controls.")
     ] = False,
@@ -109,7 +115,20 @@ def run(
     from goalscope.cli import commands
 
     changes = _overrides(sizes, densities, settings, count=count, trajectories=trajectories, agents=agents)
-    commands.run(study, out, workers, changes, full=full)
+    commands.run(study, out, workers, changes, full=full, shard=shard, executor=executor)
+
+
+@_command("merge")
+def merge(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The run directory to write; must be new.")],
+    shards: Annotated[
+        list[Path], typer.Argument(metavar="SHARD ...", help="The run directories of all shards, in any order.")
+    ],
+) -> None:
+    """Put the shards of a study together: the same content as one run of it. The shards are read, never changed."""
+    from goalscope.cli import commands
+
+    commands.merge(out, shards)
 
 
 def _overrides(sizes: str | None, densities: str | None, settings: list[str] | None, **given: Any) -> "Overrides":
@@ -181,12 +200,16 @@ def measure(
     measures: Annotated[
         str, option("NAMES", "Print these only, separated by ';' (all are stored); listed below.")
     ] = "",
+    everything: Annotated[bool, flag("--all", "Print all measures, with n and method.")] = False,
 ) -> None:
-    """Measure all episodes of a run, store the rows, print the estimates with their intervals."""
+    """Measure all episodes of a run, store the rows, print the main estimates with their intervals."""
     from goalscope.cli import commands
     from goalscope.cli.overrides import split
 
-    commands.measure(run, split(by), split(measures, separator=";"))
+    commands.measure(run, split(by), split(measures, separator=";"), everything=everything)
+
+
+_command("show")(show.show)
 
 
 @_command("compare")

@@ -10,7 +10,7 @@ from goalscope import importers, studies
 from goalscope.checks import did_you_mean
 from goalscope.cli.console import duration, progress, say
 from goalscope.cli.errors import check_outputs
-from goalscope.cli.measuring import across, estimates_table, headline, measure_missing, measure_run
+from goalscope.cli.measuring import SCREEN, across, estimates_table, headline, measure_missing, measure_run
 from goalscope.cli.overrides import Overrides
 from goalscope.extras import how_to_install
 from goalscope.measures.behaviour import conditions_of, measure_bounds, mixed
@@ -19,7 +19,8 @@ from goalscope.preflight import beyond_reach
 from goalscope.report.blocks import counted, listed, number
 from goalscope.report.run_comparison import check_measures
 from goalscope.report.sections.about import unfinished
-from goalscope.runs import Store, Study, export_parquet
+from goalscope.runs import Store, Study, StudyShard, content_hash, export_parquet
+from goalscope.runs import merge as merge_shards
 from goalscope.runs import run as run_study
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
@@ -56,12 +57,23 @@ def say_size(study: Study) -> None:
 
 
 def run(
-    name: str, out: Path, workers: int = 1, changes: Overrides | None = None, *, full: bool = False, guide: bool = True
+    name: str,
+    out: Path,
+    workers: int = 1,
+    changes: Overrides | None = None,
+    *,
+    full: bool = False,
+    guide: bool = True,
+    shard: str | None = None,
+    executor: str = "threads",
 ) -> None:
     """Run a study, changed as asked, or go on with it; where it declares so, read activations and write the report.
 
-    ``full`` asks for the complete table of a study that reads activations, ``guide`` for the command that comes next.
+    ``full`` asks for the complete table of a study that reads activations, ``guide`` for the command that comes next,
+    ``shard`` for a part of the study alone, whose activations are read after the merge, ``executor`` for where agents
+    act.
     """
+    part = None if shard is None else StudyShard.parse(shard)
     study = load_study(name, changes)
     inside = study.analysis.inside if study.analysis is not None else None
     if full and inside is None:
@@ -77,12 +89,18 @@ def run(
         say(line, error=True)
     _check_kept_apart(out, imported=False)
     passed = {"study": Path(name).name, "workers": workers, **(changes.given() if changes else {})}
+    if executor != "threads":
+        passed["executor"] = executor
+    if part is not None:
+        passed["shard"] = str(part)
     with progress("episodes") as show:
         done = run_study(
             study,
             out,
             workers=workers,
             arguments={"command": "run", "passed": passed},
+            shard=part,
+            executor=executor,
             progress=lambda finished, total, steps, left: show(finished, total, left),
         )
     reused = f"{counted(done.reused, 'episode')} stored before, " if done.reused else ""
@@ -93,7 +111,10 @@ def run(
     _tell_declared(study, out)
     if done.replayed or done.lost:
         say(f"{counted(done.replayed, 'answer')} taken from the journal, {counted(done.lost, 'call')} in flight lost")
-    if inside is not None:
+    if part is not None:
+        later = ", and goalscope run on the merged run reads its activations" if inside is not None else ""
+        say(f"shard {part}; next, once all {part.of} are there: goalscope merge OUT {quote(str(out))} ...{later}")
+    elif inside is not None:
         from goalscope.cli.activations import read_inside
 
         read_inside(out, inside, full=full)
@@ -103,6 +124,30 @@ def run(
             say(f"next: goalscope report {quote(str(out))} (it needs the extra report: {how_to_install('report')})")
     elif guide:
         say(f"next: goalscope measure {quote(str(out))}, goalscope report {quote(str(out))}")
+
+
+def merge(out: Path, shards: Sequence[Path]) -> None:
+    """Put the shards of a study together."""
+    with progress("episodes") as show:
+        done = merge_shards(
+            shards,
+            out,
+            progress=lambda finished, total: show(finished, total),
+            arguments={"command": "merge", "passed": {"shards": [path.name for path in shards]}},
+        )
+    with Store(out) as store:
+        digest = content_hash(store)
+    say(
+        f"{counted(done.shards, 'shard')}, {counted(done.episodes, 'episode')}, "
+        f"{counted(done.calls, 'journalled call')}: {out}, content hash {digest}"
+    )
+    if done.measured:
+        say(
+            "rows of measures are not taken over, since some compare worlds of different shards: measure the merged run"
+        )
+    if done.read:
+        say("activations and probes are not taken over: capture and probe the merged run")
+    say(f"next: goalscope measure {quote(str(out))}, goalscope report {quote(str(out))}")
 
 
 def _check_kept_apart(out: Path, *, imported: bool) -> None:
@@ -185,11 +230,12 @@ def import_path(path: Path, out: Path | None) -> bool:
     return not result.exit_status
 
 
-def measure(path: Path, by: Sequence[str], measures: Sequence[str]) -> None:
-    """Measure a run, store the rows, and print the estimates."""
+def measure(path: Path, by: Sequence[str], measures: Sequence[str], *, everything: bool = False) -> None:
+    """Measure a run, store the rows, and print a screen of them, or the estimates of named measures, or all."""
     rows = measure_run(path)
     with Store(path) as store:
         state = unfinished(store)
+        agents = store.agent_names() if store.study() is not None else sorted(store.agent_names())
     if state:
         say(f"{path}: {state}", error=True)
     known = list(dict.fromkeys(rows.measure.tolist()))
@@ -201,13 +247,19 @@ def measure(path: Path, by: Sequence[str], measures: Sequence[str]) -> None:
     conditions = conditions_of(rows)
     tags = [name for name in dict.fromkeys(("agent", *(by or conditions))) if name in rows.tags]
     kept = rows.where(rows.among("measure", measures)) if measures else rows
-    estimates_table(estimate_rows(kept, by=tags, whole=rows, bounds=measure_bounds()), tags)
+    if not measures:
+        headline(rows, agents, "Mean and 95 % interval over grids", tags=tags, measures=SCREEN)
+    if measures or everything:
+        estimates_table(estimate_rows(kept, by=tags, whole=rows, bounds=measure_bounds()), tags, agents)
     if not by and conditions:
         say(f"conditions are shown apart, by {listed(conditions)}; --by agent averages over them")
     if over := mixed(rows, conditions, tags):
         told = [f"{name} ({listed([number(value) for value in values])})" for name, values in over.items()]
         say(f"these averages mix conditions: {listed(told)}; without --by they are shown apart")
-    say(f"{counted(len(kept), 'row')} behind these estimates; all rows are stored in {path}")
+    if measures or everything:
+        say(f"{counted(len(kept), 'row')} behind these estimates; all rows are stored in {path}")
+    else:
+        say(f"{counted(len(known), 'measure')} in all: --all prints them with n and method; rows are stored in {path}")
 
 
 def report(path: Path, out: Path | None, ledger: Path | None) -> None:

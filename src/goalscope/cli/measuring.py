@@ -18,6 +18,17 @@ from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.stats import Estimate, Grouped, estimate_rows
 
+SCREEN = (
+    "success",
+    "action accuracy",
+    "exploration error",
+    "exploitation error",
+    "invalid turns",
+    "JSD from optimal, excess, per visit",
+    "return",
+)
+"""The measures that `goalscope measure` shows first, those that a run has."""
+
 SOURCE = "behaviour"
 """The source under which a store keeps the rows of `measure`."""
 
@@ -74,14 +85,37 @@ def _by(rows: Rows, first: str, second: str, *, whole: Rows) -> dict[tuple[Any, 
     return {(one.key[first], one.key[second]): one.estimate for one in listed}
 
 
-def headline(rows: Rows, agents: Sequence[str], title: str) -> None:
-    """Print the main measures of each agent, one line an agent."""
-    found = _by(rows.where(rows.among("measure", HEADLINE)), "agent", "measure", whole=rows)
-    names = [name for name in HEADLINE if any(measure == name for _, measure in found)]
-    lines = [(str(agent), *(written(found.get((agent, name))) for name in names)) for agent in agents]
-    columns = ["agent", *(title_of(name) for name in names)]
-    table(columns, lines, title=title, numbers=range(1, len(columns)))
-    warn_of_few(found.values())
+def headline(
+    rows: Rows,
+    agents: Sequence[str],
+    title: str,
+    *,
+    tags: Sequence[str] = ("agent",),
+    measures: Sequence[str] = HEADLINE,
+) -> None:
+    """Print the main measures, one line a group of tags, in the order of the agents."""
+    kept = rows.where(rows.among("measure", measures))
+    found: dict[tuple[Any, ...], dict[str, Estimate]] = {}
+    for one in _in_order(estimate_rows(kept, by=tags, whole=rows, bounds=measure_bounds()), agents):
+        found.setdefault(tuple(one.key[tag] for tag in tags), {})[str(one.key["measure"])] = one.estimate
+    names = [name for name in measures if any(name in cells for cells in found.values())]
+    lines = [
+        (
+            *(number(value) if value is not None else "" for value in group),
+            *(written(cells.get(name)) for name in names),
+            str(max(one.clusters for one in cells.values())),
+        )
+        for group, cells in found.items()
+    ]
+    columns = [*tags, *(title_of(name) for name in names), "grids"]
+    table(columns, lines, title=title, numbers=range(len(tags), len(columns)))
+    warn_of_few(one for cells in found.values() for one in cells.values())
+
+
+def _in_order(listed: Iterable[Grouped], agents: Sequence[str]) -> list[Grouped]:
+    """Return estimates in the order of the agents, else as they are."""
+    places = {agent: at for at, agent in enumerate(agents)}
+    return sorted(listed, key=lambda one: places.get(str(one.key.get("agent")), len(places)))
 
 
 def across(rows: Rows, measure: str, agents: Sequence[str], tag: str) -> None:
@@ -98,11 +132,14 @@ def across(rows: Rows, measure: str, agents: Sequence[str], tag: str) -> None:
     warn_of_few(found.values())
 
 
-def estimates_table(listed: Sequence[Grouped], tags: Sequence[str]) -> None:
-    """Print estimates with interval, n, grids and method, one a line, and below them what limits some of them."""
+def estimates_table(listed: Sequence[Grouped], tags: Sequence[str], agents: Sequence[str]) -> None:
+    """Print estimates with interval, n, grids and method, one a line, and below them what limits some of them.
+
+    Agents stand in the order that is given.
+    """
     lines = []
     letters: dict[str, str] = {}
-    for grouped in listed:
+    for grouped in _in_order(listed, agents):
         estimate = grouped.estimate
         keys = [number(grouped.key[tag]) if grouped.key[tag] is not None else "" for tag in tags]
         method = estimate.method if estimate.has_interval else estimate.note
@@ -120,7 +157,6 @@ def estimates_table(listed: Sequence[Grouped], tags: Sequence[str]) -> None:
                 method,
             )
         )
-    lines.sort(key=lambda line: line[0])
     columns = [*tags, "measure", "value", "95 % interval", "unit", "n", "grids", "method"]
     first = len(tags) + 1
     table(columns, lines, title="Estimates, intervals over grids", numbers=(first, first + 1, first + 3, first + 4))

@@ -2,10 +2,12 @@
 
 from goalscope.runs.export import content_hash, export_parquet
 from goalscope.runs.kinds import world_kind
+from goalscope.runs.merge import MergeSummary, merge
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin
 from goalscope.runs.runner import Progress, RunSummary, run
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study, StudySize
+from goalscope.runs.study_shard import StudyShard
 from goalscope.worlds.gridworld import GridWorld
 from goalscope.worlds.tasks.world import TaskWorld
 
@@ -13,18 +15,21 @@ __all__ = [
     "Episode",
     "EpisodeSpec",
     "GridWorld",
+    "MergeSummary",
     "Outcome",
     "Progress",
     "RunSummary",
     "Step",
     "Store",
     "Study",
+    "StudyShard",
     "StudySize",
     "TaskWorld",
     "World",
     "begin",
     "content_hash",
     "export_parquet",
+    "merge",
     "run",
     "world_kind",
 ]

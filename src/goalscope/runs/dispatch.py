@@ -4,31 +4,38 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from types import FrameType
 
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id
+from goalscope.runs.executors import Recipe, answer, answer_in_worker, lost_worker
 
 
 class Caller:
-    """Asks one agent, with some calls of `Agent.act` under way at the same time, from several threads.
+    """Asks one agent, with some calls of `Agent.act` under way at the same time.
 
     An agent may have an attribute ``largest_batch``, the most observations that it wants a call: one whose answers
     arrive one by one (one behind a server) says 1, and each answer is committed as soon as it is there. Its attribute
     ``concurrency``, where it is a number, goes before ``workers``.
+
+    Args:
+        agent: the agent.
+        workers: calls at the same time.
+        elsewhere: what the agent acts in and what it is built from there; None for threads of this process.
     """
 
-    def __init__(self, agent: Agent, workers: int) -> None:
+    def __init__(self, agent: Agent, workers: int, elsewhere: tuple[Executor, Recipe] | None = None) -> None:
         self.agent = agent
         self.identity = agent_id(agent)
-        self._workers: int = getattr(agent, "concurrency", None) or workers
-        self._pool = ThreadPoolExecutor(self._workers) if self._workers > 1 else None
+        self._workers: int = workers if elsewhere else getattr(agent, "concurrency", None) or workers
+        self._elsewhere = elsewhere
+        self._threads = ThreadPoolExecutor(self._workers) if self._workers > 1 and not elsewhere else None
 
     def close(self) -> None:
         """Wait for the calls under way."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._threads is not None:
+            self._threads.shutdown(wait=True, cancel_futures=True)
 
     def ask(
         self,
@@ -56,14 +63,21 @@ class Caller:
                     portion = waiting.popleft()
                     before(portion)
                     asked = [observations[index] for index in portion]
-                    if self._pool is None:
+                    if self._elsewhere is not None:
+                        pool, recipe = self._elsewhere
                         try:
-                            ready.append((portion, self._answer(asked)))
+                            running[pool.submit(answer_in_worker, recipe, asked)] = portion
+                        except BrokenExecutor as error:
+                            failure = lost_worker(error)
+                    elif self._threads is not None:
+                        running[self._threads.submit(answer, self.agent, asked)] = portion
+                    else:
+                        try:
+                            ready.append((portion, answer(self.agent, asked)))
                         except Exception as error:
                             failed(portion, error)
                             raise
                         break
-                    running[self._pool.submit(self._answer, asked)] = portion
                 finished = wait(running, return_when=FIRST_COMPLETED).done if running else ()
                 for future in finished:
                     portion = running.pop(future)
@@ -73,7 +87,7 @@ class Caller:
                     else:
                         if isinstance(problem, Exception):
                             failed(portion, problem)
-                        failure = failure or problem
+                        failure = failure or lost_worker(problem) or problem
             except KeyboardInterrupt as interrupt:
                 if failure is not None:
                     raise
@@ -85,15 +99,6 @@ class Caller:
         size = max(1, -(-len(indices) // self._workers))
         size = max(1, min(size, getattr(self.agent, "largest_batch", size)))
         return [list(indices[begin : begin + size]) for begin in range(0, len(indices), size)]
-
-    def _answer(self, observations: list[Observation]) -> list[Turn]:
-        turns = list(self.agent.act(observations))
-        if len(turns) != len(observations) or not all(isinstance(turn, Turn) for turn in turns):
-            raise TypeError(
-                f"agent {self.agent.name!r} must answer each observation with a Turn: {len(observations)} asked, got "
-                f"{len(turns)}: {[type(turn).__name__ for turn in turns[:3]]}"
-            )
-        return turns
 
 
 @contextmanager

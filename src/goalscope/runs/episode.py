@@ -17,7 +17,7 @@ class LiveEpisode:
     Args:
         spec: what is run.
         world: where.
-        study: its rules: failures, history.
+        study: its rules: failures, history; those of a study that names none where None.
         history: what the agent is shown of earlier steps; what the study says where None.
         failure: what becomes of a turn without an action; what the study says where None.
         knows_world: whether the agent is told the whole world.
@@ -32,7 +32,7 @@ class LiveEpisode:
         self,
         spec: EpisodeSpec,
         world: World,
-        study: Study,
+        study: Study | None,
         history: History | None = None,
         failure: FailurePolicy | None = None,
         *,
@@ -47,8 +47,8 @@ class LiveEpisode:
         self._session = world.begin_episode(spec.seed, spec.id)
         self._view: View | None = None  # what was shown last, until a step is taken
         self._history: tuple[Past, ...] = ()
-        self._failure = failure or study.failure
-        self._history_as: History = history or study.history
+        self._failure = failure or (FailurePolicy() if study is None else study.failure)
+        self._history_as: History = history or ("none" if study is None else study.history)
         self._attempts: list[dict[str, Any]] = []
 
     def observe(self) -> Observation:

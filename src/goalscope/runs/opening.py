@@ -153,9 +153,9 @@ def _make(path: Path, *, log: bool) -> None:
             create_tables(connection)
             if log:
                 connection.execute("PRAGMA journal_mode = WAL")
-        _sync(new)
+        sync(new)
         _put(new, path)
-        _sync(path.parent)
+        sync(path.parent)
 
 
 def _put(new: Path, path: Path) -> None:
@@ -176,7 +176,8 @@ def _put(new: Path, path: Path) -> None:
         new.rename(path)  # a file system without links: the lock of the directory keeps others away
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Have a file, or the names of a folder, written to the disk."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)

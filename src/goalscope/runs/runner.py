@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
@@ -16,11 +17,13 @@ from goalscope.models.http_budget import Budget
 from goalscope.runs.codec import encode_tags
 from goalscope.runs.dispatch import Caller, interruptible
 from goalscope.runs.episode import LiveEpisode
+from goalscope.runs.executors import Recipe, open_executor
 from goalscope.runs.journal import Journal, call_for
 from goalscope.runs.provenance import session
 from goalscope.runs.record import Episode, EpisodeSpec
 from goalscope.runs.store import GROUP_SECONDS, Store
 from goalscope.runs.study import Study
+from goalscope.runs.study_shard import StudyShard, keep_to_shard
 from goalscope.runs.tables import Usage
 from goalscope.worlds.world import World
 
@@ -65,6 +68,8 @@ def run(
     workers: int = 1,
     batch: int = 256,
     arguments: Mapping[str, Any] | None = None,
+    shard: StudyShard | None = None,
+    executor: str = "threads",
 ) -> RunSummary:
     """Run the episodes of a study that its run directory does not hold yet.
 
@@ -80,35 +85,61 @@ def run(
         workers: calls of `Agent.act` at the same time.
         batch: episodes of an agent that are live at the same time.
         arguments: what the user passed and what was defaulted, for the record; see `provenance.session`.
+        shard: only this part of the episodes; `merge` puts the directories of all shards together.
+        executor: where agents act whose answers are worth minutes, see `executors.open_executor`. Others act here, and
+            so do agents whose requests are counted one by one (those behind a server), in threads.
 
     Returns:
         What was done.
 
     Raises:
         BlockingIOError: another process runs on the directory.
-        ValueError: the directory holds another study, or something is wrong with what it holds.
+        ValueError: the directory holds another study, or another part of it, or something is wrong with what it holds.
         KeyboardInterrupt: the run was stopped; finished episodes are stored, the message says how to go on.
         Exception: what an agent raised; finished episodes and journalled answers are stored.
     """
+    if executor != "threads" and agents is not None:
+        raise ValueError(
+            f"agents that act in other processes must be built from the study, got ready ones with {executor=}: leave "
+            "agents out, or use threads"
+        )
     if workers < 1 or batch < 1:
         raise ValueError(f"workers and batch must be at least 1, got {workers=} and {batch=}")
     acting = list(study.agents() if agents is None else agents)
     _check_agents(acting)
     for agent in acting:
         check_fits(agent, study.view)
-    with Store(directory, "w", durability=study.durability) as store:
+    with (
+        open_executor(executor, workers) as elsewhere,
+        Store(directory, "w", durability=study.durability) as store,
+    ):
         store.put_study(study)
+        keep_to_shard(store, shard)
         store.put_session(session(arguments))
         store.put_agents([(agent_id(agent), agent.name, agent.describe()) for agent in acting])
         store.put_worlds(study.worlds())
-        runner = _Runner(study, store, progress, workers, batch)
+        places: dict[str, tuple[Executor, Recipe]] = {}
+        if elsewhere is not None:
+            for entry, agent in zip(study.agents_, acting, strict=True):
+                if agent.journalled and _budget(agent) is None:
+                    places[agent.name] = elsewhere, Recipe.of(entry, agent)
+        runner = _Runner(study, store, progress, workers, batch, shard, places)
         return runner.run(acting)
 
 
 class _Runner:
-    def __init__(self, study: Study, store: Store, progress: Progress | None, workers: int, batch: int) -> None:
-        self._study, self._store, self._progress = study, store, progress
-        self._workers, self._batch = workers, batch
+    def __init__(
+        self,
+        study: Study,
+        store: Store,
+        progress: Progress | None,
+        workers: int,
+        batch: int,
+        shard: StudyShard | None,
+        elsewhere: Mapping[str, tuple[Executor, Recipe]],
+    ) -> None:
+        self._study, self._store, self._progress, self._shard = study, store, progress, shard
+        self._workers, self._batch, self._elsewhere = workers, batch, elsewhere
         self._journal = Journal(store)
         self._finished: list[tuple[Episode, Usage]] = []
         self._episodes = self._reused = self._total = self._steps = 0
@@ -121,6 +152,8 @@ class _Runner:
     def run(self, agents: Sequence[Agent]) -> RunSummary:
         stored = self._store.episode_ids()
         specified = list(self._study.specs(agents))
+        if self._shard is not None:
+            specified = list(self._shard.part(specified, self._study.trajectories))
         todo = [item for item in specified if item[0].id not in stored]
         self._total, self._reused = len(specified), len(specified) - len(todo)
         self._work_total = sum(spec.horizon * _effort(agent) for spec, _, agent in todo)
@@ -154,7 +187,7 @@ class _Runner:
     def _run_part(self, agent: Agent, waiting: _Waiting, check_interrupt: Callable[[], None]) -> None:
         budget = _budget(agent)
         try:
-            with closing(Caller(agent, self._workers)) as caller:
+            with closing(Caller(agent, self._workers, self._elsewhere.get(agent.name))) as caller:
                 if budget is not None:
                     budget.begin(self._journal.spent(caller.identity), self._journal)
                 self._run_agent(caller, waiting, check_interrupt)

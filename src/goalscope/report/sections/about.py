@@ -14,6 +14,7 @@ from goalscope.report.ledger import Key, RunData, describe_key
 from goalscope.report.specs import Declared, FoldSpec, section
 from goalscope.runs.provenance import LIBRARIES
 from goalscope.runs.store import Store
+from goalscope.runs.study_shard import shard_of
 
 _MOST_TEXT = 4000
 _MOST_UNDEFINED = 40
@@ -72,6 +73,12 @@ def unfinished(store: Store) -> str:
     wanted = worlds * agents * study.trajectories
     if there >= wanted:
         return ""
+    shard = shard_of(store)
+    if shard is not None:
+        return (
+            f"the run is shard {shard} of its study: {there:,} of {counted(wanted, 'episode')} are there, and the rest "
+            "is missing from every number; goalscope merge puts all shards together"
+        )
     return (
         f"the run is not finished: {there:,} of {counted(wanted, 'episode')} are there, and the rest is missing from "
         "every number; goalscope run goes on with it"

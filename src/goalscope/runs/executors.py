@@ -1,0 +1,185 @@
+"""Where agents act: threads of this process, other processes, Ray actors or Dask workers, behind one interface.
+
+All are `concurrent.futures.Executor`. Workers act and nothing else: this process writes down what was asked before it
+is sent, and what was answered before it is used. A worker builds its agent itself, from kind and parameters as they
+stand in the study; what passes between processes are observations, turns and that recipe.
+"""
+
+import json
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing import get_context, parent_process
+from typing import Any, Final
+
+from goalscope.agents.agent import Agent, Observation, Turn, agent_id
+from goalscope.agents.build import build_agent
+from goalscope.extras import lacking
+from goalscope.ids import canonical_json
+from goalscope.runs.study import AgentEntry
+
+EXECUTORS: Final = ("threads", "processes", "ray", "dask")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a worker builds an agent from.
+
+    Attributes:
+        kind: its kind.
+        parameters: the parameters of that kind, as canonical JSON.
+        identity: content id that the built agent must have.
+    """
+
+    kind: str
+    parameters: str
+    identity: str
+
+    @classmethod
+    def of(cls, entry: AgentEntry, agent: Agent) -> "Recipe":
+        """Return the recipe of an agent that an entry of a study describes."""
+        name = {} if entry.name is None else {"name": entry.name}
+        return cls(entry.kind, canonical_json({**entry.parameters, **name}), agent_id(agent))
+
+
+def answer(agent: Agent, observations: Sequence[Observation]) -> list[Turn]:
+    """Return an agent's turns; a TypeError unless there is one for each observation."""
+    turns = list(agent.act(observations))
+    if len(turns) != len(observations) or not all(isinstance(turn, Turn) for turn in turns):
+        raise TypeError(
+            f"agent {agent.name!r} must answer each observation with a Turn: {len(observations)} asked, got "
+            f"{len(turns)}: {[type(turn).__name__ for turn in turns[:3]]}"
+        )
+    return turns
+
+
+def answer_in_worker(recipe: Recipe, observations: Sequence[Observation]) -> list[Turn]:
+    """Return the turns of the agent of a recipe, which is built once in each worker."""
+    return answer(_built(recipe), observations)
+
+
+@lru_cache(maxsize=1)  # agents come one after another; the weights of the one before are let go
+def _built(recipe: Recipe) -> Agent:
+    agent = build_agent(recipe.kind, json.loads(recipe.parameters))
+    if (found := agent_id(agent)) != recipe.identity:
+        raise ValueError(
+            f"a worker must build the agent that the run was begun with, {recipe.identity}, but built {agent.name!r} "
+            f"as {found}: its machine must have the same goalscope, packages and model files"
+        )
+    return agent
+
+
+@contextmanager
+def open_executor(name: str, workers: int) -> Iterator[Executor | None]:
+    """Yield what agents act in, closed at the end; None for threads, of which each agent has as many as it wants.
+
+    Args:
+        name: "threads"; "processes" of this machine; "ray", actors of the cluster that RAY_ADDRESS names; "dask",
+            workers of the scheduler that DASK_SCHEDULER_ADDRESS names. Where the variable is not set, of this machine.
+        workers: how many; of a Dask scheduler's workers, how many calls are under way at a time.
+
+    Raises:
+        ValueError: another name.
+        ImportError: Ray or Dask is not installed.
+    """
+    if name not in EXECUTORS:
+        raise ValueError(f"an executor must be one of {', '.join(EXECUTORS)}, got {name!r}")
+    if name == "threads":
+        yield None
+        return
+    opened: Mapping[str, Callable[[int], AbstractContextManager[Executor]]]
+    opened = {"processes": _processes, "ray": _RayActors, "dask": _dask}
+    with opened[name](workers) as executor:
+        yield executor
+
+
+def lost_worker(problem: BaseException) -> OSError | None:
+    """Return in words that a worker died before it answered; None for any other problem."""
+    if not isinstance(problem, BrokenExecutor) and type(problem).__name__ != "KilledWorker":  # the latter is Dask's
+        return None
+    said = next(iter(str(problem).splitlines()), "") or type(problem).__name__
+    return OSError(
+        f"a worker must live until it has answered, but one ended before ({said}): see whether memory ran out, take "
+        "fewer --workers, and run the same command again to go on"
+    )
+
+
+def _processes(workers: int) -> Executor:
+    # A forked child of a process with threads (of PyTorch) may hang: children are begun anew.
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin, initargs=(workers,))
+
+
+def _begin(workers: int) -> None:
+    """Prepare a worker process: a share of the cores, no Ctrl-C of its own, and an end with its parent."""
+    parent = parent_process()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run waits for what is under way
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // workers)))  # before torch is imported
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()  # nobody reads the answers of a run that was killed
+    os._exit(1)
+
+
+class _RayActors(Executor):
+    """Ray actors: each takes one call at a time and keeps its agent."""
+
+    def __init__(self, workers: int) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise lacking("--executor ray needs ray", "ray", error) from error
+        self._ray = ray
+        # On this machine as many as are asked for, whatever its cores; a cluster has its own.
+        here = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
+        ray.init(log_to_driver=False, **here)
+        self._actors = [ray.remote(_Actor).remote() for _ in range(workers)]
+        self._idle = deque(self._actors)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Have an actor call a function: an idle one, or the one that was asked longest ago."""
+        actor = self._idle.popleft() if self._idle else self._actors[0]
+        answered: Future[Any] = Future()
+
+        def hand_on(future: Future[Any]) -> None:
+            self._idle.append(actor)
+            problem = future.exception()
+            if problem is None:
+                answered.set_result(future.result())
+            else:  # what the function raised, or that the actor is gone
+                answered.set_exception(getattr(problem, "cause", None) or BrokenExecutor(str(problem)))
+
+        actor.call.remote(fn, *args, **kwargs).future().add_done_callback(hand_on)
+        return answered
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the actors."""
+        self._ray.shutdown()
+
+
+class _Actor:
+    def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        return function(*arguments, **options)
+
+
+@contextmanager
+def _dask(workers: int) -> Iterator[Executor]:
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError as error:
+        raise lacking("--executor dask needs distributed", "dask", error) from error
+    with ExitStack() as opened:
+        address = os.environ.get("DASK_SCHEDULER_ADDRESS")
+        if not address:
+            local = LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
+            address = opened.enter_context(local)
+        yield opened.enter_context(Client(address)).get_executor(pure=False)

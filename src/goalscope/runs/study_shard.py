@@ -1,0 +1,100 @@
+"""Shards of a study: every n-th part of its episodes, so that several machines can each run one.
+
+The parts follow from the study alone, not from what is done: all trajectories of one agent on one world form a unit,
+units are numbered in the order of the study (agent by agent, world by world), and shard k of n holds the units k - 1,
+k - 1 + n, k - 1 + 2 n, ... So each shard has about as many worlds of each size as any other.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+from goalscope.runs.store import Store
+
+Item = TypeVar("Item")
+
+_INFO = "shard"
+_MOST = 100_000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StudyShard:
+    """One of several parts of a study, written ``3/16``.
+
+    Attributes:
+        number: which one, from 1.
+        of: how many there are.
+
+    Raises:
+        ValueError: a number out of range.
+    """
+
+    number: int
+    of: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.of <= _MOST:
+            raise ValueError(
+                f"a shard must be NUMBER/OF with 1 <= NUMBER <= OF <= {_MOST:,}, got {self}: the first of 16 is 1/16"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the shard that a text such as ``3/16`` names; a ValueError where it names none."""
+        if not re.fullmatch(r"[0-9]{1,6}/[0-9]{1,6}", text):
+            raise ValueError(f"a shard must be written NUMBER/OF, e.g. 3/16, got {text!r}")
+        number, of = map(int, text.split("/"))
+        return cls(number, of)
+
+    def part(self, specified: Iterable[Item], trajectories: int) -> Iterator[Item]:
+        """Yield this shard's part of the episodes of a study, given in the order of `Study.specs`."""
+        for index, item in enumerate(specified):
+            if (index // trajectories) % self.of == self.number - 1:
+                yield item
+
+
+def shard_of(store: Store) -> StudyShard | None:
+    """Return which shard of its study a run directory holds, None where it is for the whole study."""
+    found = store.query("SELECT value FROM info WHERE name = ?", (_INFO,))
+    value: Any = store.info().get(_INFO) if found else None
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise ValueError(f"{store.path} must name its shard as text, got {type(value).__name__}: the file is damaged")
+    return StudyShard.parse(value)
+
+
+def keep_to_shard(store: Store, shard: StudyShard | None) -> None:
+    """Note the shard of a new run directory; a ValueError where one goes on that holds another part of its study."""
+    if not store.query("SELECT EXISTS (SELECT 1 FROM sessions)")[0][0]:
+        store.put_info(_INFO, None if shard is None else str(shard))
+        return
+    stored = shard_of(store)
+    if stored != shard:
+        held, asked = (f"shard {one}" if one else "the whole study" for one in (stored, shard))
+        mend = f"give --shard {stored}" if stored else "leave --shard out"
+        raise ValueError(
+            f"{store.path} must be continued with the part of the study that it was begun with, {held}, got {asked}: "
+            f"{mend}, or choose another directory"
+        )
+
+
+def listed_units(store: Store) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return ((id, name) of the agents, ids of the worlds) of a run in the order of its study."""
+    agents = store.query("SELECT id, name FROM agents ORDER BY rowid")
+    worlds = store.query("SELECT id FROM worlds ORDER BY rowid")
+    return [(identity, name) for identity, name in agents], [identity for (identity,) in worlds]
+
+
+def episodes_of(
+    shard: StudyShard, agents: Sequence[tuple[str, str]], worlds: Sequence[str], trajectories: int
+) -> set[tuple[str, str, int]]:
+    """Return (agent id, world id, trajectory) of each episode of a shard."""
+    every = (
+        (agent, world, trajectory) for agent, _ in agents for world in worlds for trajectory in range(trajectories)
+    )
+    return set(shard.part(every, trajectories))

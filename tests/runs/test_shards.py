@@ -1,0 +1,273 @@
+"""Shards of a study and what merging them makes: one run, whole, or one sentence and nothing changed."""
+
+import os
+import re
+import shutil
+import signal
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_agents import Dice, small_study
+
+from command_line import call
+from goalscope.agents import Optimal
+from goalscope.measures import measure_episodes
+from goalscope.runs import Store, StudyShard, content_hash, merge, run
+
+OF = 3
+PUT = Store.put_episodes
+
+
+def hash_of(directory: Path) -> str:
+    with Store(directory) as store:
+        return content_hash(store)
+
+
+def make(directory: Path, shard: str | None, **changes: object) -> Path:
+    worlds = [{"kind": "grid", "sizes": [5, 7], "densities": [0.5], "count": 2, "minimum_distance": 2}]
+    part = None if shard is None else StudyShard.parse(shard)
+    run(small_study(worlds=worlds, **changes), directory, agents=[Dice(), Optimal()], shard=part)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole run, and its shards 1, 2 and 3."""
+    folder = tmp_path_factory.mktemp("made")
+    make(folder / "whole", None)
+    for number in range(1, OF + 1):
+        make(folder / f"{number}", f"{number}/{OF}")
+    return folder
+
+
+@pytest.fixture
+def shards(made: Path, tmp_path: Path) -> list[Path]:
+    """Copies of the shards, to be spoilt."""
+    return [Path(shutil.copytree(made / f"{number}", tmp_path / f"{number}")) for number in range(1, OF + 1)]
+
+
+def test_shards_cut_a_study_into_parts_of_whole_worlds(made: Path) -> None:
+    parts = []
+    for number in range(1, OF + 1):
+        with Store(made / f"{number}") as store:
+            parts.append(store.episode_ids())
+            units = store.query("SELECT count(*) FROM episodes GROUP BY agent_id, world_id")
+        assert set(units) == {(3,)}  # all trajectories of an agent on a world
+    with Store(made / "whole") as store:
+        assert set().union(*parts) == store.episode_ids() and sum(map(len, parts)) == len(store.episode_ids())
+    assert max(map(len, parts)) - min(map(len, parts)) <= 3
+
+
+@pytest.mark.parametrize("of", [2, OF, 16])
+def test_merged_shards_are_the_run_of_the_whole_study(made: Path, tmp_path: Path, of: int) -> None:
+    folders = [made / f"{number}" for number in range(1, OF + 1)]
+    if of != OF:
+        folders = [make(tmp_path / f"{number}", f"{number}/{of}") for number in range(1, of + 1)]
+    told: list[tuple[int, int]] = []
+    summary = merge(folders[::-1], tmp_path / "merged", progress=lambda *at: told.append(at))
+    assert hash_of(tmp_path / "merged") == hash_of(made / "whole")
+    assert summary.episodes == 24 and summary.shards == of and told[-1] == (24, 24)
+    with Store(tmp_path / "merged") as merged, Store(made / "whole") as whole:
+        columns = "id, agent_id, prompt, episode_id, step, attempt, state, lost, action, failure, text, output_tokens"
+        calls = f"SELECT {columns} FROM calls ORDER BY id"
+        assert merged.query(calls) == whole.query(calls) and summary.calls == len(whole.query(calls)) > 0
+        tokens = "SELECT * FROM usage WHERE name = 'tokens' ORDER BY episode_id, step, attempt"
+        assert merged.query(tokens) == whole.query(tokens) != []
+        assert merged.agent_names() == whole.agent_names()
+        assert len(merged.info()["sessions"]) == of + 1
+        assert set(merged.info()["shards"]) == {f"{number}/{of}" for number in range(1, of + 1)}
+    again = run(
+        small_study(worlds=[{"kind": "grid", "sizes": [5, 7], "densities": [0.5], "count": 2, "minimum_distance": 2}]),
+        tmp_path / "merged",
+        agents=[Dice(), Optimal()],
+    )
+    assert (again.episodes, again.reused) == (0, 24)
+    assert {path.name for path in (tmp_path / "merged").iterdir()} == {"run.db", "run.lock"}
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_rows_of_shards_are_left_out_and_named(shards: list[Path], tmp_path: Path) -> None:
+    with Store(shards[1], "w") as store:
+        store.put_rows(measure_episodes(store.episodes()), source="behaviour")
+    summary = merge(shards, tmp_path / "merged")
+    assert summary.measured == (shards[1],) and summary.read == ()
+    with Store(tmp_path / "merged") as store:
+        assert len(store.rows()) == 0
+
+
+def change(directory: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(directory / "run.db")) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def overwritten(directory: Path) -> None:
+    path = directory / "run.db"
+    held = bytearray(path.read_bytes())
+    held[len(held) // 4 : len(held) // 2] = bytes(len(held) // 2 - len(held) // 4)
+    path.write_bytes(held)
+
+
+def foreign(directory: Path) -> None:
+    make(directory / "other", f"2/{OF}", seed=7)
+    shutil.copy(directory / "other" / "run.db", directory / "run.db")
+
+
+FAULTS: dict[str, tuple[Callable[[list[Path]], list[Path]], str]] = {}
+
+
+def fault(words: str) -> Callable[[Callable[[list[Path]], list[Path] | None]], None]:
+    def add(spoil: Callable[[list[Path]], list[Path] | None]) -> None:
+        FAULTS[spoil.__name__] = (lambda shards: spoil(shards) or shards, words)
+
+    return add
+
+
+@fault("missing: 2/3")
+def missing(shards: list[Path]) -> list[Path]:
+    return [shards[0], shards[2]]
+
+
+@fault("are both shard 2/3")
+def twice(shards: list[Path]) -> list[Path]:
+    return [*shards, shards[1]]
+
+
+@fault("seed")
+def another_study(shards: list[Path]) -> None:
+    foreign(shards[1])
+
+
+@fault("lacks 1 of its 9 episodes")
+def half_done(shards: list[Path]) -> None:
+    change(shards[1], "DELETE FROM episodes WHERE number = 1")
+
+
+@fault("not of shard 2/3")
+def mixed(shards: list[Path]) -> None:
+    shutil.copy(shards[0] / "run.db", shards[1] / "run.db")
+    change(shards[1], """UPDATE info SET value = '{"value":"2/3"}' WHERE name = 'shard'""")
+
+
+@fault("damaged|sound|malformed")
+def damaged(shards: list[Path]) -> None:
+    overwritten(shards[1])
+
+
+@fault("decode|JSON|must")
+def damaged_answer(shards: list[Path]) -> None:
+    change(shards[1], "UPDATE calls SET usage = 'x'")
+
+
+@fault("a run of a whole study")
+def whole(shards: list[Path]) -> None:
+    change(shards[1], "DELETE FROM info WHERE name = 'shard'")
+
+
+@fault("shard must be")
+def no_number(shards: list[Path]) -> None:
+    change(shards[1], """UPDATE info SET value = '{"value":"0/3"}' WHERE name = 'shard'""")
+
+
+@fault("one division")
+def another_division(shards: list[Path]) -> None:
+    change(shards[1], """UPDATE info SET value = '{"value":"2/4"}' WHERE name = 'shard'""")
+
+
+@fault("same agents and worlds")
+def another_agent(shards: list[Path]) -> None:
+    change(shards[1], "UPDATE agents SET name = 'other' WHERE name = 'dice'")
+
+
+@fault("imported trajectories")
+def no_study(shards: list[Path]) -> None:
+    change(shards[1], "DELETE FROM study")
+
+
+@fault("found none")
+def empty(shards: list[Path]) -> None:
+    (shards[1] / "run.db").unlink()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_is_not_all_of_one_study_is_refused_and_nothing_is_written(
+    shards: list[Path], tmp_path: Path, name: str
+) -> None:
+    spoil, words = FAULTS[name]
+    given = spoil(shards)
+    with pytest.raises((ValueError, FileNotFoundError), match=re.compile(words)):
+        merge(given, tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+
+
+def test_a_merge_goes_into_a_new_directory_only(shards: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(FileExistsError, match="new directory"):
+        merge(shards, shards[0])
+    (tmp_path / "merged").mkdir()  # empty ones are as good as none
+    merge(shards, tmp_path / "merged")
+    with pytest.raises(FileExistsError, match="new directory"):
+        merge(shards, tmp_path / "merged")
+
+
+def test_a_merge_that_is_killed_at_any_point_can_be_repeated(made: Path, tmp_path: Path) -> None:
+    expected = hash_of(made / "whole")
+    killed = 0
+    for number in (1, 2, 3, 5, 8, 13, 21, 34, 55, 10_000):
+        child = os.fork()
+        if child == 0:
+            left = number
+
+            def die(_: str) -> None:
+                nonlocal left
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            def traced(store: Store, *given: Any, **more: Any) -> int:
+                store.database.set_trace_callback(die)
+                return PUT(store, *given, **more)
+
+            Store.put_episodes = traced  # type: ignore[method-assign, assignment]
+            merge([made / f"{one}" for one in range(1, OF + 1)], tmp_path / "merged")
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        killed += os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+        assert (tmp_path / "merged").exists() == (os.waitstatus_to_exitcode(status) == 0)
+    assert killed >= 5 and hash_of(tmp_path / "merged") == expected
+
+
+@pytest.mark.parametrize(("begun", "goes_on"), [(None, "1/3"), ("1/3", None), ("1/3", "2/3"), ("1/3", "1/4")])
+def test_a_directory_goes_on_with_the_part_that_it_was_begun_with(
+    tmp_path: Path, begun: str | None, goes_on: str | None
+) -> None:
+    make(tmp_path, begun)
+    before = hash_of(tmp_path)
+    with pytest.raises(ValueError, match="must be continued with the part"):
+        make(tmp_path, goes_on)
+    make(tmp_path, begun)
+    assert hash_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3", "1/3/5", " 1/3", "1/999999", ""])
+def test_shards_are_written_as_two_numbers(text: str) -> None:
+    with pytest.raises(ValueError, match="a shard must be"):
+        StudyShard.parse(text)
+    assert str(StudyShard.parse("3/16")) == "3/16"
+
+
+def test_shards_on_the_command_line(tmp_path: Path) -> None:
+    grids = "worlds=[{kind: grid, sizes: [5], densities: [0], count: 2}]"
+    words = ("scripted", "--set", grids, "--trajectories", 1, "--agents", "optimal;random", "--out")
+    call("run", *words, tmp_path / "whole")
+    for number in (1, 2):
+        assert "goalscope merge" in call("run", *words, tmp_path / f"{number}", "--shard", f"{number}/2")
+    assert "shard 1/2 of its study" in " ".join(call("measure", tmp_path / "1").split())
+    refused = call("merge", tmp_path / "merged", tmp_path / "1", status=2)
+    assert "missing: 2/2" in refused and not (tmp_path / "merged").exists()
+    shown = call("merge", tmp_path / "merged", tmp_path / "1", tmp_path / "2")
+    assert hash_of(tmp_path / "whole") in shown and "rows of measures are not taken over" in shown
+    assert "must be written NUMBER/OF" in call("run", "scripted", "--out", tmp_path / "x", "--shard", "3", status=2)
