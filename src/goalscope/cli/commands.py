@@ -18,7 +18,7 @@ from goalscope.measures.invariance import check_declared
 from goalscope.preflight import beyond_reach
 from goalscope.report.blocks import counted, listed, number
 from goalscope.report.run_comparison import check_measures
-from goalscope.report.sections.about import unfinished
+from goalscope.report.sections.about import format_lines, unfinished
 from goalscope.runs import Store, Study, export_parquet
 from goalscope.runs import run as run_study
 from goalscope.runs.opening import unmade
@@ -189,7 +189,9 @@ def measure(path: Path, by: Sequence[str], measures: Sequence[str]) -> None:
     """Measure a run, store the rows, and print the estimates."""
     rows = measure_run(path)
     with Store(path) as store:
-        state = unfinished(store)
+        state, about_format = unfinished(store), format_lines(store)
+    for line in about_format:
+        say(line)
     if state:
         say(f"{path}: {state}", error=True)
     known = list(dict.fromkeys(rows.measure.tolist()))
