@@ -77,6 +77,10 @@ class Choice:
         """Return the settings as plain values."""
         return {"kind": "likelihood", **asdict(self)}
 
+    def reads(self, actions: int) -> int:
+        """Return how many answers a turn reads, those of the prior included; each comes with its whole prompt."""
+        return actions * (2 if self.prior_symbol else 1)
+
     @property
     def title(self) -> str:
         """How the default names of such agents end."""
