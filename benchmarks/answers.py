@@ -40,7 +40,7 @@ def study(model: str, grids: int, steps: int, tokens: int, *, reasoning: bool) -
         {
             "seed": 17,
             "worlds": [{"kind": "grid", "sizes": [7], "densities": [0.0, 0.4], "count": grids // 2}],
-            "agents": agents,
+            "agents": [*agents, {"kind": "random"}],
             "trajectories": 1,
             "horizon": {"steps": steps},
         }

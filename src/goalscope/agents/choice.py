@@ -192,7 +192,8 @@ def chosen(
         told["prior"] = list(prior.logprobs)
     extra["likelihood"] = told
     if not mass >= choice.least_mass:
-        return Turn(action=None, failure=LITTLE_MASS, text="", extra=extra, **common)
+        output = None if reasoned is None else reasoned.output_tokens
+        return Turn(action=None, failure=LITTLE_MASS, text="", output_tokens=output, extra=extra, **common)
     policy = policy_of(found.logprobs, None if prior is None else prior.logprobs, sampling.temperature)
     action = min(int(np.searchsorted(np.cumsum(policy), observation.uniform("choice"), side="right")), len(policy) - 1)
     if sampling.temperature == 0:

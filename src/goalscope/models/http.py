@@ -221,8 +221,7 @@ class HttpModel:
         What it has no place for, or ignores, is not asked for again.
         """
         said, answer = "", None
-        while self._scored:
-            way = self._scored[0]
+        for way in tuple(self._scored):
             # One token must be written; at temperature 1 a server has nothing to divide the logits by.
             body = {"model": self._model, self._limit: 1, "temperature": 1.0, **self._server.body, **way}
             try:
