@@ -62,7 +62,8 @@ def compare(count: int, width: int, hidden: int, frame: int, piece: int) -> None
         began, total = time.perf_counter(), 0.0
         for begin in range(0, count, step):
             end = min(begin + step, count)
-            loss = cell_loss(form(begin, end), labels[None, begin:end], even)[0] * ((end - begin) / count)
+            loss = cell_loss(form(begin, end), labels[None, begin:end], even, torch.ones(end - begin))[0]
+            loss = loss * ((end - begin) / count)
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
         return time.perf_counter() - began, total

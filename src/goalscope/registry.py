@@ -35,7 +35,7 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "section": tuple(
         f"goalscope.report.sections.{name}"
         for name in (
-            *("results", "invariance", "probing", "cognitive_map", "beliefs", "plans", "distance"),
+            *("results", "invariance", "probing", "cognitive_map", "beliefs", "plans", "distance", "logit_lens"),
             *("environments", "behaviour", "tasks", "meg", "agents", "about"),
         )
     ),

@@ -34,7 +34,7 @@ from measured_runs import HOSTILE, measured, small_study
 
 ROOM = ("#######", "#A____#", "#_____#", "#_____#", "#_____#", "#____G#", "#######")
 FRAME, SIZE, WIDTH = 7, 7, 100
-CONTROLS = ("none", "untrained")
+CONTROLS = ("none", "permuted")
 SETTINGS = FitSettings(epochs=12, lr=1e-2)
 
 
@@ -58,7 +58,7 @@ def corner(grid: Grid, name: str = "top-right") -> Position:
 def planted(episodes: list[Episode], *, believed: bool, known: bool = True) -> ProbeInputs:
     """Activations that hold the map linearly: the true one, or on tested grids one whose goal is in the corner.
 
-    Without ``known`` they hold nothing; those of the untrained model never do.
+    Without ``known`` they hold nothing; those of the random network never do.
     """
     steps = [(episode, number) for episode in sorted(episodes, key=lambda e: e.id) for number in (0, 1)]
     count = len(steps)
@@ -105,7 +105,7 @@ def planted(episodes: list[Episode], *, believed: bool, known: bool = True) -> P
 
     return ProbeInputs(
         activations=given_as(vectors, "planted"),
-        untrained=given_as(stream(3, "random weights").standard_normal(vectors.shape), "random weights"),
+        random={("permuted", 0): given_as(stream(3, "random weights").standard_normal(vectors.shape), "random")},
         cells=cells,
         split=split,
     )
@@ -116,15 +116,19 @@ def decoded(places: ProbeInputs, episodes: list[Episode]) -> dict[str, dict[str,
     fitted = probe_cells(places, suite=[("percell", name) for name in CONTROLS], settings=SETTINGS)
     first, by_id = places.split.test & (places.cells.step == 0), {episode.id: episode for episode in episodes}
     found = {}
-    for name, (one,) in zip(CONTROLS, (places.activations, places.untrained), strict=True):
-        said = fitted.probe("percell", one, control=name).predict(one.where(first)).natural
+    for name, (one,) in zip(CONTROLS, (places.activations, places.random["permuted", 0]), strict=True):
+        said = (
+            fitted.probe("percell", one, control=name, draw=None if name == "none" else 0)
+            .predict(one.where(first))
+            .natural
+        )
         found[name] = decode_beliefs(one.episode_id[first], said.reshape(-1, FRAME, FRAME, 5), by_id)
     return found
 
 
 MAP = " on the believed map"
 MAP_LINE = f"believed goal{MAP}"
-CHANCE = ("untrained", "shuffled")
+CHANCE = ("permuted", "shuffled")
 
 
 def line(found: GoalFindings, hypothesis: str) -> GoalEstimate:
@@ -140,14 +144,14 @@ def lured() -> list[Episode]:
 def test_a_planted_goal_is_decoded_and_explains_the_agent_that_seeks_it(lured: list[Episode]) -> None:
     places = planted(lured, believed=True)
     sides = decoded(places, lured)
-    beliefs, untrained = sides["none"], sides["untrained"]
+    beliefs, random = sides["none"], sides["permuted"]
     worlds = {episode.world.id: episode.world for episode in lured}
     tested = set(places.cells.grid_id[places.split.test].tolist())
     assert {worlds[name].grid_id for name in beliefs} == tested  # no world of the grids that the probe was trained on
-    assert set(untrained) == set(beliefs)
+    assert set(random) == set(beliefs)
     right = np.mean([belief.goal == corner(worlds[name].grid) for name, belief in beliefs.items()])
     assert right > 0.9
-    found = measure_beliefs(lured, beliefs, label="planted", untrained=untrained, draws=2)
+    found = measure_beliefs(lured, beliefs, label="planted", random=("permuted", random), draws=2)
     own, true, on_map = (line(found, name) for name in ("believed goal", "goal", "believed goal on the believed map"))
     assert own.share > 0.8 and own.low > true.high and on_map.low > true.high
     assert {entry.cell["beliefs"] for entry in found.estimates} == {"planted"}
@@ -157,7 +161,7 @@ def test_a_planted_goal_is_decoded_and_explains_the_agent_that_seeks_it(lured: l
         ("believed goal", "goal"),
         *((f"believed goal{on}", f"believed goal{on}, {name}") for on in ("", MAP) for name in CHANCE),
     ]
-    assert against["believed goal", "goal"].low > 0 and against["believed goal", "believed goal, untrained"].low > 0
+    assert against["believed goal", "goal"].low > 0 and against["believed goal", "believed goal, permuted"].low > 0
     less = {f"MEG towards the believed goal{on} less {name}" for on in ("", MAP) for name in CHANCE}
     lines = {f"MEG towards the {e.hypothesis}" for e in found.estimates} - {"MEG towards the goal"}
     assert set(found.rows.measure) == lines | less
@@ -171,7 +175,7 @@ def seeking() -> list[Episode]:
 
 def test_a_planted_goal_is_above_both_controls(seeking: list[Episode]) -> None:
     sides = decoded(planted(seeking, believed=False), seeking)
-    found = measure_beliefs(seeking, sides["none"], label="planted", untrained=sides["untrained"], draws=5)
+    found = measure_beliefs(seeking, sides["none"], label="planted", random=("permuted", sides["permuted"]), draws=5)
     controls = [entry for entry in found.contrasts if entry.second != "goal"]
     assert len(controls) == 4 and all(entry.low > 0 and entry.adjusted < 0.05 for entry in controls)
     assert all(one.signed < 0.2 * one.bound for one in found.estimates if one.hypothesis.endswith(CHANCE))
@@ -180,7 +184,7 @@ def test_a_planted_goal_is_above_both_controls(seeking: list[Episode]) -> None:
 
 def test_noise_is_not_above_its_controls(seeking: list[Episode]) -> None:
     sides = decoded(planted(seeking, believed=False, known=False), seeking)
-    found = measure_beliefs(seeking, sides["none"], label="noise", untrained=sides["untrained"], draws=5)
+    found = measure_beliefs(seeking, sides["none"], label="noise", random=("permuted", sides["permuted"]), draws=5)
     controls = [entry for entry in found.contrasts if entry.second != "goal"]
     assert len(controls) == 4
     assert all(entry.low <= 0 and entry.adjusted > 0.05 for entry in controls), controls
@@ -278,7 +282,7 @@ def test_the_command_adds_lines_and_a_figure(tmp_path: Path, monkeypatch: pytest
         "settings": {"training grids": 1200, "test grids": 4},
         "worlds": 4,
         "decoded": {"none": {"probe": "p", "goal at its cell": 3}},
-        "missing": "no untrained control: goalscope capture <b>x</b> --untrained 0",
+        "missing": "no random network: goalscope capture <b>x</b> --untrained 0",
     }
 
     def call(*words: object, status: int = 0) -> str:
@@ -307,7 +311,7 @@ def test_the_command_adds_lines_and_a_figure(tmp_path: Path, monkeypatch: pytest
     assert "beliefs pre:3, held-out grids" in text and "believed goal − goal" in text
     assert "believed goal − believed goal, shuffled" in text and "mean of 3 draws" in text
     assert "fitted on 1,200 grids and is read on 4 others; the goal is decoded at its cell in 3 of 4 worlds." in text
-    assert "No untrained control: goalscope capture" in text and "\x1b[" not in text
+    assert "No random network: goalscope capture" in text and "\x1b[" not in text
     assert "must come with --beliefs" in call("meg", path, "--draws", 3, status=2)
     plain = json.loads(call("meg", path, "--beliefs", "pre:3", "--hypotheses", "goal", "--json"))
     assert [e["hypothesis"] for e in plain["estimates"] if e["cell"]][:3] == [
@@ -319,7 +323,7 @@ def test_the_command_adds_lines_and_a_figure(tmp_path: Path, monkeypatch: pytest
     call("report", path, "--out", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "MEG by hypothesis, beliefs pre:3, held-out grids" in page and "mean of 20 draws" in page
-    assert "No untrained control: goalscope capture &lt;b&gt;x" in page and "<script>alert" not in page
+    assert "No random network: goalscope capture &lt;b&gt;x" in page and "<script>alert" not in page
     from goalscope.runs import Store
 
     wrongs: tuple[dict[str, Any], ...] = ({}, {"worlds": "many"}, {"settings": []}, {"decoded": {"none": 3}})

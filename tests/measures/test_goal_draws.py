@@ -180,7 +180,7 @@ def test_what_cannot_be_drawn_is_refused_in_words() -> None:
         with pytest.raises(ValueError, match="draws of the shuffled control"):
             measure_beliefs(episodes, beliefs, label="x", draws=draws)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="1 of 2 lack one"):
-        measure_beliefs(episodes, beliefs, label="x", untrained=dict(list(beliefs.items())[:1]))
+        measure_beliefs(episodes, beliefs, label="x", random=("permuted", dict(list(beliefs.items())[:1])))
 
 
 def test_optimal_agents_towards_true_beliefs_beat_the_shuffle_on_the_map_too() -> None:

@@ -11,6 +11,7 @@ DECLARED: dict[str, Any] = {
     "agent": "Theseus",
     "test": 0.4,
     "layers": [2, 5],
+    "random": {"kinds": ["permuted"], "seeds": 2},
     "probes": {"hidden": 8, "epochs": 2},
     "decoders": {"layers": [1, 2], "width": 8, "feedforward": 8, "epochs": 2},
 }

@@ -13,7 +13,7 @@ from goalscope.probing.beliefs import VERDICTS, compare_beliefs
 from goalscope.rng import stream
 from goalscope.stats import estimate_rows
 
-MATRIX = (("percell", "none"), ("percell", "untrained"), ("position", "none"))
+MATRIX = (("percell", "none"), ("percell", "permuted"), ("position", "none"))
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def places() -> tuple[ProbeInputs, Decisions]:
     )
     data = ProbeInputs(
         activations=(activations(cells, vectors),),
-        untrained=(activations(cells, rng.standard_normal((len(labels), 300)), model="random"),),
+        random={("permuted", 0): (activations(cells, rng.standard_normal((len(labels), 300)), model="random"),)},
         cells=cells,
         split=split_by_grid(cells),
     )
@@ -47,12 +47,12 @@ def test_beliefs_that_are_in_the_activations_are_found_and_not_in_noise(places: 
         (one.key["measure"], one.key["head"], one.key["control"]): one.estimate
         for one in estimate_rows(rows.select(reading="natural"), by=("head", "control"))
     }
-    trained, random = (found[names.OVERLAP + names.DIFFERENCE, "percell", kind] for kind in ("none", "untrained"))
+    trained, random = (found[names.OVERLAP + names.DIFFERENCE, "percell", kind] for kind in ("none", "permuted"))
     assert found[names.OVERLAP, "percell", "none"].value > 0.85
     assert trained.low > 0.2
     assert random.low <= 0.02
     assert random.high < trained.low
-    more = found[names.OVERLAP + names.UNTRAINED, "percell", "none"]
+    more = found[names.OVERLAP + names.beyond("permuted"), "percell", "none"]
     assert more.value == pytest.approx(trained.value - random.value)
     assert more.low > 0.1
     place = found[names.OVERLAP + names.DIFFERENCE, "position", "none"]
@@ -65,5 +65,5 @@ def test_beliefs_that_are_in_the_activations_are_found_and_not_in_noise(places: 
 
 def test_controls_that_make_no_maps_are_refused(places: tuple[ProbeInputs, Decisions]) -> None:
     fitted = probe_cells(places[0], suite=[("position", "none")])
-    with pytest.raises(ValueError, match="controls none and untrained, got 'shuffled'"):
+    with pytest.raises(ValueError, match="controls none, default-init, initial, permuted, got 'shuffled'"):
         compare_beliefs(*places, fitted, suite=[("position", "shuffled")])

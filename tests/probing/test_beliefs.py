@@ -188,10 +188,14 @@ def test_every_share_and_its_control_agree_with_a_literal_version() -> None:
         )
         own = [literal(posterior[at], decisions, at, tops) for at in mine]
         mixed = [literal(posterior[other], decisions, at, tops) for at in mine for other in others]
+        # Grids weigh alike, however many states they have.
+        weights = [1 / int((grid == grid[other]).sum()) for _ in mine for other in others]
         alone += not others
         for name in own[0]:
-            for suffix, steps in (("", own), (module.SHUFFLED, mixed)):
-                above, below = (sum(step[name][part] for step in steps) for part in (0, 1))
+            for suffix, steps, share in (("", own, [1.0] * len(own)), (module.SHUFFLED, mixed, weights)):
+                above, below = (
+                    sum(weight * step[name][part] for weight, step in zip(share, steps, strict=True)) for part in (0, 1)
+                )
                 (value,) = kept.value[kept.measure == name + suffix]
                 assert value == pytest.approx(above / below if below else np.nan, nan_ok=True), name + suffix
     assert alone == 1  # grid 5 has no other of its density: its control is undefined

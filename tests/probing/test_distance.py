@@ -21,7 +21,8 @@ from goalscope.probing import (
     summarise_distance,
     true_map,
 )
-from goalscope.probing.plan_scores import fit_line, r_squared
+from goalscope.probing.plan_baselines import fit_line
+from goalscope.probing.plan_scores import r_squared
 from goalscope.probing.scores import chosen
 from goalscope.probing.suite import FittedProbes
 from goalscope.rng import stream
@@ -45,9 +46,10 @@ def planted() -> tuple[Cells, np.ndarray[Any, Any], FittedProbes]:
             activations=[activations(cells, vectors)],
             cells=cells,
             split=split_by_grid(cells),
-            untrained=[nothing(cells, 5, model="model-random")],
+            random={("permuted", 3): [nothing(cells, 5, model="model-random")]},
         ),
         distances,
+        controls=("none", "shuffled", "permuted"),
         maps={("pre", 1): true_map(cells)},
         settings=SETTINGS,
         tags={"agent": "a"},
@@ -123,7 +125,7 @@ def test_a_planted_distance_is_found_and_its_controls_are_not() -> None:
     mean = found("mean", "none", "distance error").value
     for head in ("linear", "mlp"):
         assert found(head, "none", "R^2").low > 0.5 and found(head, "none", "distance error").high < 0.6 * mean
-        for control in ("shuffled", "untrained"):
+        for control in ("shuffled", "permuted"):
             assert found(head, control, "R^2").value < 0.1
     assert found("mean", "none", "R^2").value == pytest.approx(0, abs=0.05)
     # The map of this site is the true one here: both lines say the same, and less than the probe.
@@ -143,7 +145,7 @@ def test_rows_stand_on_tested_grids_and_leave_out_what_cannot_be_reached() -> No
     probes = {key.text: probe for key, probe in fitted.probes.items()}
     assert probes["linear/none/pre/1"].id in own["probe"].tolist()
     assert set(fitted.rows["agent"].tolist()) == {"a"}
-    assert isinstance(probes["mlp/untrained/pre/1"], Probe)
+    assert isinstance(probes["mlp/permuted 3/pre/1"], Probe)
 
 
 def test_a_line_is_that_of_least_squares() -> None:
@@ -189,7 +191,7 @@ def test_every_grid_counts_alike_in_the_baselines() -> None:
 def test_a_suite_is_refused_where_its_parts_do_not_fit() -> None:
     cells = worlds(8)
     split, given, distances = split_by_grid(cells), nothing(cells), np.ones(8)
-    with pytest.raises(ValueError, match="capture with --untrained SEED"):
+    with pytest.raises(ValueError, match="capture with --untrained"):
         probe_distances(ProbeInputs(activations=[given], cells=cells, split=split), distances)
     with pytest.raises(ValueError, match="distances must have shape"):
         probe_distances(ProbeInputs(activations=[given], cells=cells, split=split), distances[:3], controls=("none",))

@@ -72,7 +72,7 @@ def test_everything_that_is_declared_is_read_and_stored_under_its_name(finished:
         rows = source(finished, name)
         assert set(rows["agent"].tolist()) == {"Theseus"}
         assert set(rows["site"].tolist()) >= {"pre", "post"} and set(rows["layer"].tolist()) >= {2, 5}
-        assert {"none", "untrained"} <= set(rows["control"].tolist())
+        assert {"none", "permuted"} <= set(rows["control"].tolist())
         assert info["inside"][name]["training grids"] == 3 and info["inside"][name]["test grids"] == 2
         assert len(set(rows.grid_id.tolist())) == 2
     assert info["beliefs"]["maps"]
@@ -80,7 +80,7 @@ def test_everything_that_is_declared_is_read_and_stored_under_its_name(finished:
     middle = general.where(general["layer"] == 5)
     assert {"additive", "percell", "mlp"} <= set(middle["head"].tolist())
     assert "shuffled" in set(middle["control"].tolist())
-    assert set(general.where(general["layer"] == 2)["head"].tolist()) == {"mlp"}
+    assert set(general.where(general["layer"] == 2)["head"].tolist()) == {"percell", "mlp"}
     assert {"general", "7x7"} == set(general["scope"].tolist())
     decoders = source(finished, "plans")
     assert {"decoder-1", "decoder-2", "planner", "text", "commonest"} <= set(decoders["head"].tolist())
@@ -107,8 +107,7 @@ def test_probes_come_back_from_the_store_and_predict_the_same(finished: Path) ->
     declared = Inside.parse(DECLARED)
     checked = 0
     with Store(finished) as store:
-        own, control = sorted(captures(store), key=lambda one: one.untrained is not None)
-        dataset = probe_dataset(store, own, control, own.layers, declared)
+        dataset = probe_dataset(store, networks(store), (2, 5), declared)
         reader = Reader(store, dataset, declared, lambda label: nullcontext(lambda done, total: None), "cpu")
         rows = source(finished, "cognitive-map")
         for kept in artifacts(store, PROBE, target="cells"):
@@ -116,12 +115,13 @@ def test_probes_come_back_from_the_store_and_predict_the_same(finished: Path) ->
             assert path.parent.name == "probes" and path.stat().st_size == kept.size
             probe = Probe.load(path)
             assert probe.id == kept.tags["content"]
-            if kept.tags["control"] not in ("none", "untrained") or kept.tags["head"] == "majority":
+            if kept.tags["control"] not in ("none", "permuted") or kept.tags["head"] == "majority":
                 continue
             if not str(kept.tags["fit"]).endswith("general"):
                 continue
             read = reader.inputs((probe.source.site, probe.source.layer))
-            (given,) = read.untrained if kept.tags["control"] == "untrained" else read.activations
+            drawn = kept.tags.get("draw")
+            (given,) = read.activations if drawn is None else read.random["permuted", drawn]
             given = given.where(dataset.split.test)
             again = score_cells(probe.predict(given), dataset.cells.where(dataset.split.test), {})
             stored = rows.where(rows["probe"] == probe.id)
@@ -140,15 +140,15 @@ def test_probes_come_back_from_the_store_and_predict_the_same(finished: Path) ->
 
 def test_no_grid_is_on_both_sides(finished: Path) -> None:
     with Store(finished) as store:
-        own, control = sorted(captures(store), key=lambda one: one.untrained is not None)
-        dataset = probe_dataset(store, own, control, own.layers, Inside.parse(DECLARED))
+        dataset = probe_dataset(store, networks(store), (2, 5), Inside.parse(DECLARED))
         probes = [Probe.load(place(store, one)) for one in artifacts(store, PROBE)]
     train = set(dataset.cells.grid_id[dataset.split.train].tolist())
     test = set(dataset.cells.grid_id[dataset.split.test].tolist())
     assert len(train) == 3 and len(test) == 2 and not train & test
     for name in READS:
         assert set(source(finished, name).grid_id.tolist()) == test
-    assert {probe.tags["grids"] for probe in probes} == {3}
+    folds = {str(probe.tags.get("scope", "")).startswith("fold"): probe.tags["grids"] for probe in probes}
+    assert folds == {False: 3, True: 2}  # of the three training grids each is a fold
 
 
 def test_a_second_run_repeats_nothing_and_changes_nothing(copied: Path) -> None:
@@ -160,6 +160,13 @@ def test_a_second_run_repeats_nothing_and_changes_nothing(copied: Path) -> None:
     assert written == {path: path.stat().st_mtime_ns for path in copied.rglob("*.safetensors")}
     with Store(copied) as store:
         assert content_hash(store) == before
+
+
+def networks(store: Store) -> dict[Any, Any]:
+    """The captures of the model and of its random networks, by kind and seed."""
+    return {
+        ("none", None) if one.untrained is None else (one.random_weights, one.untrained): one for one in captures(store)
+    }
 
 
 class StopError(Exception):
@@ -238,7 +245,7 @@ def test_the_report_of_what_is_stored_needs_no_torch(finished: Path, tmp_path: P
 
 
 def test_the_summary_says_what_was_read(copied: Path) -> None:
-    done = study_inside(copied, Inside.parse({**DECLARED, "reads": ["distance"], "untrained": None, "sites": ["pre"]}))
+    done = study_inside(copied, Inside.parse({**DECLARED, "reads": ["distance"], "random": None, "sites": ["pre"]}))
     assert isinstance(done, InsideSummary)
     with Store(copied) as store:
         ((_, told),) = [fact for fact in probing_facts(store)[0].facts if fact[0] == "Decoded distance to the goal"]

@@ -1,6 +1,7 @@
 """Readings of one run that differ in their places, sizes or device: nothing of one stands in the way of the next."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from goalscope.probing import (
     study_inside,
     summarise,
 )
+from goalscope.report.sections.probing import ProbeRows
 from goalscope.rows import Rows
 from goalscope.runs import EpisodeSpec, GridWorld, Store
 from goalscope.worlds import Grid
@@ -33,7 +35,7 @@ SMALL: dict[str, Any] = {
     "test": 0.4,
     "probes": {"hidden": 4, "epochs": 1},
     "decoders": {"layers": [1], "width": 8, "feedforward": 8, "epochs": 1},
-    "untrained": None,
+    "random": None,
     "by_size": False,
 }
 
@@ -81,7 +83,12 @@ def test_probes_of_one_size_need_grids_of_it_in_both_parts() -> None:
     cells = mixed((0.0, 1.0))  # one grid of each kind: both are trained on
     with pytest.raises(ValueError, match=r"the test part has none of 3 x 3: .* \(by_size: false\)"):
         probe_cells_by_size(
-            ProbeInputs(activations=[noise(cells)], cells=cells, split=split_by_grid(cells), untrained=[noise(cells)]),
+            ProbeInputs(
+                activations=[noise(cells)],
+                cells=cells,
+                split=split_by_grid(cells),
+                random={("permuted", 0): [noise(cells)]},
+            ),
             suite=CORE,
         )
 
@@ -115,19 +122,31 @@ def shares(values: list[float]) -> Rows:
     )
 
 
+def beside(own: Rows, control: Rows) -> ProbeRows:
+    """A probe and the same on one random network."""
+    count = len(own)
+    return ProbeRows(
+        Rows.concatenate(
+            replace(one, tags={name: np.full(count, value, dtype=object) for name, value in tags.items()})
+            for one, tags in ((own, {"control": "none"}), (control, {"control": "permuted", "draw": 3}))
+        )
+    )
+
+
 def test_the_interval_of_a_difference_reaches_below_0_where_no_grid_does() -> None:
     own, control = shares([0.25] + [0.0] * 7), shares([0.0] * 8)
-    told, _, less, grids = _compared(own, control)
+    told, random, less, grids = _compared(beside(own, control))
+    assert random.startswith("permuted 0.000 [")
     assert told.startswith("0.031 [0.0") and grids == "8"
     assert less.startswith("0.031 [−0.") and less.endswith("]")
-    _, _, none, _ = _compared(control, control)
+    _, _, none, _ = _compared(beside(control, control))
     low, high = none.removeprefix("0.000 [−").removesuffix("]").split(", ")
     assert low == high == f"{1 - 0.025 ** (1 / 8):.3f}"  # all of 8 grids agree
 
 
 def test_differences_of_differences_reach_twice_as_far() -> None:
     rows = Rows.from_columns(
-        measure="recovery less shuffled less untrained",
+        measure="recovery less shuffled less permuted",
         unit="share",
         value=[2.0, -2.0, 1.5],
         grid_id=["a", "b", "c"],

@@ -10,11 +10,22 @@ from insides import STUDY, recorded, rooms, silent_at
 from replays import local, record
 from test_inside import call
 
+from goalscope.activations import capture, captures, load_activations
 from goalscope.activations.replay_target import ReplayTarget
 from goalscope.probing import Inside, study_inside
 from goalscope.runs import Store, Study, run
 
-SMALL: dict[str, Any] = {"test": 0.4, "layers": [0, 1], "probes": {"hidden": 4, "epochs": 1}}
+SMALL: dict[str, Any] = {
+    "test": 0.4,
+    "layers": [0, 1],
+    "probes": {"hidden": 4, "epochs": 1},
+    "random": {"kinds": ["permuted"], "seeds": 1},
+}
+
+
+def given(model: Any) -> Any:
+    """The random networks of a run whose model is given: the same one for every kind and seed."""
+    return lambda kind, seed: model
 
 
 def small(**changes: Any) -> Inside:
@@ -23,27 +34,37 @@ def small(**changes: Any) -> Inside:
 
 def test_steps_that_lack_a_site_are_left_out_at_all_of_them(tmp_path: Path) -> None:
     path, model, control = recorded(tmp_path / "run", change=silent_at(1))
-    done = study_inside(path, small(), model=model, control=control)
+    done = study_inside(path, small(), model=model, random=given(control))
     assert done.steps["steps left out"] == 12  # step 1 of six grids with two trajectories each
     assert done.steps["steps"] == 36
-    alone = study_inside(path, small(sites=["pre"]), model=model, control=control)
+    alone = study_inside(path, small(sites=["pre"]), model=model, random=given(control))
     assert alone.steps["steps left out"] == 0 and alone.steps["steps"] == 48
 
 
 def test_the_steps_of_each_grid_can_be_bounded(tmp_path: Path) -> None:
     path, model, control = recorded(tmp_path / "run", change=silent_at(1))
-    done = study_inside(path, small(steps=2), model=model, control=control)
-    assert done.steps["steps"] == 12 and done.steps["training grids"] + done.steps["test grids"] == 6
-    again = study_inside(path, small(steps=2), model=model, control=control)
+    done = study_inside(path, small(steps=3), model=model, random=given(control))
+    assert done.steps["steps"] + done.steps["steps left out"] == 18  # three steps of six grids
+    assert done.steps["training grids"] + done.steps["test grids"] == 6
+    captured = captures(path)
+    assert {one.scope for one in captured} == {"3:0"} and {one.steps for one in captured} == {18}
+    own, other = (load_activations(path, site="pre", layer=0, capture=one.id) for one in captured)
+    assert np.array_equal(own.step, other.step) and np.array_equal(own.episode_id, other.episode_id)
+    assert {own.grid_id[at] for at in np.flatnonzero(own.step == 0)} == set(own.grid_id.tolist())
+    again = study_inside(path, small(steps=3), model=model, random=given(control))
     assert again.fitted == 0
-    assert study_inside(path, small(steps=99), model=model, control=control).steps["steps"] == 36
+    assert study_inside(path, small(steps=99), model=model, random=given(control)).steps["steps"] == 36
+    # Of several captures of one model the one with most steps is read.
+    assert len(load_activations(path, site="pre", layer=0, model=model.name)) == 48
+    with pytest.raises(ValueError, match="N:SEED for N steps of each grid, got '0:3'"):
+        capture(path, model, scope="0:3")
 
 
-def test_it_works_without_an_untrained_control_and_without_reasoning_sites(tmp_path: Path) -> None:
+def test_it_works_without_random_networks_and_without_reasoning_sites(tmp_path: Path) -> None:
     model = local(style="none")
     path = record(tmp_path / "run", model, style="none", grids=rooms(6))
-    done = study_inside(path, small(sites=["pre"], untrained=None), model=model)
-    assert set(done.rows["cognitive-map"]["control"].tolist()) == {"none", "shuffled", "input"}
+    done = study_inside(path, small(sites=["pre"], random=None), model=model)
+    assert set(done.rows["cognitive-map"]["control"].tolist()) == {"none", "shuffled", "wall-count", "input"}
     assert np.isfinite(done.rows["distance"].value).all()
 
 
@@ -52,9 +73,9 @@ def test_worlds_with_doors_have_maps_and_distances_but_no_beliefs(tmp_path: Path
     with pytest.raises(
         ValueError, match=r"worlds without a door, 6 worlds of this run have one .*--reads cognitive-map"
     ):
-        study_inside(path, small(reads=["cognitive-map", "beliefs"]), model=model, control=control)
+        study_inside(path, small(reads=["cognitive-map", "beliefs"]), model=model, random=given(control))
     assert not (path / "activations").exists()
-    done = study_inside(path, small(), model=model, control=control)
+    done = study_inside(path, small(), model=model, random=given(control))
     assert set(done.rows) == {"cognitive-map", "distance"}
     with Store(path) as store:
         assert store.info()["beliefs"]["maps"] == []
@@ -75,13 +96,13 @@ def test_task_worlds_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_too_few_grids_are_refused_before_anything_is_fitted(tmp_path: Path) -> None:
     path, model, control = recorded(tmp_path / "run", grids=rooms(3))
     with pytest.raises(ValueError, match="labels can be shuffled between two grids or more of a shape"):
-        study_inside(path, small(), model=model, control=control)
+        study_inside(path, small(), model=model, random=given(control))
     assert not (path / "probes").exists()
 
 
 def test_a_given_model_needs_its_control_or_none(tmp_path: Path) -> None:
     path, model, _ = recorded(tmp_path / "run")
-    with pytest.raises(ValueError, match=r"an untrained copy must be given too \(control=\), or untrained: null"):
+    with pytest.raises(ValueError, match=r"random networks must be given too \(random=\), or random: null"):
         study_inside(path, small(), model=model)
     for other, said in (
         (local("gpt2", seed=1), "gpt2 of 3 blocks"),
@@ -90,11 +111,11 @@ def test_a_given_model_needs_its_control_or_none(tmp_path: Path) -> None:
         with pytest.raises(
             ValueError, match=rf"must have the architecture of the agent's model \(llama of 3 .* got {said}"
         ):
-            study_inside(path, small(), model=model, control=other)
+            study_inside(path, small(), model=model, random=given(other))
     with pytest.raises(ValueError, match="does not say where the model of llama-0 lies"):
         study_inside(path, small())
     with pytest.raises(ValueError, match=r"layers must be whole numbers in 0\.\.\d"):
-        study_inside(path, small(layers=[99]), model=model, control=local(seed=1))
+        study_inside(path, small(layers=[99]), model=model, random=given(local(seed=1)))
     with pytest.raises(ValueError, match="the agent must be one of the run"):
         study_inside(path, small(agent="nobody"), model=model)
 
@@ -126,7 +147,8 @@ def test_the_agent_that_is_read_must_be_run(tmp_path: Path) -> None:
         (("--reads", "map"), "reads[0]: must be 'cognitive-map', 'beliefs', 'plans' or 'distance'"),
         (("--sites", "grid"), "sites[0]: must be 'pre', 'post' or 'action'"),
         (("--layers", "1;2"), "--layers must be numbers of blocks such as 7,15,23"),
-        (("--untrained", "no"), "--untrained must be a whole number >= 0, or none, got 'no'"),
+        (("--random-kinds", "no"), "random.kinds[0]: must be 'default-init', 'initial' or 'permuted', got 'no'"),
+        (("--set", "random.seeds=0"), "random.seeds: must be greater than or equal to 1"),
         (("--set", "probes.hiden=3"), "probes.hiden: unknown key; did you mean hidden?"),
         (("--set", "probes"), "--set must be given as KEY=VALUE"),
     ],

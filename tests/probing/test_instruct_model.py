@@ -10,7 +10,7 @@ from command_line import call
 from goalscope.runs import Store
 
 SMALL = (
-    *("--reads", "cognitive-map", "--layers", "1", "--untrained", "none"),
+    *("--reads", "cognitive-map", "--layers", "1", "--random-kinds", "none"),
     *("--set", "probes.epochs=1", "--set", "probes.hidden=4", "--set", "by_size=false"),
 )
 

@@ -39,8 +39,8 @@ def test_a_table_of_probes_without_or_with_doubled_parts_is_refused() -> None:
     split, given = split_by_grid(cells), noise(cells)
     for activations, suite, says in (
         ([], PLACES, "must have activations, got none"),
-        ([given], (), "must have entries, got none"),
-        ([given], PLACES * 2, "the entries of a suite must be different"),
+        ([given], (), "must be there and be different, got"),
+        ([given], PLACES * 2, "the entries of a suite must be there and be different"),
     ):
         with pytest.raises(ValueError, match=says):
             probe_cells(ProbeInputs(activations=activations, cells=cells, split=split), suite=suite)
@@ -48,12 +48,16 @@ def test_a_table_of_probes_without_or_with_doubled_parts_is_refused() -> None:
         probe_cells(ProbeInputs(activations=[given], cells=cells, split=split_by_grid(rooms(grids=6))), suite=PLACES)
     other = noise(cells.where(np.arange(16)[::-1]), model="random")
     with pytest.raises(ValueError, match="must belong to the same steps as the labels"):
-        probe_cells(ProbeInputs(activations=[given], cells=cells, split=split, untrained=[other]), suite=PLACES)
-    with pytest.raises(ValueError, match="the untrained control needs activations of site pre and layer 2"):
+        probe_cells(
+            ProbeInputs(activations=[given], cells=cells, split=split, random={("permuted", 0): [other]}), suite=PLACES
+        )
+    with pytest.raises(ValueError, match="the control permuted needs activations of site pre and layer 2"):
         random = [noise(cells, model="random")]
         probe_cells(
-            ProbeInputs(activations=[noise(cells, layer=2)], cells=cells, split=split, untrained=random),
-            suite=(("mlp", "untrained"),),
+            ProbeInputs(
+                activations=[noise(cells, layer=2)], cells=cells, split=split, random={("permuted", 0): random}
+            ),
+            suite=(("mlp", "permuted"),),
         )
 
 
@@ -66,14 +70,14 @@ def test_probes_of_one_size_need_grids_of_it_on_both_sides() -> None:
             probe_cells_by_size(ProbeInputs(activations=[noise(cells)], cells=cells, split=split), suite=PLACES)
 
 
-def test_maps_of_the_untrained_control_need_its_activations() -> None:
+def test_maps_of_random_networks_need_its_activations() -> None:
     cells = rooms(grids=8)
     split, given = split_by_grid(cells), noise(cells)
     one = ProbeInputs(activations=[given], cells=cells, split=split)
     two = ProbeInputs(activations=[given, noise(cells, layer=2)], cells=cells, split=split)
     fitted = probe_cells(one, suite=PLACES)
-    with pytest.raises(ValueError, match="capture with --untrained SEED"):
-        list(maps_of(one, fitted, (("position", "untrained"),)))
+    with pytest.raises(ValueError, match="capture with --untrained SEED --random-weights permuted"):
+        list(maps_of(one, fitted, (("position", "permuted"),)))
     ((entry, tags, posteriors),) = maps_of(two, fitted, PLACES)
     assert entry == ("position", "none") and tags["site"] is None and tags["layer"] is None  # once, at no place
     assert {name: one.shape for name, one in posteriors.items()} == {
@@ -90,16 +94,16 @@ def test_a_table_of_decoders_without_or_with_doubled_parts_is_refused() -> None:
     options: dict[str, Any] = {"controls": ("none",), "layers": (1,)}
     for activations, changes, says in (
         ([], {}, "must have activations, got none"),
-        ([given], {"layers": ()}, "must have entries, got none"),
-        ([given], {"layers": (1, 1)}, "the entries of a suite must be different"),
-        ([given], {"controls": ("none", "none")}, "the entries of a suite must be different"),
+        ([given], {"layers": ()}, "must be there and be different, got"),
+        ([given], {"layers": (1, 1)}, "the entries of a suite must be there and be different"),
+        ([given], {"controls": ("none", "none")}, "the entries of a suite must be there and be different"),
         ([given], {"controls": ("shuffled",)}, "with none, got"),
     ):
         with pytest.raises(ValueError, match=says):
             probe_plans(ProbeInputs(activations=activations, cells=cells, split=split), plans, **options | changes)
     with pytest.raises(ValueError, match="must belong to the same steps"):
-        untrained = [nothing(cells.where(np.arange(8)[::-1]))]
-        ProbeInputs(activations=[given], cells=cells, split=split, untrained=untrained)
+        random = {("permuted", 0): [nothing(cells.where(np.arange(8)[::-1]))]}
+        ProbeInputs(activations=[given], cells=cells, split=split, random=random)
     with pytest.raises(ValueError, match="the split must be one of the same steps as the"):
         probe_plans(ProbeInputs(activations=[given], cells=cells, split=split_by_grid(worlds(6))), plans, **options)
     with pytest.raises(ValueError, match="plans must belong to the 8 steps of the labels, got 7"):
@@ -111,7 +115,9 @@ def test_probes_of_the_distance_need_activations_and_the_probe_itself() -> None:
     split, given, distances = split_by_grid(cells), nothing(cells), np.ones(8)
     with pytest.raises(ValueError, match="must have activations, got none"):
         probe_distances(ProbeInputs(activations=[], cells=cells, split=split), distances, controls=("none",))
-    with pytest.raises(ValueError, match="controls must be some of none, shuffled, untrained with none"):
+    with pytest.raises(
+        ValueError, match="controls must be some of none, shuffled, default-init, initial, permuted with none"
+    ):
         probe_distances(ProbeInputs(activations=[given], cells=cells, split=split), distances, controls=("shuffled",))
     with pytest.raises(ValueError, match="the train part of a split must have steps from which the goal"):
         probe_distances(

@@ -160,6 +160,7 @@ def test_the_loss_is_the_weighted_mean_over_known_places() -> None:
     scored = rng.standard_normal((2, 3, 4, 5))
     tokens = np.array([[[0, 1, 4, 4], [2, 3, UNKNOWN, UNKNOWN], [1, 1, 1, 1]]] * 2)
     tokens[1, 0, 0] = 3
+    steps = np.array([1.0, 0.25, 2.0])
     for probe in range(2):
         above = below = 0.0
         for row in range(3):
@@ -167,9 +168,9 @@ def test_the_loss_is_the_weighted_mean_over_known_places() -> None:
                 token = tokens[probe, row, place]
                 if token != UNKNOWN:
                     one = scored[probe, row, place]
-                    above += 0.9**place * (np.log(np.exp(one).sum()) - one[token])
-                    below += 0.9**place
-        found = plan_loss(torch.tensor(scored), torch.tensor(tokens))[probe]
+                    above += steps[row] * 0.9**place * (np.log(np.exp(one).sum()) - one[token])
+                    below += steps[row] * 0.9**place
+        found = plan_loss(torch.tensor(scored), torch.tensor(tokens), torch.tensor(steps))[probe]
         assert float(found) == pytest.approx(above / below)
 
 

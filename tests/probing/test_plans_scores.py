@@ -24,17 +24,21 @@ from goalscope.probing import (
     summarise_plans,
     true_map,
 )
-from goalscope.probing.plan_scores import (
-    PREFIX,
+from goalscope.probing.plan_baselines import (
     commonest_matches,
     guess,
     marginal_matches,
-    median_over_grids,
     named_plans,
     planner_length,
     planner_matches,
-    prefix_matches,
     repeated,
+)
+from goalscope.probing.plan_scores import (
+    PREFIX,
+    SUBSETS,
+    Subset,
+    median_over_grids,
+    prefix_matches,
     score_lengths,
     score_prefixes,
 )
@@ -142,12 +146,17 @@ def uneven(seed: int = 5, *, ended: bool = False) -> tuple[Plans, Cells]:
     return given.where(rows), cells.where(rows)
 
 
+def scored(plans: Plans, number: int, subset: str) -> Plans:
+    """Return the plans that are scored at N, by the words of the documentation."""
+    kept = [UNKNOWN not in row[:number] and (subset == "all" or END not in row[:number]) for row in plans.tokens]
+    return plans.where(np.array(kept))
+
+
 def shares(plans: Plans, begin: int, end: int) -> dict[tuple[int, ...], Fraction]:
-    """Return the mean over grids of how often each part, from place begin on, stands in a grid's known plans."""
+    """Return the mean over grids of how often each part, from place begin to end, stands in a grid's plans."""
     by_grid: dict[str, Counter[tuple[int, ...]]] = {}
     for grid, row in zip(plans.grid_id, plans.tokens.tolist(), strict=True):
-        if UNKNOWN not in row[:end]:
-            by_grid.setdefault(grid, Counter())[tuple(row[begin:end])] += 1
+        by_grid.setdefault(grid, Counter())[tuple(row[begin:end])] += 1
     found: Counter[tuple[int, ...]] = Counter()
     for counts in by_grid.values():
         for part, count in counts.items():
@@ -156,28 +165,34 @@ def shares(plans: Plans, begin: int, end: int) -> dict[tuple[int, ...], Fraction
 
 
 def most(found: dict[tuple[int, ...], Fraction]) -> tuple[int, ...]:
-    return min(found, key=lambda plan: (-found[plan], plan))
+    return min(found, key=lambda plan: (-found[plan], plan), default=())
 
 
-def test_blind_baselines_are_what_counting_by_hand_gives() -> None:
+@pytest.mark.parametrize("subset", SUBSETS)
+def test_blind_baselines_are_what_counting_by_hand_gives(subset: Subset) -> None:
     plans, (train, _) = some(), uneven()
     tokens = plans.tokens
-    marginal, common = marginal_matches(train, tokens), commonest_matches(train, tokens)
     first = np.array([at % 4 for at in range(len(tokens))])
-    further = commonest_matches(train, tokens, first)
-    alone, by_hand = ([shares(train, place * own, place + 1) for place in range(6)] for own in (1, 0))
-    for at, number in itertools.product(range(len(tokens)), range(1, 7)):
-        prefix = tuple(tokens[at, :number].tolist())
-        if UNKNOWN in prefix:
-            assert np.isnan([m[at, number - 1] for m in (marginal, common, further)]).all()
-            continue
-        drawn = [float(alone[place].get((token,), 0)) for place, token in enumerate(prefix)]
-        assert marginal[at, number - 1] == pytest.approx(np.prod(drawn))
-        whole = by_hand[number - 1]
-        assert common[at, number - 1] == (most(whole) == prefix)
-        begun = {plan: share for plan, share in whole.items() if plan[0] == first[at]}
-        assert further[at, number - 1] == (most(begun) == prefix)
+    marginal, common = marginal_matches(train, tokens, subset), commonest_matches(train, tokens, plans=subset)
+    further = commonest_matches(train, tokens, first, subset)
+    for number in range(1, 7):
+        used = scored(train, number, subset)
+        whole, alone = shares(used, 0, number), [shares(used, place, place + 1) for place in range(number)]
+        for at, row in enumerate(tokens.tolist()):
+            prefix, matches = tuple(row[:number]), [m[at, number - 1] for m in (marginal, common, further)]
+            if UNKNOWN in prefix:
+                assert np.isnan(matches).all()
+                continue
+            drawn = [float(alone[place].get((token,), 0)) for place, token in enumerate(prefix)]
+            assert marginal[at, number - 1] == pytest.approx(np.prod(drawn))
+            assert common[at, number - 1] == (most(whole) == prefix)
+            begun = {plan: share for plan, share in whole.items() if plan[0] == first[at]}
+            assert further[at, number - 1] == ((most(begun) or tuple(first[[at]][:number])) == prefix)
     assert common[:, 0].sum() > 0 and np.nansum(further[:, 1:]) > 0
+
+
+def test_guesses_that_no_plan_is_needed_for() -> None:
+    train = uneven()[0]
     assert guess(3) == 0.25**3
     assert repeated(np.array([2, 0]), 3).tolist() == [[2, 2, 2], [0, 0, 0]]
     one = train.where(np.arange(3))
@@ -185,24 +200,38 @@ def test_blind_baselines_are_what_counting_by_hand_gives() -> None:
     assert commonest_matches(ups, np.array([[0, 1]], dtype=np.int8), np.array([0])).tolist() == [[1, 0]]
 
 
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("subset", SUBSETS)
 @pytest.mark.parametrize("seed", range(3))
-def test_no_guess_that_sees_nothing_scores_higher_than_the_commonest_plan(seed: int) -> None:
-    """Every plan that occurs is tried as the guess; it is judged by the scores' own code and by counting by hand."""
-    train, cells = uneven(seed, ended=True)
+def test_no_guess_that_sees_nothing_scores_higher_than_the_commonest_plan(
+    seed: int, subset: Subset, ended: bool
+) -> None:
+    """Every beginning that occurs is tried as the guess; the scores' own code and counting by hand judge it."""
+    train, cells = uneven(seed, ended=ended)
 
-    def score(matches: npt.NDArray[np.float64]) -> list[float]:
-        rows = score_prefixes(matches, train, cells, TAGS)
-        return [float(rows.select(N=number, plans="all").value.mean()) for number in range(1, 7)]
+    def score(matches: npt.NDArray[np.float64], kept: npt.NDArray[np.bool_] | None = None) -> list[float]:
+        kept = np.ones(len(train), dtype=bool) if kept is None else kept
+        rows = score_prefixes(matches[kept], train.where(kept), cells.where(kept), TAGS)
+        return [float(np.nanmean(rows.select(N=number, plans=subset).value)) for number in range(1, 7)]
 
-    guesses = np.unique(train.tokens, axis=0)
-    tried = [score(prefix_matches(np.tile(one, (len(train), 1)), train.tokens)) for one in guesses]
-    by_hand = [shares(train, 0, number) for number in range(1, 7)]
-    for one, values in zip(guesses.tolist(), tried, strict=True):
-        assert values == pytest.approx([float(by_hand[at][tuple(one[: at + 1])]) for at in range(6)])
-    found = score(commonest_matches(train, train.tokens))
-    assert found == pytest.approx(np.max(tried, axis=0))
-    assert found == sorted(found, reverse=True)
-    continued = score(commonest_matches(train, train.tokens, train.tokens[:, 0]))
+    by_hand = [shares(scored(train, number, subset), 0, number) for number in range(1, 7)]
+    common = commonest_matches(train, train.tokens, plans=subset)
+    found = score(common)
+    for number, whole in enumerate(by_hand, start=1):
+        tried = []
+        for guessed in whole:
+            full = np.array([*guessed, *[END] * (6 - number)], dtype=np.int8)
+            tried.append(score(prefix_matches(np.tile(full, (len(train), 1)), train.tokens))[number - 1])
+        assert tried == pytest.approx([float(share) for share in whole.values()])
+        assert found[number - 1] == pytest.approx(max(tried))
+    # One token more is never guessed more often, among the plans that are scored with it.
+    for number in range(1, 6):
+        token = train.tokens[:, number]
+        kept = (token != UNKNOWN) & ((token != END) | (subset == "all"))
+        best = commonest_matches(train.where(kept), train.tokens, plans=subset)
+        shorter, longer = score(best, kept)[number - 1 : number + 1]
+        assert longer <= shorter + 1e-12 and longer == pytest.approx(found[number])
+    continued = score(commonest_matches(train, train.tokens, train.tokens[:, 0], subset))
     # The best guess that is told the first token: of each first token its best plan.
     assert continued == pytest.approx(
         [
@@ -210,7 +239,7 @@ def test_no_guess_that_sees_nothing_scores_higher_than_the_commonest_plan(seed: 
             for whole in by_hand
         ]
     )
-    assert score(marginal_matches(train, train.tokens))[0] <= found[0]
+    assert score(marginal_matches(train, train.tokens, subset))[0] <= found[0] + 1e-12
 
 
 def layouts(count: int = 12) -> tuple[list[Grid], DecodedMaps]:

@@ -15,7 +15,6 @@ from goalscope.probing import (
     summarise_plans,
     true_map,
 )
-from goalscope.probing.inputs import PLAN_CONTROLS
 from goalscope.probing.plan_scores import PREFIX
 from goalscope.probing.scores import chosen
 from goalscope.probing.suite import BLIND, FittedProbes
@@ -31,9 +30,10 @@ def planted() -> FittedProbes:
             activations=[encoded(cells, plans)],
             cells=cells,
             split=split_by_grid(cells),
-            untrained=[nothing(cells, model="model-random")],
+            random={("permuted", 3): [nothing(cells, model="model-random")]},
         ),
         plans,
+        controls=("none", "shuffled", "permuted"),
         layers=(1,),
         maps={("pre", 1): true_map(cells)},
         settings=SMALL,
@@ -72,7 +72,7 @@ def test_a_planted_plan_of_independent_actions_is_decoded_whole() -> None:
     assert summarise_plans(rows)[0].estimate.low > 0.95
 
 
-@pytest.mark.parametrize("control", ["shuffled", "untrained"])
+@pytest.mark.parametrize("control", ["shuffled", "permuted"])
 def test_without_its_plan_a_decoder_is_not_above_its_baselines(control: str) -> None:
     rows, truth = planted().rows, "shuffled" if control == "shuffled" else "none"
     # Place by place a plan of two runs is guessed worse than as a whole: a decoder that knows nothing learns the runs.
@@ -92,10 +92,12 @@ def test_every_row_stands_on_a_tested_grid_with_its_tags() -> None:
     tested = set(cells.grid_id[split.test].tolist())
     assert set(fitted.rows.grid_id.tolist()) == tested
     assert not tested & set(cells.grid_id[split.train].tolist())
-    assert {key.text for key in fitted.probes} == {f"decoder-1/{name}/pre/1" for name in PLAN_CONTROLS}
+    assert {key.text for key in fitted.probes} == {
+        f"decoder-1/{name}/pre/1" for name in ("none", "shuffled", "permuted 3")
+    }
     kinds = set(zip(*(fitted.rows[name].tolist() for name in ("head", "control", "site")), strict=True))
     assert kinds == {
-        *(("decoder-1", name, "pre") for name in ("none", "shuffled", "untrained", "repeat", "continuation")),
+        *(("decoder-1", name, "pre") for name in ("none", "shuffled", "permuted", "repeat", "continuation")),
         *((head, name, None) for head in BLIND for name in ("none", "shuffled")),
         ("repeat executed", "none", None),
         ("text", "none", None),
@@ -104,7 +106,7 @@ def test_every_row_stands_on_a_tested_grid_with_its_tags() -> None:
     }
     assert set(fitted.rows["agent"].tolist()) == {"a"}
     models = {key.control: one.source.model for key, one in fitted.probes.items()}
-    assert models["untrained"] == "model-random"
+    assert models["permuted"] == "model-random"
     # The decoded map given here is the true one: the planner says the same of both.
     same = [chosen(fitted.rows, head="planner", control=name).value for name in ("none", "true map")]
     np.testing.assert_array_equal(same[0], same[1])
@@ -113,10 +115,12 @@ def test_every_row_stands_on_a_tested_grid_with_its_tags() -> None:
 def test_a_suite_is_refused_where_its_parts_do_not_fit() -> None:
     cells = worlds(8)
     plans, split, given = random_plans(cells), split_by_grid(cells), nothing(cells)
-    with pytest.raises(ValueError, match="capture with --untrained SEED"):
+    with pytest.raises(ValueError, match="capture with --untrained"):
         probe_plans(ProbeInputs(activations=[given], cells=cells, split=split), plans)
     with pytest.raises(ValueError, match="must be another model"):
-        probe_plans(ProbeInputs(activations=[given], cells=cells, split=split, untrained=[given]), plans)
+        probe_plans(
+            ProbeInputs(activations=[given], cells=cells, split=split, random={("default-init", 0): [given]}), plans
+        )
     with pytest.raises(ValueError, match="same steps"):
         probe_plans(
             ProbeInputs(activations=[given.where(np.arange(8)[::-1])], cells=cells, split=split),

@@ -148,11 +148,11 @@ def test_differences_are_paired_by_grid() -> None:
     cells = rooms(grids=8)
     tags: dict[str, Tag] = {"head": "mlp", "site": "pre", "layer": 1, "scope": "general"}
     parts = [score_cells(predicted(len(cells), 0), cells, tags | {"control": "none"})]
-    parts.append(score_cells(predicted(len(cells), 1), cells, tags | {"control": "untrained"}))
+    parts.append(score_cells(predicted(len(cells), 1), cells, tags | {"control": "permuted"}))
     rows = type(parts[0]).concatenate(parts)
-    found = difference_rows(rows, "untrained").select(measure="cell accuracy less untrained", reading="natural")
+    found = difference_rows(rows, "permuted").select(measure="cell accuracy less permuted", reading="natural")
     own, other = (
-        rows.select(measure="cell accuracy", reading="natural", control=one).value for one in ("none", "untrained")
+        rows.select(measure="cell accuracy", reading="natural", control=one).value for one in ("none", "permuted")
     )
     np.testing.assert_allclose(found.value, own - other)
     estimate = summarise(found, by=("head",))[0].estimate
@@ -160,7 +160,7 @@ def test_differences_are_paired_by_grid() -> None:
     with pytest.raises(ValueError, match="must hold the control 'text'"):
         difference_rows(rows, "text")
     with pytest.raises(ValueError, match="rows to compare with must differ in measure"):
-        difference_rows(type(rows).concatenate([rows, parts[1]]), "untrained")  # two controls: which one?
+        difference_rows(type(rows).concatenate([rows, parts[1]]), "permuted")  # two controls: which one?
 
 
 def test_differences_of_several_agents_stay_with_their_agent() -> None:
@@ -168,13 +168,13 @@ def test_differences_of_several_agents_stay_with_their_agent() -> None:
     tags: dict[str, Tag] = {"head": "mlp", "site": "pre", "layer": 1, "scope": "general"}
     alone = {}
     for agent in ("a", "b"):
-        said = (("none", predicted(len(cells), 3)), ("untrained", predicted(len(cells), ord(agent))))
+        said = (("none", predicted(len(cells), 3)), ("permuted", predicted(len(cells), ord(agent))))
         each = [score_cells(one, cells, tags | {"agent": agent, "control": control}) for control, one in said]
         alone[agent] = type(each[0]).concatenate(each)
-    both = difference_rows(type(alone["a"]).concatenate(alone.values()), "untrained")
+    both = difference_rows(type(alone["a"]).concatenate(alone.values()), "permuted")
     assert not np.array_equal(both.select(agent="a").value, both.select(agent="b").value, equal_nan=True)
     for agent, rows in alone.items():
-        np.testing.assert_array_equal(both.select(agent=agent).value, difference_rows(rows, "untrained").value)
+        np.testing.assert_array_equal(both.select(agent=agent).value, difference_rows(rows, "permuted").value)
 
 
 def test_labels_are_those_of_the_drawn_grid() -> None:

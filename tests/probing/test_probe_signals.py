@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from planted import half_walls, noise, rooms, wall_map
 
+from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.probing import (
     FULL,
     OPEN,
@@ -48,7 +49,7 @@ def test_noise_gives_a_selectivity_whose_interval_holds_0_for_every_head() -> No
     split = split_by_grid(cells, test=0.4)
     found = probe_cells(
         ProbeInputs(activations=given, cells=cells, split=split),
-        suite=without(FULL, "untrained", "input", "text"),
+        suite=without(FULL, *RANDOM_WEIGHTS, "wall-count", "input", "text"),
         settings=QUIET,
     )
     rows = difference_rows(found.rows, "shuffled")
@@ -65,17 +66,17 @@ def test_noise_gives_a_selectivity_whose_interval_holds_0_for_every_head() -> No
         assert one.estimate.low <= 0 <= one.estimate.high, (one.key, one.estimate)
 
 
-def test_a_planted_map_has_selectivity_and_stands_above_the_untrained_control() -> None:
+def test_a_planted_map_has_selectivity_and_stands_above_a_random_network() -> None:
     cells = half_walls(grids=120)
     given = [wall_map(cells)]
-    random = [noise(cells, seed=9, model="model-untrained")]
-    entries = tuple(("percell", control) for control in ("none", "shuffled", "untrained", "input", "text"))
+    random = {("permuted", seed): [noise(cells, seed=9 + seed, model=f"random {seed}")] for seed in (0, 1)}
+    entries = tuple(("percell", control) for control in ("none", "shuffled", "permuted", "wall-count", "input", "text"))
     found = probe_cells(
-        ProbeInputs(activations=given, cells=cells, split=split_by_grid(cells), untrained=random),
+        ProbeInputs(activations=given, cells=cells, split=split_by_grid(cells), random=random),
         suite=entries,
         settings=SETTINGS,
     )
-    for control in ("shuffled", "untrained", "input", "text"):
+    for control in ("shuffled", "permuted", "wall-count", "input", "text"):
         rows = difference_rows(found.rows, control).select(reading="natural")
         estimate = {one.key["measure"]: one.estimate for one in summarise(rows, by=("head",))}[
             f"cell accuracy less {control}"
@@ -98,7 +99,8 @@ def test_the_weighted_loss_has_the_gradient_of_resampled_pairs() -> None:
         return (vectors @ weights).view(count, cells, 5)
 
     balance = torch.tensor(class_weights(CellTarget(values=labels).prior), dtype=torch.float64)
-    loss = cell_loss(scored()[None], torch.tensor(labels)[None], balance[None])[0]
+    alike = torch.ones(count, dtype=torch.float64)
+    loss = cell_loss(scored()[None], torch.tensor(labels)[None], balance[None], alike)[0]
     (weighted,) = torch.autograd.grad(loss, weights)
     # Literal: the gradient of every pair alone, the mean within a class, then the mean over classes.
     every = np.zeros((count, cells, width, cells * 5))
@@ -117,7 +119,7 @@ def test_the_weighted_loss_has_the_gradient_of_resampled_pairs() -> None:
     error = np.abs(drawn.mean(axis=0) - weighted.numpy().ravel())
     assert (error <= 5 * drawn.std(axis=0) / np.sqrt(draws) + 1e-12).all()
     # Unweighted training would not do: the gradient is another one.
-    flat = cell_loss(scored()[None], torch.tensor(labels)[None], torch.ones(1, 5, dtype=torch.float64))[0]
+    flat = cell_loss(scored()[None], torch.tensor(labels)[None], torch.ones(1, 5, dtype=torch.float64), alike)[0]
     assert not np.allclose(torch.autograd.grad(flat, weights)[0].numpy(), weighted.numpy(), atol=1e-3)
 
 
@@ -145,10 +147,13 @@ def test_probes_of_each_size_have_frames_of_their_own() -> None:
 def test_the_full_suite_comes_side_by_side_on_one_split() -> None:
     cells = rooms(grids=24)
     given = [noise(cells), noise(cells, seed=1, layer=2)]
-    random = [noise(cells, seed=2 + layer, layer=layer, model="model-untrained") for layer in (1, 2)]
+    random = {
+        (kind, 0): [noise(cells, seed=2 + layer, layer=layer, model=kind) for layer in (1, 2)]
+        for kind in RANDOM_WEIGHTS
+    }
     split = split_by_grid(cells)
     found = probe_cells(
-        ProbeInputs(activations=given, cells=cells, split=split, untrained=random),
+        ProbeInputs(activations=given, cells=cells, split=split, random=random),
         settings=FitSettings(epochs=1, d_hidden=4),
     )
     pairs = set(zip(found.rows["head"].tolist(), found.rows["control"].tolist(), strict=True))
@@ -157,9 +162,9 @@ def test_the_full_suite_comes_side_by_side_on_one_split() -> None:
     for head, control in FULL:
         rows = found.rows.select(head=head, control=control)
         assert set(rows.grid_id.tolist()) == tested
-        placed = control in ("none", "shuffled", "untrained") and head not in ("majority", "position")
+        placed = control in ("none", "shuffled", *RANDOM_WEIGHTS) and head not in ("majority", "position")
         assert set(rows["layer"].tolist()) == ({1, 2} if placed else {None})
-    assert len(found.probes) == 2 * 2 + 3 * (3 * 2 + 2)
+    assert len(found.probes) == 2 * 2 + 3 * (5 * 2 + 3)
     assert found.probe("mlp", given[1]).source.layer == 2
     assert found.probe("majority", given[1]).head == "majority"
     assert found.probe("mlp", given[1], control="text").source.site == "text"
@@ -173,10 +178,14 @@ def test_the_full_suite_comes_side_by_side_on_one_split() -> None:
 def test_what_a_control_needs_must_be_there() -> None:
     cells = rooms(grids=24)
     split = split_by_grid(cells)
-    with pytest.raises(ValueError, match="capture with --untrained SEED"):
+    with pytest.raises(ValueError, match="capture with --untrained 0 --random-weights default-init"):
         probe_cells(ProbeInputs(activations=[noise(cells)], cells=cells, split=split))
     with pytest.raises(ValueError, match="must be another model"):
-        probe_cells(ProbeInputs(activations=[noise(cells)], cells=cells, split=split, untrained=[noise(cells)]))
+        probe_cells(
+            ProbeInputs(
+                activations=[noise(cells)], cells=cells, split=split, random={("default-init", 0): [noise(cells)]}
+            )
+        )
     with pytest.raises(ValueError, match="same steps as the labels, got episode-023 step 1"):
         probe_cells(ProbeInputs(activations=[noise(cells).where(np.arange(48)[::-1])], cells=cells, split=split))
     with pytest.raises(ValueError, match="a head with one of its controls"):

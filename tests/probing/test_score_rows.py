@@ -133,7 +133,7 @@ def test_intervals_of_scores_stay_where_scores_can_be() -> None:
     assert share.estimate.high <= 1
     (cells,) = summarise(rows("localisation distance", "cells", [0, 0, 0, 9]), by=("head",))
     assert cells.estimate.low >= 0 and cells.estimate.high > 9
-    (less,) = summarise(rows("recall less untrained", "share", [0, 0, 0, -0.9]), by=("head",))
+    (less,) = summarise(rows("recall less permuted", "share", [0, 0, 0, -0.9]), by=("head",))
     assert less.estimate.low < less.estimate.value < 0
     (wide,) = summarise(rows("recall", "share", [0.9, 0.5, 0.6, 0.2]), by=("head",), confidence=0.99)
     (slim,) = summarise(rows("recall", "share", [0.9, 0.5, 0.6, 0.2]), by=("head",), confidence=0.5)
@@ -156,13 +156,13 @@ def test_differences_are_of_one_prefix_subset_and_control() -> None:
     wrong[:, 1] = (wrong[:, 1] + 1) % 5
     parts = [
         score_prefixes(prefix_matches(right, one.tokens), one, cells, WHO),
-        score_prefixes(prefix_matches(wrong, one.tokens), one, cells, {**WHO, "control": "untrained"}),
+        score_prefixes(prefix_matches(wrong, one.tokens), one, cells, {**WHO, "control": "permuted"}),
         score_lengths(one.length, one, cells, WHO),
-        score_lengths(one.length, one, cells, {**WHO, "control": "untrained"}),
+        score_lengths(one.length, one, cells, {**WHO, "control": "permuted"}),
     ]
     rows = Rows.concatenate(parts)
-    found = plan_differences(rows, "mlp", "none", {"head": "mlp", "control": "untrained"}, name="untrained")
-    assert set(found.measure.tolist()) == {f"{PREFIX} less untrained"}
+    found = plan_differences(rows, "mlp", "none", {"head": "mlp", "control": "permuted"}, name="permuted")
+    assert set(found.measure.tolist()) == {f"{PREFIX} less permuted"}
     assert set(found["control"].tolist()) == {"none"}
     value = {(row.grid_id, row.tags["N"], row.tags["plans"]): row.value for row in found if row.tags["plans"] == "all"}
     assert value == {(grid, n, "all"): float(n - 1) for grid in "xyz" for n in (1, 2)}
@@ -186,8 +186,8 @@ def test_partners_that_read_nothing_stand_against_every_place_and_only_those() -
     assert paired_rows(own, both, name="x", by=("site", "layer", "n")).value.tolist() == pytest.approx([0.4])
     assert len(chosen(own, n=1, head=None)) == 1 and not len(chosen(own, n=1, head="mlp"))
     assert len(chosen(own)) == 2
-    with pytest.raises(ValueError, match="they hold none, untrained"):
-        difference_rows(Rows.concatenate([rows(0.1, control="untrained"), rows(0.1, control="none")]), "text")
+    with pytest.raises(ValueError, match="they hold none, permuted"):
+        difference_rows(Rows.concatenate([rows(0.1, control="permuted"), rows(0.1, control="none")]), "text")
 
 
 def test_chances_of_a_prefix_are_products_up_to_the_first_unknown_place() -> None:
@@ -237,10 +237,10 @@ def test_a_median_is_that_of_the_medians_of_grids_and_says_what_it_rests_on() ->
 def test_errors_by_distance_and_r_squared_are_kept_apart() -> None:
     cells = three().where(np.arange(5))  # two steps of x and y, one of z: grids count alike, not steps
     true, guess = np.array([1.0, 2, 1, 4, 2]), np.array([2.0, 2, 1, 1, 4])
-    parts = [score_distance(guess, true, cells, {**WHO, "control": name}) for name in ("none", "untrained")]
+    parts = [score_distance(guess, true, cells, {**WHO, "control": name}) for name in ("none", "permuted")]
     rows = Rows.concatenate(parts)
     found = {(one.key["measure"], one.key["control"]): one.estimate for one in summarise_distance(rows)}
-    assert set(found) == {(name, one) for name in ("distance error", "R^2") for one in ("none", "untrained")}
+    assert set(found) == {(name, one) for name in ("distance error", "R^2") for one in ("none", "permuted")}
     mean = (1 + 2 + 4) / 3
     above = (1 / 2 + 4 / 2 + 9) / 3
     below = ((1 - mean) ** 2 + (2 - mean) ** 2 + (4 - mean) ** 2) / 3

@@ -63,3 +63,36 @@ def test_no_page_says_that_training_made_something_readable(page: Path) -> None:
     """The control of the studies is the library's default initialisation, which cannot show that."""
     text = " ".join(prose(page).split()).lower()
     assert not re.findall(r"training (?:put|gives|has no part)[^.]*\.|untrained (?:model|twin)[^.|]*", text)
+
+
+def claims_of_use(text: str) -> list[str]:
+    """The sentences that say of something read by a probe that the model uses it, but for what is denied or asked."""
+    sentences = re.split(r"(?<=[.:;!?|])\s+", " ".join(text.split()))
+    subject = r"(?:theseus|ariadne|model|agent|network)s?"
+    used = rf"\b{subject}\b (?:\w+ly )?(?:uses?|used|relies on|acts? on|is guided by)\b|\bused by (?:the )?{subject}\b"
+    read = r"\b(?:probes?|decod\w+|readable|activations?|vectors?|represent\w*|beliefs?)\b"
+    denied = r"\b(?:not|never|whether|no|nothing|alone can|would|if)\b"
+    return [
+        one
+        for one in map(str.lower, sentences)
+        if re.search(used, one) and re.search(read, one) and not re.search(denied, one)
+    ]
+
+
+def test_what_is_a_claim_of_use_is_seen() -> None:
+    assert claims_of_use("The probe shows that the model uses its map of the walls.")
+    assert claims_of_use("Its beliefs are decoded; these activations are used by Theseus to plan.")
+    assert not claims_of_use("That a probe succeeds does not show that Theseus uses it. The agent uses tools.")
+
+
+SAID = [
+    *PAGES,
+    *sorted((ROOT / "src" / "goalscope" / "report").rglob("*.py")),
+    *sorted((ROOT / "src").rglob("card*.md")),
+]
+
+
+@pytest.mark.parametrize("page", SAID, ids=lambda page: str(page.relative_to(ROOT)))
+def test_nowhere_is_it_said_of_what_a_probe_reads_that_it_is_used(page: Path) -> None:
+    """Interventions alone show that."""
+    assert claims_of_use(prose(page) if page.suffix == ".md" else page.read_text(encoding="utf-8")) == []

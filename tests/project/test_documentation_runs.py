@@ -110,12 +110,18 @@ SCENARIOS = {
             "goalscope capture runs/baseline --untrained 0 --random-weights permuted",
             "capture.md python 1",
             "probes.md python 1",
+            "probes.md python 2",
+            "probes.md python 3",
             "beliefs.md python 1",
             "beliefs.md python 2",
             "plans.md python 1",
-            ("goalscope probe runs/baseline", "--layers 7 --sites pre --reads cognitive-map --set probes.epochs=2"),
+            (
+                "goalscope probe runs/baseline",
+                "--layers 7 --sites pre --reads cognitive-map --random-seeds 1 --set probes.epochs=2",
+            ),
         ),
     ),
+    "the paper's figures": Scenario(steps=tuple(f"paper-figures.md python {number}" for number in range(1, 5))),
     "smaller studies": Scenario(
         steps=(
             (
@@ -229,7 +235,7 @@ SCENARIOS = {
             ("goalscope run plans --out runs/inside", INSIDE),
             ("goalscope run distance --out runs/inside", INSIDE),
             "goalscope capture runs/inside --sites pre,post",
-            "goalscope capture runs/inside --sites pre,post --untrained 0",
+            "goalscope capture runs/inside --sites pre,post --untrained 0 --random-weights permuted",
         ),
     ),
     "complete table": Scenario(

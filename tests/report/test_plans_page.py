@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.report import DEFAULT_NETWORK, Declared, lay_out, short, split_probing
+from goalscope.report import Declared, lay_out, short, split_probing
 from goalscope.report.sections import distance as distance_section
 from goalscope.report.sections import plans as plan_section
+from goalscope.report.verdicts import MADE_RULE, USED_RULE
 from goalscope.rng import stream
 from goalscope.rows import Rows
-from goalscope.stats import estimate_mean, paired_difference
+from goalscope.stats import crossed_difference, estimate_mean, paired_difference
 
 GRIDS = [f"grid-{at}" for at in range(12)]
 
@@ -33,13 +34,16 @@ def made() -> Rows:
         ("decoder-1", "none", "pre"),
         ("decoder-2", "none", "pre"),
         ("decoder-2", "shuffled", "pre"),
-        ("decoder-2", "untrained", "pre"),
+        ("decoder-2", "permuted 0", "pre"),
+        ("decoder-2", "permuted 1", "pre"),
         ("commonest", "none", None),
         ("planner", "none", "pre"),
         ("text", "none", None),
         ("decoder-2", "none", "post"),
     ):
+        control, _, seed = control.partition(" ")
         tags = {"head": head, "control": control, "site": site, "layer": None if site is None else 4}
+        tags |= {"draw": int(seed)} if seed else {}
         for number in (1, 2, 3):
             for plans in ("all", "long"):
                 parts.append(rows("prefix accuracy", "share", rng.random(12), **tags, N=number, plans=plans))
@@ -68,7 +72,7 @@ def test_curves_and_tables_hold_the_numbers_of_the_rows() -> None:
     titles = [figure.svg for figure in plans.figures]
     assert len(titles) == 4 and "0.25^N" in titles[0]
     assert "named in the text" not in titles[1] and "named in the text" in titles[3]
-    assert all(name in titles[1] for name in (DEFAULT_NETWORK, "commonest plan", "planner on decoded map"))
+    assert all(name in titles[1] for name in ("permuted weights", "commonest plan", "planner on decoded map"))
     table = plans.tables[0]
     line = next(row for row in table.rows if row[0] == "pre, layer 4: decoder of 2 layers")
     wanted = given.select(head="decoder-2", control="none", site="pre", N=2, plans="all")
@@ -95,16 +99,22 @@ def test_differences_are_paired_by_grid_and_said_in_words() -> None:
     (plans,), (distance,) = plan_sections(given), distance_sections(given)
     own, other = (
         given.select(head="decoder-2", control=control, site="pre", N=1, plans="all")
-        for control in ("none", "untrained")
+        for control in ("none", "permuted")
     )
-    wanted = paired_difference(
-        own.value, own.grid_id, other.value, other.grid_id, unit="share", bounds=(0, 1)
-    ).difference
-    line = next(row for row in plans.tables[1].rows if row[0] == "pre, layer 4: less default-initialised network")
+    wanted = crossed_difference(
+        own.value, own.grid_id, other.value, other.grid_id, other["draw"], unit="share", bounds=(0, 1)
+    )
+    line = next(row for row in plans.tables[1].rows if row[0] == "pre, layer 4: less permuted weights")
     assert line[1].value == short(wanted.value, "share")
-    said = dict(plans.facts)["pre, layer 4 less default-initialised network"]
-    assert ("no difference was shown for N = 1" in said) == (wanted.low <= 0 <= wanted.high)
-    assert "does not show that training made something readable" in " ".join(plans.paragraphs)
+    assert line[1].interval == f"[{short(wanted.low, 'share')}, {short(wanted.high, 'share')}]"
+    facts = dict(plans.facts)
+    assert (
+        wanted.low <= 0 <= wanted.high
+        and "not shown to be made more readable by training for N = 1 (permuted"
+        in (facts["pre, layer 4: made more readable by training"])
+    )
+    assert "commonest plan" in facts["pre, layer 4: readable"]
+    assert MADE_RULE in " ".join(plans.paragraphs) and USED_RULE in " ".join(plans.paragraphs)
     assert "post, layer 4 less the same before the reasoning" in dict(plans.facts)
     rows = given.where(np.array([value is None for value in given["distance"]]))
     own, other = (rows.select(measure="distance error", head=head) for head in ("linear", "mean"))
@@ -112,7 +122,7 @@ def test_differences_are_paired_by_grid_and_said_in_words() -> None:
     (line,) = distance.tables[1].rows
     at = distance.tables[1].headings.index("less the mean of the training grids")
     assert line[at].value == short(wanted.value, "steps")
-    assert list(dict(distance.facts)) == ["pre, layer 4: linear"]
+    assert list(dict(distance.facts)) == ["pre, layer 4: linear: readable", "pre, layer 4: linear"]
 
 
 def test_rows_without_an_agent_or_of_one_kind_alone_are_shown_too() -> None:

@@ -4,9 +4,20 @@ import math
 
 import pytest
 
-from goalscope.report import DEFAULT_NETWORK
-from goalscope.report.definitions import ALLOWS, READ_RULE, in_words
+from goalscope.models.initialisation import RANDOM_WEIGHTS
+from goalscope.report.definitions import in_words
+from goalscope.report.verdicts import (
+    MADE,
+    MADE_RULE,
+    NEEDED,
+    NETWORKS,
+    READABLE,
+    claim_in_words,
+    strictest,
+    verdict,
+)
 from goalscope.stats import Estimate
+from goalscope.stats.crossed import ONE_SEED
 
 
 def estimate(value: float, low: float = math.nan, high: float = math.nan, note: str = "") -> Estimate:
@@ -47,6 +58,73 @@ def test_several_differences_are_sorted_by_what_was_shown() -> None:
     assert in_words([]) == ""
 
 
-def test_the_rule_for_activations_names_its_control_and_what_a_difference_to_it_does_not_show() -> None:
-    assert DEFAULT_NETWORK in ALLOWS and "does not show that training" in ALLOWS
-    assert READ_RULE.endswith(ALLOWS)
+def test_what_decides_is_the_rival_with_the_lowest_end_of_the_interval() -> None:
+    close, far = estimate(0.1, 0.05, 0.15), estimate(0.2, 0.01, 0.4)
+    assert strictest({"close": close, "far": far, "none": None}) == ("far", far)
+    assert strictest({"unknown": estimate(0.3, note="one grid"), "far": far}) == (
+        "unknown",
+        estimate(0.3, note="one grid"),
+    )
+    assert strictest({}) is None
+    # For errors below 0 is better: the upper end decides.
+    low, lower = estimate(-0.1, -0.2, -0.05), estimate(-0.3, -0.5, -0.01)
+    assert strictest({"low": low, "lower": lower}, higher=False) == ("lower", lower)
+
+
+@pytest.mark.parametrize("higher", [True, False])
+@pytest.mark.parametrize(
+    ("intervals", "wanted"),
+    [
+        ([(0.1, 0.3), (0.2, 0.4)], "above"),
+        ([(0.1, 0.3), (0.0, 0.4)], "none"),  # an interval that ends at 0 holds it
+        ([(0.1, 0.3), (-0.2, 0.4)], "none"),  # above one kind alone is not above all
+        ([(0.1, 0.3), (-0.4, -0.2)], "below"),
+        ([(-0.5, 0.1), (-0.4, -0.2)], "none"),
+        ([(0.1, 0.3), (math.nan, math.nan)], "unknown"),
+        ([], "unknown"),
+    ],
+)
+def test_above_is_above_every_rival(intervals: list[tuple[float, float]], wanted: str, higher: bool) -> None:
+    sign = 1 if higher else -1
+    rivals = {
+        str(at): estimate(sign * (0.0 if math.isnan(low) else (low + high) / 2), *sorted((sign * low, sign * high)))
+        for at, (low, high) in enumerate(intervals)
+    }
+    assert verdict(rivals, higher=higher) == wanted
+    # Literally: the interval of the difference to each lies on the better side of 0.
+    above = bool(intervals) and all(low > 0 for low, _ in intervals)
+    assert (wanted == "above") == above
+
+
+def test_claims_name_the_rival_that_decides_and_say_nothing_without_the_needed_ones() -> None:
+    up, none, down = estimate(0.2, 0.1, 0.3), estimate(0.1, -0.1, 0.3), estimate(-0.2, -0.3, -0.1)
+    said = claim_in_words(
+        [
+            ("walls", {"permuted": up, "default-init": estimate(0.5, 0.4, 0.6)}),
+            ("agent", {"permuted": down, "default-init": up}),
+            ("goal", {"permuted": none, "default-init": up}),
+            ("open", {"default-init": up, "permuted": None}),
+            ("nothing", {}),
+        ],
+        MADE,
+        needed=(NEEDED,),
+    )
+    assert said == (
+        "made more readable by training for walls (permuted: +0.200 [0.100, 0.300]); "
+        "less readable than the strictest random network for agent (permuted: −0.200 [−0.300, −0.100]); "
+        "not shown to be made more readable by training for goal (permuted: +0.100 [−0.100, 0.300]); "
+        "it cannot be said for open (default-init: +0.200 [0.100, 0.300]; nothing to compare with permuted)"
+    )
+    assert claim_in_words([("walls", {})], READABLE) == ""
+
+
+def test_one_seed_of_a_random_network_is_said_beside_its_interval() -> None:
+    given = estimate(0.2, 0.1, 0.3, note=f"few grids; {ONE_SEED}")
+    assert claim_in_words([("walls", {"permuted": given})], MADE).endswith(
+        f"walls (permuted: +0.200 [0.100, 0.300], {ONE_SEED})"
+    )
+
+
+def test_all_kinds_of_random_networks_have_a_name_and_the_needed_one_is_one_of_them() -> None:
+    assert set(NETWORKS) == set(RANDOM_WEIGHTS) and NEEDED in NETWORKS
+    assert all(kind in MADE_RULE for kind in NETWORKS)

@@ -7,7 +7,7 @@ import pytest
 from goalscope import studies
 from goalscope.cli.commands import load_study
 from goalscope.runs import Study
-from goalscope.runs.probing_config import READS, Inside
+from goalscope.runs.probing_config import READS, Inside, RandomNetworks
 
 PLAIN: dict[str, Any] = {
     "worlds": [{"kind": "grid", "sizes": [7], "densities": [0.6], "count": 2}],
@@ -37,6 +37,15 @@ def test_the_complete_table_changes_what_it_names_and_nothing_else() -> None:
     assert declared.table == "middle"
 
 
+@pytest.mark.parametrize(("seed", "networks"), [(3, (("default-init", 3),)), (None, ())])
+def test_the_seed_of_earlier_studies_is_one_default_initialised_network(seed: Any, networks: Any) -> None:
+    study = Study.parse({**PLAIN, "analysis": {"inside": {"untrained": seed}}})
+    assert study.analysis is not None and study.analysis.inside is not None
+    assert study.analysis.inside.networks == networks
+    assert Study.parse(study.dump()) == study
+    assert len(Inside().networks) == 15
+
+
 @pytest.mark.parametrize(
     ("inside", "said"),
     [
@@ -51,7 +60,10 @@ def test_the_complete_table_changes_what_it_names_and_nothing_else() -> None:
         ({"reads": []}, "analysis.inside.reads: must have at least one entry"),
         ({"reads": ["cognitiv-map"]}, "did you mean cognitive-map?"),
         ({"test": 1.0}, "analysis.inside.test: must be less than 1"),
-        ({"untrained": -1}, "analysis.inside.untrained"),
+        ({"untrained": -1}, "untrained must be a seed >= 0 or null"),
+        ({"untrained": 0, "random": None}, "without random beside it"),
+        ({"random": {"kinds": ["untrained"]}}, "analysis.inside.random.kinds[0]: must be 'default-init', 'initial'"),
+        ({"random": {"seedz": 3}}, "analysis.inside.random.seedz: unknown key"),
         ({"probes": {"hiden": 3}}, "analysis.inside.probes.hiden: unknown key; did you mean hidden?"),
         ({"probes": {"rate": float("nan")}}, "analysis.inside.probes.rate"),
         ({"decoders": {"width": 9}}, "analysis.inside.decoders.width: must be a multiple of 8"),
@@ -92,7 +104,7 @@ def test_the_shipped_studies_of_activations_share_their_episodes() -> None:
         assert inside.reads == (name,)
         assert inside.agent == "Theseus" == study.agents_[0].build().name
         assert inside.sites is None and inside.wanted_sites == ("pre", "post")
-        assert inside.layers == "thirds" and inside.untrained == 0
+        assert inside.layers == "thirds" and inside.random == RandomNetworks() and inside.steps is not None
         assert inside.complete().table == "complete"
         # Probes that two of them need are fitted once.
         assert inside.probes == Inside.parse(shipped[0].dump()["analysis"]["inside"]).probes

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats as reference
 
-from goalscope.stats import crossed_difference, exact_binomial, paired_difference
+from goalscope.probing.plan_scores import r_squared
+from goalscope.probing.scores import paired_rows
+from goalscope.rows import Rows
+from goalscope.stats import crossed_difference, estimate_mean, estimate_rows, exact_binomial, paired_difference
+from goalscope.stats.crossed import CONDITIONAL, ONE_SEED
 from goalscope.stats.estimate import Estimate
 
 
@@ -122,3 +126,89 @@ def test_an_interval_over_grids_alone_misses_where_seeds_differ() -> None:
         paired = paired_difference(np.zeros(60), names, control.mean(axis=1), names, unit="fraction").difference
         missed += not paired.low <= 0 <= paired.high
     assert exact_binomial(missed, 200)[0] > 0.5
+
+
+def drawn(values: np.ndarray, measure: str = "recall", **tags: object) -> Rows:
+    """Rows of a random control: a table ``[G, S]`` of grids and seeds."""
+    grids, seeds = values.shape
+    return Rows.from_columns(
+        measure=measure,
+        unit="share",
+        value=values.ravel(),
+        grid_id=[f"g{grid}" for grid in range(grids) for _ in range(seeds)],
+        tags={"control": "permuted", "draw": list(range(seeds)) * grids, **tags},
+    )
+
+
+def test_rows_of_random_controls_are_estimated_over_grids_and_seeds() -> None:
+    rng = np.random.default_rng(5)
+    model, table = rng.random(30), np.clip(0.3 + 0.2 * rng.random(4) + 0.1 * rng.random((30, 4)), 0, 1)
+    rows = drawn(table)
+    (one,) = estimate_rows(rows, by=("control",), bounds={"recall": (0, 1)})
+    assert (one.estimate.value, one.estimate.clusters, one.estimate.n) == (pytest.approx(table.mean()), 30, 120)
+    over_grids = estimate_mean(table.mean(axis=1), range(30), unit="share", bounds=(0, 1))
+    seeds = reference.t.ppf(0.975, 3) * table.mean(axis=0).std(ddof=1) / 2
+    noise = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
+    less = (noise**2).sum() / (29 * 3) / 30 / table.mean(axis=0).var(ddof=1)
+    margin = seeds * math.sqrt(1 - less)
+    assert one.estimate.high == pytest.approx(table.mean() + math.hypot(over_grids.high - table.mean(), margin))
+    assert "t over 4 seeds" in str(one.estimate)
+    # Differences that are made row by row are those of `crossed_difference`.
+    own = Rows.from_columns(
+        measure="recall",
+        unit="share",
+        value=model,
+        grid_id=[f"g{grid}" for grid in range(30)],
+        tags={"control": "none"},
+    )
+    (two,) = estimate_rows(paired_rows(own, rows, name="permuted", by=()), by=())
+    wanted = estimated(model, table, bounds=(0, 1))
+    assert two.estimate.value == pytest.approx(wanted.value)
+    assert (two.estimate.low, two.estimate.high) == pytest.approx((wanted.low, wanted.high))
+    assert CONDITIONAL in two.estimate.note and two.key["measure"] == "recall less permuted"
+
+
+def test_pairs_of_two_random_controls_are_of_one_seed() -> None:
+    rng = np.random.default_rng(6)
+    pre, post = rng.random((5, 3)), rng.random((5, 3))
+    order = rng.permutation(15)
+    found = paired_rows(drawn(pre), drawn(post).where(order), name="post", by=())
+    assert found.value == pytest.approx((pre - post).ravel())
+    assert found["draw"].tolist() == [0, 1, 2] * 5
+
+
+def test_one_seed_is_said_and_a_group_that_mixes_is_refused() -> None:
+    table = np.random.default_rng(7).random((9, 1))
+    (one,) = estimate_rows(drawn(table), by=(), bounds={"recall": (0, 1)})
+    plain = estimate_mean(table[:, 0], range(9), unit="share", bounds=(0, 1))
+    assert (one.estimate.value, one.estimate.low, one.estimate.high) == (plain.value, plain.low, plain.high)
+    assert ONE_SEED in one.estimate.note
+    own = drawn(table, draw=None)
+    with pytest.raises(ValueError, match="group by control"):
+        estimate_rows(Rows.concatenate([own, drawn(table)]), by=())
+
+
+@pytest.mark.parametrize("between", [0.0, 0.05])
+def test_intervals_of_a_controls_own_score_cover_it(between: float) -> None:
+    rng = np.random.default_rng(8)
+    trials, missed = 300, 0
+    for _ in range(trials):
+        levels = 0.5 + between * rng.normal(size=(1, 5)) + 0.1 * rng.normal(size=(40, 1))
+        table = np.clip(levels + 0.1 * rng.normal(size=(40, 5)), 0, 1)
+        (one,) = estimate_rows(drawn(table), by=(), bounds={"recall": (0, 1)})
+        missed += not one.estimate.low <= 0.5 <= one.estimate.high
+    assert exact_binomial(missed, trials, 0.998)[0] <= 0.05
+
+
+def test_the_share_of_variance_of_random_networks_is_over_grids_and_seeds() -> None:
+    rng = np.random.default_rng(9)
+    error, deviation = 1 + rng.random((20, 3)) + np.array([0.0, 0.2, 0.5]), 3 + rng.random(20)
+    grids, seeds = np.repeat(np.arange(20), 3), np.tile(np.arange(3), 20).astype(object)
+    found = r_squared(error.ravel(), np.repeat(deviation, 3), grids, seeds)
+    alone = [r_squared(error[:, seed], deviation, range(20)) for seed in range(3)]
+    assert found.value == pytest.approx(np.mean([one.value for one in alone]))
+    # The errors differ by seed: the interval is wider than any over grids alone.
+    assert found.high - found.low > max(one.high - one.low for one in alone)
+    same = r_squared(np.repeat(error[:, 0], 3), np.repeat(deviation, 3), grids, seeds)
+    assert (same.low, same.high) == pytest.approx((alone[0].low, alone[0].high))
+    assert ONE_SEED in r_squared(error[:, 0], deviation, range(20), np.full(20, 4, dtype=object)).note

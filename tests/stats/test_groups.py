@@ -134,7 +134,7 @@ def test_a_difference_reaches_as_far_as_it_can_whatever_the_grids_show() -> None
 
     low, high = interval("success less shuffled", [0.5, 0.0, 0.0, 0.0])
     assert low < 0 < high <= 1
-    low, high = interval("success less shuffled less untrained", [1.0, 1.0, 1.0, 0.5])
+    low, high = interval("success less shuffled less permuted", [1.0, 1.0, 1.0, 0.5])
     assert low < 0.875 < 1 < high <= 2
 
 

@@ -12,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.activations.capture_schedule import (
-    SCOPES,
     Batch,
     CaptureSettings,
     Counts,
     Item,
-    Scope,
     ShardPlan,
+    chosen_steps,
     plan_id,
     shards,
     windows,
@@ -51,7 +50,7 @@ def capture(
     agent: str | None = None,
     untrained: int | None = None,
     random_weights: str = RANDOM_WEIGHTS[0],
-    scope: Scope = "all",
+    scope: str = "all",
     other_weights: bool = False,
     settings: CaptureSettings | None = None,
     progress: Progress | None = None,
@@ -69,7 +68,7 @@ def capture(
         agent: short name or id of the agent, where the run has several with token ids.
         untrained: seed of random weights in place of the study's: the control.
         random_weights: with ``untrained``, their kind: "default-init", "initial" or "permuted", see `LocalModel`.
-        scope: "all" steps, or the "first" one of each episode.
+        scope: "all" steps, the "first" one of each episode, or "N:SEED" for N steps of each grid, drawn from a seed.
         other_weights: whether a trained model with other weights than those that generated the run is meant.
         settings: sizes of windows, batches and files.
         progress: is called as the work goes on.
@@ -85,16 +84,16 @@ def capture(
     wanted: tuple[Site, ...] = tuple(site for site in SITES if site in named)
     if not wanted:
         raise ValueError(f"a capture needs at least one site of {', '.join(SITES)}, got none")
-    if scope not in SCOPES:
-        raise ValueError(f"the scope of a capture must be one of {', '.join(SCOPES)}, got {scope!r}")
     if model is not None and untrained is not None:
         raise ValueError("untrained is for the study's model: give LocalModel(..., untrained=SEED) in place of both")
     check_random_weights(random_weights, untrained)
     with Store(run) as store:  # nothing is changed where something is wrong
         target = find_target(store, agent, wanted)
+        chosen = chosen_steps(store, target.agent_id, scope)
         model = model or model_of(store, target, untrained, random_weights)
         check_model(target, model, other_weights=other_weights)
         wanted = wanted if sites is not None else sites_there(store, target.agent_id, model)
+    steps = target.steps if chosen is None else sum(map(len, chosen.values()))
     blocks = Blocks(model.model)
     blocks = Blocks(model.model, thirds(blocks.count) if layers is None else layers)
     finder = SiteFinder(model, wanted)
@@ -118,7 +117,7 @@ def capture(
         with fitting_threads(model.model), closing(work.write(ready)) as written:
             for done in written:
                 if progress is not None:
-                    progress(done, max(target.steps, work.counts.steps))
+                    progress(done, max(steps, work.counts.steps))
         return work.finish()
 
 
@@ -132,7 +131,7 @@ class _Capture:
     finder: SiteFinder
     blocks: Blocks
     sites: tuple[Site, ...]
-    scope: Scope
+    scope: str
     settings: CaptureSettings
     counts: Counts = field(default_factory=Counts)
     self_check: dict[str, float] = field(default_factory=dict)

@@ -6,10 +6,10 @@ computes the same batches and writes the same bytes.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Literal, Self
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,12 @@ import numpy.typing as npt
 from goalscope.activations.record import Site
 from goalscope.activations.sites import SiteFinder, steps_seen
 from goalscope.ids import content_id
+from goalscope.rng import stream
 from goalscope.runs import Store
 from goalscope.runs.tables import DATABASE, explained
 
-Scope = Literal["all", "first"]
-"""Which steps are captured: all, or the first one of each episode."""
-
-SCOPES: tuple[Scope, ...] = ("all", "first")
+SCOPES: Final = ("all", "first")
+"""Which steps are captured: all, or the first one of each episode; or `some_steps`."""
 _LEAST_PREFIX = 64  # tokens; a shorter beginning is not worth a cache
 _WINDOW_TOKENS = 1 << 22
 
@@ -101,6 +100,42 @@ class ShardPlan:
     prefix: npt.NDArray[np.int64]
 
 
+def some_steps(most: int, seed: int) -> str:
+    """Return the scope of at most so many steps of each grid, drawn from a root seed: "4:0"."""
+    return f"{most}:{seed}"
+
+
+def chosen_steps(store: Store, agent_id: str, scope: str) -> Mapping[str, frozenset[int]] | None:
+    """Return the steps of each episode of an agent that a scope draws, None for a scope that draws none.
+
+    Of each grid they are the first step of one episode and others of any, all drawn by the grid's name: they depend on
+    the run and the seed, not on the model that is captured.
+
+    Raises:
+        ValueError: no such scope.
+    """
+    if scope in SCOPES:
+        return None
+    most, colon, seed = scope.partition(":")
+    if not (colon and most.isdecimal() and seed.isdecimal() and int(most)):
+        raise ValueError(
+            f"the scope of a capture must be {', '.join(SCOPES)}, or N:SEED for N steps of each grid, got {scope!r}"
+        )
+    grids = {world.id: world.grid_id for world in store.worlds()}
+    listed: dict[str, list[tuple[str, int]]] = {}
+    for episode, world, length in store.query(
+        "SELECT id, world_id, length FROM episodes WHERE agent_id = ? ORDER BY id", (agent_id,)
+    ):
+        listed.setdefault(grids[world], []).extend((episode, step) for step in range(length))
+    found: dict[str, set[int]] = {}
+    for grid, steps in listed.items():
+        drawn = [steps[at] for at in stream(int(seed), "steps of a grid", grid).permutation(len(steps))]
+        first = next(one for one in drawn if one[1] == 0)
+        for episode, step in [first, *(one for one in drawn if one != first)][: int(most)]:
+            found.setdefault(episode, set()).add(step)
+    return {episode: frozenset(steps) for episode, steps in found.items()}
+
+
 def plan_id(store: Store, agent_id: str, scope: str) -> str:
     """Return the id of the steps that there are to capture; it changes when episodes are added to the run."""
     digest = hashlib.sha256()
@@ -121,7 +156,7 @@ def windows(
     """
     window: list[Item] = []
     looked, tokens = 0, 0
-    for episode, step, grid in steps_seen(store, agent_id, scope):
+    for episode, step, grid in steps_seen(store, agent_id, scope, chosen_steps(store, agent_id, scope)):
         counts.steps += 1
         looked += 1
         try:

@@ -258,7 +258,8 @@ def choose_capture(
                 f"episodes were added to {store.path} since {complete[0].label} was captured: run the same capture "
                 "again, or ask for the old one with capture="
             )
-        complete = current
+        most = max(one.steps for one in current)  # the same steps and more
+        complete = [one for one in current if one.steps == most]
     if len({(one.model, one.plan, one.device, one.dtype) for one in complete}) > 1:
         raise ValueError(
             f"several captures hold site {site} and layer {layer}, say which with capture=, model= or agent=: "

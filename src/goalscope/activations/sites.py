@@ -4,7 +4,7 @@ import re
 import warnings
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -56,12 +56,18 @@ def grids_seen(episode: Episode) -> Iterator[Grid]:
         yield grid
 
 
-def steps_seen(store: Store, agent_id: str, scope: str = "all") -> Iterator[tuple[Episode, Step, Grid]]:
-    """Yield the steps of an agent, of each episode "all" or the "first", with the grid that the agent was shown."""
+def steps_seen(
+    store: Store, agent_id: str, scope: str = "all", chosen: Mapping[str, Container[int]] | None = None
+) -> Iterator[tuple[Episode, Step, Grid]]:
+    """Yield the steps of an agent, of each episode "all" or the "first", with the grid that the agent was shown.
+
+    ``chosen`` has the steps of each episode that are wanted, all where it is None.
+    """
     for episode in store.episodes():
-        if episode.spec.agent_id == agent_id:
+        if episode.spec.agent_id == agent_id and (chosen is None or episode.id in chosen):
             for step, grid in zip(episode.steps, grids_seen(episode), strict=True):
-                yield episode, step, grid
+                if chosen is None or step.index in chosen[episode.id]:
+                    yield episode, step, grid
                 if scope == "first":
                     break
 

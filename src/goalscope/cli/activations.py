@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from goalscope.cli.help import LAYERS, RunDirectory, flag, option
 
 if TYPE_CHECKING:
+    from goalscope.report.sections.probing import ProbeRows
     from goalscope.rows import Rows
     from goalscope.runs.probing_config import Inside
 
@@ -36,6 +37,10 @@ HEADLINES: Final[Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]]] = {
         for count in (1, 3, 5)
     ],
     "distance": [("distance, absolute error (steps)", {"measure": "distance error", "head": "mlp", "distance": None})],
+    "logit-lens": [
+        (f"logit lens, best action {what}", {"measure": measure, "head": "logit-lens"})
+        for what, measure in (("was taken", "lens, action taken"), ("is optimal", "lens, optimal action"))
+    ],
 }
 """What is printed of each reading at the middle layer: a label and the tags of its rows."""
 
@@ -59,7 +64,9 @@ def capture(
     random_weights: Annotated[
         str, option("KIND", "With --untrained: default-init (the library's), initial (a bundled model's), permuted.")
     ] = "default-init",
-    scope: Annotated[str, option("WHICH", "all steps, or the first of each episode.")] = "all",
+    scope: Annotated[
+        str, option("WHICH", "all steps, the first of each episode, or N:SEED for N drawn steps of each grid.")
+    ] = "all",
     other_weights: Annotated[
         bool, flag("--other-weights", "The model's weights need not be those that generated the run.")
     ] = False,
@@ -117,7 +124,7 @@ def capture(
             agent=agent,
             untrained=untrained if given is None else None,
             random_weights=random_weights if given is None else "default-init",
-            scope=scope,  # type: ignore[arg-type]
+            scope=scope,
             other_weights=other_weights,
             settings=CaptureSettings(batch_tokens=batch_tokens),
             progress=show,
@@ -142,7 +149,7 @@ def capture(
 def probe(
     run: RunDirectory,
     reads: Annotated[
-        str, option("LIST", "cognitive-map, beliefs, plans, distance; those of the study, else all.")
+        str, option("LIST", "cognitive-map, beliefs, plans, distance, logit-lens; those of the study, else all.")
     ] = "",
     sites: Annotated[
         str,
@@ -154,7 +161,10 @@ def probe(
     ] = "",
     layers: Annotated[str, option("LIST", f"{LAYERS} The study's, else thirds.")] = "",
     agent: Annotated[str, option("NAME", "Whose activations, where several have token ids.")] = "",
-    untrained: Annotated[str, option("SEED", "Seed of the control with random weights (0), or none.")] = "",
+    random_kinds: Annotated[
+        str, option("LIST", "Random networks beside the model: initial, permuted, default-init, or none.")
+    ] = "",
+    random_seeds: Annotated[int | None, option("N", "Random networks of each kind (5).", min=1)] = None,
     full: Annotated[bool, flag("--full", "The complete table: all probes everywhere.")] = False,
     model: Annotated[str, option("NAME", "A folder or a hub name; the model of the run's study if left out.")] = "",
     device: Annotated[
@@ -177,12 +187,19 @@ def probe(
         "sites": (sites, split),
         "layers": (layers, layers_of),
         "agent": (agent, str),
-        "untrained": (untrained, _seed),
     }
     for name, (text, read) in asked.items():
         if text:
             plain[name] = read(text)
             plain["full"].pop(name, None)  # what is asked for holds for the complete table, too
+    if random_kinds == "none":
+        plain["random"] = None
+    elif random_kinds or random_seeds is not None:
+        plain["random"] = {
+            **(plain["random"] or {}),
+            **({"kinds": split(random_kinds)} if random_kinds else {}),
+            **({} if random_seeds is None else {"seeds": random_seeds}),
+        }
     for setting in settings or ():
         set_key(plain, setting)
     read_inside(run, Inside.parse(plain, "what is asked for"), full=full, model=model, device=device)
@@ -199,16 +216,18 @@ def read_inside(run: Path, declared: "Inside", *, full: bool = False, model: str
     from goalscope.report.blocks import counted
 
     trains = trains_on(device)
-    own = control = None
+    own = random = None
     if model:
         from goalscope.models.local import LocalModel
 
         where = "auto" if device == "cpu" else device
         own = LocalModel(model, device=where)
-        if declared.untrained is not None:
-            control = LocalModel(model, device=where, untrained=declared.untrained)
+
+        def random(kind: str, seed: int) -> LocalModel:
+            return LocalModel(model, device=where, untrained=seed, random_weights=kind)
+
     began = time.monotonic()
-    done = study_inside(run, declared, full=full, model=own, control=control, device=trains, stage=progress)
+    done = study_inside(run, declared, full=full, model=own, random=random, device=trains, stage=progress)
     steps = done.steps
     if steps["steps left out"]:
         say(f"{counted(steps['steps left out'], 'step')} left out: not all sites are there", error=True)
@@ -224,44 +243,40 @@ def read_inside(run: Path, declared: "Inside", *, full: bool = False, model: str
 
 
 def _print(name: str, rows: "Rows", sites: Sequence[str], layer: int) -> None:
-    """Print the headline of one reading at one layer: each site beside its control, and their difference."""
-    from goalscope.cli.console import table
-    from goalscope.report.definitions import DEFAULT_NETWORK
+    """Print the headline of one reading at one layer: each site, and what it exceeds the random networks by."""
+    from goalscope.cli.console import say, table
     from goalscope.report.sections.probing import ProbeRows
+    from goalscope.report.verdicts import MADE_RULE
 
     lines = []
     for label, tags in HEADLINES[name]:
         mine = ProbeRows(rows).where(**tags, layer=layer)
-        head = "mlp"
+        head = str(tags.get("head", ""))
         if name == "plans":  # the decoder of two layers where it is there, else the smallest one
             found = sorted(str(one) for one in mine.values("head") if str(one).startswith("decoder"))
             head = "decoder-2" if "decoder-2" in found else (found or [""])[0]
-        for site in sites:
-            own, control = (mine.where(head=head, site=site, control=each).rows for each in ("none", "untrained"))
-            lines.append((label, site, head, *_compared(own, control)))
-    columns = ("what", "site", "probe", "this model", DEFAULT_NETWORK, "difference", "grids")
+        lines += [(label, site, head, *_compared(mine.where(head=head, site=site))) for site in sites]
+    columns = ("what", "site", "probe", "this model", "strictest random network", "difference", "grids")
     table(columns, lines, title=f"{name}, layer {layer}: mean and 95 % interval over grids", numbers=(3, 4, 5, 6))
+    say(MADE_RULE)
 
 
-def _compared(own: "Rows", control: "Rows") -> tuple[str, str, str, str]:
-    """Return two values and their difference by grid, each with its interval, and the number of grids."""
+def _compared(mine: "ProbeRows") -> tuple[str, str, str, str]:
+    """Return the model's value, that of the strictest random network, the difference, and the number of grids."""
     from goalscope.cli.measuring import written
+    from goalscope.models.initialisation import RANDOM_WEIGHTS
     from goalscope.probing.scores import paired_rows, summarise
+    from goalscope.report.verdicts import strictest
 
+    own = mine.where(control="none").rows
     if not len(own):
         return "–", "–", "–", "0"
     (first,) = summarise(own, by=())
-    texts = [written(first.estimate), "–", "–"]
-    if len(control):
-        texts[1] = written(summarise(control, by=())[0].estimate)
-        less = paired_rows(own, control, name="untrained", by=("site", "layer", "shape"))
-        texts[2] = written(summarise(less, by=())[0].estimate)
-    return texts[0], texts[1], texts[2], str(first.estimate.grids)
-
-
-def _seed(text: str) -> int | None:
-    if text == "none":
-        return None
-    if not text.isdecimal():
-        raise ValueError(f"--untrained must be a whole number >= 0, or none, got {text!r}")
-    return int(text)
+    random = {kind: one for kind in RANDOM_WEIGHTS if len(one := mine.where(control=kind).rows)}
+    by = ("site", "layer", "shape")
+    less = {kind: summarise(paired_rows(own, one, name=kind, by=by), by=())[0].estimate for kind, one in random.items()}
+    value = difference = "–"
+    if decisive := strictest(less, higher=first.estimate.unit == "share"):
+        value = f"{decisive[0]} {written(summarise(random[decisive[0]], by=())[0].estimate)}"
+        difference = written(decisive[1])
+    return written(first.estimate), value, difference, str(first.estimate.grids)

@@ -279,7 +279,7 @@ def meg(
         str,
         option(
             "SITE:LAYER",
-            "Runs: also towards the goal that captured activations speak of, beside untrained and shuffled.",
+            "Runs: also towards the goal that captured activations speak of, beside a random network and shuffled.",
         ),
     ] = "",
     draws: Annotated[int | None, option("N", "Runs: shuffles of --beliefs; 20 by default.", min=1, max=1000)] = None,

@@ -187,7 +187,7 @@ def _relative_to_beliefs(path: Path, where: str, settings: GoalSettings, draws: 
     if not separator or not site or not (layer.isdecimal() and len(layer) < 6):
         raise ValueError(f"--beliefs must name a site and a layer that were captured, e.g. pre:3, got {where!r}")
     found, first = measure_decoded_beliefs(path, settings, site=site, layer=int(layer), draws=draws, stage=progress)
-    models = {"none": "the agent's model", "untrained": "the untrained one"}
+    models = {name: "the agent's model" if name == "none" else f"{name} weights" for name in first.probes}
     kept = (f"{models[name]} {'fitted' if name in first.fitted else 'used again'}" for name in first.probes)
     say(f"probes at {site}, layer {layer}: {', '.join(kept)}", error=True)
     return found

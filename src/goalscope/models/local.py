@@ -82,7 +82,7 @@ class LocalModel(Dialect):
         check_random_weights(random_weights, untrained)
         default = random_weights == RANDOM_WEIGHTS[0]
         super().__init__(model, revision=revision, reasoning=reasoning, today=today, template_options=template_options)
-        if random_weights == "initial" and not (self._folder is not None and read_training(self._folder)):
+        if random_weights == "initial" and not self.has_recipe:
             raise ValueError(
                 f"random_weights initial needs a bundled model, whose training says how it began; {super().name} does "
                 "not: use permuted, or default-init, which is the library's"
@@ -124,6 +124,11 @@ class LocalModel(Dialect):
     def name(self) -> str:
         """Short name, as tables show it."""
         return self._name
+
+    @property
+    def has_recipe(self) -> bool:
+        """Whether it is known how its training began: the random weights `initial`."""
+        return self._folder is not None and bool(read_training(self._folder))
 
     @property
     def model(self) -> Any:

@@ -3,9 +3,11 @@
 `study_inside` is all of it, for one run; the functions that it is made of stand beside it.
 """
 
+from goalscope.probing.arrays import from_arrays
 from goalscope.probing.beliefs import belief_rows, read_beliefs
-from goalscope.probing.fitting import fit
-from goalscope.probing.heads import HeadSizes, find_head, head
+from goalscope.probing.cross_fit import cross_fitted
+from goalscope.probing.fitting import PenaltyCurve, fit, penalty_curve
+from goalscope.probing.heads import HeadSizes, Solution, find_head, head
 from goalscope.probing.inputs import Features, ProbeInputs, Source, Split, known_walls, split_by_grid
 from goalscope.probing.labels import (
     AGENT,
@@ -54,6 +56,7 @@ __all__ = [
     "HeadSizes",
     "Inside",
     "InsideSummary",
+    "PenaltyCurve",
     "PlanSettings",
     "Plans",
     "Prediction",
@@ -61,16 +64,19 @@ __all__ = [
     "ProbeInputs",
     "ProbeKey",
     "Problem",
+    "Solution",
     "Source",
     "Split",
     "Target",
     "belief_rows",
     "confusion",
+    "cross_fitted",
     "decisions_at",
     "decode_maps",
     "difference_rows",
     "find_head",
     "fit",
+    "from_arrays",
     "head",
     "known_walls",
     "label_cells",
@@ -80,6 +86,7 @@ __all__ = [
     "likeliest",
     "one_hot",
     "paired_rows",
+    "penalty_curve",
     "place_weights",
     "plan_differences",
     "probe_cells",

@@ -1,11 +1,11 @@
-"""The four readings of a run's activations, one place at a time: cognitive map, beliefs, plans, distance.
+"""The readings of a run's activations, one place at a time: cognitive map, beliefs, plans, distance, logit lens.
 
 All stand on one set of steps, their truth, and one split by grid. Each fits what is not fitted yet and returns rows as
-the functions below it make them. Only the vectors of one site and layer, and of its untrained control, are in memory at
-a time.
+the functions below it make them. Only the vectors of one site and layer, of all networks, are in memory at a time.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -17,8 +17,12 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from goalscope import registry
+from goalscope.activations.capture_schedule import chosen_steps, some_steps
 from goalscope.activations.load import Capture, load_activations
+from goalscope.models.initialisation import RANDOM_WEIGHTS
+from goalscope.models.local import LocalModel
 from goalscope.probing.beliefs import BELIEF_SUITE, ShownMap, choose_maps, compare_beliefs, read_beliefs
+from goalscope.probing.cross_fit import cross_fitted
 from goalscope.probing.fitting import Progress
 from goalscope.probing.heads import COUNTED, NUMBER_HEADS
 from goalscope.probing.inputs import PLAN_CONTROLS, ProbeInputs, Split, check_sizes, shuffled_rows, split_by_grid
@@ -32,15 +36,16 @@ from goalscope.probing.labels import (
     label_distances,
     label_plans,
 )
+from goalscope.probing.logit_lens import OWN, Lens, LensSteps, Network, label_tokens, score_lens
 from goalscope.probing.maps import decode_maps
 from goalscope.probing.probe_store import ProbeStore
 from goalscope.probing.problem import FitSettings, PlanSettings
-from goalscope.probing.scores import members
 from goalscope.probing.suite import (
     CORE,
     FULL,
     Entry,
     FittedProbes,
+    Maps,
     entries_of,
     probe_cells,
     probe_cells_by_size,
@@ -48,11 +53,9 @@ from goalscope.probing.suite import (
     probe_plans,
     without,
 )
-from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Episode, Store
-from goalscope.runs.probing_config import Inside, Read
-from goalscope.stats.estimate import factorize
+from goalscope.runs.probing_config import READS, Inside, Read
 
 Stage = Callable[[str], AbstractContextManager[Progress]]
 """Begins a piece of work of that name; what it gives is called with (done, total)."""
@@ -60,16 +63,24 @@ Reading = tuple[Rows, list[ShownMap]]
 """Rows, and maps to be drawn."""
 Settings = TypeVar("Settings", bound=FitSettings)
 
-BY_SIZE: Final[tuple[Entry, ...]] = (("position", "none"), *CORE)
+BY_SIZE: Final[tuple[Entry, ...]] = (
+    ("position", "none"),
+    ("mlp", "none"),
+    *(("percell", control) for control in ("none", *RANDOM_WEIGHTS)),
+)
 """Probes of one size each, by default; the complete table adds the next ones."""
 BY_SIZE_COMPLETE: Final[tuple[Entry, ...]] = (
     *BY_SIZE,
-    ("mlp", "shuffled"),
-    *(("percell", control) for control in ("none", "shuffled", "untrained")),
+    *(("mlp", control) for control in ("shuffled", *RANDOM_WEIGHTS)),
+    ("percell", "shuffled"),
 )
-ELSEWHERE: Final = ("none", "untrained")
-"""Controls away from the middle layer, where the table is not complete."""
-_NOWHERE: Final = ("input", "text")
+ELSEWHERE: Final = ("none", "permuted")
+"""Controls of what is trained step by step, away from the middle layer, where the table is not complete."""
+CORE_ELSEWHERE: Final = tuple(entry for entry in CORE if entry[0] == "percell" or entry[1] in ELSEWHERE)
+"""Probes of cells there: the linear one is solved at once, beside all random networks."""
+MIDDLE: Final = tuple(entry for entry in FULL if entry[0] != "additive" or entry[1] not in RANDOM_WEIGHTS)
+"""Probes of cells at the middle layer: all but the additive ones of random networks, which the complete table adds."""
+_NOWHERE: Final = ("wall-count", "input", "text")
 _ALWAYS: Final = {"hidden", "epochs", "rate", "batch"}  # settings that enter the id of every fit
 _RENAMED: Final = {"hidden": "d_hidden", "rate": "lr", "width": "d_model", "feedforward": "d_hidden"}
 
@@ -82,7 +93,7 @@ class ProbeDataset:
     """N steps of one agent that have every site, with what is true at them.
 
     Attributes:
-        captures: those of the agent's model ("none") and of the same architecture with random weights ("untrained").
+        captures: those of the agent's model (`OWN`) and of random networks, kind and seed each.
         sites, layers: where in a sequence, and numbers of decoder blocks, rising.
         rows: site -> ``[N]`` indices of the steps among those captured there.
         cells, split: true classes of all cells; which grids probes are trained on, and which they are tested on.
@@ -90,7 +101,7 @@ class ProbeDataset:
         doors: whether some world has a door: no class of cells stands for one.
     """
 
-    captures: dict[str, Capture]
+    captures: dict[Network, Capture]
     sites: tuple[str, ...]
     layers: tuple[int, ...]
     rows: dict[str, npt.NDArray[Any]]
@@ -98,6 +109,11 @@ class ProbeDataset:
     split: Split
     left_out: int
     doors: bool
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of random networks that are there."""
+        return tuple(dict.fromkeys(kind for kind, seed in self.captures if seed is not None))
 
     @property
     def middle(self) -> int:
@@ -125,8 +141,7 @@ class ProbeDataset:
 
 def probe_dataset(
     store: Store,
-    own: Capture,
-    control: Capture | None,
+    captures: Mapping[Network, Capture],
     layers: Sequence[int],
     declared: Inside,
     *,
@@ -136,7 +151,7 @@ def probe_dataset(
 
     With ``shuffled`` there must be enough for the control of shuffled labels, too.
     """
-    sites = declared.wanted_sites
+    sites, own = declared.wanted_sites, captures[OWN]
     first = {site: load_activations(store, site=site, layer=layers[0], capture=own.id) for site in sites}
     keys = {
         site: list(zip(found.episode_id.tolist(), found.step.tolist(), strict=True)) for site, found in first.items()
@@ -148,8 +163,10 @@ def probe_dataset(
         site: np.flatnonzero([key in common for key in listed]) for site, listed in keys.items()
     }
     steps = first[sites[0]].where(rows[sites[0]])
-    if declared.steps is not None:
-        kept = _some_of_each(steps.grid_id, declared.steps, declared.seed)
+    if declared.steps is not None and own.scope == "all":
+        chosen = chosen_steps(store, own.agent_id, some_steps(declared.steps, declared.seed)) or {}
+        known = zip(steps.episode_id.tolist(), steps.step.tolist(), strict=True)
+        kept = np.flatnonzero([step in chosen.get(episode, ()) for episode, step in known])
         steps, rows = steps.where(kept), {name: indices[kept] for name, indices in rows.items()}
     episodes = store.episodes(sorted(set(steps.episode_id.tolist())))
     cells = label_cells(steps, episodes, frame=max(FRAME, int(steps.shape.max())))
@@ -160,7 +177,7 @@ def probe_dataset(
         check_sizes(cells, split)
     worlds = set(steps.world_id.tolist())
     return ProbeDataset(
-        captures={"none": own} | ({"untrained": control} if control is not None else {}),
+        captures=dict(captures),
         sites=tuple(sites),
         layers=tuple(sorted(layers)),
         rows=rows,
@@ -171,21 +188,21 @@ def probe_dataset(
     )
 
 
-def _some_of_each(grid_id: npt.NDArray[np.object_], most: int, seed: int) -> npt.NDArray[np.int64]:
-    """Return at most so many indices of each grid, in their order."""
-    codes, grids = factorize(grid_id)
-    chosen = [
-        stream(seed, "steps of a grid", str(grid)).permutation(mine)[:most]
-        for grid, mine in zip(grids, members(codes, len(grids)), strict=True)
-    ]
-    return np.sort(np.concatenate(chosen))
-
-
 class Reader:
     """Reads one run, open for writing, in several ways; see `goalscope.probing.pipeline.study_inside`."""
 
-    def __init__(self, store: Store, dataset: ProbeDataset, declared: Inside, stage: Stage, device: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        dataset: ProbeDataset,
+        declared: Inside,
+        stage: Stage,
+        device: str,
+        models: Callable[[Network], LocalModel] | None = None,
+    ) -> None:
         self.store, self.dataset, self.declared, self.stage, self.device = store, dataset, declared, stage, device
+        self._models = models  # the networks themselves, for the logit lens
+        self._lenses: dict[Network, Lens] = {}
 
     @cached_property
     def probes(self) -> ProbeStore:
@@ -199,9 +216,9 @@ class Reader:
             store=self.store,
             decisive={"steps": digest.hexdigest(), "frame": dataset.cells.frame, "test": wanted.test},
             settings={"cells": probes, "distance": probes, "plan": wanted.decoders.model_dump(exclude={"layers"})},
-            models={name: one.model for name, one in dataset.captures.items()},
+            models={network: one.model for network, one in dataset.captures.items()},
             first="/".join(map(str, dataset.places[0])),
-            tags={"agent": dataset.captures["none"].agent},
+            tags={"agent": dataset.captures[OWN].agent},
         )
 
     def _settings(self, kind: type[Settings], declared: BaseModel) -> Settings:
@@ -231,24 +248,28 @@ class Reader:
             "beliefs": self._beliefs,
             "plans": self._plans,
             "distance": self._distance,
+            "logit-lens": self._logit_lens,
         }
         places = self.dataset.places
         parts = [readings[name](place, self.inputs(place), place == places[0]) for place in places]
         return Rows.concatenate(rows for rows, _ in parts), [one for _, shown in parts for one in shown]
 
     def inputs(self, place: Place) -> ProbeInputs:
-        """Return what is read at a place: one site and layer, and its untrained control, row by row with the labels."""
+        """Return what is read at a place: one site and layer, of all networks, row by row with the labels."""
         (site, layer), dataset = place, self.dataset
-        own, *control = (
-            load_activations(self.store, site=site, layer=layer, capture=one.id).where(dataset.rows[site])
-            for one in dataset.captures.values()
-        )
-        return ProbeInputs(activations=[own], cells=dataset.cells, split=dataset.split, untrained=control)
+        found = {
+            network: load_activations(self.store, site=site, layer=layer, capture=one.id).where(dataset.rows[site])
+            for network, one in dataset.captures.items()
+        }
+        own = found.pop(OWN)
+        random = {(kind, seed): [one] for (kind, seed), one in found.items() if seed is not None}
+        return ProbeInputs(activations=[own], cells=dataset.cells, split=dataset.split, random=random)
 
     def _cognitive_map(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
         """Score all probes of cells; maps are drawn of the middle layers, in worlds without doors."""
         middle = place[1] == self.dataset.middle
-        suite = self._usable((*FULL, *entries_of(self.declared.heads)) if self._whole(place) else CORE)
+        every = FULL if self.declared.table == "complete" else MIDDLE
+        suite = self._usable((*every, *entries_of(self.declared.heads)) if self._whole(place) else CORE_ELSEWHERE)
         sizes = self._usable(BY_SIZE_COMPLETE if self.declared.table == "complete" else BY_SIZE)
         if not first:  # what reads no activation came with the first place
             suite, sizes = without(suite, *COUNTED, *_NOWHERE), without(sizes, *COUNTED)
@@ -266,7 +287,8 @@ class Reader:
         return rows, shown
 
     def _beliefs(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
-        suite = self._usable(BELIEF_SUITE if first else CORE)
+        suite = self._usable(BELIEF_SUITE if self._whole(place) else CORE_ELSEWHERE)
+        suite = suite if first else without(suite, *COUNTED)
         found = self.fit(place, data, suite, scored=False)
         with self.stage(f"beliefs at {_named(place)}") as show:
             rows, drawn = compare_beliefs(data, self._decisions, found, suite=suite, device=self.device)
@@ -275,37 +297,69 @@ class Reader:
 
     def _plans(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
         layers = self.declared.decoders.layers
-        some = layers if self._whole(place) else (sorted(layers)[(len(layers) - 1) // 2],)
+        main = (sorted(layers)[(len(layers) - 1) // 2],)
+        some, beside = layers if self._whole(place) else main, layers if self.declared.table == "complete" else main
         settings = self._settings(PlanSettings, self.declared.decoders)
-        fitted = partial(probe_plans, plans=self._executed, layers=some, settings=settings)
-        return self._beside("plans", fitted, place, data, first)
+        fitted = partial(probe_plans, plans=self._executed, layers=some, beside=beside, settings=settings)
+        own = data.activations[0]  # the planner is not fitted: only the tested maps count, and no probe has seen those
+        probe = self.fit(place, replace(data, random={}), (("mlp", "none"),), scored=False).probe("mlp", own)
+        maps = {place: decode_maps(probe.predict(own, device=self.device).maps("natural"))}
+        return self._beside("plans", fitted, place, data, first, maps)
 
     def _distance(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
         more = [one for one in self.declared.heads if "distance" in registry.resolve("head", one).targets]
         heads = (*NUMBER_HEADS, *more) if self._whole(place) else NUMBER_HEADS
         settings = self._settings(FitSettings, self.declared.probes)
         fitted = partial(probe_distances, distances=self._distances, heads=heads, settings=settings)
-        return self._beside("distance", fitted, place, data, first)
+        with self.stage(f"maps of all steps at {_named(place)}") as show:
+            maps = cross_fitted(data, settings=settings, callbacks=self.probes.callbacks(show))
+        return self._beside("distance", fitted, place, data, first, maps)
 
     def _beside(
-        self, name: str, fitted: Callable[..., FittedProbes], place: Place, data: ProbeInputs, first: bool
+        self, name: str, fitted: Callable[..., FittedProbes], place: Place, data: ProbeInputs, first: bool, maps: Maps
     ) -> Reading:
-        """Score what is predicted beside the cells, and its baselines on the maps that the MLP decodes at all steps."""
-        own = data.activations[0]
-        probe = self.fit(place, replace(data, untrained=()), (("mlp", "none"),), scored=False).probe("mlp", own)
-        maps = {place: decode_maps(probe.predict(own, device=self.device).maps("natural"))}
-        gone = {"untrained"} - set(self.dataset.captures)
+        """Score what is predicted beside the cells, and its baselines on decoded maps."""
+        gone = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
         controls = tuple(one for one in (PLAN_CONTROLS if self._whole(place) else ELSEWHERE) if one not in gone)
         with self.stage(f"{name} at {_named(place)}") as show:
             rows = fitted(data, controls=controls, maps=maps, callbacks=self.probes.callbacks(show)).rows
         return rows if first else rows.where(rows.known("site")), []  # those of no place came with the first one
+
+    def _logit_lens(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
+        if self._tokens is None:
+            return Rows.concatenate([]), []
+        with self.stage(f"logit lens at {_named(place)}") as show:
+            rows = score_lens(data, self._tokens, self._lens)
+            show(1, 1)
+        return rows if first else rows.where(rows.known("site")), []
+
+    @cached_property
+    def _tokens(self) -> LensSteps | None:
+        """The tokens of the actions; None where nobody asked for the reading by name and they cannot be told."""
+        try:
+            return label_tokens(self.dataset.cells, self._episodes, self._model(OWN))
+        except ValueError as error:
+            if self.declared.reads != READS:
+                raise
+            warnings.warn(f"the reading logit-lens is left out: {error}", stacklevel=2)
+            return None
+
+    def _model(self, network: Network) -> LocalModel:
+        if self._models is None:
+            raise ValueError("the logit lens needs the networks themselves, a reader was made without them (models=)")
+        return self._models(network)
+
+    def _lens(self, network: Network) -> Lens:
+        if network not in self._lenses:
+            self._lenses[network] = Lens(self._model(network).model)
+        return self._lenses[network]
 
     def _whole(self, place: Place) -> bool:
         return self.declared.table == "complete" or place[1] == self.dataset.middle
 
     def _usable(self, suite: Sequence[Entry]) -> tuple[Entry, ...]:
         """Return the entries whose data is there."""
-        gone = {"untrained"} - set(self.dataset.captures)
+        gone = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
         if not any(self.dataset.cells.reasoning[self.dataset.split.train].tolist()):
             gone.add("text")
         return without(suite, *gone)

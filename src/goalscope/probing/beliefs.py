@@ -2,10 +2,11 @@
 
 Every number arrives beside the same number with shuffled beliefs: the decoded map of another state of equal size and
 density, of another grid. Recovery and the likeliest candidates explain many actions by chance alone, so that only the
-difference says something. It is no draw but the exact mean over all such states.
+difference says something. It is no draw but the exact mean over all such grids, each of which weighs alike as in all
+scores.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
@@ -13,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from goalscope.activations.record import Activations
+from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.probing.heads import COUNTED
 from goalscope.probing.inputs import ProbeInputs
 from goalscope.probing.labels import AGENT, GOAL, Columns, Decisions
@@ -28,7 +31,7 @@ from goalscope.probing.maps import (
 from goalscope.probing.scores import READINGS, Grids, Measured, difference_rows
 from goalscope.probing.suite import Entry, FittedProbes
 from goalscope.rows import Rows, Tag
-from goalscope.stats import LESS, Estimate, estimate_pooled
+from goalscope.stats import DRAW, LESS, Estimate, estimate_pooled
 from goalscope.stats.estimate import factorize
 
 TOPS: Final = (1, 3, 5, 10)
@@ -50,14 +53,15 @@ WRONG: Final = "actions wrong in truth"
 WRONG_ON_MAP: Final = "actions wrong on the decoded map"
 SHUFFLED: Final = ", shuffled beliefs"
 DIFFERENCE: Final = f"{LESS}shuffled"
-UNTRAINED: Final = f"{DIFFERENCE}{LESS}untrained"
-"""What the differences of a probe exceed those of the same probe on an untrained model by."""
 
 SOURCE: Final = "beliefs"
 """The source under which a store keeps the rows, and the name under which it keeps the maps that are drawn."""
 
-BELIEF_SUITE: Final[tuple[Entry, ...]] = (("mlp", "none"), ("mlp", "untrained"), ("position", "none"))
-"""Probes whose maps are read by default: the paper's, the same on an untrained model, and places alone."""
+BELIEF_SUITE: Final[tuple[Entry, ...]] = (
+    *((head, control) for head in ("mlp", "percell") for control in ("none", *RANDOM_WEIGHTS)),
+    ("position", "none"),
+)
+"""Probes whose maps are read by default: the paper's and the linear one, both on random networks, and places alone."""
 
 Verdict = Literal["optimal in truth", "wrong in truth, optimal on the decoded map", "wrong in truth and on the map"]
 VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
@@ -71,6 +75,11 @@ _ROUNDING: Final = 1e-12
 _POWERS: Final = np.array([1, 2, 4, 8])  # a set of actions as a number below 16
 _SETS: Final = (np.arange(16)[:, None] & _POWERS) != 0  # [16, 4]
 _Share = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+
+
+def beyond(kind: str) -> str:
+    """Return what ends the name of the differences of a probe less those of the same probe on random networks."""
+    return f"{DIFFERENCE}{LESS}{kind}"
 
 
 def top_name(count: int) -> str:
@@ -213,11 +222,12 @@ def _weights(beliefs: Beliefs) -> npt.NDArray[np.float64]:
 def _shuffled(
     weights: npt.NDArray[np.float64], kinds: npt.NDArray[np.int64], grids: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """Return the mean over all states of the same kind and of other grids, NaN where there are none."""
-    total, inside = (np.zeros((int(codes.max(initial=0)) + 1, weights.shape[1])) for codes in (kinds, grids))
-    np.add.at(total, kinds, weights)
-    np.add.at(inside, grids, weights)
-    others = (np.bincount(kinds, minlength=1)[kinds] - np.bincount(grids, minlength=1)[grids])[:, None]
+    """Return the mean over the other grids of the same kind, each the mean of its states; NaN where there are none."""
+    found, first = np.unique(grids, return_index=True)
+    inside, total = (np.zeros((int(codes.max(initial=0)) + 1, weights.shape[1])) for codes in (grids, kinds))
+    np.add.at(inside, grids, weights / np.bincount(grids)[grids][:, None])
+    np.add.at(total, kinds[first], inside[found])
+    others = np.bincount(kinds[first], minlength=1)[kinds][:, None] - 1
     above = total[kinds] - inside[grids]
     return np.asarray(np.divide(above, others, out=np.full(weights.shape, np.nan), where=others > 0))
 
@@ -286,9 +296,9 @@ def compare_beliefs(
 ) -> tuple[Rows, list[ShownMap]]:
     """Set the actions on the tested grids against the maps that each probe decodes there.
 
-    Returns rows of all probes in both readings (tag ``reading``), see `belief_rows`; with an untrained control also
-    how much each difference exceeds that of the untrained model, by grid; and the maps to be drawn: of the first entry
-    at natural frequencies.
+    Returns rows of all probes in both readings (tag ``reading``), see `belief_rows`; with random networks also how much
+    each difference exceeds theirs, by grid and seed; and the maps to be drawn: of the first entry at natural
+    frequencies.
     """
     tested = decisions.where(data.split.test)
     layers = sorted({one.layer for one in data.activations})
@@ -302,10 +312,9 @@ def compare_beliefs(
             if entry == suite[0] and reading == "natural" and tags["layer"] in (middle, None):
                 shown += choose_maps(beliefs, tested, told)
     rows = Rows.concatenate(parts)
-    if any(control == "untrained" for _, control in suite):
-        less = np.fromiter((str(name).endswith(DIFFERENCE) for name in rows.measure), dtype=bool, count=len(rows))
-        rows = Rows.concatenate([rows, difference_rows(rows.where(less), "untrained")])
-    return rows, shown
+    less = rows.where(np.array([str(name).endswith(DIFFERENCE) for name in rows.measure], dtype=bool))
+    there = [kind for kind in RANDOM_WEIGHTS if any(control == kind for _, control in suite)]
+    return Rows.concatenate([rows, *(difference_rows(less, kind) for kind in there)]), shown
 
 
 def maps_of(
@@ -314,19 +323,23 @@ def maps_of(
     """Return each probe's entry, its tags and its posteriors on the tested grids by reading, ``[N, n, n, K]``."""
     for entry in suite:
         head, control = entry
-        if control not in ("none", "untrained"):
-            raise ValueError(f"maps are read of controls none and untrained, got {control!r}")
-        given = data.activations if control == "none" else data.untrained
-        if not given:
+        if control != "none" and control not in RANDOM_WEIGHTS:
+            raise ValueError(f"maps are read of controls none, {', '.join(RANDOM_WEIGHTS)}, got {control!r}")
+        networks: Iterable[tuple[tuple[str, int | None], Sequence[Activations]]] = data.random.items()
+        drawn = [(seed, given) for (kind, seed), given in networks if kind == control]
+        if not drawn and control != "none":
             raise ValueError(
-                "the untrained control needs activations of a model with random weights: capture with --untrained SEED"
+                f"the control {control} needs activations of a model with random weights: capture with --untrained "
+                f"SEED --random-weights {control}"
             )
-        for one in given[:1] if head in COUNTED else given:  # heads that read no activation come once
-            probe = fitted.probe(head, one, control=control)
-            said = probe.predict(one.where(data.split.test), device=device)
-            tags: dict[str, Tag] = {"head": head, "control": control, "scope": "general", "probe": probe.id}
-            tags |= {"site": None, "layer": None} if head in COUNTED else {"site": one.site, "layer": one.layer}
-            yield entry, tags, {name: said.maps(name) for name in READINGS}
+        for draw, given in drawn or [(None, data.activations)]:
+            for one in given[:1] if head in COUNTED else given:  # heads that read no activation come once
+                probe = fitted.probe(head, one, control=control, draw=draw)
+                said = probe.predict(one.where(data.split.test), device=device)
+                tags: dict[str, Tag] = {"head": head, "control": control, "scope": "general", "probe": probe.id}
+                tags |= {"site": None, "layer": None} if head in COUNTED else {"site": one.site, "layer": one.layer}
+                tags |= {} if draw is None else {DRAW: draw}
+                yield entry, tags, {name: said.maps(name) for name in READINGS}
 
 
 def choose_maps(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] | None = None) -> list[ShownMap]:

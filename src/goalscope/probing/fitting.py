@@ -1,9 +1,10 @@
 """The one fit: problems that share a head and a shape train as one batched problem, each as it would alone.
 
-A `Problem` is a head (`goalscope.probing.heads`) with a target. Whatever they are: inputs
-are normalised on the training steps, AdamW minimises the target's loss with a learning rate that falls linearly to 0,
-and where part of the training grids is held back, the weights that are kept are those of the pass with the least loss
-there. A penalty can be chosen on such inner grids, too. A head with a solver is solved in place of being trained.
+A `Problem` is a head (`goalscope.probing.heads`) with a target. Whatever they are: inputs are normalised on the
+training steps, every grid weighs as much as every other, as in the scores, and part of the training grids is held back.
+A head with a solver chooses its penalty there and is solved. The others are trained: AdamW minimises the target's loss
+with a learning rate that falls linearly to 0, and the weights that are kept are those of the pass with the least loss
+on the grids that were held back. A weight decay can be chosen there, too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import numpy as np
@@ -20,9 +21,12 @@ import numpy.typing as npt
 
 from goalscope.activations.devices import check_device, one_thread
 from goalscope.probing.heads import Weights, initial_weights, normalised, scores
+from goalscope.probing.inputs import Features
 from goalscope.probing.probe import Probe, ProbeKey
 from goalscope.probing.problem import FitSettings, Norm, Problem
+from goalscope.probing.ridge import PENALTIES, ClassPath
 from goalscope.rng import stream
+from goalscope.rows import Tag
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
 _ONE_THREAD: Final = 4_000_000  # weights of one probe below which one thread trains
 _SIDE_BY_SIDE: Final = 4  # most stacks that hold memory at the same time
 _SMALL: Final = 1e-6  # an input that varies less than this, relative to all inputs, is rounding
-_INNER: Final = 0.25  # of the training grids choose a penalty where no validation part is wanted
+_INNER: Final = 0.2  # of the training grids choose a penalty where no validation part is wanted
 ROOM: Final = {"cpu": 1 << 24, "cuda": 1 << 30}
 """Numbers that the problems of a stack may hold together while they train."""
 PER_STACK: Final = 64
@@ -94,7 +98,8 @@ def fit(
                         f"the fit of {problem.key.text!r} must converge, its weights became infinite: lower the rate"
                     )
                 kept = None if made.kept is None else made.kept[at]
-                found[problem.key] = problem.finished(norms[id(problem.features)], own, how, kept)
+                solved = made.tags[at] if made.tags else {}
+                found[problem.key] = problem.finished(norms[id(problem.features)], own, how, kept, solved)
                 told.keep(problem.key, found[problem.key])
     return [found[key] for key in keys]
 
@@ -102,20 +107,24 @@ def fit(
 def _groups(
     problems: Sequence[Problem], norms: Mapping[int, Norm], used: FitSettings, progress: Progress
 ) -> list[tuple[FitSettings, list[Problem]]]:
-    """Return the problems by the settings that each is fitted with: its penalty is the best one on inner grids."""
-    reading = [problem for problem in problems if problem.registered.reads]
-    losses: dict[ProbeKey, dict[float, float]] = {problem.key: {} for problem in reading}
+    """Return the problems by the settings that each is fitted with: trained ones with the best decay on inner grids."""
+    modules = {problem.key: problem.module(used) for problem in problems}
+    solved = [problem for problem in problems if hasattr(modules[problem.key], "solve")]
+    trained = [problem for problem in problems if not hasattr(modules[problem.key], "solve")]
+    losses: dict[ProbeKey, dict[float, float]] = {problem.key: {} for problem in trained}
     for penalty in used.penalties:
         inner = replace(used, weight_decay=penalty, validation=used.validation or _INNER)
-        for stack, made in _trained(reading, norms, inner, progress):
+        for stack, made in _trained(trained, norms, inner, progress):
             for problem, loss in zip(stack, made.loss, strict=True):
                 losses[problem.key][penalty] = loss
-    # What reads no activation has no penalty. It comes first: it takes no time.
-    groups = {used.weight_decay: [problem for problem in problems if not problem.registered.reads]}
-    for problem in reading:
+    groups: dict[FitSettings, list[Problem]] = {}
+    for problem in trained:
         own = losses[problem.key]
-        groups.setdefault(min(own, key=own.__getitem__, default=used.weight_decay), []).append(problem)
-    return [(replace(used, weight_decay=penalty, penalties=()), wanted) for penalty, wanted in groups.items()]
+        decay = min(own, key=own.__getitem__, default=used.weight_decay)
+        validation = used.validation if getattr(modules[problem.key], "early", True) else 0.0
+        groups.setdefault(replace(used, weight_decay=decay, validation=validation), []).append(problem)
+    # What is solved comes first: it takes little time.
+    return [(used, solved), *groups.items()]
 
 
 def _trained(
@@ -134,9 +143,11 @@ def _trained(
 
 
 def _cost(problem: Problem, settings: FitSettings) -> int:
-    """Return how long training takes in passes of a single layer; nothing where there is a solver."""
+    """Return how long a fit takes in passes of a single layer; a solver counts as one where it reads anything."""
     module = problem.module(settings)
-    return 0 if hasattr(module, "solve") else settings.epochs * int(getattr(module, "cost", 1))
+    if hasattr(module, "solve"):
+        return int(problem.registered.reads)
+    return settings.epochs * int(getattr(module, "cost", 1))
 
 
 def stacks(problems: Sequence[Problem], settings: FitSettings) -> Iterator[list[Problem]]:
@@ -228,7 +239,7 @@ def order(rows: npt.NDArray[np.int64], epoch: int, settings: FitSettings, name: 
 
 
 def validation_rows(grid_id: npt.NDArray[np.object_], settings: FitSettings) -> npt.NDArray[np.bool_]:
-    """Return which steps belong to the grids that decide which pass is kept, ``[N]``."""
+    """Return which steps belong to the grids that are held back of a fit and choose its pass or penalty, ``[N]``."""
     if settings.validation == 0:
         return np.zeros(len(grid_id), dtype=bool)
     grids = sorted(set(grid_id.tolist()))
@@ -242,11 +253,12 @@ def validation_rows(grid_id: npt.NDArray[np.object_], settings: FitSettings) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Trained:
-    """Weights of Q probes, ``[Q, ...]`` each, the pass that they are of, and the loss on held-back grids."""
+    """Weights of Q probes, ``[Q, ...]`` each; of trained ones their pass and its loss on held-back grids."""
 
     weights: Weights
-    kept: list[int] | None
-    loss: list[float]
+    kept: list[int] | None = None
+    loss: list[float] = field(default_factory=list)
+    tags: list[Mapping[str, Tag]] = field(default_factory=list)
 
 
 def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSettings, passed: Passed) -> _Trained:
@@ -255,11 +267,13 @@ def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSetting
 
     first, device = stack[0], torch.device(settings.device)
     module = first.module(settings, numbers=True).to(device)
+    reads = first.registered.reads
+    vectors = _vectors(stack, norms, device) if reads else torch.zeros(1, len(first.features), 0)
+    if hasattr(module, "solve"):
+        inner = replace(settings, validation=(settings.validation or _INNER) if reads else 0.0)
+        return _solve(module, stack, vectors, inner, passed)
     held = validation_rows(first.features.grid_id, settings)
-    if not settings.penalties and hasattr(module, "solve"):
-        held[:] = False  # a solver has no pass to choose
     rows, checked = np.flatnonzero(~held), np.flatnonzero(held)
-    vectors = _vectors(stack, norms, device) if first.registered.reads else torch.zeros(1, len(held), 0)
     targets = first.target.loss([problem.target for problem in stack], device)
 
     def loss(weights: Mapping[str, Any], chosen: Any) -> Any:
@@ -274,11 +288,6 @@ def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSetting
                 total = total + len(chosen) * loss(weights, chosen)
         return total / len(checked)
 
-    if hasattr(module, "solve"):
-        solved = _solve(module, stack, settings.weight_decay, vectors, rows)
-        on = {name: torch.tensor(array, device=device) for name, array in solved.items()}
-        least = checked_loss(on).tolist() if len(checked) else [math.inf] * len(stack)
-        return _Trained(weights=solved, kept=None, loss=least)
     drawn = [initial_weights(module, settings.seed, problem.key.text) for problem in stack]
     weights = {name: torch.tensor(np.stack([one[name] for one in drawn]), device=device) for name in drawn[0]}
     for tensor in weights.values():
@@ -310,15 +319,16 @@ def _train(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSetting
     return _Trained(weights=made, kept=kept.tolist(), loss=least.tolist())
 
 
-def _solve(
-    module: Any, stack: Sequence[Problem], penalty: float, vectors: Tensor, rows: npt.NDArray[np.int64]
-) -> Weights:
-    """Solve Q problems one by one on these rows."""
+def _solve(module: Any, stack: Sequence[Problem], vectors: Tensor, settings: FitSettings, passed: Passed) -> _Trained:
+    """Solve Q problems one by one."""
+    held, penalties = validation_rows(stack[0].features.grid_id, settings), settings.penalties or PENALTIES
     found = []
     for at, problem in enumerate(stack):
-        given = vectors[at if len(vectors) > 1 else 0].cpu().numpy()[rows]
-        found.append(module.solve(given, type(problem.target)(values=problem.target.values[rows]), penalty))
-    return {name: np.stack([one[name] for one in found]) for name in found[0]}
+        found.append(module.solve(vectors[at if len(vectors) > 1 else 0], problem.target, penalties, held))
+        if problem.registered.reads:
+            passed(at + 1)
+    weights = {name: np.stack([one.weights[name] for one in found]) for name in found[0].weights}
+    return _Trained(weights=weights, tags=[one.tags for one in found])
 
 
 def _vectors(stack: Sequence[Problem], norms: Sequence[Norm], device: Any) -> Tensor:
@@ -328,3 +338,54 @@ def _vectors(stack: Sequence[Problem], norms: Sequence[Norm], device: Any) -> Te
     shared = len({id(problem.features) for problem in stack}) == 1
     used = list(zip(stack, norms, strict=True))[: 1 if shared else None]
     return torch.stack([torch.tensor(normalised(one.features.vectors, *norm)) for one, norm in used]).to(device)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PenaltyCurve:
+    """How well a linear head orders the cells for every penalty, P of them rising, fitted without the held-back grids.
+
+    Attributes:
+        penalties: ``[P]``, in units of one standardised input.
+        held_back, tested: ``[P, K]`` correlation of what is predicted of a class with what is true over all cells that
+            vary, each in units of its own spread, on the held-back grids and on the tested ones; 0 where either is
+            constant.
+        classes: names of the K classes.
+    """
+
+    penalties: npt.NDArray[np.float64]
+    held_back: npt.NDArray[np.float64]
+    tested: npt.NDArray[np.float64]
+    classes: tuple[str, ...]
+
+
+def penalty_curve(
+    problem: Problem, tested: Features, truth: npt.NDArray[Any], settings: FitSettings | None = None
+) -> PenaltyCurve:
+    """Return the scores of the linear head of cells over its penalties, those of ``settings`` or all by default.
+
+    Args:
+        problem: training steps with the classes of their cells, as `fit` takes them.
+        tested: M other steps.
+        truth: ``[M, C]`` the classes of their cells.
+        settings: which grids are held back, and what is tried.
+
+    Raises:
+        ValueError: the problem is none of cells, inputs of another source, or too few grids.
+    """
+    import torch
+
+    if problem.key.target != "cells":
+        raise ValueError(f"a penalty curve must be one of cells, got {problem.key.target!r}")
+    problem.features.source.check_same(tested.source)
+    used = settings or FitSettings()
+    shown = Problem(key=problem.key, features=tested, target=truth)
+    tried, norm = sorted(used.penalties or PENALTIES), normalisation(problem.features.vectors)
+    held = validation_rows(problem.features.grid_id, replace(used, validation=used.validation or _INNER))
+    parts = []
+    for one, rows in ((problem, ~held), (problem, held), (shown, slice(None))):
+        arrays = (normalised(one.features.vectors, *norm), one.target.values, one.target.weights)
+        given, labels, steps = (torch.tensor(array[rows], device=used.device) for array in arrays)
+        parts.append((given.double(), labels.long(), steps))
+    path = ClassPath(*parts[0], torch.tensor(problem.target.prior, device=used.device))
+    held_back, beyond = (path.correlations(*part, tried) for part in parts[1:])
+    return PenaltyCurve(penalties=np.array(tried), held_back=held_back, tested=beyond, classes=problem.target.NAMES)

@@ -7,7 +7,10 @@ the fit of `goalscope.probing.fitting` trains it, several at once. Beside `forwa
 * ``stacked(weights, vectors)``: the scores of Q of them at once, ``[Q, B, C, K]`` from weights ``[Q, ...]`` and vectors
   ``[Q or 1, B, F]``, where that is faster than `torch.func.vmap` of `forward`; both must agree.
 * ``initial(seed, name)``: its first weights; without it those that the module is built with, from a fixed seed.
-* ``solve(vectors, target, penalty)``: its weights in closed form, in place of training.
+* ``solve(vectors, target, penalties, held)``: a `Solution` in closed form, in place of training. It is given the
+  vectors ``[N, F]``, the target with ``values`` and ``weights`` of steps, the penalties to be tried, and which steps
+  ``[N]`` are of held-back grids, on which it may choose.
+* ``early``: False where it trains on all grids and keeps the last pass, whatever the settings say of a validation part.
 * ``numbers(batch)``: the largest array of a training step, in numbers; ``cost``: how much longer its steps take than
   those of others.
 """
@@ -26,6 +29,7 @@ import numpy.typing as npt
 from goalscope import registry
 from goalscope.activations.devices import check_device
 from goalscope.rng import stream
+from goalscope.rows import Tag
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +43,16 @@ COUNTED: Final = ("majority", "position")
 """Heads that are counted, not trained, and read no activation."""
 
 Weights = dict[str, npt.NDArray[np.float32]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Solution:
+    """What a solver found: the weights, and tags that say how (the penalties that were chosen)."""
+
+    weights: Weights
+    tags: Mapping[str, Tag] = field(default_factory=dict)
+
+
 SettingsOf = Callable[[Mapping[str, npt.NDArray[Any]]], dict[str, Any]]
 Build = TypeVar("Build", bound=Callable[..., Any])
 _building = threading.Lock()  # the random numbers of a module's own initialisation are global

@@ -8,13 +8,14 @@ Source: Hewitt and Liang 2019, Designing and interpreting probes with control ta
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
-from typing import Any, ClassVar, Final, Self
+from dataclasses import asdict, astuple, dataclass, field
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.activations.record import Activations
+from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.probing.labels import CLASSES, WALL, Cells, Columns, Steps
 from goalscope.rng import stream
 
@@ -26,7 +27,16 @@ _WORDS: Final = 128  # words that are counted, the commonest of the training spl
 _PAIR: Final = re.compile(r"\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)")
 _WORD: Final = re.compile(r"[^\W\d_]+")
 
-Placed = Sequence[tuple[SiteLayer, "Features"]]
+
+class Reading(NamedTuple):
+    """What a probe reads: the place, the inputs there, and the seed of the random network where they come from one."""
+
+    place: SiteLayer
+    features: "Features"
+    draw: int | None = None
+
+
+Placed = Sequence[Reading]
 """What is read at each place."""
 
 
@@ -138,11 +148,7 @@ def split_by_grid(cells: Cells, *, test: float = 0.25, seed: int = 0) -> Split:
     """
     if not 0 < test < 1:
         raise ValueError(f"the tested share must be inside (0, 1), got {test!r}")
-    first: dict[str, tuple[str, ...]] = {}
-    for at, grid in enumerate(cells.grid_id.tolist()):
-        # A grid's steps are of one kind; turned versions that share its id stay with the first by order of text.
-        kind = (*map(str, sorted(cells.shape[at].tolist())), str(cells.density[at]))
-        first[grid] = min(first.get(grid, kind), kind)
+    first = grid_kinds(cells)
     tested: set[str] = set()
     for kind in set(first.values()):
         listed = sorted(grid for grid, own in first.items() if own == kind)
@@ -151,6 +157,15 @@ def split_by_grid(cells: Cells, *, test: float = 0.25, seed: int = 0) -> Split:
         tested |= {listed[index] for index in shuffled[:count]}
     mask = np.fromiter((grid in tested for grid in cells.grid_id.tolist()), dtype=bool, count=len(cells))
     return Split(train=~mask, test=mask, grid_id=cells.grid_id)
+
+
+def grid_kinds(cells: Cells) -> dict[str, tuple[str, ...]]:
+    """Return the kind of each grid, its sides and density; turned versions that share its id stay with the first."""
+    first: dict[str, tuple[str, ...]] = {}
+    for at, grid in enumerate(cells.grid_id.tolist()):
+        kind = (*map(str, sorted(cells.shape[at].tolist())), str(cells.density[at]))
+        first[grid] = min(first.get(grid, kind), kind)
+    return first
 
 
 def known_walls(cells: Cells, split: Split) -> float:
@@ -184,16 +199,18 @@ class ProbeInputs:
         activations: one for each site and layer.
         cells: the truth at these steps, see `label_cells`.
         split: which steps are trained on and which tested, see `split_by_grid`.
-        untrained: the same sites, layers and steps from a capture with random weights; empty without that control.
+        random: kind (one of `RANDOM_WEIGHTS`) and seed of a random network -> the same sites, layers and steps from a
+            capture of it; empty without that control.
 
     Raises:
-        ValueError: no activations, two of one site and layer, or other steps; names the first that differs.
+        ValueError: no activations, two of one site and layer, an unknown kind, or other steps; names the first that
+            differs.
     """
 
     activations: Sequence[Activations]
     cells: Cells
     split: Split
-    untrained: Sequence[Activations] = ()
+    random: Mapping[tuple[str, int], Sequence[Activations]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.activations:
@@ -203,8 +220,15 @@ class ProbeInputs:
             raise ValueError(f"the sites and layers of activations must be different, got {there}")
         if not np.array_equal(self.split.grid_id, self.cells.grid_id):
             raise ValueError("the split must be one of the same steps as the labels, its grids are others")
-        for one in (*self.activations, *self.untrained):
+        unknown = sorted({kind for kind, _ in self.random} - set(RANDOM_WEIGHTS))
+        if unknown:
+            raise ValueError(f"a random network must be of a kind {', '.join(RANDOM_WEIGHTS)}, got {unknown[0]!r}")
+        for one in (*self.activations, *(each for given in self.random.values() for each in given)):
             self.cells.check_aligned(one)
+
+    def kinds(self) -> tuple[str, ...]:
+        """Return the kinds of random networks that are there, the weakest first."""
+        return tuple(kind for kind in RANDOM_WEIGHTS if any(kind == one for one, _ in self.random))
 
     def by_shape(self) -> Iterator[tuple[str, Self]]:
         """Return the steps of each shape of grid, such as "7x7", in a frame of its size."""
@@ -217,7 +241,7 @@ class ProbeInputs:
                     activations=[one.where(mask) for one in self.activations],
                     cells=self.cells.where(mask).framed(max(height, width)),
                     split=self.split.where(mask),
-                    untrained=[one.where(mask) for one in self.untrained],
+                    random={name: [one.where(mask) for one in given] for name, given in self.random.items()},
                 ),
             )
 
@@ -239,18 +263,27 @@ class Control:
     number: bool = False
 
 
-def _untrained(data: ProbeInputs, own: Placed) -> Placed:
-    random = {site_layer(one): one for one in data.untrained}
-    for one in data.activations:
-        control = random.get(site_layer(one))
-        if control is None:
-            raise ValueError(
-                f"the untrained control needs activations of site {one.site} and layer {one.layer} from a capture with "
-                "random weights: capture with --untrained SEED and give them, or leave the control out"
-            )
-        if control.model == one.model:
-            raise ValueError(f"the untrained control must be another model, got {one.model} twice")
-    return [(place, Features.of(random[place])) for place, _ in own]
+def _random(kind: str) -> Callable[[ProbeInputs, Placed], Placed]:
+    """Return what reads the same places in every random network of a kind."""
+
+    def reads(data: ProbeInputs, own: Placed) -> Placed:
+        models = {site_layer(one): one.model for one in data.activations}
+        found = []
+        for draw in sorted(seed for one, seed in data.random if one == kind) or [0]:
+            there = {site_layer(one): one for one in data.random.get((kind, draw), ())}
+            for place, *_ in own:
+                if place not in there:
+                    raise ValueError(
+                        f"the control {kind} needs activations of site {place[0]} and layer {place[1]} from a network "
+                        f"with random weights: capture with --untrained {draw} --random-weights {kind} and give "
+                        "them, or leave the control out"
+                    )
+                if there[place].model == models[place]:
+                    raise ValueError(f"the control {kind} must be another model, got {models[place]} twice")
+                found.append(Reading(place, Features.of(there[place]), draw))
+        return found
+
+    return reads
 
 
 def input_features(cells: Cells) -> Features:
@@ -260,6 +293,11 @@ def input_features(cells: Cells) -> Features:
     """
     counts = [(cells.labels == label).sum(axis=1) for label in range(len(CLASSES))]
     return Features.derived("bag", np.column_stack([cells.shape, *counts]), cells)
+
+
+def wall_count(cells: Cells) -> Features:
+    """Return the number of walls of each grid alone, ``[N, 1]``."""
+    return Features.derived("wall count", (cells.labels == WALL).sum(axis=1, keepdims=True), cells)
 
 
 def text_features(cells: Cells, train: npt.NDArray[np.bool_]) -> Features:
@@ -290,16 +328,19 @@ def text_features(cells: Cells, train: npt.NDArray[np.bool_]) -> Features:
 CONTROLS: Final[Mapping[str, Control]] = {
     "none": Control(number=True),
     "shuffled": Control(shuffled=True, number=True),
-    "untrained": Control(reads=_untrained, number=True),
-    "input": Control(reads=lambda data, own: [(NOWHERE, input_features(data.cells))]),
-    "text": Control(reads=lambda data, own: [(NOWHERE, text_features(data.cells, data.split.train))]),
+    **{kind: Control(reads=_random(kind), number=True) for kind in RANDOM_WEIGHTS},
+    "wall-count": Control(reads=lambda data, own: [Reading(NOWHERE, wall_count(data.cells))]),
+    "input": Control(reads=lambda data, own: [Reading(NOWHERE, input_features(data.cells))]),
+    "text": Control(reads=lambda data, own: [Reading(NOWHERE, text_features(data.cells, data.split.train))]),
 }
 """The controls by name.
 
 * ``none``: the probe itself.
 * ``shuffled``: the labels of another grid of the same shape, so that activations and labels have nothing to do with
   each other; what is left of the score is the probe's own (selectivity).
-* ``untrained``: the same architecture with random weights reads the same tokens.
+* ``default-init``, ``initial``, ``permuted``: the same architecture with random weights, several seeds of each, reads
+  the same tokens (`goalscope.models.initialisation`).
+* ``wall-count``: no model at all: the number of walls.
 * ``input``: no model at all: how often each symbol stands in the prompt's grid.
 * ``text``: no activations, but what the agent wrote before its answer.
 """
@@ -307,13 +348,13 @@ PLAN_CONTROLS: Final = tuple(name for name, control in CONTROLS.items() if contr
 """Those of plans and distances."""
 
 
-def read(data: ProbeInputs, controls: Sequence[str]) -> Iterator[tuple[str, SiteLayer, Features]]:
-    """Yield control, place and what a probe reads there, for every control and place; missing data is refused."""
-    own = [(site_layer(one), Features.of(one)) for one in data.activations]
+def read(data: ProbeInputs, controls: Sequence[str]) -> Iterator[tuple[str, Reading]]:
+    """Yield control and what a probe reads, for every control and place; missing data is refused."""
+    own = [Reading(site_layer(one), Features.of(one)) for one in data.activations]
     for name, control in CONTROLS.items():
         if name in controls:
-            for place, features in control.reads(data, own):
-                yield name, place, features
+            for reading in control.reads(data, own):
+                yield name, reading
 
 
 def shuffled_rows(cells: Cells, split: Split, *, seed: int = 0) -> npt.NDArray[np.int64]:

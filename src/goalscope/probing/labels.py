@@ -257,7 +257,7 @@ def label_cells(activations: Activations, episodes: Iterable[Episode], *, frame:
     labels = np.full((count, frame * frame), PADDING, dtype=np.int8)
     density = np.full(count, np.nan)
     reasoning = np.full(count, "", dtype=object)
-    for row, episode, number in _steps_of(activations, episodes):
+    for row, episode, number in steps_of(activations, episodes):
         one, made = episode.steps[number], episode.world.tags.get("density")
         labels[row] = label_grid(shown(episode.world.grid, one.state), frame).ravel()
         density[row] = float(made) if isinstance(made, int | float) else np.nan
@@ -278,7 +278,7 @@ def decisions_at(cells: Cells, episodes: Iterable[Episode]) -> Decisions:
     optimal = np.zeros((count, 4), dtype=bool)
     place, goal = np.zeros((2, count, 2), dtype=np.int64)
     agent = np.full(count, "", dtype=object)
-    for row, episode, number in _steps_of(cells, episodes):
+    for row, episode, number in steps_of(cells, episodes):
         grid, one = episode.world.grid, episode.steps[number]
         if grid.door is not None:
             raise ValueError(
@@ -298,7 +298,7 @@ def label_plans(cells: Cells, episodes: Iterable[Episode], *, horizon: int = HOR
     Plans that are longer than the horizon are truncated, not dropped.
     """
     tokens = np.full((len(cells), check_whole("the horizon of plans", horizon, 1)), UNKNOWN, dtype=np.int8)
-    for row, episode, number in _steps_of(cells, episodes):
+    for row, episode, number in steps_of(cells, episodes):
         actions = [step.action for step in episode.steps[number:] if step.action is not None][:horizon]
         tokens[row, : len(actions)] = actions
         tokens[row, len(actions) :] = END if episode.success else UNKNOWN
@@ -311,13 +311,13 @@ def label_distances(cells: Cells, episodes: Iterable[Episode]) -> npt.NDArray[np
     Keys and doors count: the way leads over the key where it must. NaN where the goal cannot be reached.
     """
     found = np.full(len(cells), np.nan)
-    for row, episode, number in _steps_of(cells, episodes):
+    for row, episode, number in steps_of(cells, episodes):
         length = solve(episode.world.grid).steps_from(episode.steps[number].state)
         found[row] = length if length >= 0 else np.nan
     return found
 
 
-def _steps_of(wanted: Activations | Cells, episodes: Iterable[Episode]) -> Iterator[tuple[int, Episode, int]]:
+def steps_of(wanted: Activations | Cells, episodes: Iterable[Episode]) -> Iterator[tuple[int, Episode, int]]:
     """Return row, episode and number of every step that is wanted; episodes are read once, in their own order."""
     rows: dict[str, list[int]] = {}
     for at, identity in enumerate(wanted.episode_id.tolist()):

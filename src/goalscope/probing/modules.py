@@ -7,10 +7,9 @@ to 1). A number is one cell without a place.
 * position: the frequencies of the classes in this cell; no activation.
 * additive: ``W_a x + W_r r + b``. It has no term of activation and cell together, so all cells shift alike with the
   activation: it cannot draw scattered walls whatever the activations hold.
-* percell, linear: ``W_c x + b_c``, weights for each cell; the fair linear comparator.
+* percell, linear: ``W_c x + b_c``, weights for each cell, solved in closed form; the fair linear comparator.
 * mlp: ``V relu(W_a x + W_r r + b) + v``. The first layer is computed once for each activation and once for each cell
   and added; the product of activations and cells, 225 times the size of the activations, is never made.
-* ridge: linear, as the solution of a penalised least-squares problem.
 * decoder: the one-shot decoder of plans.
 """
 
@@ -29,7 +28,8 @@ from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
 from goalscope.activations.devices import one_thread
 from goalscope.checks import check_whole
-from goalscope.probing.heads import HeadSizes, Weights, coordinates
+from goalscope.probing.heads import HeadSizes, Solution, Weights, coordinates
+from goalscope.probing.ridge import solve_classes, solve_numbers
 from goalscope.rng import stream
 
 _PER_LAYER = 3  # norms: before self-attention, before cross-attention, before the perceptron
@@ -37,6 +37,7 @@ _PIECE = {"cpu": 1 << 19, "cuda": 1 << 27}  # hidden units at a time: on a proce
 _SLICE = 256  # hidden units whose gradients are computed together on a processor
 
 Part = TypeVar("Part")
+Held = npt.NDArray[np.bool_]
 
 
 def _zeros(*shape: int) -> nn.Parameter:
@@ -53,8 +54,8 @@ class _Majority(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         return vectors.new_zeros(len(vectors), self.sizes.outputs, self.sizes.classes)
 
-    def solve(self, vectors: npt.NDArray[np.float32], target: Any, penalty: float) -> Weights:
-        return {}
+    def solve(self, vectors: Tensor, target: Any, penalties: Sequence[float], held: Held) -> Solution:
+        return Solution(weights={})
 
 
 class _Position(nn.Module):
@@ -67,20 +68,21 @@ class _Position(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         return self.table.expand(len(vectors), -1, -1)
 
-    def solve(self, vectors: npt.NDArray[np.float32], target: Any, penalty: float) -> Weights:
+    def solve(self, vectors: Tensor, target: Any, penalties: Sequence[float], held: Held) -> Solution:
         """Return the log frequency of each class in each cell less its log frequency in all, ``[C, K]``.
 
-        Half a step of each class's overall frequency is added to every cell, so that no class is impossible anywhere.
+        Grids count alike. Half a grid of each class's overall frequency is added to every cell, so that no class is
+        impossible anywhere.
         """
-        labels, prior = target.values, target.prior
-        counts = np.stack([(labels == one).sum(axis=0) for one in range(len(prior))], axis=1)
-        smooth = (counts + 0.5 * prior) / (len(labels) + 0.5)
+        labels, prior, steps = target.values, target.prior, target.weights
+        counts = np.stack([steps @ (labels == one) for one in range(len(prior))], axis=1)
+        smooth = (counts + 0.5 * prior) / (steps.sum() + 0.5)
         ratio = np.divide(smooth, prior, out=np.ones_like(smooth), where=prior > 0)
-        return {"table": np.log(ratio).astype(np.float32)}
+        return Solution(weights={"table": np.log(ratio).astype(np.float32)})
 
 
 class _Linear(nn.Module):
-    """Linear with weights for each output; training begins at 0."""
+    """Linear with weights for each output, in closed form with the best penalty: see `goalscope.probing.ridge`."""
 
     def __init__(self, sizes: HeadSizes) -> None:
         super().__init__()
@@ -95,29 +97,9 @@ class _Linear(nn.Module):
         found = torch.matmul(vectors, weights["act"]) + weights["bias"][:, None]
         return found.view(*found.shape[:2], self.sizes.outputs, self.sizes.classes)
 
-
-class _Ridge(_Linear):
-    """Linear, by least squares with a penalty on the squared weights."""
-
-    def solve(self, vectors: npt.NDArray[np.float32], target: Any, penalty: float) -> Weights:
-        """Return the minimum of ``mean (y - x W - b)^2 + penalty |W|^2``, ``b`` without penalty.
-
-        With ``X`` centred: ``W = (X'X + penalty N I)^-1 X'y``, for more inputs than steps in its dual form
-        ``W = X'(XX' + penalty N I)^-1 y``.
-
-        Source: Hastie, Tibshirani and Friedman, The Elements of Statistical Learning, section 3.4.1 and exercise 12.3.
-        """
-        given, wanted = vectors.astype(np.float64), target.scaled.reshape(len(vectors), -1)
-        centre, level = given.mean(axis=0), wanted.mean(axis=0)
-        given, wanted = given - centre, wanted - level
-        count, inputs = given.shape
-        # A little above 0, so that inputs which do not vary or repeat one another have a solution.
-        ridge = max(penalty, 1e-9) * count
-        if inputs <= count:
-            act = np.linalg.solve(given.T @ given + ridge * np.eye(inputs), given.T @ wanted)
-        else:
-            act = given.T @ np.linalg.solve(given @ given.T + ridge * np.eye(count), wanted)
-        return {"act": act.astype(np.float32), "bias": (level - centre @ act).astype(np.float32)}
+    def solve(self, vectors: Tensor, target: Any, penalties: Sequence[float], held: Held) -> Solution:
+        solver = solve_numbers if self.sizes.classes == 1 else solve_classes
+        return solver(vectors, target, penalties, held)
 
 
 class _Placed(nn.Module):
@@ -142,7 +124,9 @@ class _Placed(nn.Module):
 
 
 class _Additive(_Placed):
-    """Linear in the activation and in the place, without a term of both; training begins at 0."""
+    """Linear in the activation and in the place, without a term of both; trained as published, from 0 to the end."""
+
+    early = False
 
     def __init__(self, sizes: HeadSizes) -> None:
         super().__init__(sizes, sizes.classes)
@@ -386,7 +370,6 @@ HEADS = {
     "linear": _Linear,
     "percell": _Linear,
     "mlp": _Mlp,
-    "ridge": _Ridge,
     "decoder": _Decoder,
 }
 """The built-in heads by name."""

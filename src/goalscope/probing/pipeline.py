@@ -1,46 +1,39 @@
-"""Readings of a run's activations end to end: all that a study declares, or the maps before each first action.
+"""Readings of a run's activations end to end: all that a study declares."""
 
-Before the first action a probe is read on the grids that it was not fitted on alone: an action that was taken cannot
-have a say in the belief that it is held against.
-"""
-
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from shlex import quote
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from goalscope import registry
 from goalscope.activations.capture import capture
-from goalscope.activations.capture_schedule import plan_id
+from goalscope.activations.capture_schedule import plan_id, some_steps
 from goalscope.activations.devices import check_device
 from goalscope.activations.hooks import Blocks, check_layers, thirds
-from goalscope.activations.load import SHARD, Capture, captures, choose_capture, load_activations
-from goalscope.activations.record import Site, check_site
+from goalscope.activations.load import SHARD, Capture, captures
 from goalscope.activations.replay_target import ReplayTarget, find_target, model_of
 from goalscope.activations.shards import artifacts, place
 from goalscope.activations.sites import sites_there
 from goalscope.ids import content_id
 from goalscope.models.local import LocalModel
-from goalscope.probing.analyses import Place, Reader, Stage, probe_dataset
+from goalscope.probing.analyses import Reader, Stage, probe_dataset
 from goalscope.probing.beliefs import SOURCE
 from goalscope.probing.fitting import Progress
 from goalscope.probing.inputs import known_walls
-from goalscope.probing.probe import Probe, ProbeKey
+from goalscope.probing.logit_lens import OWN, Network
 from goalscope.rows import Rows
 from goalscope.runs import Store
-from goalscope.runs.probing_config import READS, Inside
+from goalscope.runs.probing_config import Inside
 from goalscope.runs.provenance import note_libraries
 from goalscope.worlds.gridworld import GridView
 
 INFO: Final = "inside"
 """Name under which a run keeps what was read last, how and on how many steps."""
-HEAD: Final = "mlp"
-"""The probe that maps are decoded with before the first action: the paper's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +41,7 @@ class InsideSummary:
     """What was read out of a run's activations.
 
     Attributes:
-        rows: reading ("cognitive-map", "beliefs", "plans", "distance") -> its rows, stored under that source.
+        rows: reading (one of `READS`) -> its rows, stored under that source.
         agent, layers, sites: whose activations, and where.
         steps: numbers of steps and grids.
         known_walls: share of the tested grids whose wall map stands in the training split too.
@@ -65,6 +58,10 @@ class InsideSummary:
     reused: int
 
 
+RandomModels = Callable[[str, int], LocalModel]
+"""Returns a random network of a kind (one of `RANDOM_WEIGHTS`) and a seed."""
+
+
 @contextmanager
 def _silent(label: str) -> Iterator[Progress]:
     yield lambda done, total: None
@@ -76,20 +73,18 @@ def study_inside(
     *,
     full: bool = False,
     model: LocalModel | None = None,
-    control: LocalModel | None = None,
+    random: RandomModels | None = None,
     device: str = "cpu",
     stage: Stage = _silent,
 ) -> InsideSummary:
-    """Capture, fit and compare all that is declared, store rows and probes, and return what was found.
-
-    What was captured or fitted before with the same settings is not done again.
+    """Capture, fit and compare all that is declared and was not done before, store rows and probes, return the rows.
 
     Args:
         run: a run directory; nobody else may write to it meanwhile.
         declared: what is to be read; by default what the run's study declares, else the defaults of `Inside`.
         full: the complete table (`Inside.complete`).
         model: what to replay through; by default the local model that the run's study names.
-        control: with ``model``: the same architecture with other weights, for the untrained control.
+        random: with ``model``: returns the same architecture with random weights of a kind and a seed.
         device: where probes and decoders are trained, "cpu" or "cuda".
         stage: is called at the beginning of each piece of work with its name; gives what shows progress.
 
@@ -111,16 +106,17 @@ def study_inside(
         if wanted.sites is None:
             there = sites_there(store, target.agent_id, model or model_of(store, target))
             wanted = wanted.model_copy(update={"sites": there})
-    own, untrained, layers = _captures(Path(run), wanted, target, model, control, stage)
+    found, layers = _captures(Path(run), wanted, target, model, random, stage)
     with Store(run, "w") as store:
         note_libraries(store, "probes")
-        dataset = probe_dataset(store, own, untrained, layers, wanted)
-        reader = Reader(store, dataset, wanted, stage, device)
+        dataset = probe_dataset(store, found, layers, wanted)
+        models = partial(_network, store, target, model, random)
+        reader = Reader(store, dataset, wanted, stage, device, models)
         rows: dict[str, Rows] = {}
         for name in wanted.reads:
-            found, shown = reader.read(name)
-            agent = np.full(len(found), target.agent, dtype=object)
-            rows[name] = replace(found, tags={**found.tags, "agent": agent})
+            read, shown = reader.read(name)
+            agent = np.full(len(read), target.agent, dtype=object)
+            rows[name] = replace(read, tags={**read.tags, "agent": agent})
             store.put_rows(rows[name], source=name)
             if name == "beliefs" or (name == "cognitive-map" and "beliefs" not in wanted.reads):
                 store.put_info(SOURCE, {"maps": [one.model_dump(mode="json") for one in shown]})
@@ -135,14 +131,8 @@ def study_inside(
             reused=reader.probes.reused,
         )
         kept = store.info().get(INFO)
-        about = {
-            "settings": wanted.model_dump(mode="json", exclude={"full"}),
-            "agent": done.agent,
-            "layers": list(done.layers),
-            "sites": list(done.sites),
-            "known walls": done.known_walls,
-            **done.steps,
-        }
+        about = {"settings": wanted.model_dump(mode="json", exclude={"full"}), "agent": done.agent, **done.steps}
+        about |= {"layers": list(done.layers), "sites": list(done.sites), "known walls": done.known_walls}
         store.put_info(INFO, {**(kept if isinstance(kept, dict) else {}), **dict.fromkeys(done.rows, about)})
     return done
 
@@ -158,36 +148,36 @@ def _captures(
     wanted: Inside,
     target: ReplayTarget,
     model: LocalModel | None,
-    control: LocalModel | None,
+    random: RandomModels | None,
     stage: Stage,
-) -> tuple[Capture, Capture | None, tuple[int, ...]]:
-    """Return the captures of the agent's model and of its untrained twin, made where they are missing."""
-    found: list[Capture] = []
-    layers: tuple[int, ...] = ()
+) -> tuple[dict[Network, Capture], tuple[int, ...]]:
+    """Return the captures of the agent's model and of its random networks, made where they are missing."""
+    if model is not None and wanted.networks and random is None:
+        raise ValueError("with model, its random networks must be given too (random=), or random: null")
+    found, initial = dict[Network, Capture](), False
     forms: list[tuple[str, int, int]] = []
-    pairs: list[tuple[str, int | None, LocalModel | None]] = [("activations", None, model)]
-    if wanted.untrained is not None:
-        if model is not None and control is None:
-            raise ValueError("with model, an untrained copy must be given too (control=), or untrained: null")
-        pairs.append(("activations of the untrained model", wanted.untrained, control))
-    for label, seed, given in pairs:
+    networks: list[Network] = [OWN, *wanted.networks]
+    scope = "all" if wanted.steps is None else some_steps(wanted.steps, wanted.seed)
+    for number, (kind, seed) in enumerate(networks, start=1):
         with Store(run) as store:
-            used = given or model_of(store, target, seed)
-            blocks = Blocks(used.model)
-            count = blocks.count
-            forms.append((str(blocks.config.model_type), count, blocks.width))
+            if kind == "initial" and not initial:
+                continue
+            used = _network(store, target, model, random, (kind, seed))
+            initial = initial or (seed is None and used.has_recipe)
+            if seed is None or model is not None:  # those of a study have the architecture of its model
+                blocks = Blocks(used.model)
+                count = blocks.count
+                forms.append((str(blocks.config.model_type), count, blocks.width))
             if forms[-1] != forms[0]:
-                shown = [f"{kind} of {many} blocks of width {wide}" for kind, many, wide in forms]
+                shown = [f"{name} of {many} blocks of width {wide}" for name, many, wide in forms]
                 raise ValueError(
-                    f"the untrained control must have the architecture of the agent's model ({shown[0]}), got "
-                    f"{shown[1]}: give LocalModel(..., untrained=SEED) of the same model"
+                    f"random networks must have the architecture of the agent's model ({shown[0]}), got {shown[-1]}: "
+                    "give LocalModel(..., untrained=SEED, random_weights=KIND) of the same model"
                 )
-            if wanted.layers in ("thirds", "all"):
-                layers = thirds(count) if wanted.layers == "thirds" else tuple(range(count))
-            else:
-                layers = check_layers([one for one in wanted.layers if not isinstance(one, str)], count)
+            named = {"thirds": thirds(count), "all": tuple(range(count))}
+            layers = named[wanted.layers] if isinstance(wanted.layers, str) else check_layers(wanted.layers, count)
             identity = content_id("model", dict(used.describe()))
-            plan = plan_id(store, target.agent_id, "all")
+            plan = plan_id(store, target.agent_id, scope)
             there = [
                 one
                 for one in captures(store)
@@ -196,17 +186,31 @@ def _captures(
                 if all(place(store, row).is_file() for row in artifacts(store, SHARD, capture=one.id))
             ]
         if there:
-            found.append(there[0])
+            found[kind, seed] = there[0]
             continue
-        with stage(label) as show:
-            found.append(
-                capture(
-                    run, used, sites=wanted.wanted_sites, layers=layers, agent=target.agent_id,
-                    other_weights=given is not None and given is control,
-                    progress=show,
-                )
+        label = "activations" if seed is None else f"activations of {kind}, seed {seed}"
+        with stage(f"{label} ({number} of {len(networks)} networks)" if len(networks) > 1 else label) as show:
+            found[kind, seed] = capture(
+                run, used, sites=wanted.wanted_sites, layers=layers, agent=target.agent_id, scope=scope,
+                other_weights=seed is not None, progress=show,
             )  # fmt: skip
-    return found[0], (found[1] if len(found) > 1 else None), layers
+    if "initial" in {kind for kind, _ in networks} and not initial:
+        warnings.warn(
+            f"random networks of kind initial are left out: how the training of {found[OWN].model_name} began is not "
+            "known, default-init is what the library draws",
+            stacklevel=3,
+        )
+    return found, layers
+
+
+def _network(
+    store: Store, target: ReplayTarget, model: LocalModel | None, random: RandomModels | None, network: Network
+) -> LocalModel:
+    """Return the agent's model or a random network: those that are given, else those of the run's study."""
+    kind, seed = network
+    if seed is None:
+        return model or model_of(store, target)
+    return model_of(store, target, seed, kind) if random is None or model is None else random(kind, seed)
 
 
 def _check_worlds(store: Store, target: ReplayTarget, wanted: Inside) -> None:
@@ -225,157 +229,3 @@ def _check_worlds(store: Store, target: ReplayTarget, wanted: Inside) -> None:
             f"beliefs are compared with actions in worlds without a door, {len(doors)} worlds of this run have one "
             f"({doors[0]}): leave the reading out (--reads {rest})"
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FirstSteps:
-    """The posteriors of N first steps in tested grids.
-
-    Attributes:
-        site, layer, agent: the place, and whose activations.
-        episode_id: ``[N]`` text.
-        posteriors: control ("none", and "untrained" where that was captured) -> ``[N, n, n, K]`` probabilities of the
-            classes of all cells at natural frequencies.
-        probes, fitted: control -> content id of the probe; controls whose probe was fitted now, not kept with the
-        run.
-        settings: what decided the fit: share tested, seed, how probes are trained, numbers of steps and grids.
-        missing: why there is no untrained control, and the command that makes it possible; "" where there is one.
-    """
-
-    site: str
-    layer: int
-    agent: str
-    episode_id: npt.NDArray[np.object_]
-    posteriors: Mapping[str, npt.NDArray[np.float32]]
-    probes: Mapping[str, str]
-    fitted: tuple[str, ...]
-    settings: Mapping[str, Any]
-    missing: str
-
-
-def read_first_steps(run: str | Path, *, site: str, layer: int, stage: Stage, device: str = "cpu") -> FirstSteps:
-    """Decode the maps that the activations of a place hold before the first action, on grids that are not trained on.
-
-    Steps, split and probes are those of the last `goalscope probe` (or study) that read this place, else those that
-    the run's study declares, else the defaults of `Inside`. A probe that is kept with the run is used again; one that
-    is fitted now is kept.
-
-    Args:
-        run: a run directory; nobody else may write to it meanwhile.
-        site, layer: the place; it must have been captured.
-        stage: is called at the beginning of each piece of work with its name; gives what shows progress.
-        device: where to compute, "cpu" or "cuda".
-
-    Raises:
-        ValueError: nothing captured there (says how), worlds that have no map or a door, too few grids, no first
-        step.
-    """
-    check_device(device)
-    named = check_site(site)
-    with Store(run) as store:
-        if not all(issubclass(world.view, GridView) for world in store.worlds()):
-            raise ValueError(f"beliefs are maps of grids, but worlds of {store.path} are task worlds: they have none")
-        wanted = _settings(store, site, layer)
-        own = choose_capture(store, named, layer, None, None, None, wanted.agent)
-        control = _untrained(store, own, named, layer, wanted.untrained)
-    sites = tuple(one for one in wanted.wanted_sites if one in own.sites)
-    changes = {"sites": sites if site in sites else (site,), "layers": (layer,), "by_size": False}
-    wanted = wanted.model_copy(update=changes)
-    with Store(run, "w") as store:
-        dataset = probe_dataset(store, own, control, (layer,), wanted, shuffled=False)
-        if dataset.doors:
-            raise ValueError(
-                f"beliefs are compared with actions in worlds without a door, {store.path} has some with one: no class "
-                "of the probe stands for a door, leave --beliefs out"
-            )
-        probes, fitted = _probes(Reader(store, dataset, wanted, stage, device), (site, layer))
-        tested = set(dataset.cells.grid_id[dataset.split.test].tolist())
-        vectors = {}
-        for name, one in dataset.captures.items():
-            found = load_activations(store, site=site, layer=layer, capture=one.id)
-            first = np.array([grid in tested for grid in found.grid_id.tolist()]) & (found.step == 0)
-            vectors[name] = found.where(first)
-    episodes = vectors["none"].episode_id
-    if not len(episodes):
-        raise ValueError(
-            "beliefs are read before the first action, but no first step of a tested grid was captured: capture all "
-            "steps"
-        )
-    if any(not np.array_equal(one.episode_id, episodes) for one in vectors.values()):
-        raise ValueError(
-            f"the untrained model must have been captured at the same steps as {own.agent}, {store.path} holds others: "
-            "the files of a capture are damaged, run it again"
-        )
-    said = {name: probes[name].predict(one, device=device) for name, one in vectors.items()}
-    return FirstSteps(
-        site=site,
-        layer=layer,
-        agent=own.agent,
-        episode_id=episodes,
-        posteriors={name: one.maps("natural") for name, one in said.items()},
-        probes={name: probe.id for name, probe in probes.items()},
-        fitted=fitted,
-        settings={
-            "test": wanted.test,
-            "seed": wanted.seed,
-            "probes": wanted.probes.model_dump(mode="json"),
-            **dataset.summary(),
-        },
-        missing="" if control is not None else _missing(Path(run), own, named, layer, wanted.untrained),
-    )
-
-
-def _settings(store: Store, site: str, layer: int) -> Inside:
-    """Return how a place was read last, else what the run's study declares, else the defaults."""
-    told = store.info().get(INFO)
-    for about in (told.get(name) for name in READS) if isinstance(told, dict) else ():
-        if about is None:
-            continue
-        try:
-            if site not in about["sites"] or layer not in about["layers"]:
-                continue
-            return Inside.parse({**about["settings"], "agent": about["agent"]}, f"what was read of {store.path}")
-        except (KeyError, TypeError) as error:
-            raise ValueError(
-                f"{store.path} must hold how its activations were read as goalscope does, but: {error!r}; read them "
-                f"again: goalscope probe {store.path}"
-            ) from error
-    return declared_in(store) or Inside()
-
-
-def _untrained(store: Store, own: Capture, site: Site, layer: int, seed: int | None) -> Capture | None:
-    """Return a capture of the same steps from random weights, that of the wanted seed if there is one."""
-    found = [
-        one
-        for one in captures(store)
-        if one.untrained is not None and one.complete and (one.plan, one.agent_id) == (own.plan, own.agent_id)
-        if site in one.sites and layer in one.layers and (one.width, one.model != own.model) == (own.width, True)
-    ]
-    return min(found, key=lambda one: (one.untrained != seed, one.untrained, one.id), default=None)
-
-
-def _missing(run: Path, own: Capture, site: Site, layer: int, seed: int | None) -> str:
-    scope = f" --scope {own.scope}" if own.scope != "all" else ""
-    how = f"--sites {site} --agent {quote(own.agent)}{scope} --layers {layer} --untrained {seed or 0}"
-    command = f"goalscope capture {quote(str(run))} {how}"
-    return f"no untrained control: the same model with random weights was not captured there; to have it: {command}"
-
-
-def _probes(reader: Reader, place: Place) -> tuple[dict[str, Probe], tuple[str, ...]]:
-    """Return the probes of a place by control, and which of them had to be fitted."""
-    found: dict[str, Probe] = {}
-    absent: list[str] = []
-    for name in reader.dataset.captures:
-        key = ProbeKey(
-            head=HEAD, target="cells", control=name, seed=reader.declared.seed, site=place[0], layer=place[1]
-        )
-        known = reader.probes.find(key)
-        if known is None:
-            absent.append(name)
-        else:
-            found[name] = known
-    if absent:
-        data = reader.inputs(place)
-        fitted = reader.fit(place, data, [(HEAD, name) for name in absent], scored=False)
-        found |= {name: fitted.probe(HEAD, data.activations[0], control=name) for name in absent}
-    return {name: found[name] for name in reader.dataset.captures}, tuple(absent)

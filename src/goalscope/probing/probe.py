@@ -23,6 +23,7 @@ from goalscope.probing.inputs import Features, Source
 from goalscope.probing.labels import CLASSES, TOKENS
 from goalscope.probing.maps import PlanPrediction, Prediction
 from goalscope.rows import Tag
+from goalscope.stats import DRAW
 
 _INPUTS: Final = {"mean": "centre", "std": "spread"}  # fields -> their names in files
 _PLAIN: Final = (str, int, float, bool, type(None))
@@ -46,6 +47,7 @@ class ProbeKey:
         control, seed: "none" for the probe itself, see `goalscope.probing.inputs.CONTROLS`; root seed of its fit.
         site, layer: where its inputs come from; None where it reads no activations.
         scope: the grids that it is for, "general" or a shape such as "7x7".
+        draw: seed of the random network that it reads, None where it reads none.
     """
 
     head: str
@@ -55,17 +57,20 @@ class ProbeKey:
     site: str | None = None
     layer: int | None = None
     scope: str = "general"
+    draw: int | None = None
 
     @property
     def text(self) -> str:
         """The key in messages, in the ids of kept probes and in the names of random streams; it is never parsed."""
         place = "-/-" if self.site is None else f"{self.site}/{self.layer}"
-        return f"{self.head}/{self.control}/{place}" + (f"/{self.scope}" if self.target == "cells" else "")
+        control = self.control if self.draw is None else f"{self.control} {self.draw}"
+        return f"{self.head}/{control}/{place}" + (f"/{self.scope}" if self.target == "cells" else "")
 
     @property
     def tags(self) -> dict[str, Tag]:
-        """Head, control, site and layer as the tags of rows."""
-        return {"head": self.head, "control": self.control, "site": self.site, "layer": self.layer}
+        """Head, control, site and layer as the tags of rows, and the seed of a random network."""
+        drawn = {} if self.draw is None else {DRAW: self.draw}
+        return {"head": self.head, "control": self.control, "site": self.site, "layer": self.layer, **drawn}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

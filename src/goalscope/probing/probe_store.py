@@ -12,12 +12,13 @@ from goalscope.probing.heads import COUNTED
 from goalscope.probing.probe import Probe, ProbeKey, Target
 from goalscope.rows import Tag
 from goalscope.runs import Store
+from goalscope.stats import DRAW
 
 PROBE: Final = "probe"
 DECODER: Final = "plan decoder"
 """Kinds of artifacts."""
 FOLDER: Final = "probes"
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Enters the id of every fit: raised when the same settings no longer give the same probe."""
 
 
@@ -44,7 +45,8 @@ class ProbeStore:
 
     Attributes:
         decisive, settings: what decided them all (steps, split, ...); target -> how probes of it are trained.
-        models: control -> content id of the model that it reads; "none" where no control says otherwise.
+        models: control and seed of a random network (None without) -> content id of the model that it reads; that of
+            ("none", None) where no control says otherwise.
         first: the place ("SITE/LAYER") whose source heads that read no activation are given: their keys do not say
         it.
         tags: kept with each in the index.
@@ -54,7 +56,7 @@ class ProbeStore:
     store: Store
     decisive: Mapping[str, Any]
     settings: Mapping[Target, Mapping[str, Any]]
-    models: Mapping[str, str]
+    models: Mapping[tuple[str, int | None], str]
     first: str
     tags: Mapping[str, Tag]
     fitted: int = 0
@@ -70,7 +72,7 @@ class ProbeStore:
             "format": FORMAT,
             "kind": _kind(key),
             "name": key.text,
-            "model": self.models.get(key.control, self.models["none"]),
+            "model": self.models.get((key.control, key.draw), self.models["none", None]),
             **({"first": self.first} if key.head in COUNTED else {}),
             **self.decisive,
             **({"target": key.target} if key.target != "plan" else {}),
@@ -103,6 +105,7 @@ class ProbeStore:
             "content": made.id,
             "head": key.head,
             "control": key.control,
+            **({} if key.draw is None else {DRAW: key.draw}),
             "site": made.source.site,
             "layer": made.source.layer,
             "model": made.source.model,

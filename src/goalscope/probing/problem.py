@@ -27,6 +27,7 @@ from goalscope.probing.inputs import Features
 from goalscope.probing.labels import CLASSES, TOKENS, UNKNOWN, check_tokens
 from goalscope.probing.probe import Probe, ProbeKey, check_frame
 from goalscope.rows import Tag
+from goalscope.stats.estimate import factorize
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,9 +55,10 @@ class FitSettings:
         d_model: width of bottleneck and layers of a decoder of plans, a multiple of the heads.
         heads: attention heads of each of its layers.
         validation: fraction of the training grids that decides which pass is kept, in [0, 1); 0 keeps the last one.
-        penalties: values of ``weight_decay`` of which each probe gets the one with the least loss on inner grids
-            (``validation`` of the training grids, a quarter where that is 0); () for ``weight_decay`` itself. A head
-            with a solver has them as its penalty.
+            Linear heads choose their penalty on these grids, on a fifth of them where it is 0.
+        penalties: what linear heads choose from, in units of one standardised input; by default half decades from 1e-9
+            to 1e4. Where they are given, heads that are trained choose their ``weight_decay`` from them, too: the one
+            with the least loss on these grids.
         seed: root seed of weights, order and validation grids.
         device: where to compute, "cpu" or "cuda".
     """
@@ -68,7 +70,7 @@ class FitSettings:
     d_hidden: int = 1024
     d_model: int = 1024
     heads: int = 8
-    validation: float = 0.0
+    validation: float = 0.2
     penalties: tuple[float, ...] = ()
     seed: int = 0
     device: str = "cpu"
@@ -88,7 +90,7 @@ class FitSettings:
 
     def for_laptop(self) -> Self:
         """Return the same with a smaller hidden layer and fewer passes, for two cores."""
-        return replace(self, d_hidden=128, epochs=20, lr=5e-3)
+        return replace(self, d_hidden=128, epochs=30, lr=1e-2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,17 +116,24 @@ class PlanSettings(FitSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellTarget:
-    """``[N, C]`` integer labels (places in `CLASSES`) of the cells of a square frame by row."""
+    """``[N, C]`` integer labels (places in `CLASSES`) of the cells of a square frame by row.
+
+    ``weights`` ``[N]`` are those of the steps in all that is learned, one a grid in all (`grid_weights`); one for each
+    step where they are left out.
+    """
 
     values: npt.NDArray[Any]
+    weights: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     NAMES: ClassVar[tuple[str, ...]] = CLASSES  # what is scored at each output
     ORDER: ClassVar[str] = "probe order"  # the random stream of the order of the steps
     # Settings of the fit that are kept with a probe, by the names that files have for them.
-    TRAINED: ClassVar[tuple[str, ...]] = ("epochs", "rate", "decay", "batch", "seed")
+    TRAINED: ClassVar[tuple[str, ...]] = ("epochs", "rate", "decay", "batch", "validation", "seed", "kept")
 
     def __post_init__(self) -> None:
         self._check()
         object.__setattr__(self, "values", freeze(self.values))
+        weights = self.weights if len(self.weights) else np.ones(len(self.values))
+        object.__setattr__(self, "weights", freeze(weights))
 
     def _check(self) -> None:
         count = check_shape("target", self.values, "N C")["C"]
@@ -142,8 +151,9 @@ class CellTarget:
 
     @property
     def prior(self) -> npt.NDArray[np.float64]:
-        """How frequent each class is among all cells, ``[K]``."""
-        counts = np.bincount(self.values.ravel().astype(np.int64), minlength=len(CLASSES))
+        """How frequent each class is among all cells, ``[K]``; grids count alike."""
+        each = np.repeat(self.weights, self.values.shape[1])
+        counts = np.bincount(self.values.ravel().astype(np.int64), each, minlength=len(CLASSES))
         return np.asarray(counts / counts.sum())
 
     @property
@@ -163,7 +173,8 @@ class CellTarget:
 
         labels = torch.tensor(np.stack([one.values for one in stack]).astype(np.int64), device=device)
         balance = torch.tensor(np.stack([class_weights(one.prior) for one in stack]), device=device)
-        return lambda scored, rows: cell_loss(scored, labels[:, rows], balance)
+        steps = _step_weights(stack, device)
+        return lambda scored, rows: cell_loss(scored, labels[:, rows], balance, steps[rows])
 
 
 class _DistanceTarget(CellTarget):
@@ -177,8 +188,10 @@ class _DistanceTarget(CellTarget):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Mean and standard deviation."""
-        return {"scale": (float(self.values.mean()), float(self.values.std()) or 1.0)}
+        """Mean and standard deviation; grids count alike."""
+        mean = np.average(self.values, weights=self.weights)
+        std = np.sqrt(np.average((self.values - mean) ** 2, weights=self.weights))
+        return {"scale": (float(mean), float(std) or 1.0)}
 
     @property
     def scaled(self) -> npt.NDArray[np.float64]:
@@ -191,7 +204,8 @@ class _DistanceTarget(CellTarget):
         import torch
 
         numbers = torch.tensor(np.stack([one.scaled for one in stack]).astype(np.float32), device=device)
-        return lambda scored, rows: (scored[:, :, 0, 0] - numbers[:, rows]).square().mean(dim=1)
+        steps = _step_weights(stack, device)
+        return lambda scored, rows: ((scored[:, :, 0, 0] - numbers[:, rows]).square() * steps[rows]).mean(dim=1)
 
 
 class _PlanTarget(CellTarget):
@@ -199,7 +213,6 @@ class _PlanTarget(CellTarget):
 
     NAMES: ClassVar = TOKENS
     ORDER: ClassVar = "plan order"
-    TRAINED: ClassVar = ("epochs", "rate", "decay", "batch", "validation", "seed", "kept")
 
     def _check(self) -> None:
         check_tokens("tokens", self.values)
@@ -219,7 +232,23 @@ class _PlanTarget(CellTarget):
         import torch
 
         tokens = torch.tensor(np.stack([one.values for one in stack]).astype(np.int64), device=device)
-        return lambda scored, rows: plan_loss(scored, tokens[:, rows])
+        steps = _step_weights(stack, device)
+        return lambda scored, rows: plan_loss(scored, tokens[:, rows], steps[rows])
+
+
+def grid_weights(grid_id: npt.NDArray[np.object_]) -> npt.NDArray[np.float64]:
+    """Return the weights of steps, ``[N]``: those of one grid add up to 1, as scores weigh them."""
+    codes, _ = factorize(grid_id)
+    found: npt.NDArray[np.float64] = 1 / np.bincount(codes)[codes]
+    return found
+
+
+def _step_weights(stack: Sequence[CellTarget], device: Any) -> Tensor:
+    """Return the weights of the steps ``[N]`` with the mean 1; problems of one stack have the same grids."""
+    import torch
+
+    own = stack[0].weights
+    return torch.tensor(own / own.mean(), dtype=torch.float32, device=device)
 
 
 _TARGETS: Final = {"cells": CellTarget, "distance": _DistanceTarget, "plan": _PlanTarget}
@@ -232,28 +261,28 @@ def class_weights(prior: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
     return np.asarray(weights, dtype=np.float32)
 
 
-def cell_loss(scored: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+def cell_loss(scored: Tensor, labels: Tensor, weights: Tensor, steps: Tensor) -> Tensor:
     """Return the class-weighted cross-entropy of Q probes, the mean over all cells of a batch, ``[Q]`` nats.
 
-    Scores are ``[Q, B, C, K]``, labels ``[Q, B, C]``, weights ``[Q, K]``.
+    Scores are ``[Q, B, C, K]``, labels ``[Q, B, C]``, weights of classes ``[Q, K]``, those of the steps ``[B]``.
     """
     import torch
 
     picked = torch.log_softmax(scored, dim=-1).gather(-1, labels[..., None])[..., 0]
     each = weights.gather(1, labels.flatten(1)).view_as(picked)
-    return -(each * picked).mean(dim=(1, 2))
+    return -(each * picked * steps[:, None]).mean(dim=(1, 2))
 
 
-def plan_loss(scored: Tensor, tokens: Tensor) -> Tensor:
-    """Return ``sum(0.9^i nll) / sum(0.9^i)`` over the known places of a batch, for Q decoders, ``[Q]`` nats.
+def plan_loss(scored: Tensor, tokens: Tensor, steps: Tensor) -> Tensor:
+    """Return ``sum(w 0.9^i nll) / sum(w 0.9^i)`` over the known places of a batch, for Q decoders, ``[Q]`` nats.
 
-    Scores are ``[Q, B, T, 5]``, tokens ``[Q, B, T]`` int64, -1 where unknown.
+    Scores are ``[Q, B, T, 5]``, tokens ``[Q, B, T]`` int64, -1 where unknown, weights w of the steps ``[B]``.
     """
     import torch
 
     known = tokens != UNKNOWN
     places = torch.arange(tokens.shape[2], device=tokens.device)
-    weights = known * DISCOUNT**places
+    weights = known * DISCOUNT**places * steps[:, None]
     picked = torch.log_softmax(scored, dim=-1).gather(-1, tokens.clamp(min=0)[..., None])[..., 0]
     total = weights.sum(dim=(1, 2)).clamp(min=torch.finfo(scored.dtype).tiny)
     return -(weights * picked).sum(dim=(1, 2)) / total
@@ -284,7 +313,8 @@ class Problem:
         if not len(self.features):
             raise ValueError(f"a probe must have training steps, {self.key.text!r} has none")
         given = self.target
-        target = given if isinstance(given, CellTarget) else _TARGETS[self.key.target](values=np.asarray(given))
+        values = given.values if isinstance(given, CellTarget) else np.asarray(given)
+        target = _TARGETS[self.key.target](values=values, weights=grid_weights(self.features.grid_id))
         if len(target.values) != len(self.features):
             raise ValueError(
                 f"the target of {self.key.text!r} must have shape [N] of {len(self.features)} steps, got "
@@ -337,14 +367,14 @@ class Problem:
         largest: int = module.numbers(batch) if hasattr(module, "numbers") else batch * math.prod(self.target.outputs)
         return max(largest, _COPIES * self.weights(settings)) + (self.features.vectors.size if distinct else 0)
 
-    def finished(self, norm: Norm, weights: Weights, settings: FitSettings, kept: int | None) -> Probe:
-        """Return what was fitted; ``kept`` is the pass whose weights these are, None where nothing was trained."""
+    def finished(
+        self, norm: Norm, weights: Weights, settings: FitSettings, kept: int | None, solved: Mapping[str, Tag]
+    ) -> Probe:
+        """Return what was fitted: ``kept`` is the pass whose weights these are, None where they were solved for."""
         tags: dict[str, Tag] = {"steps": len(self.features), "grids": len(set(self.features.grid_id.tolist()))}
         values = {"rate": settings.lr, "decay": settings.weight_decay, "kept": kept}
         if kept is not None:
             tags |= {name: values.get(name, getattr(settings, name, None)) for name in self.target.TRAINED}
-        elif self.registered.reads:
-            tags["decay"] = settings.weight_decay
         return Probe(
             head=self.head,
             target=self.key.target,
@@ -353,7 +383,7 @@ class Problem:
             std=norm[1],
             weights=weights,
             settings=self.head_settings(settings),
-            tags={**tags, **self.tags},
+            tags={**tags, **solved, **self.tags},
             positions=self.sizes.positions,
             **self.target.fields,
         )

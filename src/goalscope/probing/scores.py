@@ -6,7 +6,7 @@ Precision, average precision and the reading at natural frequencies say what a h
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -16,7 +16,7 @@ from goalscope.checks import check_finite, check_shape
 from goalscope.probing.labels import AGENT, CLASSES, GOAL, PADDING, Cells, Columns, Decisions
 from goalscope.probing.maps import Prediction
 from goalscope.rows import Rows, Tag
-from goalscope.stats import LESS, Estimate, Grouped, estimate_pooled, estimate_rows
+from goalscope.stats import DRAW, LESS, Estimate, Grouped, estimate_pooled, estimate_rows
 from goalscope.stats.estimate import factorize
 
 READINGS: Final = ("balanced", "natural")
@@ -190,8 +190,8 @@ def confusion_rows(prediction: Prediction, cells: Cells, tags: Mapping[str, Tag]
 def difference_rows(rows: Rows, against: str) -> Rows:
     """Return how much better the probes are than a control, paired by grid; against "shuffled" it is selectivity.
 
-    Measures are named "recall less untrained" and so on. A control that reads no activations stands against every
-    site and layer.
+    Measures are named "recall less permuted" and so on. A control that reads no activations stands against every
+    site and layer. Rows against a random network carry its seed in the tag "draw", one for each seed.
 
     Raises:
         ValueError: no row has a partner in the control, or two rows of the control have one key.
@@ -230,7 +230,25 @@ def paired_rows(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows
 
 
 def pairs(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
-    """Return the same as `paired_rows`, and no rows where none has a partner."""
+    """Return the same as `paired_rows`, and no rows where none has a partner.
+
+    Where the partners are random networks of several seeds (tag "draw"), each row meets those of every seed; where both
+    are, those of its own.
+    """
+    seeds = list(dict.fromkeys(other[DRAW].tolist())) if other.known(DRAW).any() else []
+    if not seeds:
+        return _pairs(own, other, name, by)
+    if own.known(DRAW).any():
+        return _pairs(own, other, name, (*by, DRAW))
+    parts = []
+    for seed in seeds:
+        found = _pairs(own, other.where(other.among(DRAW, [seed])), name, by)
+        drawn = np.full(len(found), seed, dtype=object)
+        parts.append(replace(found, tags={**found.tags, DRAW: drawn}))
+    return Rows.concatenate(parts)
+
+
+def _pairs(own: Rows, other: Rows, name: str, by: Sequence[str]) -> Rows:
     names = ("measure", *by, "grid_id")
     keys = _keys(other, names)
     known = dict(zip(keys, other.value.tolist(), strict=True))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from goalscope import registry
 from goalscope.activations.record import Activations
 from goalscope.checks import check_shape
+from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.probing.fitting import Callbacks, fit
 from goalscope.probing.heads import CELL_HEADS, COUNTED, NUMBER_HEADS
 from goalscope.probing.inputs import (
@@ -24,19 +25,16 @@ from goalscope.probing.inputs import (
 )
 from goalscope.probing.labels import Plans, plan_length
 from goalscope.probing.maps import DecodedMaps, true_map
-from goalscope.probing.plan_scores import (
+from goalscope.probing.plan_baselines import (
     commonest_matches,
     fit_line,
     marginal_matches,
     named_plans,
     planner_length,
     planner_matches,
-    prefix_matches,
     repeated,
-    score_distance,
-    score_lengths,
-    score_prefixes,
 )
+from goalscope.probing.plan_scores import SUBSETS, prefix_matches, score_distance, score_lengths, score_prefixes
 from goalscope.probing.probe import Probe, ProbeKey, Target
 from goalscope.probing.problem import FitSettings, PlanSettings, Problem
 from goalscope.probing.scores import confusion_rows, score_cells
@@ -54,13 +52,18 @@ FULL: Final[tuple[Entry, ...]] = (
     *((head, control) for head in CELL_HEADS if head not in COUNTED for control in CONTROLS),
 )
 """All heads and controls."""
-CORE: Final[tuple[Entry, ...]] = (("mlp", "none"), ("mlp", "untrained"))
-"""What a claim about beliefs rests on: the probe and the same probe on an untrained model."""
+CORE: Final[tuple[Entry, ...]] = tuple(
+    (head, control) for head in ("percell", "mlp") for control in ("none", *RANDOM_WEIGHTS)
+)
+"""What a claim rests on: the linear probe and the MLP, also on random networks."""
 LAYERS: Final = (1, 2, 4)
 """Layers of the decoders of the paper."""
 FIRST_KNOWN: Final = ("repeat", "continuation")
 """What the decoded first action alone gives: itself again and again, and its commonest continuation."""
-BLIND: Final = {"marginal": marginal_matches, "commonest": commonest_matches}
+BLIND: Final[Mapping[str, Callable[..., npt.NDArray[np.float64]]]] = {
+    "marginal": marginal_matches,
+    "commonest": commonest_matches,
+}
 """Baselines that see nothing."""
 
 
@@ -82,14 +85,16 @@ class FittedProbes:
     probes: Mapping[ProbeKey, Probe]
     rows: Rows
 
-    def probe(self, head: str, activations: Activations, *, control: str = "none", scope: str = "general") -> Probe:
+    def probe(
+        self, head: str, given: Activations, *, control: str = "none", draw: int | None = None, scope: str = "general"
+    ) -> Probe:
         """Return the probe for the site and layer of some activations; a KeyError names those that were fitted."""
-        place = site_layer(activations)
+        (site, layer), about = site_layer(given), (head, control, draw, scope)
+        asked = ProbeKey(head=head, target="cells", control=control, draw=draw, scope=scope, site=site, layer=layer)
         for key, probe in self.probes.items():
-            wanted = (key.head, key.control, key.scope) == (head, control, scope)
-            if wanted and (key.site, key.layer) in (place, NOWHERE):
+            known = (key.head, key.control, key.draw, key.scope) == about
+            if known and (key.site, key.layer) in ((site, layer), NOWHERE):
                 return probe
-        asked = ProbeKey(head=head, target="cells", control=control, site=place[0], layer=place[1], scope=scope)
         raise KeyError(f"no probe {asked.text}: there are {', '.join(key.text for key in self.probes)}")
 
 
@@ -142,17 +147,15 @@ def _fit_suite(
 ) -> FittedProbes:
     """Fit and score every entry of a suite at every place: the one loop over heads and controls.
 
-    ``heads`` maps a name in the suite to the registered head and its settings, where they are not told by the name.
-    """
-    if not suite:
-        raise ValueError("a suite must have entries, got none")
-    if len(set(suite)) != len(suite):
-        raise ValueError(f"the entries of a suite must be different, got {list(suite)}")
+    ``heads`` maps a name in the suite to the registered head and its settings, where the name does not tell them."""
+    if not suite or len(set(suite)) != len(suite):
+        raise ValueError(f"the entries of a suite must be there and be different, got {list(suite)}")
     parts: dict[tuple[int, int], tuple[Features, Features]] = {}
     problems: list[Problem] = []
     tested: list[tuple[Features, _Truth]] = []
     first = site_layer(data.activations[0])
-    for control, place, given in read(data, [control for _, control in suite]):
+    placed = list(read(data, [control for _, control in suite]))  # kept: the ids below must stay their own
+    for control, (place, given, draw) in placed:
         truth = truths[CONTROLS[control].shuffled]
         known = (id(given), id(truth.train))
         if known not in parts:
@@ -163,10 +166,9 @@ def _fit_suite(
                 continue
             site, layer = NOWHERE if head in COUNTED else place
             registered, own = (heads or {}).get(head, (head, {}))
+            about: dict[str, Any] = {"control": control, "draw": draw, "seed": settings.seed, "scope": scope}
             one = Problem(
-                key=ProbeKey(
-                    head=head, target=target, control=control, seed=settings.seed, site=site, layer=layer, scope=scope
-                ),
+                key=ProbeKey(head=head, target=target, site=site, layer=layer, **about),
                 features=parts[known][0],
                 target=truth.values[truth.train],
                 tags={"control": control} | ({"scope": scope} if target == "cells" else {}),
@@ -245,6 +247,7 @@ def probe_plans(
     plans: Plans,
     *,
     layers: Sequence[int] = LAYERS,
+    beside: Sequence[int] | None = None,
     controls: Sequence[str] = PLAN_CONTROLS,
     maps: Maps | None = None,
     settings: PlanSettings | None = None,
@@ -256,7 +259,7 @@ def probe_plans(
     Args:
         data: what is read, the truth and the split.
         plans: what was executed, see `label_plans`.
-        layers: layers of the decoders.
+        layers, beside: layers of the decoders, and of those that also read random networks, all by default.
         controls: some of `PLAN_CONTROLS`, "none" among them.
         maps: decoded maps for the planner; sites and layers without one have no such baseline.
         settings: how decoders are trained; the paper's sizes where left out.
@@ -284,9 +287,9 @@ def probe_plans(
         yield score_lengths(said.length, real, shown, about)
         if about["control"] == "none":  # what its first action alone gives
             straight = prefix_matches(repeated(said.first, real.horizon), real.tokens)
-            further = commonest_matches(learned, real.tokens, said.first)
-            for name, matches in zip(FIRST_KNOWN, (straight, further), strict=True):
-                yield score_prefixes(matches, real, shown, {**about, "control": name})
+            further, long = (commonest_matches(learned, real.tokens, said.first, plans) for plans in SUBSETS)
+            for name, *matches in zip(FIRST_KNOWN, (straight, further), (straight, long), strict=True):
+                yield score_prefixes(matches[0], real, shown, {**about, "control": name}, long=matches[1])
 
     def baselines() -> Iterable[Rows]:
         """Yield the scores of what reads no plan out of activations."""
@@ -295,7 +298,8 @@ def probe_plans(
             control, (train, real) = "shuffled" if shuffled else "none", parts[id(of)]
             for head, baseline in BLIND.items():
                 own = {**nowhere, "head": head, "control": control}
-                yield score_prefixes(baseline(train, real.tokens), real, shown, own)
+                matches, long = (baseline(train, real.tokens, plans=plans) for plans in SUBSETS)
+                yield score_prefixes(matches, real, shown, own, long=long)
         truth = parts[id(truths[False])][1]
         straight = prefix_matches(np.maximum(repeated(truth.tokens[:, 0], truth.horizon), 0), truth.tokens)
         yield score_prefixes(straight, truth, shown, {**nowhere, "head": "repeat executed"})
@@ -312,7 +316,8 @@ def probe_plans(
             yield score_lengths(plan_length(named), truth, shown, own)
 
     heads = {f"decoder-{count}": ("decoder", {"layers": count}) for count in layers}
-    suite = [(f"decoder-{count}", control) for control in controls for count in layers]
+    few = layers if beside is None else beside
+    suite = [(f"decoder-{n}", one) for one in controls for n in (few if one in RANDOM_WEIGHTS else layers)]
     found = _fit_suite(
         data, suite, truths, score, target="plan", settings=used, callbacks=callbacks, tags=tags, heads=heads
     )
@@ -334,8 +339,7 @@ def probe_distances(
 
     Baselines: the mean of the training grids; a line fitted on them from the Manhattan distance between agent and goal,
     as a decoded map has them (``maps``), and on the true map (control "true map": no probe of activations, but what a
-    reader of the grid has). Every grid counts alike in them, as in all scores: fitted to steps, most of which belong to
-    long ways, they would be easier to beat.
+    reader of the grid has). Every grid counts alike in them, as in scores.
 
     Args:
         data, maps, settings, tags, callbacks: see `probe_plans`.
@@ -343,8 +347,7 @@ def probe_distances(
         heads: registered heads of a number.
         controls: some of `PLAN_CONTROLS`, "none" among them.
 
-    Rows, see `score_distance`, are tagged by head ("linear", "mlp", "mean", "manhattan"), control (`PLAN_CONTROLS`,
-    "true map"), site and layer.
+    Rows, see `score_distance`, are tagged by head (also "mean", "manhattan"), control (also "true map"), site, layer.
 
     Raises:
         ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.

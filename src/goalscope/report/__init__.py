@@ -1,11 +1,12 @@
 """Reports: tables and figures of a run on one self-contained page."""
 
 from goalscope.report.comparison import Compared, Side, compare_pairs
-from goalscope.report.definitions import DEFAULT_NETWORK, definition_of
+from goalscope.report.definitions import definition_of
 from goalscope.report.figures import short
 from goalscope.report.ledger import AgentGroups, Estimates, Ledger, RunData, build_ledger, split_probing
 from goalscope.report.page import lay_out, not_measured, sections_of, write_report
 from goalscope.report.specs import (
+    Claim,
     Column,
     Curve,
     CurveSpec,
@@ -22,8 +23,8 @@ from goalscope.report.specs import (
 )
 
 __all__ = [
-    "DEFAULT_NETWORK",
     "AgentGroups",
+    "Claim",
     "Column",
     "Compared",
     "Curve",

@@ -10,6 +10,7 @@ from goalscope.measures.exploration.errors import TASK_DEFINITIONS
 from goalscope.report.blocks import listed
 from goalscope.report.figures import short
 from goalscope.stats import LESS, Estimate
+from goalscope.stats.crossed import ONE_SEED
 
 CITED = (
     "Arghal et al. (2026): A Behavioural and Representational Evaluation of Goal-Directedness in Language Model "
@@ -50,19 +51,6 @@ RULE = (
     "What is said follows from the intervals by rule: higher or lower where the 95 % interval leaves 0 out, otherwise "
     "no difference was shown, which is not “there is none”. The intervals are not corrected for their number."
 )
-
-DEFAULT_NETWORK = "default-initialised network"
-"""The control that a capture with ``untrained`` makes: the same architecture, weights as the library draws them."""
-
-ALLOWS = (
-    f"The {DEFAULT_NETWORK} is the same architecture with the weights that the library draws. A difference to it "
-    "does not show that training made something readable: other random networks, with weights of the trained model's "
-    "scale, can hold much more than this one."
-)
-"""What a difference to that control allows to say."""
-
-READ_RULE = f"{RULE} {ALLOWS}"
-"""For sentences about activations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,17 +140,24 @@ def in_words(
     for name, estimate in parts:
         if estimate is None:
             continue
-        value = short(estimate.value, estimate.unit)
-        if estimate.value > 0 and value.strip("0."):
-            value = f"+{value}"
         if not estimate.has_interval:
-            said = "" if math.isnan(estimate.value) else f"{value}, "
-            groups[unknown].append(f"{name} ({said}{estimate.note or 'no interval'})")
-            continue
-        kind = higher if estimate.low > 0 else lower if estimate.high < 0 else none
-        ends = ", ".join(_end(end, estimate.unit) for end in (estimate.low, estimate.high))
-        groups[kind].append(f"{name} ({value} [{ends}])")
+            kind = unknown
+        else:
+            kind = higher if estimate.low > 0 else lower if estimate.high < 0 else none
+        groups[kind].append(f"{name} ({interval_in_words(estimate)})")
     return "; ".join(f"{opening} {listed(names)}" for opening, names in groups.items() if names)
+
+
+def interval_in_words(estimate: Estimate) -> str:
+    """Write a difference as it stands in a sentence: ``+0.200 [0.100, 0.300]``, or why it has no interval."""
+    value = short(estimate.value, estimate.unit)
+    if estimate.value > 0 and value.strip("0."):
+        value = f"+{value}"
+    if not estimate.has_interval:
+        said = "" if math.isnan(estimate.value) else f"{value}, "
+        return f"{said}{estimate.note or 'no interval'}"
+    seeds = f", {ONE_SEED}" if ONE_SEED in estimate.note else ""
+    return f"{value} [{_end(estimate.low, estimate.unit)}, {_end(estimate.high, estimate.unit)}]{seeds}"
 
 
 def _end(value: float, unit: str) -> str:

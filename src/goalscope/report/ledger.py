@@ -17,7 +17,7 @@ from goalscope.runs.export import content_hash
 from goalscope.runs.probing_config import Analysis
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
-from goalscope.stats import LESS, Estimate, Grouped, estimate_pooled, estimate_rows, grids_of
+from goalscope.stats import DRAW, LESS, Estimate, Grouped, estimate_pooled, estimate_rows, grids_of
 
 Key = Mapping[str, Tag]
 """Measure and tags of an estimate; ``less`` names the control of a difference. What is not named is None."""
@@ -311,7 +311,20 @@ class RunData:
 def split_probing(rows: Rows) -> tuple[Rows, Rows]:
     """Return the rows about behaviour, and those about activations, which alone name the form of a probe."""
     probed = rows.known("head")
-    return rows.where(~probed), rows.where(probed)
+    return rows.where(~probed), _of_this_version(rows.where(probed))
+
+
+def _of_this_version(rows: Rows) -> Rows:
+    """Return rows about activations with the control that was called "untrained" as `default-init` of seed 0."""
+    old = rows.among("control", ["untrained"]) if "control" in rows.tags else np.zeros(len(rows), dtype=bool)
+    less = np.array([str(name).endswith(f"{LESS}untrained") for name in rows.measure], dtype=bool)
+    if not (old | less).any():
+        return rows
+    measure, tags = rows.measure.copy(), {name: column.copy() for name, column in rows.tags.items()}
+    measure[less] = [f"{str(name).removesuffix('untrained')}default-init" for name in measure[less]]
+    tags["control"][old] = "default-init"
+    tags.setdefault(DRAW, np.full(len(rows), None, dtype=object))[old | less] = 0
+    return replace(rows, measure=measure, tags=tags)
 
 
 def on_tasks(rows: Rows) -> bool:

@@ -22,14 +22,17 @@ from goalscope.report.specs import (
     AXES,
     AnyFigure,
     AnyTable,
+    Claim,
     Curve,
     CurveSpec,
     Declared,
     Figure,
     FoldSpec,
     MapSpec,
+    Sentence,
     TableSpec,
 )
+from goalscope.report.verdicts import claim_in_words
 from goalscope.runs.store import Store
 from goalscope.stats import Grouped
 
@@ -154,11 +157,7 @@ def _laid_out(declared: Declared, anchor: str) -> Declared:
         for at, spec in enumerate(declared.figures)
         if (one := _drawn(spec)) is not None
     )
-    facts = tuple(
-        (one.title, text)
-        for one in declared.sentences
-        if (text := in_words([(name, one.estimates.get(key)) for name, key in one.parts], **one.openings))
-    )
+    facts = tuple((one.title, text) for one in declared.sentences if (text := _said(one)))
     said = declared.rule if facts else declared.silence
     folds = (
         replace(fold, tables=_tables(fold.tables))
@@ -174,6 +173,14 @@ def _laid_out(declared: Declared, anchor: str) -> Declared:
         legend=declared.legend if figures else declared.closing,
         folds=tuple(fold for fold in folds if fold.tables or fold.code),
     )
+
+
+def _said(one: Sentence | Claim) -> str:
+    """Write a sentence, "" where there is no difference to speak of."""
+    if isinstance(one, Sentence):
+        return in_words([(name, one.estimates.get(key)) for name, key in one.parts], **one.openings)
+    parts = [(name, {rival: one.estimates.get(key) for rival, key in keys.items()}) for name, keys in one.parts]
+    return claim_in_words(parts, one.word, needed=one.needed, higher=one.higher)
 
 
 def _tables(specs: Sequence[AnyTable]) -> tuple[Table, ...]:

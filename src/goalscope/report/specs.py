@@ -13,6 +13,7 @@ from goalscope.report.blocks import number
 from goalscope.report.charts import Series
 from goalscope.report.definitions import in_sentence, title_of
 from goalscope.report.ledger import Estimates, Key, Ledger, RunData, describe_key
+from goalscope.report.verdicts import Word
 from goalscope.rows import Tag
 from goalscope.stats import Estimate, Grouped
 
@@ -135,6 +136,18 @@ class Sentence:
     openings: Mapping[str, str] = field(default_factory=dict)  # arguments of `goalscope.report.definitions.in_words`
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What differences to all rivals together allow to say, see `goalscope.report.verdicts`."""
+
+    title: str  # the probe, and where it reads
+    estimates: Estimates
+    parts: Sequence[tuple[str, Mapping[str, Key]]]  # of what; name of each rival, and key of the difference to it
+    word: Word
+    needed: Sequence[str] = ()  # rivals without which nothing is said
+    higher: bool = True  # whether a higher score is a better one
+
+
 AnyTable = Any
 """A `TableSpec`, or a finished `Table`."""
 AnyFigure = Any
@@ -159,7 +172,7 @@ class Declared:
     title: str
     paragraphs: Sequence[str] = ()  # what a reader must know first
     facts: Sequence[tuple[str, str]] = ()  # names and texts
-    sentences: Sequence[Sentence] = ()  # differences in words; those without any difference are left out
+    sentences: Sequence[Sentence | Claim] = ()  # differences in words; those without any difference are left out
     rule: str = ""  # how sentences follow from intervals, said where there are sentences
     silence: str = ""  # what is said where there are none
     tables: Sequence[AnyTable] = ()

@@ -12,13 +12,15 @@ from pydantic import (
     ValidationError,
     field_validator,
     model_serializer,
+    model_validator,
 )
 
 from goalscope.checks import near_miss
+from goalscope.models.initialisation import RandomWeights
 from goalscope.runs.kinds import Part, listed, sequence
 from goalscope.untrusted import explain, shorten
 
-Read = Literal["cognitive-map", "beliefs", "plans", "distance"]
+Read = Literal["cognitive-map", "beliefs", "plans", "distance", "logit-lens"]
 """What is read out of activations; also the source of its rows in the store."""
 READS: Final[tuple[Read, ...]] = get_args(Read)
 ProbeSite = Literal["pre", "post", "action"]
@@ -55,15 +57,16 @@ DecoderLayers = Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(
 class Probes(Part):
     """How probes are trained; the paper: hidden width 1024, 50 epochs, batches of 32 (authors' scripts: rate 3e-4).
 
-    `validation` is the share of the training grids that decides which pass is kept, 0 for the last one; each probe gets
-    the one of `penalties` that is best on such grids.
+    `validation` is the share of the training grids that decides which pass is kept, 0 for the last one, and which of
+    `penalties` linear heads get (() for half decades from 1e-9 to 1e4). Penalties that are named are those of trained
+    heads, too.
     """
 
     hidden: int = Field(default=128, ge=1, le=65_536)
-    epochs: int = Field(default=20, ge=1, le=100_000)
-    rate: float = Field(default=5e-3, gt=0)
+    epochs: int = Field(default=30, ge=1, le=100_000)
+    rate: float = Field(default=1e-2, gt=0)
     batch: int = Field(default=32, ge=1, le=65_536)
-    validation: float = Field(default=0.0, ge=0, lt=1)
+    validation: float = Field(default=0.2, ge=0, lt=1)
     penalties: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = Field(default=(), strict=False)
 
 
@@ -76,6 +79,22 @@ class Decoders(Part):
     epochs: int = Field(default=20, ge=1, le=100_000)
     rate: float = Field(default=3e-3, gt=0)
     batch: int = Field(default=32, ge=1, le=65_536)
+
+
+class RandomNetworks(Part):
+    """The random networks that stand beside a model: `seeds` of each of `kinds`, the first with the seed `first`.
+
+    See `goalscope.models.initialisation`; the kind `initial` is left out for models whose training is not known.
+    """
+
+    kinds: Annotated[tuple[RandomWeights, ...], Field(strict=False), _Listed] = ("initial", "permuted", "default-init")
+    seeds: int = Field(default=5, ge=1, le=100)
+    first: int = Field(default=0, ge=0, le=2**62)
+
+    @property
+    def networks(self) -> tuple[tuple[RandomWeights, int], ...]:
+        """Kind and seed of each."""
+        return tuple((kind, self.first + at) for kind in self.kinds for at in range(self.seeds))
 
 
 class Full(Part):
@@ -94,12 +113,13 @@ class Inside(Part):
 
     `sites` left out means those of pre and post that the agent's steps have; a site that is named must be there.
     `agent` may be left out where one agent alone has token ids. `heads` are registered ones that are fitted beside the
-    built-in ones. `untrained` is the seed of the control with random
-    weights, null for none. `test` is the share of the grids of each size and density that probes are tested on. `steps`
-    is the most steps of one grid that are read, drawn at random; null for all.
-    `table: middle` fits all heads and controls at the middle layer, elsewhere the MLP and its untrained control;
-    `complete` fits all of them everywhere. `by_size` adds probes of one grid size each. `full` says what the complete
-    table changes (`--full`).
+    built-in ones. `random` says which random networks are the controls, null for none; `untrained: SEED` of earlier
+    studies is one default-initialised network. `test` is the share of the grids of each size and density that probes
+    are tested on. `steps` is the most steps of one grid that are captured and read, the first one and others drawn at
+    random; null for all.
+    `table: middle` fits all heads and controls at the middle layer, elsewhere the linear probe beside all random
+    networks and the MLP; `complete` fits all of them everywhere. `by_size` adds probes of one grid size each. `full`
+    says what the complete table changes (`--full`).
     """
 
     agent: str | None = Field(default=None, min_length=1, max_length=200)
@@ -107,7 +127,7 @@ class Inside(Part):
     heads: tuple[str, ...] = Field(default=(), strict=False)
     sites: Sites | None = None
     layers: Layers = "thirds"
-    untrained: int | None = Field(default=0, ge=0, le=2**63 - 1)
+    random: RandomNetworks | None = RandomNetworks()
     test: float = Field(default=0.25, gt=0, lt=1)
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
     steps: int | None = Field(default=None, ge=1)
@@ -116,6 +136,25 @@ class Inside(Part):
     probes: Probes = Probes()
     decoders: Decoders = Decoders()
     full: Full = Full()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_network(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or "untrained" not in given:
+            return given
+        seed, rest = given["untrained"], {name: value for name, value in given.items() if name != "untrained"}
+        if "random" in given or not (seed is None or (type(seed) is int and seed >= 0)):
+            raise ValueError(
+                f"untrained must be a seed >= 0 or null, without random beside it, got {shorten(seed)}: say "
+                "random: {kinds: [default-init], seeds: 1}"
+            )
+        one = None if seed is None else {"kinds": ["default-init"], "seeds": 1, "first": seed}
+        return {**rest, "random": one}
+
+    @property
+    def networks(self) -> tuple[tuple[RandomWeights, int], ...]:
+        """Kind and seed of each random network."""
+        return () if self.random is None else self.random.networks
 
     @property
     def wanted_sites(self) -> tuple[ProbeSite, ...]:
@@ -126,6 +165,7 @@ class Inside(Part):
     def parse(cls, given: Mapping[str, Any], name: str = "analysis.inside") -> Self:
         """Read a declaration from plain values; a ValueError has one line for each thing that is wrong."""
         parts: dict[str, type[Part]] = {"": cls, "probes": Probes, "decoders": Decoders, "full": Full}
+        parts["random"] = RandomNetworks
         keys = {name: list(part.model_fields) for name, part in parts.items()}
         try:
             return cls.model_validate(dict(given))

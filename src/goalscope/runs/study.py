@@ -17,7 +17,7 @@ from goalscope.ids import canonical_json, content_id
 from goalscope.planning.oracle import oracle
 from goalscope.runs import kinds
 from goalscope.runs.kinds import STORED, Part, sequence
-from goalscope.runs.probing_config import Analysis, Decoders, Full, Inside, Invariance, Probes
+from goalscope.runs.probing_config import Analysis, Decoders, Full, Inside, Invariance, Probes, RandomNetworks
 from goalscope.runs.record import EpisodeSpec
 from goalscope.untrusted import explain, read_yaml, shorten
 from goalscope.worlds.gridworld import GridView
@@ -350,7 +350,7 @@ def _keys() -> dict[str, Sequence[str]]:
         "failure": FailurePolicy,
     }
     parts |= {f"worlds {name}": kind.settings for name, kind in kinds.known_kinds().items()}
-    analysis = (Analysis, Invariance, Inside, Full, Probes, Decoders)
+    analysis = (Analysis, Invariance, Inside, RandomNetworks, Full, Probes, Decoders)
     return {
         "": [field.alias or name for name, field in Study.model_fields.items()],
         "analysis": [name for part in analysis for name in part.model_fields],

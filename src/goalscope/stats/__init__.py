@@ -8,10 +8,10 @@ from goalscope.stats.compare import (
     paired_difference,
     signed_rank,
 )
-from goalscope.stats.crossed import crossed_difference
+from goalscope.stats.crossed import crossed_difference, estimate_crossed, estimate_table
 from goalscope.stats.estimate import FEWEST, UNBOUNDED, Estimate, estimate_mean, estimate_pooled
 from goalscope.stats.family import Corrected, Family, holm
-from goalscope.stats.groups import LESS, Grouped, estimate_rows, grids_of
+from goalscope.stats.groups import DRAW, LESS, Grouped, estimate_rows, grids_of
 from goalscope.stats.intervals import exact_binomial
 from goalscope.stats.power import (
     Paired,
@@ -27,6 +27,7 @@ from goalscope.stats.power import (
 from goalscope.stats.sensitivity import Sensitivity, sensitivity
 
 __all__ = [
+    "DRAW",
     "FEWEST",
     "LESS",
     "UNBOUNDED",
@@ -44,9 +45,11 @@ __all__ = [
     "crossed_difference",
     "equivalence",
     "equivalence_power",
+    "estimate_crossed",
     "estimate_mean",
     "estimate_pooled",
     "estimate_rows",
+    "estimate_table",
     "exact_binomial",
     "grids_needed",
     "grids_of",

@@ -1,12 +1,20 @@
-"""Difference to a random control with several seeds: an interval over grids and over seeds of the control."""
+"""Random controls with several seeds: intervals over grids and over seeds of the control.
+
+Values are a table of grids by seeds; what stands in it is a control's own score, or the difference of a model to it.
+"""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.stats.estimate import UNBOUNDED, Estimate, Labels, check_bounds, factorize, vector
+from goalscope.stats.estimate import UNBOUNDED, Estimate, Labels, check_bounds, factorize, from_codes, vector
 from goalscope.stats.intervals import Bounds, Vector, check_confidence, mean_interval
+
+CONDITIONAL = "conditional on the one trained model"
+ONE_SEED = "one seed of the control"
+"""Notes beside an interval."""
 
 
 def crossed_difference(
@@ -64,11 +72,70 @@ def crossed_difference(
             raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {outside[0]!r}")
     model = _cell_means(own, codes[: len(own)], len(labels))
     table = _cell_means(random, codes[len(own) :] * len(names) + kinds, len(labels) * len(names))
-    differences = model[:, None] - table.reshape(len(labels), len(names))
-    whole = ~np.isnan(differences).any(axis=1)
-    found = differences[whole]
     undefined = int(np.isnan(own).sum() + np.isnan(random).sum())
-    return _estimate(found, (low - high, high - low), unit, confidence, undefined, len(labels) - len(found))
+    return estimate_table(
+        model[:, None] - table.reshape(len(labels), len(names)),
+        unit=unit,
+        bounds=(low - high, high - low),
+        confidence=confidence,
+        undefined=undefined,
+        differences=True,
+    )
+
+
+def estimate_crossed(
+    values: npt.ArrayLike,
+    clusters: npt.NDArray[np.int64],
+    seeds: npt.NDArray[np.int64],
+    *,
+    unit: str,
+    bounds: Bounds = UNBOUNDED,
+    confidence: float = 0.95,
+    grids: int | None = None,
+    groups: float | None = None,
+    differences: bool = False,
+) -> Estimate:
+    """Estimate the mean of values of random controls over grids and over seeds, see `estimate_table`.
+
+    Args:
+        values: ``[N]`` values, NaN where undefined.
+        clusters, seeds: ``[N]`` numbers from 0 of the grid and the seed of each.
+        unit, bounds, confidence: of the values, and nominal coverage.
+        grids: number of grids of the group, with a value or without; those that occur by default.
+        groups: effective number of grids where they weigh differently.
+        differences: whether the values are differences of a model to the controls.
+
+    Returns:
+        With one seed the estimate over grids, noted "one seed". With several the estimate over the grids that have a
+        value of every seed.
+    """
+    numbers = vector("values", values)
+    size, count = int(clusters.max(initial=-1)) + 1, int(seeds.max(initial=-1)) + 1
+    undefined = int(np.isnan(numbers).sum())
+    if count < 2:
+        known = ~np.isnan(numbers)
+        one = from_codes(
+            numbers[known],
+            clusters[known],
+            unit=unit,
+            bounds=bounds,
+            confidence=confidence,
+            undefined=undefined,
+            grids=size if grids is None else grids,
+            differences=differences,
+        )
+        return replace(one, note="; ".join(filter(None, (one.note, ONE_SEED))))
+    table = _cell_means(numbers, clusters * count + seeds, size * count).reshape(size, count)
+    found = estimate_table(
+        table,
+        unit=unit,
+        bounds=bounds,
+        confidence=confidence,
+        undefined=undefined,
+        differences=differences,
+        groups=groups,
+    )
+    return found if grids is None else replace(found, without=grids - found.clusters)
 
 
 def _cell_means(values: Vector, codes: npt.NDArray[np.int64], size: int) -> Vector:
@@ -79,22 +146,44 @@ def _cell_means(values: Vector, codes: npt.NDArray[np.int64], size: int) -> Vect
     return np.where(counts > 0, sums / np.maximum(counts, 1), math.nan)
 
 
-def _estimate(
-    differences: npt.NDArray[np.float64], bounds: Bounds, unit: str, confidence: float, undefined: int, without: int
+def estimate_table(
+    table: npt.NDArray[np.float64],
+    *,
+    unit: str,
+    bounds: Bounds = UNBOUNDED,
+    confidence: float = 0.95,
+    undefined: int = 0,
+    differences: bool = False,
+    groups: float | None = None,
 ) -> Estimate:
-    """Return the estimate from a table ``[G, S]`` of differences without gaps."""
-    grids, seeds = differences.shape
-    value = float(differences.mean()) if differences.size else math.nan
+    """Estimate the mean of a table ``[G, S]`` of grids and seeds over the grids that have a value of every seed.
+
+    Args:
+        table: values, NaN where there is none.
+        unit, bounds, confidence: of the values, and nominal coverage.
+        undefined: number of values that were undefined.
+        differences: whether the values are differences of a model to the controls.
+        groups: effective number of grids where they weigh differently.
+
+    Returns:
+        The estimate; NaN ends with one grid, one seed, or equal grids without bounds.
+
+    Source: see `crossed_difference`.
+    """
+    found = table[~np.isnan(table).any(axis=1)]
+    grids, seeds = found.shape
+    value = float(found.mean()) if found.size else math.nan
     ends, method, note = (math.nan, math.nan), "none", f"grids: {grids}, seeds of the control: {seeds}"
     if grids > 1 and seeds > 1:
-        rows = differences.mean(axis=1)
-        over_grids = mean_interval(rows, bounds=bounds, confidence=confidence, differences=True)
-        margin = _seed_margin(differences, confidence)
-        note = "; ".join(filter(None, (over_grids.note, "conditional on the one trained model")))
+        rows = found.mean(axis=1)
+        over_grids = mean_interval(rows, bounds=bounds, confidence=confidence, groups=groups, differences=differences)
+        margin = _seed_margin(found, confidence)
+        note = "; ".join(filter(None, (over_grids.note, CONDITIONAL if differences else "")))
         if not math.isnan(over_grids.low):
+            value = min(max(value, bounds[0]), bounds[1])
             ends = (
-                max(bounds[0], value - math.hypot(value - over_grids.low, margin)),
-                min(bounds[1], value + math.hypot(over_grids.high - value, margin)),
+                max(bounds[0], value - math.hypot(max(0.0, value - over_grids.low), margin)),
+                min(bounds[1], value + math.hypot(max(0.0, over_grids.high - value), margin)),
             )
             method = f"{over_grids.method}, and t over {seeds} seeds,"
     else:
@@ -104,13 +193,13 @@ def _estimate(
         low=ends[0],
         high=ends[1],
         confidence=confidence,
-        n=differences.size,
+        n=found.size,
         clusters=grids,
         method=method,
         unit=unit,
         note=note,
         undefined=undefined,
-        without=without,
+        without=len(table) - grids,
     )
 
 

@@ -8,11 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.rows import Rows, Tag
+from goalscope.stats.crossed import estimate_crossed
 from goalscope.stats.estimate import UNBOUNDED, Estimate, factorize, from_codes
 from goalscope.stats.intervals import check_confidence
 
 PARTS: Final = ("distance", "distance_band", "progress")
 """Tags of parts of an episode: they choose steps, never grids, so that a group has the grids of all of its parts."""
+
+DRAW: Final = "draw"
+"""Tag of rows of a random control: the seed that it was drawn with."""
 
 LESS: Final = " less "
 """Stands between two conditions in the name of a measure that is their difference on the same grid."""
@@ -43,7 +47,9 @@ def estimate_rows(
 ) -> list[Grouped]:
     """Estimate every measure in every group that occurs: mean within each grid, then over grids.
 
-    A measure named "X less Y" is a paired difference; its interval is that of `paired_difference`.
+    A measure named "X less Y" is a paired difference; its interval is that of `paired_difference`. Rows with a tag
+    "draw" are of random controls, drawn with several seeds: their interval is over grids and seeds
+    (`goalscope.stats.crossed.estimate_crossed`).
 
     Args:
         rows: the rows; NaN values are left out and counted in ``estimate.undefined``.
@@ -59,7 +65,8 @@ def estimate_rows(
         Measures and agents in order of appearance, other tags sorted: None, then numbers by size, then texts.
 
     Raises:
-        ValueError: a name in ``by`` twice, a group whose rows have different units, values outside of given bounds.
+        ValueError: a name in ``by`` twice, a group whose rows have different units, or of which some alone are of a
+            random control, values outside of given bounds.
     """
     check_confidence(confidence)
     names = [name for name in by if name != "measure"]
@@ -70,6 +77,8 @@ def estimate_rows(
     measures, *_ = factors = [_ordered(name, column) for name, column in _columns(rows, ("measure", *names))]
     kinds, group = np.unique(_combined(factors, len(rows)), return_inverse=True)
     grid = factorize(rows.grid_id)[0]
+    drawn = rows.known(DRAW)
+    draw = factorize(rows[DRAW])[0] if drawn.any() else None
     unit_codes, unit_labels = factorize(rows.unit)
     grids = grids_of(rows if whole is None else whole, names)
     ranges = _bounds_of(rows, measures, unit_codes, unit_labels, bounds or {})
@@ -86,18 +95,24 @@ def estimate_rows(
             )
         values = rows.value[mine]
         defined = ~np.isnan(values)
-        # Numbered anew within the group, so that a group costs what its own rows cost.
-        local = np.unique(grid[mine][defined], return_inverse=True)[1]
-        estimate = from_codes(
-            values[defined],
-            local.astype(np.int64),
-            unit=str(unit_labels[units[0]]),
-            bounds=ranges[key["measure"]],
-            confidence=confidence,
-            undefined=int((~defined).sum()),
-            grids=grids.get(tuple(key[name] for name in names if name not in PARTS), 0),
-            differences=LESS in str(key["measure"]),
-        )
+        about: dict[str, Any] = {
+            "unit": str(unit_labels[units[0]]),
+            "bounds": ranges[key["measure"]],
+            "confidence": confidence,
+            "grids": grids.get(tuple(key[name] for name in names if name not in PARTS), 0),
+            "differences": LESS in str(key["measure"]),
+        }
+        if draw is not None and drawn[mine].any():
+            if not drawn[mine].all():
+                raise ValueError(
+                    f"a group must be of random controls, or have none, {key} mixes them: group by control"
+                )
+            local, seeds = (np.unique(codes[mine], return_inverse=True)[1] for codes in (grid, draw))
+            estimate = estimate_crossed(values, local, seeds, **about)
+        else:
+            # Numbered anew within the group, so that a group costs what its own rows cost.
+            local = np.unique(grid[mine][defined], return_inverse=True)[1].astype(np.int64)
+            estimate = from_codes(values[defined], local, undefined=int((~defined).sum()), **about)
         found.append(Grouped(key=key, estimate=estimate))
     return found
 

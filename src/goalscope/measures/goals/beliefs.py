@@ -1,7 +1,7 @@
 """MEG relative to what an agent seems to believe: towards the goal that was decoded, on the map that was decoded.
 
 `measure_beliefs` takes beliefs from anywhere, `measure_decoded_beliefs` from captured activations. Beside each line
-stand its controls: the same of beliefs that were decoded from an untrained model, and the beliefs about other worlds.
+stand its controls: the same of beliefs that were decoded from a random network, and the beliefs about other worlds.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,13 +23,12 @@ from goalscope.worlds.grid import Grid, Position
 
 if TYPE_CHECKING:
     from goalscope.probing.analyses import Stage
-    from goalscope.probing.pipeline import FirstSteps
+    from goalscope.probing.first_steps import FirstSteps
 
 BELIEVED: Final = "believed goal"
 ON_MAP: Final = "believed goal on the believed map"
 SHUFFLED: Final = "shuffled"
-UNTRAINED: Final = "untrained"
-"""Controls, which stand behind the name of the line that they belong to."""
+"""A control, which stands behind the name of the line that it belongs to; the other is a kind of random network."""
 DRAWS: Final = 20
 """Draws of the shuffled control."""
 
@@ -56,15 +55,15 @@ def measure_beliefs(
     settings: GoalSettings | None = None,
     *,
     label: str,
-    untrained: Mapping[str, Belief] | None = None,
+    random: tuple[str, Mapping[str, Belief]] | None = None,
     draws: int = DRAWS,
     progress: Callable[[int, int], None] | None = None,
 ) -> GoalFindings:
     """Measure MEG towards the believed goal beside the true one and beside controls, in the worlds with a belief.
 
     The lines of each agent: towards the believed goal; towards the true goal in the same worlds; towards the believed
-    goal with the believed map as the world. The first and the last with two controls each: the same of an untrained
-    model's beliefs, and the beliefs about another world of the same shape, as the mean over several draws. The first
+    goal with the believed map as the world. The first and the last with two controls each: the same of a random
+    network's beliefs, and the beliefs about another world of the same shape, as the mean over several draws. The first
     line is compared with the true goal, and each with its controls.
 
     Args:
@@ -72,12 +71,12 @@ def measure_beliefs(
         beliefs: world id -> belief.
         settings: utility, treatment of turns without an action, confidence and seed; hypotheses and tags are set here.
         label: whose beliefs, the value of the tag ``beliefs`` that names the cell.
-        untrained: the same decoded from a model with random weights; None without that control.
+        random: kind of a random network, and the beliefs decoded from it; None without that control.
         draws: of the shuffled control.
         progress: called with (done, total) pieces of work.
 
     Raises:
-        ValueError: no episode in a world with a belief, a world of them without one of the untrained model, no draws.
+        ValueError: no episode in a world with a belief, a world of them without one of the random network, no draws.
     """
     settings = settings or GoalSettings()
     if isinstance(draws, bool) or not isinstance(draws, int) or not 1 <= draws <= 1000:
@@ -87,18 +86,19 @@ def measure_beliefs(
         raise ValueError(f"beliefs must be about worlds of the run, got {len(beliefs)} about others")
     worlds = {episode.world.id: (episode.world.grid, episode.world.grid_id) for episode in used}
     own = {world: beliefs[world] for world in worlds}
-    missing = [world for world in worlds if untrained is not None and world not in untrained]
+    kind, theirs = random or ("", own)
+    missing = [world for world in worlds if world not in theirs]
     if missing:
         raise ValueError(
-            f"the untrained model's beliefs must be about the same worlds, {len(missing)} of {len(worlds)} lack one "
+            f"the random network's beliefs must be about the same worlds, {len(missing)} of {len(worlds)} lack one "
             f"({missing[0]}): decode both at the same steps"
         )
     parts = []
     for first, also, on_map in ((BELIEVED, ("goal",), False), (ON_MAP, (), True)):
         others = [_elsewhere(own, worlds, settings.seed, draw, on_map=on_map) for draw in range(draws)]
         lines: dict[str, tuple[HypothesisDraw, ...]] = {first: (_drawn(own, worlds, on_map),)}
-        if untrained is not None:
-            lines[f"{first}, {UNTRAINED}"] = (_drawn({world: untrained[world] for world in worlds}, worlds, on_map),)
+        if kind:
+            lines[f"{first}, {kind}"] = (_drawn({world: theirs[world] for world in worlds}, worlds, on_map),)
         lines[f"{first}, {SHUFFLED}"] = tuple(_drawn(one, worlds, on_map) for one in others)
         there = {name: listed for name, listed in lines.items() if listed[0].cells}
         if first not in there:  # every goal is believed beneath the agent or outside: there is no map
@@ -144,7 +144,7 @@ def measure_decoded_beliefs(
         ValueError: nothing captured there, worlds with doors, or too few grids.
         ImportError: PyTorch is missing.
     """
-    from goalscope.probing.pipeline import HEAD, read_first_steps
+    from goalscope.probing.first_steps import HEAD, read_first_steps
 
     first = read_first_steps(run, site=site, layer=layer, stage=stage)
     with Store(run) as store:
@@ -175,7 +175,7 @@ def measure_decoded_beliefs(
             sides["none"],
             settings,
             label=f"{site}, layer {layer}, {HEAD}, held-out grids",
-            untrained=sides.get("untrained"),
+            random=next(((name, side) for name, side in sides.items() if name != "none"), None),
             draws=draws,
             progress=show,
         )

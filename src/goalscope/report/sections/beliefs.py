@@ -9,13 +9,16 @@ from goalscope.probing import beliefs as names
 from goalscope.probing.beliefs import RULE, SOURCE, ShownMap
 from goalscope.probing.heads import CELL_HEADS
 from goalscope.report.blocks import Table, estimates_table, listed, number
-from goalscope.report.definitions import DEFAULT_NETWORK, READ_RULE
 from goalscope.report.ledger import Estimates, Key, RunData
 from goalscope.report.pictures import framed, map_picture, picture
 from goalscope.report.sections.probing import (
+    NOWHERE,
     READINGS,
+    Contrast,
     ProbeRows,
     ReadPoint,
+    claims,
+    contrasted,
     in_order,
     over_layers,
     probe_name,
@@ -37,8 +40,10 @@ from goalscope.report.specs import (
     TableSpec,
     section,
 )
+from goalscope.report.verdicts import NETWORKS, RULES
+from goalscope.rows import Tag
 from goalscope.runs.record import Episode
-from goalscope.stats import estimate_rows
+from goalscope.stats import Grouped, estimate_rows
 from goalscope.worlds.dynamics import shown
 from goalscope.worlds.grid import Action
 
@@ -48,11 +53,12 @@ _COLUMNS = (names.TRUTH, names.DECODED, names.OVERLAP, names.BOTH, names.VERDICT
 _LISTED = (names.DECODED, names.OVERLAP, names.RECOVERY, names.INVERSE, names.EXPECTED)
 _SAID = (names.DECODED, names.OVERLAP, names.RECOVERY, names.EXPECTED)
 _CONTROLLED = (*_COLUMNS[1:], names.EXPECTED, names.NO_PLAN)
+_BEYOND = {kind: names.beyond(kind) for kind in NETWORKS}
 _SHOWN = frozenset(
-    name + end for name in (names.TRUTH, *_CONTROLLED) for end in ("", names.DIFFERENCE, names.UNTRAINED)
+    name + end for name in (names.TRUTH, *_CONTROLLED) for end in ("", names.DIFFERENCE, *_BEYOND.values())
 )
 _MEASURES = frozenset((names.TRUTH, names.ACTIONS, names.WRONG, names.WRONG_ON_MAP)) | {
-    name + end for name in names.SHARES for end in ("", names.SHUFFLED, names.DIFFERENCE, names.UNTRAINED)
+    name + end for name in names.SHARES for end in ("", names.SHUFFLED, names.DIFFERENCE, *_BEYOND.values())
 }
 _HEADINGS = {
     names.TRUTH: "optimal in truth",
@@ -62,6 +68,7 @@ _HEADINGS = {
     names.VERDICT: "agreement: same verdict",
     names.EXPECTED: "expected optimality",
 }
+_FLOORS = {"position": "position alone"}
 _SYMBOLS = {"size": "n", "density": "d"}
 _TEXT = (
     "At each step a probe reads a map of the grid from the activations. The layout is the likeliest class of each "
@@ -147,21 +154,36 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     kept = [one for one in found if one.key["measure"] in _SHOWN]
     where = f"{probe_name(head)} at {point}"
     keys = in_order(found.keys(*_TAGS), points)
+    near = [each for each in points if each.layer == point.layer] or [point]
+    less = _differences(base, head, near)
     alike = rows.where(reading="balanced" if len(natural) else ()).estimated(estimate_rows, _TAGS)
     as_balanced = [
         _of_probes(alike, keys, caption, end)
         for caption, end in (
             ("Shares of actions", ""),
             ("Less their value with shuffled beliefs", names.DIFFERENCE),
-            (f"How much these exceed those on the {DEFAULT_NETWORK}", names.UNTRAINED),
+            *((f"How much these exceed those on {NETWORKS[kind]}", end) for kind, end in _BEYOND.items()),
         )
     ]
     yield Declared(
         anchor="beliefs",
         title=rows.title("Actions against decoded beliefs"),
         paragraphs=_TEXT,
-        rule=f"In words: differences of shares of actions. {READ_RULE}",
+        rule=f"In words: differences of shares of actions. {RULES}",
         sentences=[
+            claim
+            for each in near
+            for claim in claims(
+                f"{probe_name(head)}, {each}",
+                less,
+                [
+                    (f"“{_heading(name)}” beyond shuffled beliefs", {**each.key, "measure": name + names.DIFFERENCE})
+                    for name in _SAID
+                ],
+                floors=_FLOORS,
+            )
+        ]
+        + [
             Sentence(
                 f"{probe_name(head)}, {each}: {against}",
                 found,
@@ -170,11 +192,8 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
                     for name in _SAID
                 ],
             )
-            for each in [each for each in points if each.layer == point.layer] or [point]
-            for end, against in (
-                (names.DIFFERENCE, "less shuffled beliefs"),
-                (names.UNTRAINED, f"the same less the {DEFAULT_NETWORK}"),
-            )
+            for each in near
+            for end, against in ((names.DIFFERENCE, "less shuffled beliefs"),)
         ],
         tables=(
             _by_grids(
@@ -188,11 +207,14 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
                 _columns(_CONTROLLED, names.DIFFERENCE),
             ),
             _of_probes(found, keys, "All probes, less their value with shuffled beliefs", names.DIFFERENCE),
-            _of_probes(
-                found,
-                keys,
-                f"How much these differences exceed those of the same probe on the {DEFAULT_NETWORK}",
-                names.UNTRAINED,
+            *(
+                _of_probes(
+                    found,
+                    keys,
+                    f"How much these differences exceed those of the same probe on {NETWORKS[kind]}",
+                    end,
+                )
+                for kind, end in _BEYOND.items()
             ),
         ),
         figures=(*_curves(main), *_over_layers(found, points, head)),
@@ -207,8 +229,20 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     )
 
 
+def _differences(base: ProbeRows, head: str, near: Sequence[ReadPoint]) -> Estimates:
+    """Return what actions fit the maps of a head more than those of its floors and of random networks."""
+    measures = tuple(f"{name}{names.DIFFERENCE}" for name in _SAID)
+    found: list[Grouped] = []
+    for point in near:
+        own: dict[str, Tag | Sequence[Tag]] = {"measure": measures, "head": head, "control": "none", **point.key}
+        contrasts = [Contrast(kind, own, {**own, "control": kind}, ("site", "layer")) for kind in NETWORKS]
+        contrasts += [Contrast(floor, own, {**own, **NOWHERE, "head": floor}, ("site", "layer")) for floor in _FLOORS]
+        found += contrasted(base, contrasts, estimate_rows, ("site", "layer"))
+    return Estimates(found)
+
+
 def _why(measure: str) -> str:
-    if measure.endswith((names.DIFFERENCE, names.UNTRAINED)):
+    if measure.endswith((names.DIFFERENCE, *_BEYOND.values())):
         return "no tested grid has another of its size and density to take beliefs from, or the share is undefined"
     why = {names.RECOVERY: "no action is wrong in truth", names.INVERSE: "no action is wrong on the decoded map"}
     return why.get(measure, "")
@@ -264,7 +298,7 @@ def _curves(rows: ProbeRows) -> list[CurveSpec]:
 
 def _over_layers(found: Estimates, points: Sequence[ReadPoint], head: str) -> list[CurveSpec]:
     """Return what actions fit decoded maps more than shuffled ones over the layers of each site."""
-    probes = {"none": probe_name(head), "untrained": DEFAULT_NETWORK}
+    probes = {"none": probe_name(head), **NETWORKS}
     return [
         figure
         for name in (names.DECODED, names.RECOVERY)

@@ -11,7 +11,6 @@ from goalscope.probing.scores import CALLED, KEY, summarise
 from goalscope.probing.suite import FULL
 from goalscope.report.blocks import listed
 from goalscope.report.charts import Difference, forest, heat_map
-from goalscope.report.definitions import DEFAULT_NETWORK, READ_RULE
 from goalscope.report.ledger import Estimates, Key, number_of
 from goalscope.report.sections.cognitive_map_curves import (
     AVERAGE,
@@ -32,12 +31,14 @@ from goalscope.report.sections.probing import (
     Contrast,
     ProbeRows,
     ReadPoint,
+    claims,
     contrasted,
     in_order,
     probe_name,
     probe_section,
 )
 from goalscope.report.specs import MEAN, Column, Declared, Figure, FoldSpec, Line, Sentence, TableSpec
+from goalscope.report.verdicts import NETWORKS, RULES
 from goalscope.rows import Tag
 
 _TOLD = {"wall": "walls", "agent": "agent", "goal": "goal"}
@@ -62,16 +63,14 @@ _RATES = {name: tuple(_column(name, label, label) for label in CLASSES) for name
 _DIFFERENCES = (*_ACCURACY[2:6], *(column for column in _FINDING if column.unit == "cells"))
 _MEASURES = frozenset(column.key["measure"] for column in (*_ACCURACY, *_FINDING, *sum(_RATES.values(), ())))
 _RIVALS = {name: {**CONTROLS, **HEADS}[name] for name in (*CONTROLS, "position", "percell")}
-_AGAINST = ("untrained", "shuffled", "input", "text", "position", "percell")
-_SAID = (
-    *(("mlp", against) for against in ("untrained", "shuffled", "position", "percell")),
-    *(("percell", against) for against in ("untrained", "shuffled")),
-)
+_FLOORS = {name: _RIVALS[name] for name in ("position", "wall-count", "input")}
+_AGAINST = (*NETWORKS, "shuffled", *_FLOORS, "text", "percell")
+_SAID = (("mlp", "shuffled"), ("percell", "shuffled"), ("mlp", "percell"))
 _TEXT = (
     "A probe says, from the activations of one moment, which class stands in every cell of the grid. Each head stands "
     "beside its controls on the same split: labels of other grids (the difference is the selectivity), the same "
-    f"architecture with weights drawn anew ({DEFAULT_NETWORK}), the number of cells of each class in the prompt, the "
-    "text of the reasoning (a baseline for what is read after it, not before).",
+    "architecture with random weights of several kinds and seeds, the number of walls, the number of cells of each "
+    "class in the prompt, the text of the reasoning (a baseline for what is read after it, not before).",
     "Recall under rebalanced training is no evidence by itself: rare classes are weighed up, and a probe that knows "
     "nothing calls many cells an agent and finds it among them, at a few per cent precision. Average precision needs "
     "no threshold; the line of the majority class is what it is for a probe that knows nothing.",
@@ -117,7 +116,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
     keys = in_order(found.keys("head", "control"), heads=lambda head: ranks.get(head, len(ranks)))
     # Heads that read no activation have the same frequencies whatever the labels of a grid: once is enough in front.
     front = [key for key in keys if key["head"] not in COUNTED or key["control"] == "none"]
-    few = [key for key in front if key["control"] in ("none", "untrained")]
+    few = [key for key in front if key["control"] in ("none", *NETWORKS)]
     reading, alike = f"{point}{f', {READINGS[kind]}' if kind else ''}", f"{point}, {READINGS['balanced']}"
     layers = sorted(sites.keys("layer"), key=lambda key: (number_of(key["layer"]) or 0, str(key["layer"])))
     shown = [one for one in found if not str(one.key["measure"]).startswith(CALLED)]
@@ -126,13 +125,18 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
         Line(f"{probe_name(head)} less {_RIVALS[against]}", {"head": head, "less": against})
         for head in heads
         for against in _AGAINST
-        if head != "additive" or against not in ("input", "text")
+        if head != "additive" or against not in ("wall-count", "input", "text")
     ]
     return Declared(
         anchor="cognitive-map",
         title=base.title("Cognitive map"),
         paragraphs=(*_TEXT, *([_ADDITIVE] if "additive" in heads else []), *_missing(keys)),
         sentences=(
+            *(
+                claim
+                for head in ("percell", "mlp")
+                for claim in claims(probe_name(head), less, _parts({"head": head}), floors=_FLOORS)
+            ),
             *(
                 Sentence(
                     f"{probe_name(head)} less {_RIVALS[against]}{' (selectivity)' if against == 'shuffled' else ''}",
@@ -146,7 +150,7 @@ def _matrix(base: ProbeRows, point: ReadPoint) -> Declared:
                 for key in layers
             ),
         ),
-        rule=f"In words: differences in average precision at {point}, mean and 95 % interval over grids. {READ_RULE}",
+        rule=f"In words: differences in average precision at {point}, mean and 95 % interval over grids. {RULES}",
         silence=_SILENCE,
         tables=(
             _table(f"Accuracy and average precision ({reading})", _ACCURACY, front, found, noun="grid"),
@@ -258,7 +262,8 @@ def _missing(keys: Sequence[Key]) -> list[str]:
 
 def _forests(less: Estimates, point: ReadPoint) -> Iterator[Figure]:
     """Draw how much average precision the MLP and the per-cell head have more than their controls."""
-    legend = {"untrained": f"less {DEFAULT_NETWORK}", "shuffled": "selectivity", "position": "less position alone"}
+    legend = {kind: f"less {name}" for kind, name in NETWORKS.items()}
+    legend |= {"shuffled": "selectivity", "position": "less position alone"}
     for head in ("mlp", "percell"):
         differences = [
             Difference(label, style, plural, found)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from goalscope.probing.labels import CLASSES
 from goalscope.probing.scores import summarise
-from goalscope.report.definitions import DEFAULT_NETWORK
 from goalscope.report.ledger import Key
 from goalscope.report.sections.probing import (
     NOWHERE,
@@ -20,6 +19,7 @@ from goalscope.report.sections.probing import (
     share_bounds,
 )
 from goalscope.report.specs import BANDS, Curve, CurveSpec, Declared
+from goalscope.report.verdicts import NETWORKS
 from goalscope.stats import Grouped
 
 INNER, AVERAGE = "cell accuracy without padding and border", "average precision"
@@ -27,17 +27,16 @@ LOCAL, AWAY = "localisation", "localisation distance"
 RATES = ("recall", "precision")
 BY = ("head", "control", "class")
 
-MLP, _UNTRAINED, PERCELL, _POSITION = (
-    {"head": head, "control": control}
-    for head, control in (("mlp", "none"), ("mlp", "untrained"), ("percell", "none"), ("position", "none"))
-)
+MLP, PERCELL, _POSITION = ({"head": head, "control": "none"} for head in ("mlp", "percell", "position"))
+_PERMUTED, _LINEAR_PERMUTED = ({"head": head, "control": "permuted"} for head in ("mlp", "percell"))
 _COMPARED: dict[str, dict[str, str]] = {
     "MLP": MLP,
     "per-cell linear": PERCELL,
     "additive linear": {"head": "additive", "control": "none"},
     "position alone": _POSITION,
     "majority class": {"head": "majority", "control": "none"},
-    f"MLP, {DEFAULT_NETWORK}": _UNTRAINED,
+    "MLP, permuted weights": _PERMUTED,
+    "per-cell linear, permuted weights": _LINEAR_PERMUTED,
     "MLP, shuffled labels": {"head": "mlp", "control": "shuffled"},
 }
 _MAIN: tuple[tuple[str, str, Key], ...] = (
@@ -56,10 +55,11 @@ def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
     if len(layers) < 2:
         return
     by = ("site", "head", "control", "class", "layer")
-    wanted = rows.where(head=("mlp", "percell", "position"), control=("none", "untrained"))
+    wanted = rows.where(head=("mlp", "percell", "position"), control=("none", *NETWORKS))
     natural = _natural(wanted, (INNER, AVERAGE)).estimated(summarise, by)
     rates = _balanced(wanted).estimated(summarise, by)
-    probes = {"MLP": MLP, DEFAULT_NETWORK: _UNTRAINED, "per-cell": PERCELL}
+    probes = {"MLP": MLP, "per-cell": PERCELL}
+    probes |= {f"per-cell, {name}": {"head": "percell", "control": kind} for kind, name in NETWORKS.items()}
     figures = [
         figure
         for title, y_label, key in _MAIN
@@ -136,7 +136,7 @@ def _by_tag(here: ProbeRows, tag: str) -> tuple[list[CurveSpec], list[Grouped]]:
         ):
             curves = [
                 Curve(f"{name}{end}", {**probe, "measure": measure, "class": name})
-                for probe, end in ((MLP, ""), (_UNTRAINED, f", {DEFAULT_NETWORK}"))
+                for probe, end in ((MLP, ""), (_PERMUTED, ", permuted weights"))
                 for name in ("agent", "goal")
             ]
             shown.append((f"{title} by size (MLP)", y_label, natural, curves))

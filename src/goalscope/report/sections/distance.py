@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 
 from goalscope.probing.heads import NUMBER_HEADS
 from goalscope.probing.plan_scores import DEVIATION, ERROR, SQUARED, summarise_distance
-from goalscope.report.definitions import DEFAULT_NETWORK, READ_RULE
 from goalscope.report.ledger import Estimates, Key
 from goalscope.report.sections.probing import (
     HEADS,
@@ -16,6 +15,7 @@ from goalscope.report.sections.probing import (
     Contrast,
     ProbeRows,
     ReadPoint,
+    claims,
     contrasted,
     data_bounds,
     over_layers,
@@ -25,17 +25,20 @@ from goalscope.report.sections.probing import (
     title_of,
 )
 from goalscope.report.specs import MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
+from goalscope.report.verdicts import NETWORKS, RULES
 from goalscope.rows import Tag
 from goalscope.stats import Grouped, estimate_rows
 
 _MANHATTAN = {"none": "decoded map", "true map": "true map"}
 _RIVALS = {
-    "untrained": f"the same on the {DEFAULT_NETWORK}",
+    **{kind: f"the same on {name}" for kind, name in NETWORKS.items()},
     "shuffled": "the same on shuffled labels",
     "mean": "the mean of the training grids",
     "true map": "the line on the Manhattan distance, true map",
     "decoded map": "the line on the Manhattan distance, decoded map",
 }
+_FLOORS = {"mean": "mean"}
+_OTHERS = {name: label for name, label in _RIVALS.items() if name not in (*NETWORKS, *_FLOORS)}
 _COLUMNS = (
     Column("absolute error", "steps", {"measure": ERROR}),
     Column("R²", "share of the variance", {"measure": "R^2"}),
@@ -81,12 +84,19 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         anchor="distance-inside",
         title=rows.title("Decoded distance to the goal"),
         paragraphs=(_TEXT,),
-        rule=f"In words: differences in absolute error, steps. {READ_RULE}",
+        rule=f"In words: differences in absolute error, steps; lower is better. {RULES}",
         sentences=[
+            claim
+            for line in compared
+            for claim in claims(
+                line.title, less, [("the distance", {**line.key, "measure": ERROR})], floors=_FLOORS, higher=False
+            )
+        ]
+        + [
             Sentence(
                 line.title,
                 less,
-                [(label, {**line.key, "measure": ERROR, "less": name}) for name, label in _RIVALS.items()],
+                [(label, {**line.key, "measure": ERROR, "less": name}) for name, label in _OTHERS.items()],
                 _OPENINGS,
             )
             for line in compared
@@ -138,7 +148,7 @@ def _differences(whole: ProbeRows, point: ReadPoint) -> Estimates:
         Contrast(name, {**point.key, "head": head, "control": "none"}, control, ("site", "layer"))
         for head in NUMBER_HEADS
         for name, control in (
-            ("untrained", {**point.key, "head": head, "control": "untrained"}),
+            *((kind, {**point.key, "head": head, "control": kind}) for kind in NETWORKS),
             ("shuffled", {**point.key, "head": head, "control": "shuffled"}),
             ("mean", {**NOWHERE, "head": "mean"}),
             ("true map", {**NOWHERE, "head": "manhattan", "control": "true map"}),
@@ -158,7 +168,7 @@ def _over_layers(found: Estimates, points: list[ReadPoint]) -> list[CurveSpec]:
         "Error of the decoded distance by layer",
         "absolute error (steps)",
         found,
-        [_curve("MLP", "mlp"), _curve("linear", "linear"), _curve(f"MLP, {DEFAULT_NETWORK}", "mlp", "untrained")],
+        [_curve("MLP", "mlp"), _curve("linear", "linear"), _curve("MLP, permuted weights", "mlp", "permuted")],
         flat=[_curve("Manhattan, true map", "manhattan", "true map"), _curve("mean", "mean")],
         bounds=data_bounds,
     )
@@ -168,7 +178,7 @@ def _by_distance(listed: Iterable[Grouped], point: ReadPoint) -> CurveSpec:
     curves = [
         _curve("linear", "linear", at=point.key),
         _curve("MLP", "mlp", at=point.key),
-        _curve(f"MLP, {DEFAULT_NETWORK}", "mlp", "untrained", point.key),
+        _curve("MLP, permuted weights", "mlp", "permuted", point.key),
         _curve("Manhattan on the decoded map", "manhattan", at=point.key),
         _curve("Manhattan on the true map", "manhattan", "true map", NOWHERE),
         _curve("mean", "mean", at=NOWHERE),

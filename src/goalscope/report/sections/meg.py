@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 from goalscope.measures.goals import GoalContrast, GoalEstimate, HeldOut
 from goalscope.report.blocks import Table, TextColumns, counted, plain_table
 from goalscope.report.charts import Difference, forest
-from goalscope.report.definitions import ALLOWS, DEFAULT_NETWORK
 from goalscope.report.figures import short
 from goalscope.report.ledger import RunData, describe_key
 from goalscope.report.specs import Declared, Figure, FoldSpec, section
+from goalscope.report.verdicts import NETWORKS
 from goalscope.rows import Tag
 from goalscope.stats import Estimate
 
@@ -160,8 +160,12 @@ def belief_words(told: Mapping[str, Any]) -> tuple[str, ...]:
     """
     worlds, settings, decoded = int(told["worlds"]), told["settings"], told["decoded"]
     right = f"{int(decoded['none']['goal at its cell'])} of {worlds} worlds"
-    if "untrained" in decoded:
-        right += f" (from the {DEFAULT_NETWORK}: {int(decoded['untrained']['goal at its cell'])})"
+    kind = next((name for name in ("untrained", *NETWORKS) if name in decoded), "")
+    network = (
+        NETWORKS["default-init" if kind == "untrained" else kind] if kind else ""
+    )  # as runs of earlier versions say
+    if kind:
+        right += f" (from one network with random weights, {network}: {int(decoded[kind]['goal at its cell'])})"
     grids = counted(int(settings["training grids"]), "grid")
     found = (
         f"Beliefs are decoded at {told['site']}, layer {int(told['layer'])}, from {told['agent']} before its first "
@@ -173,7 +177,9 @@ def belief_words(told: Mapping[str, Any]) -> tuple[str, ...]:
     if told["missing"]:
         text = str(told["missing"])
         return (*found, f"{text[:1].upper()}{text[1:]}")
-    return (*found, f"Untrained: what a probe of the same form decodes from the {DEFAULT_NETWORK}. {ALLOWS}")
+    name = f"{kind[:1].upper()}{kind[1:]}"
+    text = f"{name}: what a probe of the same form decodes from one network with random weights ({network})."
+    return (*found, f"{text} A difference to one network is no difference to training: other seeds and kinds differ.")
 
 
 def where(cell: Mapping[str, Tag]) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from goalscope.probing.plan_scores import LENGTHS, PREFIX, guess, summarise_plans
-from goalscope.report.definitions import DEFAULT_NETWORK, READ_RULE
+from goalscope.probing.plan_baselines import guess
+from goalscope.probing.plan_scores import LENGTHS, PREFIX, summarise_plans
 from goalscope.report.ledger import Estimates, Key
 from goalscope.report.sections.probing import (
     CONTROLS,
@@ -18,6 +18,7 @@ from goalscope.report.sections.probing import (
     Contrast,
     ProbeRows,
     ReadPoint,
+    claims,
     contrasted,
     over_layers,
     probe_section,
@@ -25,16 +26,18 @@ from goalscope.report.sections.probing import (
     title_of,
 )
 from goalscope.report.specs import BANDS, MEAN, Column, Curve, CurveSpec, Declared, FoldSpec, Line, Sentence, TableSpec
+from goalscope.report.verdicts import NEEDED, NETWORKS, RULES
 from goalscope.rows import Tag
 from goalscope.stats import Estimate, Grouped
 
 _CONTROLS = {
     "shuffled": "plans of other grids",
-    "untrained": DEFAULT_NETWORK,
+    **NETWORKS,
     "repeat": "first action repeated",
     "continuation": "first action continued",
 }
 _BASELINES = {"commonest": "commonest plan", "planner": "planner on decoded map", "text": "named in the text"}
+_FLOORS = {"commonest": _BASELINES["commonest"]}
 _RIVALS = {**_CONTROLS, **_BASELINES, "pre": "the same before the reasoning"}
 _NAMES = {
     "commonest": "commonest plan of the training grids",
@@ -51,8 +54,9 @@ _MAIN = "decoder-2"  # stands beside its controls
 _TEXT = (
     "A decoder reads the next actions out of the activations of one moment, all places at once. Prefix accuracy at N: "
     "the first N tokens are all right; a plan that ends sooner goes on with the end token. What counts is the distance "
-    f"to what knows no plan: a {DEFAULT_NETWORK}, the plans of other grids, what follows from the first action alone, "
-    "a planner on the map that is decoded at the same place, and after the reasoning the actions that the text names.",
+    "to what knows no plan: networks with random weights, the plans of other grids, what follows from the first action "
+    "alone, a planner on the map that is decoded at the same place, and after the reasoning the actions that the text "
+    "names.",
     "What a decoder finds is what can be computed from the activations, not yet what the model does with it.",
 )
 _KINDS = {"all": "all plans", "long": "plans with at least N actions (the authors' subset)"}
@@ -88,15 +92,25 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
         anchor="plans",
         title=rows.title("Decoded plans"),
         paragraphs=_TEXT,
-        rule=f"In words: differences in prefix accuracy of the {_layers(head)}. {READ_RULE}",
+        rule=f"In words: differences in prefix accuracy of the {_layers(head)}. {RULES}",
         sentences=[
+            claim
+            for point in near
+            for claim in claims(
+                str(point),
+                less,
+                [(f"N = {at}", {**point.key, "measure": PREFIX, "N": at}) for at in _SAID],
+                floors=_FLOORS,
+            )
+        ]
+        + [
             Sentence(
                 f"{point} less {_RIVALS[name]}",
                 less,
                 [(f"N = {at}", {**point.key, "measure": PREFIX, "less": name, "N": at}) for at in _SAID],
             )
             for point in near
-            for name in ("shuffled", "untrained", "continuation", "planner", "pre")
+            for name in ("shuffled", "continuation", "planner", "pre")
         ],
         tables=(
             _table("Prefix accuracy, all plans", found, _front(keys["all"], head), _prefixes(shown), near),
@@ -174,7 +188,7 @@ def _front(keys: Sequence[Key], head: str) -> list[Key]:
         key
         for key in keys
         if key["control"] in (None, "none", "true map")
-        or (key["head"] == head and key["control"] in ("untrained", "shuffled"))
+        or (key["head"] == head and key["control"] in (*NETWORKS, "shuffled"))
     ]
 
 
@@ -217,8 +231,8 @@ def _by_number(rows: ProbeRows, found: Estimates, point: ReadPoint, head: str, h
 
 
 def _over_layers(found: Estimates, points: Sequence[ReadPoint], head: str, numbers: Sequence[int]) -> list[CurveSpec]:
-    """Return the accuracy of the first tokens over the layers of each site, beside the default-initialised network."""
-    probes = ((_layers(head), head, "none"), (DEFAULT_NETWORK, head, "untrained"), ("planner", "planner", "none"))
+    """Return the accuracy of the first tokens over the layers of each site, beside permuted weights."""
+    probes = ((_layers(head), head, "none"), (NETWORKS[NEEDED], head, NEEDED), ("planner", "planner", "none"))
     return [
         figure
         for number in _SAID[:2]

@@ -15,9 +15,21 @@ from goalscope.probing.pipeline import INFO
 from goalscope.probing.scores import pairs
 from goalscope.report.blocks import counted, listed
 from goalscope.report.charts import Series
-from goalscope.report.definitions import DEFAULT_NETWORK
 from goalscope.report.ledger import Estimates, Key, RunData, number_of
-from goalscope.report.specs import MEAN, SHARE, Bounds, Column, Curve, CurveSpec, Declared, Line, TableSpec, section
+from goalscope.report.specs import (
+    MEAN,
+    SHARE,
+    Bounds,
+    Claim,
+    Column,
+    Curve,
+    CurveSpec,
+    Declared,
+    Line,
+    TableSpec,
+    section,
+)
+from goalscope.report.verdicts import MADE, NEEDED, NETWORKS, READABLE
 from goalscope.rows import Rows, Tag
 from goalscope.runs.store import Store
 from goalscope.stats import Grouped
@@ -40,7 +52,8 @@ HEADS = {
 }
 CONTROLS = {
     "shuffled": "shuffled labels",
-    "untrained": DEFAULT_NETWORK,
+    **NETWORKS,
+    "wall-count": "number of walls",
     "input": "prompt's cells",
     "text": "reasoning text",
 }
@@ -53,12 +66,12 @@ _TITLES: Final = {
     "beliefs": "Actions against decoded beliefs",
     "plans": "Decoded plans",
     "distance": "Decoded distance to the goal",
+    "logit-lens": "Actions by the logit lens",
 }
 _FACTS_TEXT: Final = (
     "Probes are fitted on some grids and scored on others: all steps of a grid, and all its turned versions, are on "
     "one side. Intervals are over the tested grids, for the probes that were fitted; another split or other first "
-    "weights would give other probes. Grids with different ids may have the same walls, which a probe may know by "
-    "heart: their share is said."
+    "weights would give other probes. Some grids share their walls with one of the other side: their share is said."
 )
 _Name = Callable[[Tag, Tag], str]
 """What a head and its control are called."""
@@ -166,6 +179,35 @@ class ProbeRows:
         return self._coded[name]
 
 
+def claims(
+    title: str, less: Estimates, parts: Sequence[tuple[str, Key]], *, floors: Mapping[str, str], higher: bool = True
+) -> list[Claim]:
+    """Return what is readable and what training made so, see `goalscope.report.verdicts`.
+
+    Args:
+        title: the probe, and where it reads.
+        less: differences to the floors and to random networks.
+        parts: of what, and the key of its differences but "less".
+        floors: name in "less" -> what it is called; all of them are needed.
+        higher: whether a higher score is a better one.
+    """
+
+    def against(names: Mapping[str, str]) -> list[tuple[str, dict[str, Key]]]:
+        return [(what, {label: {**key, "less": name} for name, label in names.items()}) for what, key in parts]
+
+    return [
+        Claim(f"{title}: readable", less, against(floors), READABLE, tuple(floors.values()), higher),
+        Claim(
+            f"{title}: made more readable by training",
+            less,
+            against({kind: kind for kind in NETWORKS}),
+            MADE,
+            (NEEDED,),
+            higher,
+        ),
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Contrast:
     """Rows less those of a control, grid by grid."""
@@ -213,7 +255,7 @@ def of_agents(rows: Rows, measures: Callable[[str], bool]) -> list[ProbeRows]:
 
 
 def probe_name(head: Tag, control: Tag = "none") -> str:
-    """Write ``MLP``, ``MLP, default-initialised network``."""
+    """Write ``MLP``, ``MLP, permuted weights``."""
     name = HEADS.get(str(head), str(head))
     return name if control in (None, "none") else f"{name}, {CONTROLS.get(str(control), str(control))}"
 

@@ -1,0 +1,231 @@
+"""Activations that were captured elsewhere as the inputs of probes: arrays, and the grids that they belong to."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.activations.record import Activations, check_site
+from goalscope.ids import content_id
+from goalscope.probing.inputs import ProbeInputs, split_by_grid
+from goalscope.probing.labels import Cells, label_grid
+from goalscope.worlds.dynamics import State, shown
+from goalscope.worlds.grid import Grid, Position
+
+LARGEST: Final = 1 << 32
+"""Bytes of one dense array that sparse features may become."""
+
+Place = tuple[str, int]
+"""A site and a layer."""
+Arrays = Any
+"""An array ``[N, D]`` or ``[N, P, D]`` of NumPy or PyTorch, a sparse matrix of SciPy, or such by place."""
+
+
+def from_arrays(
+    activations: Arrays,
+    worlds: Sequence[Grid | str],
+    states: Sequence[Position | State] | None = None,
+    *,
+    random: Mapping[tuple[str, int], Arrays] | None = None,
+    site: str = "pre",
+    layer: int = 0,
+    model: str = "arrays",
+    grids: Sequence[str] | None = None,
+    episodes: Sequence[str] | None = None,
+    density: Sequence[float] | None = None,
+    reasoning: Sequence[str] | None = None,
+    test: float = 0.25,
+    seed: int = 0,
+    frame: int | None = None,
+) -> ProbeInputs:
+    """Return activations that somebody captured elsewhere, ready for `probe_cells` and its like.
+
+    Rows of one grid stand on one side of the split. Where states are given, rows of equal worlds are of one grid; where
+    the agent stands in the worlds themselves, those of equal walls and goal, whatever its cell: in empty rooms a goal's
+    cell would then be a grid, so name them.
+
+    Args:
+        activations: ``[N, D]``, or ``[N, P, D]`` for P positions of each step; any floating type (16 bits too), whole
+            numbers, or features of a sparse autoencoder as a sparse matrix. Or a mapping of such by (site, layer).
+        worlds: N grids, or their texts, each whole: with its goal, without fog.
+        states: N cells (row, col) of the agent, or states where keys and doors count; by default where the grids show
+            it.
+        random: (kind, seed) -> the same of a random network, row by row; kinds as in
+            `goalscope.models.initialisation.RANDOM_WEIGHTS`.
+        site, layer: where a single array was taken; a probe refuses those of other places.
+        model: what the model is called; a probe refuses those of other models.
+        grids: N names of the grids, in place of what the worlds say.
+        episodes: N names of the episodes, whose steps follow one another; by default each row is its own.
+        density: N wall densities that the grids were made with, which splits keep apart; unknown by default.
+        reasoning: N texts written before the answer, for the text-only control.
+        test: share of the grids of each kind that is tested.
+        seed: root seed of the split.
+        frame: side of the square that grids are padded to; by default that of the largest.
+
+    Raises:
+        ValueError: arrays of other shapes or types, numbers that are not finite, an agent in a wall, two equal rows,
+            random networks that are the model itself; names the row.
+    """
+    places = dict(activations) if isinstance(activations, Mapping) else {(site, layer): activations}
+    if not places:
+        raise ValueError("activations must be given, got none")
+    vectors = {place: _vectors(one, f"activations of {place[0]}, layer {place[1]}") for place, one in places.items()}
+    count = len(next(iter(vectors.values())))
+    seen, clusters = _shown(worlds, states, count)
+    cells = _cells(seen, clusters if grids is None else grids, frame, episodes, density, reasoning)
+    if episodes is None:
+        _check_different(vectors, cells)
+
+    def wrapped(arrays: Mapping[Place, npt.NDArray[np.float32]], name: str) -> list[Activations]:
+        return [_activations(one, place, name, cells) for place, one in arrays.items()]
+
+    networks = {}
+    for (kind, drawn), given in (random or {}).items():
+        name = f"{model}, {kind} {drawn}"
+        mine = dict(given) if isinstance(given, Mapping) else {(site, layer): given}
+        if set(mine) != set(places):
+            raise ValueError(f"{name} must be given at the places of the model, {sorted(places)}, got {sorted(mine)}")
+        arrays = {place: _vectors(mine[place], f"{name} at {place[0]}, layer {place[1]}") for place in places}
+        for place, one in arrays.items():
+            if one.shape == vectors[place].shape and np.array_equal(one, vectors[place]):
+                raise ValueError(f"{name} must be another network, its arrays at {place} are those of {model} itself")
+        networks[kind, drawn] = wrapped(arrays, name)
+    return ProbeInputs(
+        activations=wrapped(vectors, model),
+        cells=cells,
+        split=split_by_grid(cells, test=test, seed=seed),
+        random=networks,
+    )
+
+
+def _vectors(given: Any, name: str) -> npt.NDArray[np.float32]:
+    """Return an array as ``[N, P, D]`` float32."""
+    if hasattr(given, "toarray"):  # a sparse matrix of SciPy
+        size = 4 * int(np.prod(given.shape, dtype=np.float64))
+        if size > LARGEST:
+            raise ValueError(
+                f"{name} must take at most {LARGEST >> 30} GiB as a dense array, a sparse matrix {list(given.shape)} "
+                f"takes {size / 2**30:.1f}: keep the features that are active most often, or fewer steps"
+            )
+        given = given.astype(np.float32).toarray()
+    elif hasattr(given, "detach"):  # a tensor of PyTorch; NumPy knows no bfloat16
+        given = given.detach().cpu().float().numpy()
+    array = np.asarray(given)
+    if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
+        raise ValueError(f"{name} must be an array of numbers, got {array.dtype} {list(array.shape)}")
+    if array.ndim == 2:
+        array = array[:, None]
+    if array.ndim != 3 or not array.size:
+        raise ValueError(f"{name} must be [N, D] or [N, P, D] with numbers in it, got {list(np.shape(given))}")
+    with np.errstate(over="ignore"):  # what becomes infinite is refused with its row
+        found = np.ascontiguousarray(array, dtype=np.float32)
+    finite = np.isfinite(found).all(axis=(1, 2))
+    if not finite.all():
+        bad = int(np.argmin(finite))
+        raise ValueError(f"{name} must be finite in float32, got a number that is not in row {bad}: leave it out")
+    return found
+
+
+def _shown(worlds: Sequence[Grid | str], states: Sequence[Any] | None, count: int) -> tuple[list[Grid], list[str]]:
+    """Return the grids in their states, and the id of the grid that each is of."""
+    if isinstance(worlds, Grid | str):
+        raise ValueError("worlds must be a list with a grid for each row, got a single one: repeat it ([grid] * N)")
+    for name, given in (("worlds", worlds), ("states", states)):
+        if given is not None and len(given) != count:
+            raise ValueError(f"{name} must be as many as the rows of activations, {count}, got {len(given)}")
+    read: dict[str, Grid] = {}
+    ids: dict[Grid, str] = {}
+    found, clusters = [], []
+    for row, world in enumerate(worlds):
+        try:
+            if isinstance(world, str):
+                world = read[world] if world in read else read.setdefault(world, Grid.parse(world))
+            if not isinstance(world, Grid):
+                raise ValueError(f"must be a Grid or the text of one, got {type(world).__name__}")
+            if world.goal is None or world.fog is not None:
+                raise ValueError("must be whole: with its goal, without fog")
+            state = world.start if states is None else states[row]
+            if state is None:
+                raise ValueError("shows no agent, and no states are given")
+            if not isinstance(state, State):
+                state = State(world.at(start=None).check_cell(state, "the agent"))
+            found.append(shown(world, state))
+            of = Grid(walls=world.walls, goal=world.goal) if states is None else world
+            clusters.append(ids[of] if of in ids else ids.setdefault(of, content_id("grid", of.render())))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the world of row {row}: {error}") from error
+    return found, clusters
+
+
+def _cells(
+    grids: Sequence[Grid],
+    clusters: Sequence[str],
+    frame: int | None,
+    episodes: Sequence[str] | None,
+    density: Sequence[float] | None,
+    reasoning: Sequence[str] | None,
+) -> Cells:
+    side, count = frame or max(max(grid.height, grid.width) for grid in grids), len(grids)
+    named = [f"row {row}" for row in range(count)] if episodes is None else [str(one) for one in episodes]
+    made, texts = [np.nan] * count if density is None else density, [""] * count if reasoning is None else reasoning
+    for name, given in (("grids", clusters), ("episodes", named), ("density", made), ("reasoning", texts)):
+        if len(given) != count:
+            raise ValueError(f"{name} must be as many as the rows of activations, {count}, got {len(given)}")
+    seen: Counter[str] = Counter()
+    steps = []
+    for one in named:
+        steps.append(seen[one])
+        seen[one] += 1
+    return Cells(
+        frame=side,
+        labels=np.stack([label_grid(grid, side).ravel() for grid in grids]),
+        shape=np.array([(grid.height, grid.width) for grid in grids]),
+        density=np.asarray(made, dtype=np.float64),
+        reasoning=_texts(texts),
+        episode_id=_texts(named),
+        step=np.array(steps, dtype=np.int64),
+        grid_id=_texts(clusters),
+    )
+
+
+def _texts(given: Sequence[str]) -> npt.NDArray[np.object_]:
+    found = np.empty(len(given), dtype=object)
+    found[:] = [str(one) for one in given]
+    return found
+
+
+def _check_different(vectors: Mapping[Place, npt.NDArray[np.float32]], cells: Cells) -> None:
+    """Refuse two rows of one grid, state and activations: one would be counted twice."""
+    seen: dict[tuple[bytes, ...], int] = {}
+    for row in range(len(cells)):
+        key = (
+            cells.grid_id[row].encode(),
+            cells.labels[row].tobytes(),
+            *(one[row].tobytes() for one in vectors.values()),
+        )
+        if seen.setdefault(key, row) != row:
+            raise ValueError(
+                f"rows must differ, rows {seen[key]} and {row} have the same grid, state and activations: leave one of "
+                "them out, or name their episodes (episodes=) where both were recorded"
+            )
+
+
+def _activations(vectors: npt.NDArray[np.float32], place: Place, model: str, cells: Cells) -> Activations:
+    count, positions, _ = vectors.shape
+    nowhere = np.full((count, positions), -1, dtype=np.int64)
+    return Activations(
+        site=check_site(place[0]),
+        layer=place[1],
+        model=model,
+        vectors=vectors,
+        episode_id=cells.episode_id,
+        step=cells.step,
+        world_id=cells.grid_id,
+        grid_id=cells.grid_id,
+        shape=cells.shape,
+        positions=nowhere,
+        tokens=nowhere,
+        reconstructed=np.zeros(count, dtype=bool),
+    )

@@ -1,0 +1,62 @@
+"""The logit lens beside the probes: what the model's own last step says of the action at each captured place."""
+
+from collections.abc import Iterator
+
+from goalscope.probing.logit_lens import AMONG, BLIND, HEAD, MEASURES, OPTIMAL, PROBABILITY, RANK, TAKEN
+from goalscope.probing.scores import summarise
+from goalscope.report.sections.probing import CONTROLS, TAGS, ProbeRows, over_layers, probe_section, probe_table
+from goalscope.report.specs import Column, Curve, Declared
+from goalscope.rows import Tag
+
+_TEXT = (
+    "The model's own final norm and unembedding, applied to the activations of each place: nothing is fitted. Best "
+    "action: the likeliest of the tokens that begin the words of the four actions. At the site action the next token "
+    "is that word, elsewhere the lens asks what the place would say of it. A random network's lens is its own. What a "
+    "lens does not say may still be there: early layers can write in another basis."
+)
+_COLUMNS = (
+    Column("best action was taken", "share", {"measure": TAKEN}),
+    Column("best action is optimal", "share", {"measure": OPTIMAL}),
+    Column("action taken among the four", "probability", {"measure": AMONG}),
+    Column("its token among all", "probability", {"measure": PROBABILITY}),
+    Column("rank of its token", "rank", {"measure": RANK}),
+)
+_NAMES = {HEAD: "logit lens", BLIND: "commonest action of the training grids"}
+_CURVES = ((TAKEN, "best action was taken"), (OPTIMAL, "best action is optimal"))
+
+
+@probe_section(
+    "logit-lens",
+    source="nostalgebraist 2020, interpreting GPT: the logit lens",
+    measures=lambda measure: measure in MEASURES,
+)
+def declared(rows: ProbeRows) -> Iterator[Declared]:
+    """Actions by the logit lens of the model and of random networks."""
+    found = rows.estimated(summarise, TAGS)
+    points = rows.points()
+    networks = [str(control) for control in rows.values("control")]
+    drawn = [
+        figure
+        for measure, label in _CURVES
+        for figure in over_layers(
+            points,
+            f"Logit lens, {label}, by layer",
+            f"{label} (share)",
+            found,
+            [Curve(name, {"measure": measure, "head": HEAD, "control": name}) for name in networks],
+            flat=[Curve(BLIND, {"measure": measure, "head": BLIND, "control": "none"})],
+        )
+    ]
+    yield Declared(
+        anchor="logit-lens",
+        title=rows.title("Actions by the logit lens"),
+        paragraphs=(_TEXT,),
+        tables=(probe_table("Logit lens", found, found.keys(*TAGS), _COLUMNS, points, name=_name),),
+        figures=drawn,
+        counted=found,
+    )
+
+
+def _name(head: Tag, control: Tag) -> str:
+    name = _NAMES.get(str(head), str(head))
+    return name if control in (None, "none") else f"{name}, {CONTROLS.get(str(control), str(control))}"

@@ -1,0 +1,120 @@
+"""What differences of a probe to its floors and to random networks allow to say: three words, declared once.
+
+* *readable*: above every floor. A floor reads no activation: the position alone, the number of walls, the bag of the
+  prompt's cells, the best blind guess.
+* *made more readable by training*: above the random networks of every kind (intersection-union: the difference to each
+  kind has an interval above 0). The strictest kind, whose difference has the lowest end, is named: it decides.
+* *used*: never said of a probe, whatever it reads; an intervention alone can say it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from goalscope.models.initialisation import RANDOM_WEIGHTS
+from goalscope.report.blocks import listed
+from goalscope.report.definitions import RULE, interval_in_words
+from goalscope.stats import Estimate
+
+NETWORKS: Final[Mapping[str, str]] = {
+    "permuted": "permuted weights",
+    "initial": "weights before training",
+    "default-init": "the library's initialisation",
+}
+"""Kinds of random networks, and what they are called."""
+NEEDED: Final = "permuted"
+"""The kind without which nothing is said of training: it alone has the scale of every tensor of the trained model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """What is said where the decisive interval lies above 0, below it, holds it, or is not known."""
+
+    above: str
+    below: str
+    none: str
+    unknown: str = "it cannot be said"
+
+
+READABLE: Final = Word(above="readable", below="below a floor", none="not shown to be readable")
+MADE: Final = Word(
+    above="made more readable by training",
+    below="less readable than the strictest random network",
+    none="not shown to be made more readable by training",
+)
+READABLE_RULE: Final = (
+    "Readable: above every floor that reads no activation, each with a 95 % interval of the paired difference above 0. "
+    "The floor whose difference has the lowest end decides and is named."
+)
+MADE_RULE: Final = (
+    "Made more readable by training: above the random networks of every kind ("
+    + ", ".join(f"{kind}: {name}" for kind, name in NETWORKS.items())
+    + "), each with a 95 % interval of the paired difference, over grids and seeds of the network, above 0. The "
+    "strictest kind, whose difference has the lowest end, decides and is named. Intervals are conditional on the one "
+    "trained model."
+)
+USED_RULE: Final = (
+    "That something is readable does not show that the model uses it: that takes an intervention, never a probe."
+)
+RULES: Final = f"{RULE} {READABLE_RULE} {MADE_RULE} {USED_RULE}"
+"""How all sentences about probes follow from intervals."""
+
+Rivals = Mapping[str, Estimate | None]
+"""Floor, or kind of random network -> the difference of a probe to it; None where there is none."""
+
+
+def strictest(rivals: Rivals, *, higher: bool = True) -> tuple[str, Estimate] | None:
+    """Return the rival that decides and the difference to it: the one with the least favourable end of its interval.
+
+    Args:
+        rivals: the differences, the probe's score less that of each rival.
+        higher: whether a higher score is a better one; for errors the upper end decides.
+
+    Returns:
+        One without an interval before all others; None without rivals.
+    """
+    there = [(name, one) for name, one in rivals.items() if one is not None]
+    end = {name: (one.low if higher else -one.high) if one.has_interval else None for name, one in there}
+    return min(there, key=lambda item: (end[item[0]] is not None, end[item[0]] or 0.0), default=None)
+
+
+def verdict(rivals: Rivals, *, higher: bool = True) -> Literal["above", "below", "none", "unknown"]:
+    """Return where the decisive interval lies, in the direction of a better score.
+
+    "above" says that the interval of the difference to *every* rival lies on the better side of 0.
+    """
+    found = strictest(rivals, higher=higher)
+    if found is None or not found[1].has_interval:
+        return "unknown"
+    low, high = (found[1].low, found[1].high) if higher else (-found[1].high, -found[1].low)
+    return "above" if low > 0 else "below" if high < 0 else "none"
+
+
+def claim_in_words(
+    parts: Sequence[tuple[str, Rivals]], word: Word, *, needed: Sequence[str] = (), higher: bool = True
+) -> str:
+    """Say which of some things a word holds for, naming the decisive rival of each; "" where nothing is compared.
+
+    Args:
+        parts: what it is said of, and the differences to each rival.
+        word: `READABLE` or `MADE`.
+        needed: rivals without which nothing is said.
+        higher: see `strictest`.
+    """
+    groups: dict[str, list[str]] = {}
+    for name, rivals in parts:
+        found = strictest(rivals, higher=higher)
+        if found is None:
+            continue
+        missing = [one for one in needed if rivals.get(one) is None]
+        kind = "unknown" if missing else verdict(rivals, higher=higher)
+        lacking = f"; nothing to compare with {listed(missing)}" if missing else ""
+        text = f"{name} ({found[0]}: {interval_in_words(found[1])}{lacking})"
+        groups.setdefault(getattr(word, kind), []).append(text)
+    order = (word.above, word.below, word.none, word.unknown)
+    return "; ".join(f"{opening} for {listed(groups[opening])}" for opening in order if opening in groups)
+
+
+def kinds_of(names: Sequence[str]) -> list[str]:
+    """Return those of some names that are kinds of random networks, the strictest as a rule first."""
+    return [kind for kind in reversed(RANDOM_WEIGHTS) if kind in names]

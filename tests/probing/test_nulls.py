@@ -1,0 +1,75 @@
+"""Where there is nothing to be said, the sentences on probes say something no more often than their level allows."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import nulls
+from benchmarks.nulls import KINDS, Said, limit, one_null, table, wrong
+
+FEW, MANY = 5, 200
+
+
+def check(kept: Mapping[tuple[str, int], list[Said]], count: int) -> None:
+    """The count of wrong words of each rule is within the binomial law, their share within two standard errors."""
+    lines = table(kept)
+    assert {line[0] for line in lines} == set(KINDS)
+    for kind, rival, seeds, _, share, nominal, error, rule, most, allowed in lines:
+        assert seeds == count
+        assert most <= allowed, (kind, rival, rule, most, allowed)
+        assert share <= nominal + error or count < MANY, (kind, rival, share, nominal, error)
+
+
+@pytest.fixture(scope="module")
+def few() -> dict[tuple[str, int], list[Said]]:
+    return {(kind, seed): one_null(kind, seed) for kind in KINDS for seed in range(FEW)}
+
+
+def test_nothing_is_said_of_nothing_more_often_than_the_level_allows(few: dict[tuple[str, int], list[Said]]) -> None:
+    check(few, FEW)
+
+
+def test_all_rules_that_print_sentences_are_asked(few: dict[tuple[str, int], list[Said]]) -> None:
+    for said in few.values():
+        rules = {one.rule.split(":")[0] for one in said}
+        assert rules == set(nulls.SECTIONS)
+        assert {"readable", "by training", "permuted", "initial", "default-init", "shuffled"} <= {
+            one.rival for one in said
+        }
+        known = [one for one in said if one.outcome != "unknown"]
+        assert len(known) > 80
+    # The suite would see a rule that is wrong: twins do hold the map.
+    assert any(one.rival == "shuffled" and one.outcome == "above" for seed in range(FEW) for one in few["twins", seed])
+
+
+@pytest.mark.full
+def test_two_hundred_nulls(tmp_path: Path) -> None:
+    check({(kind, seed): one_null(kind, seed) for kind in KINDS for seed in range(MANY)}, MANY)
+
+
+def test_the_table_counts_what_is_wrong() -> None:
+    assert limit(200, 0.05) == 21 and limit(200, 0.025) == 13
+    assert wrong("noise", Said("a", "permuted", "below")) and wrong("noise", Said("a", "shuffled", "below"))
+    assert not wrong("noise", Said("a", "position alone", "below")) and wrong("noise", Said("a", "readable", "above"))
+    assert wrong("twins", Said("a", "readable", "above")) is None and wrong("twins", Said("a", "by training", "above"))
+    kept = {("noise", at): [Said("a", "permuted", "above" if at < 3 else "none")] for at in range(10)}
+    ((kind, rival, seeds, decisions, share, nominal, error, rule, most, allowed),) = table(kept)
+    assert (kind, rival, seeds, decisions, rule, most, allowed) == (
+        "noise",
+        "permuted",
+        10,
+        10,
+        "a",
+        3,
+        limit(10, 0.05),
+    )
+    assert share == pytest.approx(0.3) and nominal == 0.05 and error == pytest.approx(2 * np.sqrt(2.1) / 10)
+
+
+def test_a_line_that_was_cut_off_is_done_again(tmp_path: Path) -> None:
+    file = tmp_path / "nulls.jsonl"
+    file.write_text('["noise", 0, [["a", "permuted", "none"]]]\n["noise", 1, [["a", "per', encoding="utf-8")
+    assert nulls.read(file) == {("noise", 0): [Said("a", "permuted", "none")]}
+    assert nulls.read(None) == {}
