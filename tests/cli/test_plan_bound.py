@@ -161,3 +161,33 @@ def test_a_list_of_earlier_steps_counts_for_the_bound() -> None:
     bare = type(frame(agent, None))(chat=0, turn=0)
     most = most_prompts(study, agent, world, len(lengths), bare)
     assert len(lengths) == 30 and most is not None and sum(lengths) <= most < 1.1 * sum(lengths)
+
+
+@pytest.mark.parametrize("more", [{}, {"prior_symbol": "?"}])
+def test_no_run_by_likelihood_takes_more_than_its_plan_says(more: dict[str, Any], tmp_path: Path) -> None:
+    from server import Loopback, speaker
+
+    template = tmp_path / "template.txt"
+    template.write_text("{{grid}}\nGo: ", encoding="utf-8")
+    model = speaker(positions=16_384)
+    model.tokenizer.save_pretrained(tmp_path / "tokenizer")
+    with Loopback(model) as server:
+        address = {"base_url": server.url, "mode": "completions", "tokenizer": str(tmp_path / "tokenizer")}
+        agent = {"kind": "chat", "model": "speaker", "task": str(template), "max_tokens": 4, "reasoning": "none"}
+        agent |= {"reasoning_effort": None, "server": address, "answer": "likelihood", "least_mass": 0.0, **more}
+        study = Study.parse(
+            {
+                "worlds": [{"kind": "grid", "sizes": [7], "densities": [0.3], "count": 1, "minimum_distance": 6}],
+                "agents": [agent],
+                "history": "conversation",
+                "trajectories": 1,
+                "horizon": {"steps": 3},
+            }
+        )
+        (cost,) = costs(study)
+        run(study, tmp_path / "run")
+    with Store(tmp_path / "run") as store:
+        totals = dict(store.query("SELECT name, SUM(value) FROM usage GROUP BY name"))
+    assert totals["requests"] <= cost.calls and totals["requests"] == len(server.log)
+    assert cost.tokens is not None and totals["prompt_tokens"] + totals["output_tokens"] <= cost.tokens
+    assert cost.output is not None and totals["output_tokens"] == cost.output * cost.calls, "a token for each answer"

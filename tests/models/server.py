@@ -92,6 +92,8 @@ class Behaviour:
     rejects: tuple[str, ...] = ()
     strict: bool = False  # names a rejected parameter in its message alone
     ignores_logprobs: bool = False
+    scores: str = "prompt_logprobs"  # how the tokens of prompts are scored: also "echo", "" for not at all
+    constrains: bool = True  # keeps answers to a schema or to choices where it is asked to
     usage: bool = True
     shift: int = 0  # added to the reported counts
     stop_reason: bool = False
@@ -168,6 +170,8 @@ class Loopback:
 
     def say(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body of an answer."""
+        if "prompt" in body and isinstance(body["prompt"][0], list):
+            return self._scored(body)
         temperature = float(body["temperature"])
         sampling = Sampling(
             temperature=temperature,
@@ -193,7 +197,8 @@ class Loopback:
             document["usage"] = usage | {"total_tokens": sum(usage.values())}
         asks = sampling.top_logprobs and not self.behaviour.ignores_logprobs
         if chat:
-            message = {"role": "assistant", "content": completion.text, "reasoning_content": completion.reasoning}
+            said = completion.text if not self.behaviour.constrains else self._constrained(body) or completion.text
+            message = {"role": "assistant", "content": said, "reasoning_content": completion.reasoning}
             choice: dict[str, Any] = {"index": 0, "finish_reason": finish, "message": message}
             if asks:
                 choice["logprobs"] = {"content": [self._entry(entry) for entry in logprobs]}
@@ -212,6 +217,34 @@ class Loopback:
                 "top_logprobs": [{names(token): score for token, score in entry["top"]} for entry in logprobs],
             }
         return document | {"choices": [choice]}
+
+    def _scored(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the log-probabilities of the tokens of some prompts, each from a forward pass of its own."""
+        choices: list[dict[str, Any]] = []
+        for index, prompt in enumerate(body["prompt"]):
+            with torch.inference_mode():
+                scores = torch.log_softmax(self.model.model(torch.tensor([prompt])).logits[0].double(), dim=-1)
+            own = [None, *(float(scores[at - 1, token]) for at, token in enumerate(prompt) if at)]
+            choice: dict[str, Any] = {"index": index, "finish_reason": "length", "text": "x"}
+            if self.behaviour.scores == "prompt_logprobs" and "prompt_logprobs" in body:
+                pairs = zip(own, prompt, strict=True)
+                held = [score and {str(token): {"logprob": score, "rank": 1}} for score, token in pairs]
+                choice["prompt_logprobs"] = held
+            elif self.behaviour.scores == "echo" and body.get("echo"):
+                names = [self.model.tokenizer.decode(token) for token in prompt]
+                choice["logprobs"] = {"tokens": [*names, "x"], "token_logprobs": [*own, -1.0]}
+            choices.append(choice)
+        usage = {"prompt_tokens": sum(map(len, body["prompt"])), "completion_tokens": len(choices)}
+        return {"id": "x", "model": body["model"], "usage": usage, "choices": choices[::-1]}
+
+    @staticmethod
+    def _constrained(body: Mapping[str, Any]) -> str:
+        """Return an answer that keeps to what a request asks for, always the first one that there is."""
+        if "response_format" in body:
+            schema = body["response_format"]["json_schema"]["schema"]
+            return json.dumps({"action": schema["properties"]["action"]["enum"][0]}, separators=(",", ":"))
+        choices = body.get("guided_choice") or body.get("structured_outputs", {}).get("choice", [""])
+        return str(choices[0])
 
     def _decoded(
         self, asked: Request, chat: list[Message], text: str, sampling: Sampling

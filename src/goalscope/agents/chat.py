@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Self, get_type_hints
 
 from goalscope.agents.agent import HISTORIES, History, Observation, Past, Turn
 from goalscope.agents.build import CHAT, agent_kind
+from goalscope.agents.choice import CHOICE_KEYS, Choice, answers_of, chosen, content_free, take_choice
 from goalscope.agents.parse import MOVES, PARSER_VERSION, parse_action
 from goalscope.agents.prompts import (
     ANY,
@@ -26,7 +27,7 @@ from goalscope.agents.prompts import (
 )
 from goalscope.ids import canonical_json
 from goalscope.models.backends import build_model, check_type
-from goalscope.models.base import TEMPLATE_FORMS, Completion, Message, Model, Request, Sampling
+from goalscope.models.base import TEMPLATE_FORMS, Completion, Likelihoods, Message, Model, Request, Sampling, Scoring
 from goalscope.models.http_budget import Budget
 from goalscope.rows import Tag
 from goalscope.worlds.gridworld import GridView
@@ -65,11 +66,12 @@ class ChatAgent:
         task: "grid", "key-door", "fog", "text" (any world in words), or the path of a template of one's own.
         template: form of the bundled template, one of `TEMPLATE_FORMS`; "" for the one that the model's card names, and
             "example" where it names none.
+        choice: how its action is drawn by the likelihoods of all answers; None where the model's answer is read.
         text: the template.
         system: the system prompt, "" for none.
 
     Raises:
-        FileNotFoundError, ValueError: see `read_template`; or an unknown history.
+        FileNotFoundError, ValueError: see `read_template`; an unknown history; or a model that tells no likelihoods.
     """
 
     model: Model
@@ -78,6 +80,7 @@ class ChatAgent:
     history: History | None = None
     task: str | Path = "grid"
     template: str = ""
+    choice: Choice | None = None
     text: str = field(default="", init=False)
     system: str = field(default="", init=False)
 
@@ -86,8 +89,26 @@ class ChatAgent:
     def __post_init__(self) -> None:
         if self.history is not None and self.history not in HISTORIES:
             raise ValueError(f"the history of an agent must be one of {', '.join(HISTORIES)}, got {self.history!r}")
+        if self.choice is not None:
+            self._check_choice()
         for name, value in self._read().items():
             object.__setattr__(self, name, value)
+
+    def _check_choice(self) -> None:
+        if not isinstance(self.model, Scoring):
+            raise ValueError(
+                f"answer: likelihood needs a model that tells likelihoods, {self.model.name} does not: use a local "
+                "model or a server in mode completions, or answer: generated"
+            )
+        if getattr(self.model, "dialect", self) is None:
+            raise ValueError(
+                "answer: likelihood needs a server in mode completions, got mode chat, which does not tell how likely "
+                "it finds a given answer: set server.mode, or use answer: generated"
+            )
+        if self.sampling.top_logprobs:
+            raise ValueError(
+                "top_logprobs must be 0 with answer: likelihood, which keeps those of all actions: leave it out"
+            )
 
     def _read(self) -> dict[str, Any]:
         """Return the fields that follow from the others."""
@@ -97,7 +118,12 @@ class ChatAgent:
                 f"for the file {self.task}: leave template out"
             )
         text = read_template(self.task, self.template or self._card())
-        return {"text": text, "name": self.name or self.model.name}
+        return {"text": text, "name": self.name or self._title([])}
+
+    def _title(self, arm: Sequence[str]) -> str:
+        """Return the default name: the model's, and in brackets what else tells agents of that model apart."""
+        told = [*arm, *([self.choice.title] if self.choice is not None else [])]
+        return f"{self.model.name} ({', '.join(told)})" if told else self.model.name
 
     def _card(self) -> str:
         """Return the form of the bundled templates that the model's card names, "example" where it names none."""
@@ -124,13 +150,15 @@ class ChatAgent:
 
     @property
     def tags(self) -> Mapping[str, Tag]:
-        """What the model says of itself, e.g. the goal that was planted in it; empty for most models."""
-        return dict(getattr(self.model, "tags", {}))
+        """What the model says of itself, e.g. the goal that was planted in it; and that its action is a choice."""
+        found = {} if self.choice is None else {"answer": "likelihood"}
+        return {**getattr(self.model, "tags", {}), **found}
 
     @property
     def needs(self) -> type[View]:
         """A grid where the template shows one, else any view."""
-        return GridView if set(_OF_GRIDS) & set(placeholders(self.text)) else View
+        blanked = self.choice is not None and self.choice.prior_symbol
+        return GridView if blanked or set(_OF_GRIDS) & set(placeholders(self.text)) else View
 
     def describe(self) -> Mapping[str, Any]:
         """Return model, prompt, sampling, parser and its own history; the name changes no answer and is left out."""
@@ -140,6 +168,7 @@ class ChatAgent:
             "sampling": self.sampling.describe(),
             "parser": PARSER_VERSION,
             **history,
+            **({} if self.choice is None else {"answer": dict(self.choice.describe())}),
             **self._prompt(),
         }
 
@@ -203,12 +232,27 @@ class ChatAgent:
     def request(self, observation: Observation) -> Request:
         """Return what the model is asked about an observation."""
         key = (observation.seed, observation.episode_id, observation.step, observation.attempt)
-        return Request(messages=self.messages(observation), key=key)
+        return Request(messages=self.messages(observation), key=key, answers=answers_of(observation.view.actions))
 
     def act(self, observations: Sequence[Observation]) -> list[Turn]:
-        """Ask the model about each observation and read its answers."""
+        """Ask the model about each observation and read its answers, or draw one of them."""
+        if self.choice is not None:
+            return self._choose(self.choice, observations)
         completions = self.model.complete([self.request(seen) for seen in observations], self.sampling)
         return [turn(one, seen.view.actions) for one, seen in zip(completions, observations, strict=True)]
+
+    def _choose(self, choice: Choice, observations: Sequence[Observation]) -> list[Turn]:
+        assert isinstance(self.model, Scoring)  # checked when the agent was made
+        asked = [self.request(seen) for seen in observations]
+        count = len(asked)
+        if choice.prior_symbol:
+            asked += [self.request(content_free(seen, choice.prior_symbol)) for seen in observations]
+        found = self.model.likelihoods(asked, self.sampling, reasoned=choice.after == "reasoning")
+        priors: list[Likelihoods | None] = [*found[count:]] or [None] * count
+        return [
+            chosen(choice, self.sampling, one, prior, seen)
+            for one, prior, seen in zip(found[:count], priors, observations, strict=True)
+        ]
 
     @classmethod
     def build(cls, parameters: Mapping[str, Any], settings: Mapping[str, Any]) -> Self:
@@ -226,7 +270,7 @@ class ChatAgent:
                 "a chat agent must be given its model: a folder, a name on the Hugging Face hub, or theseus, which "
                 "comes with the package"
             )
-        types = {**_TEXTS, **get_type_hints(Sampling), **settings}
+        types = {**_TEXTS, **CHOICE_KEYS, **get_type_hints(Sampling), **settings}
         own = {key: value for key, value in parameters.items() if key in types}
         for parameter, value in own.items():
             check_type(parameter, value, types[parameter])
@@ -234,7 +278,7 @@ class ChatAgent:
         name, backend = own.get("name") or None, own.pop("backend", "")
         model = build_model(own.pop("model"), others, backend=backend, name=name, others=tuple(types))
         sampling = Sampling(**{entry.name: own.pop(entry.name) for entry in fields(Sampling) if entry.name in own})
-        return cls(model=model, sampling=sampling, **own)
+        return cls(model=model, sampling=sampling, choice=take_choice(own), **own)
 
 
 _TEXTS = dict.fromkeys(("model", "backend", "template", "name", "history"), str)
@@ -246,8 +290,9 @@ def chat_agent(parameters: Mapping[str, Any]) -> ChatAgent:
 
     Args:
         parameters: ``model`` (a folder, a name on the hub, "theseus", or what a server or backend knows it by),
-            ``task``, ``template``, ``name``, ``history``, the fields of `Sampling`, ``backend`` and its options, see
-            `goalscope.models.backends`.
+            ``task``, ``template``, ``name``, ``history``, the fields of `Sampling`, ``answer``, ``answer_after``,
+            ``least_mass`` and ``prior_symbol`` (see `goalscope.agents.choice.Choice`), ``backend`` and its options,
+            see `goalscope.models.backends`.
 
     Raises:
         FileNotFoundError: a folder or a template that is not there.

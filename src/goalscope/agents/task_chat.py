@@ -58,7 +58,16 @@ class TaskChatAgent(ChatAgent):
         system = system_prompt(path, self.strategy, self.reasoned, self.memory, form=form)
         place = bundled or "answer" in placeholders(read_text(path, ""))
         arm = [self._strategy, *["reasoned"] * self.reasoned, *["memory"] * self.memory]
-        name = self.name or f"{self.model.name} ({', '.join(arm)})"
+        name = self.name or self._title(arm)
+        if self.choice is not None and self.reasoned:
+            raise ValueError(
+                "reasoned must be false with answer: likelihood, which reads answers that are a JSON object and no "
+                "more: leave it out, or let the model reason before its answer with answer_after: reasoning"
+            )
+        if self.choice is not None and self.choice.prior_symbol:
+            raise ValueError(
+                "prior_symbol must be left out in task worlds, whose observations show no cells: leave it out"
+            )
         return {"system": system, "example": form == "example" and place, "name": name}
 
     @property

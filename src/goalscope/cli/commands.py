@@ -18,7 +18,7 @@ from goalscope.measures.invariance import check_declared
 from goalscope.preflight import beyond_reach
 from goalscope.report.blocks import counted, listed, number
 from goalscope.report.run_comparison import check_measures
-from goalscope.report.sections.about import unfinished
+from goalscope.report.sections.about import format_lines, unfinished
 from goalscope.runs import Store, Study, StudyShard, content_hash, export_parquet
 from goalscope.runs import merge as merge_shards
 from goalscope.runs import run as run_study
@@ -234,8 +234,10 @@ def measure(path: Path, by: Sequence[str], measures: Sequence[str], *, everythin
     """Measure a run, store the rows, and print a screen of them, or the estimates of named measures, or all."""
     rows = measure_run(path)
     with Store(path) as store:
-        state = unfinished(store)
+        state, about_format = unfinished(store), format_lines(store)
         agents = store.agent_names() if store.study() is not None else sorted(store.agent_names())
+    for line in about_format:
+        say(line)
     if state:
         say(f"{path}: {state}", error=True)
     known = list(dict.fromkeys(rows.measure.tolist()))

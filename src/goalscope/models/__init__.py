@@ -4,7 +4,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from goalscope.models.backends import model_backend
-from goalscope.models.base import TEMPLATE_FORMS, Completion, Message, Model, NotSentError, Request, Sampling
+from goalscope.models.base import (
+    TEMPLATE_FORMS,
+    Completion,
+    Likelihoods,
+    Message,
+    Model,
+    NotSentError,
+    Request,
+    Sampling,
+    Scoring,
+)
 from goalscope.models.http_settings import Caps, Prices, Server
 
 if TYPE_CHECKING:
@@ -18,6 +28,7 @@ __all__ = [
     "Caps",
     "Completion",
     "HttpModel",
+    "Likelihoods",
     "LocalModel",
     "Message",
     "Model",
@@ -25,6 +36,7 @@ __all__ = [
     "Prices",
     "Request",
     "Sampling",
+    "Scoring",
     "Server",
     "folder_identity",
     "measure_determinism",

@@ -97,6 +97,8 @@ class Request:
     Attributes:
         messages: the chat so far.
         key: (root seed, episode id, step, attempt); it names the random stream of the output.
+        answers: the complete texts of all answers that state an action, in the order of the actions; needed by
+            `Scoring.likelihoods` and by servers that are to constrain an answer.
 
     Raises:
         ValueError: no message.
@@ -104,6 +106,7 @@ class Request:
 
     messages: tuple[Message, ...]
     key: tuple[int, str, int, int]
+    answers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.messages:
@@ -147,6 +150,33 @@ class Completion:
     marked: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Likelihoods:
+    """How likely a model finds each answer of a request.
+
+    All answers are read after the same tokens: the prompt, the reasoning where there is any, what opens the final
+    answer, and the beginning that the answers share, such as ``{"action": "``.
+
+    Attributes:
+        logprobs: ``[A]`` log-probability of the rest of each answer after these tokens, nats, temperature 1, summed
+            over its tokens; empty where no final answer began after the reasoning.
+        beginning: log-probability of the beginning that the answers share, nats, 0.0 where they share none.
+        prompt_tokens: token ids of the prompt.
+        outputs: ``[A]`` token ids of everything after the prompt, up to the end of each answer; no stop token.
+        reasoned: what the model wrote before, None where it was not let to reason.
+        usage: tokens, seconds, USD: numbers by name, the reasoning included.
+        unsupported: settings that the model has no place for, by name.
+    """
+
+    logprobs: tuple[float, ...]
+    beginning: float = 0.0
+    prompt_tokens: tuple[int, ...] | None = None
+    outputs: tuple[tuple[int, ...], ...] = ()
+    reasoned: Completion | None = None
+    usage: Mapping[str, float] = field(default_factory=dict)
+    unsupported: tuple[str, ...] = ()
+
+
 @runtime_checkable
 class Model(Protocol):
     """Anything that completes chats."""
@@ -166,4 +196,23 @@ class Model(Protocol):
 
     def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         """Complete each chat, in order; an output depends on its own request alone."""
+        ...
+
+
+@runtime_checkable
+class Scoring(Model, Protocol):
+    """A model that also tells how likely it finds given answers."""
+
+    def likelihoods(self, requests: Sequence[Request], sampling: Sampling, *, reasoned: bool) -> list[Likelihoods]:
+        """Return the likelihoods of the answers of each request, in order; they depend on that request alone.
+
+        Args:
+            requests: with ``answers``, none the beginning of another one.
+            sampling: how the reasoning is drawn; likelihoods do not depend on it.
+            reasoned: whether the model reasons freely before its answer.
+
+        Raises:
+            ValueError: answers that the model's tokenizer cannot tell apart, a model that does not set its reasoning
+                apart, or one that hands over no log-probabilities.
+        """
         ...

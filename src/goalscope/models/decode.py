@@ -6,9 +6,9 @@ matrix products: see `goalscope.models.determinism`.
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from goalscope.models.threads import ROWS, batches, fitting_threads, side_by_sid
 
 Prompts = Sequence[Sequence[int]]
 Streams = Sequence[np.random.Generator]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,18 +90,65 @@ def decode_on_cores(
 
     A small model on a processor decodes batches of prompts of similar lengths, one a core at a time.
     """
+
+    def work(part: Sequence[int], most: int | None) -> list[Decoded]:
+        asked = [prompts[index] for index in part]
+        live = replace(settings, slots=most or len(prompts) or 1)
+        return decode(model, live, asked, [rngs[index] for index in part])
+
+    return _on_cores(model, prompts, work, slots, settings.slots)
+
+
+def score_on_cores(
+    model: Any, prompts: Prompts, answers: Sequence[Prompts], *, slots: int | None = None
+) -> list[list[list[float]]]:
+    """Return the log-probability of each token of some answers to each prompt, in order.
+
+    Args:
+        model: a transformers model.
+        prompts: ``[N]`` ids of each prompt, at least one.
+        answers: ``[N, A]`` ids of each answer, at least one.
+        slots: most rows that are computed at once.
+
+    Returns:
+        ``[N, A]`` lists with one number a token, nats, without temperature.
+    """
+
+    import torch
+
+    def work(part: Sequence[int], most: int | None) -> list[list[list[float]]]:
+        mine = [answers[index] for index in part]
+        rows = most or sum(map(len, mine)) or 1
+        batch = _Batch(model, Settings(slots=rows), [prompts[index] for index in part], ())
+        with torch.inference_mode():
+            return batch.score(mine)
+
+    if not prompts:
+        return []
+    longest = [max(map(len, each), default=1) - 1 for each in answers]
+    _check(model, [[*prompt, *[0] * more] for prompt, more in zip(prompts, longest, strict=True)])
+    return _on_cores(model, prompts, work, slots, Settings().slots)
+
+
+def _on_cores(
+    model: Any,
+    prompts: Prompts,
+    work: Callable[[Sequence[int], int | None], list[Result]],
+    slots: int | None,
+    usual: int,
+) -> list[Result]:
+    """Return what a function of some prompts and of the most live rows gives, with as many threads as fit the model.
+
+    No number of rows is given where all of them can be live: the batches of a small model are cut beforehand.
+    """
     with fitting_threads(model) as small, all_experts(model):
         if not small:
-            return decode(model, replace(settings, slots=slots or settings.slots), prompts, rngs)
+            return work(range(len(prompts)), slots or usual)
         _check(model, prompts)  # a prompt is named by its place among all of them
-        whole = replace(settings, slots=len(prompts) or 1)
         parts = batches([len(prompt) for prompt in prompts], slots or ROWS)
-
-        def work(part: Sequence[int]) -> list[Decoded]:
-            return decode(model, whole, [prompts[index] for index in part], [rngs[index] for index in part])
-
-        outputs: dict[int, Decoded] = {}
-        for part, found in zip(parts, side_by_side(model, work, parts), strict=True):
+        outputs: dict[int, Result] = {}
+        done = side_by_side(model, lambda part: work(part, None), parts)
+        for part, found in zip(parts, done, strict=True):
             outputs.update(zip(part, found, strict=True))
     return [outputs[index] for index in range(len(prompts))]
 
@@ -147,13 +195,7 @@ class _Batch:
         self._prefix: Any = None
 
     def run(self) -> list[Decoded]:
-        from transformers import DynamicCache
-
-        if self._shared:
-            # Without a configuration no layer of the cache lets go of old columns; windows are in the mask all the
-            # same.
-            tokens = [list(self._prompts[0][: self._shared])]
-            _, self._prefix = self._forward(tokens, None, [list(range(self._shared))], DynamicCache())
+        self._share()
         while self._waiting or self._live:
             free = self._settings.slots - len(self._live)
             # Newcomers enter in groups: each entry copies the cache of all live rows.
@@ -163,10 +205,63 @@ class _Batch:
                 self._step()
         return self._outputs
 
+    def score(self, answers: Sequence[Prompts]) -> list[list[list[float]]]:
+        """Return the log-probability of each token of the answers to each prompt; nothing is drawn."""
+        self._share()
+        most = max(1, self._settings.slots // max(map(len, answers), default=1))
+        found: dict[int, list[list[float]]] = {}
+        for group in self._groups(self._waiting):
+            for begin in range(0, len(group), most):
+                part = group[begin : begin + most]
+                found.update(zip(part, self._scored(part, [answers[index] for index in part]), strict=True))
+        return [found[index] for index in range(len(answers))]
+
+    def _scored(self, group: Sequence[int], answers: Sequence[Prompts]) -> list[list[list[float]]]:
+        """Return the log-probabilities of answers to some prompts that pass through the model together.
+
+        The prompts pass once; their caches are copied for each answer, and all answers pass in one batch. Shorter ones
+        are filled up on the right, where nothing looks back from.
+        """
+        import torch
+
+        rows, logits = self._prefill(group)
+        first = torch.log_softmax(logits.double(), dim=-1)
+        owners = [row for row, each in enumerate(answers) for _ in each]
+        said = [list(answer) for each in answers for answer in each]
+        scores = [[float(first[row, answer[0]])] for row, answer in zip(owners, said, strict=True)]
+        length = max(map(len, said)) - 1
+        if length:
+            rearrange(rows, owners)
+            tokens = [(answer[:-1] + answer[-1:] * length)[:length] for answer in said]
+            begins = [len(self._prompts[group[row]]) for row in owners]
+            positions = [list(range(begin, begin + length)) for begin in begins]
+            later, _ = self._forward(tokens, rows, positions, every=True)
+            following = torch.log_softmax(later.double(), dim=-1)
+            for row, answer in enumerate(said):
+                scores[row] += [float(following[row, at, token]) for at, token in enumerate(answer[1:])]
+        taken = iter(scores)
+        return [[next(taken) for _ in each] for each in answers]
+
+    def _share(self) -> None:
+        """Compute what all prompts begin with, once."""
+        from transformers import DynamicCache
+
+        if self._shared:
+            # Without a configuration no layer of the cache lets go of old columns; windows are in the mask all the
+            # same.
+            tokens = [list(self._prompts[0][: self._shared])]
+            _, self._prefix = self._forward(tokens, None, [list(range(self._shared))], DynamicCache())
+
     def _forward(
-        self, tokens: list[list[int]], rows: Rows | None, positions: list[list[int]], cache: Any = None
+        self,
+        tokens: list[list[int]],
+        rows: Rows | None,
+        positions: list[list[int]],
+        cache: Any = None,
+        *,
+        every: bool = False,
     ) -> tuple[Any, Any]:
-        """Return (logits ``[B, V]`` of the last column, cache) after some tokens more."""
+        """Return (logits ``[B, V]`` of the last column, or ``[B, T, V]`` of every one, cache) after some tokens."""
         import torch
         from transformers import DynamicCache
 
@@ -182,9 +277,9 @@ class _Batch:
             past_key_values=cache,
             use_cache=True,
             return_dict=True,
-            **self._head,
+            **({} if every else self._head),
         )
-        return answer.logits[:, -1], answer.past_key_values
+        return answer.logits if every else answer.logits[:, -1], answer.past_key_values
 
     def _step(self) -> None:
         """Add one token to every live row."""

@@ -183,6 +183,50 @@ class Dialect:
         style = self._load().style
         return split(text_segments(raw, style), style, thinking=self._thinking(prompt))
 
+    def opening(self, prompt: str) -> str:
+        """Return the text between a rendered prompt and a final answer that is given without reasoning."""
+        style = self._load().style
+        if style == "harmony":
+            return "<|channel|>final<|message|>"
+        if style == "none" or prompt.rstrip().endswith("</think>"):
+            return ""
+        return "\n</think>\n\n" if self._thinking(prompt) else "<think>\n\n</think>\n\n"
+
+    def answer_place(self, prompt: str, tokens: Sequence[int]) -> tuple[list[int], str] | None:
+        """Return where the final answer of an output begins: the ids before it, and the text between them and it.
+
+        Args:
+            prompt: the rendered prompt.
+            tokens: ids of the output.
+
+        Returns:
+            None where no final answer began.
+
+        Raises:
+            ValueError: the model does not set its reasoning apart by tokens of their own.
+        """
+        loaded = self._load()
+        if not loaded.markers:
+            raise ValueError(
+                f"an answer after free reasoning needs a model that sets its reasoning apart by tokens of their own "
+                f"(harmony channels, think tags), {self.name} has none: leave answer_after out, or say prompt"
+            )
+        marked = [(at, loaded.markers[token]) for at, token in enumerate(tokens) if token in loaded.markers]
+        if loaded.style == "think":
+            ends = [at for at, marker in marked if marker == "</think>"]
+            if ends:
+                return list(tokens[: ends[0]]), "</think>\n\n"
+            return None if marked or self._thinking(prompt) else ([], "")
+        channel: int | None = None
+        for at, marker in marked:
+            if marker == "<|channel|>":
+                channel = at
+            elif marker == "<|message|>" and channel is not None:
+                if self.text(tokens[channel + 1 : at]).split()[:1] == ["final"]:
+                    return list(tokens[:at]), marker
+                channel = None
+        return None
+
     def _thinking(self, prompt: str) -> bool:
         """Return whether a prompt ends inside a reasoning block."""
         return self._load().style == "think" and prompt.rfind("<think>") > prompt.rfind("</think>")

@@ -7,21 +7,29 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from goalscope.models.backends import model_backend
-from goalscope.models.base import Completion, Message, Request, Sampling
+from goalscope.models.base import Completion, Likelihoods, Message, Request, Sampling
+from goalscope.models.constraint import CONSTRAINTS, constraint, constraint_name, kept_to
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder
-from goalscope.models.http_answers import Answer, chat_answer, completions_answer
+from goalscope.models.http_answers import Answer, chat_answer, completions_answer, scores_answer
 from goalscope.models.http_budget import Budget, Reservation, most_prompt_tokens
 from goalscope.models.http_settings import Caps, Prices, Server
 from goalscope.models.http_transport import Client, RejectedError
+from goalscope.models.likelihood import likelihoods, placed, unanswered
 from goalscope.rng import uniform
 
 _LARGEST: Final = 4 * 2**20  # bytes of a response beside its output
 _LARGEST_TOKEN: Final = 1024  # bytes of a token in JSON, with its log-probability
 _SEEDS: Final = 2**31
 _IDS: Final = ("return_token_ids", "return_tokens_as_token_ids")
-_RECORDED: Final = {"logprobs": "top_logprobs", **dict.fromkeys(_IDS, "token_ids")}
+_RECORDED: Final = {
+    "logprobs": "top_logprobs",
+    **dict.fromkeys(_IDS, "token_ids"),
+    **dict.fromkeys(CONSTRAINTS, "constrained"),
+}
 """Parameters that are recorded under another name than their own."""
+_SCORED: Final[tuple[Mapping[str, Any], ...]] = ({"prompt_logprobs": 0}, {"echo": True, "logprobs": 1})
+"""How servers are asked for the log-probabilities of a prompt: as vLLM wants it, and as the protocol had it first."""
 
 
 @model_backend("server")
@@ -83,6 +91,8 @@ class HttpModel:
         self._lock = threading.Lock()
         self._dropped: dict[str, None] = {}  # parameters that the server has no place for, in the order found
         self._limit = "max_tokens"
+        self._constraint = constraint_name(server.constrained)
+        self._scored: list[Mapping[str, Any]] = list(_SCORED)
         self.dialect: Dialect | None = None
         if server.mode == "completions":
             source = server.tokenizer or model
@@ -114,6 +124,7 @@ class HttpModel:
             "revision": self._revision,
             "mode": self._server.mode,
             "body": dict(self._server.body),
+            **({"constrained": self._server.constrained} if self._server.constrained else {}),
         }
         if self.dialect is not None:
             return {**described, "dialect": dict(self.dialect.describe())}
@@ -145,6 +156,11 @@ class HttpModel:
                 usage["reasoning_tokens"] = answer.reasoning_count
             if sampling.top_logprobs and answer.logprobs is None:
                 self._drop("logprobs", "it answers without the log-probabilities that were asked for")
+            if not self._obeyed(request, answer):
+                self._drop(
+                    self._constraint,
+                    f"it is told to write one of {', '.join(request.answers)} and its answer is another text",
+                )
             with self._lock:
                 unsupported = [_RECORDED.get(name, name) for name in self._dropped]
             found: dict[str, Any] = {
@@ -163,6 +179,95 @@ class HttpModel:
                 logprobs=answer.logprobs if sampling.top_logprobs else None,
                 unsupported=tuple(dict.fromkeys(unsupported)),
             )
+
+    def likelihoods(self, requests: Sequence[Request], sampling: Sampling, *, reasoned: bool) -> list[Likelihoods]:
+        """Return how likely each answer of each request is; the answers to a prompt are read in one call.
+
+        Raises:
+            NotSentError: a call would not fit under a cap.
+            ValueError: mode chat, or a server that tells no log-probabilities of prompts.
+        """
+        return [self._likelihoods(request, sampling, reasoned) for request in requests]
+
+    def _likelihoods(self, request: Request, sampling: Sampling, reasoned: bool) -> Likelihoods:
+        if self.dialect is None:
+            raise ValueError(
+                "likelihoods of answers need prompts that are rendered here, in mode chat the server does it: use mode "
+                "completions, or answer: generated"
+            )
+        written = self._complete(request, sampling) if reasoned else None
+        text = self.dialect.render(request.messages, sampling)
+        place = placed(self.dialect, text, request.answers, written)
+        if place is None:
+            assert written is not None  # without reasoning, an answer has its place
+            return unanswered(written)
+        prompts = [[*place.context, *answer] for answer in place.answers]
+        with self.budget.reserve(sum(map(len, prompts)), len(prompts), request.key) as reservation:
+            began = time.perf_counter()
+            answer, scores = self._score(prompts, reservation)
+            cost = dict(reservation.settle(answer.prompt_count, answer.output_count))
+        cost |= {"requests": reservation.requests, "seconds": time.perf_counter() - began}
+        for name, value in (written.usage if written is not None else {}).items():
+            cost[name] = cost.get(name, 0.0) + value
+        own = [each[len(place.context) - 1 :] for each in scores]
+        unsupported = written.unsupported if written is not None else self.dialect.unsupported(sampling)
+        return likelihoods(place, own, cost, written, unsupported)
+
+    def _score(
+        self, prompts: list[list[int]], reservation: Reservation
+    ) -> tuple[Answer, tuple[tuple[float, ...], ...]]:
+        """Let the server read some prompts; return its answer and the log-probabilities of their tokens but the first.
+
+        What it has no place for, or ignores, is not asked for again.
+        """
+        said, answer = "", None
+        for way in tuple(self._scored):
+            # One token must be written; at temperature 1 a server has nothing to divide the logits by.
+            body = {"model": self._model, self._limit: 1, "temperature": 1.0, **self._server.body, **way}
+            try:
+                answer = self._client.ask(
+                    {**body, "prompt": prompts},
+                    lambda found: scores_answer(found, prompts),
+                    request=reservation.request,
+                    call=reservation.key or (0, "", 0, 0),
+                    most=_LARGEST + _LARGEST_TOKEN * sum(map(len, prompts)),
+                )
+            except RejectedError as rejected:
+                answer, said = None, f"; it says: {rejected}"
+            if answer is not None and answer.scores is not None:
+                return answer, answer.scores
+            with self._lock:
+                self._scored = [one for one in self._scored if one is not way]
+        raise ValueError(
+            f"{self._model} must be served with the log-probabilities of a prompt's tokens for answer: likelihood, the "
+            f"server gives them neither for prompt_logprobs (vLLM) nor for echo with logprobs{said}. Use vLLM, SGLang "
+            "or a local model, or answer: generated"
+        )
+
+    def _obeyed(self, request: Request, answer: Answer) -> bool:
+        """Return whether an answer is what it was constrained to, as far as it came to its end."""
+        free = not (self._constraint and request.answers) or self._constraint in self._dropped
+        return free or answer.finish == "length" or kept_to(answer.text, request.answers)
+
+    def constraint_acts(self, answers: Sequence[str]) -> bool:
+        """Return whether the server keeps an answer to some texts when it is asked for another one; this is one call.
+
+        Args:
+            answers: the complete answers that it may give.
+
+        Raises:
+            ValueError: nothing is to be constrained, or the server rejects the parameter.
+        """
+        if not self._constraint:
+            raise ValueError("a constraint must be set to be tried, got none: set server.constrained")
+        asked = Message(role="user", content="Write one short sentence about the sea. Write plain words and no JSON.")
+        request = Request(messages=(asked,), key=(0, "constraint", 0, 0), answers=tuple(answers))
+        sampling = Sampling(temperature=0.0, top_p=1.0, max_tokens=64, reasoning_effort=None)
+        most = most_prompt_tokens(request.messages, sampling.max_tokens)
+        with self.budget.reserve(most, sampling.max_tokens) as reservation:
+            answer = self._answered(request, sampling, None, reservation)
+            reservation.settle(answer.prompt_count, answer.output_count)
+        return answer.finish == "stop" and self._constraint not in self._dropped and self._obeyed(request, answer)
 
     def _answered(
         self, request: Request, sampling: Sampling, ids: list[int] | None, reservation: Reservation
@@ -215,6 +320,7 @@ class HttpModel:
                 found["chat_template_kwargs"] = self._options
             if sampling.top_logprobs:
                 found |= {"logprobs": True, "top_logprobs": sampling.top_logprobs}
+            found |= constraint(self._server.constrained, request.answers)
         found |= self._server.body
         return {name: value for name, value in found.items() if name not in self._dropped}
 

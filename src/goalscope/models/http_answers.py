@@ -22,6 +22,7 @@ class Answer:
         text: the answer, or in completions mode the whole output.
         prompt_count, output_count, reasoning_count: reported tokens.
         stop_token: id of the token that ended the output.
+        scores: of each prompt that was to be read alone, the log-probabilities of its tokens but the first, in nats.
     """
 
     text: str
@@ -35,6 +36,7 @@ class Answer:
     logprobs: Logprobs | None = None
     stop_token: int | None = None
     marked: bool = False
+    scores: tuple[tuple[float, ...], ...] | None = None
 
 
 def chat_answer(body: Mapping[str, Any], style: str) -> Answer:
@@ -87,6 +89,39 @@ def completions_answer(body: Mapping[str, Any]) -> Answer:
         stop_token=stop_token,
         **common,
     )
+
+
+def scores_answer(body: Mapping[str, Any], prompts: Sequence[Sequence[int]]) -> Answer:
+    """Read the log-probabilities of the tokens of some prompts; a `GarbledError` where a response is no answer.
+
+    They stand where ``prompt_logprobs`` puts them, or before the output where the prompt was to be echoed; the scores
+    are None where they stand in neither place.
+    """
+    first, common = _choice(body)
+    choices = {choice.get("index", 0): choice for choice in body["choices"] if isinstance(choice, Mapping)}
+    found: list[tuple[float, ...]] = []
+    for index, prompt in enumerate(prompts):
+        choice = choices.get(index, first if len(prompts) == 1 else {})
+        held = choice.get("prompt_logprobs")
+        echoed = choice.get("logprobs")
+        if held is not None:
+            entries = _list(held)[1:]
+            if len(entries) != len(prompt) - 1:
+                raise GarbledError("the log-probabilities of a prompt are not as many as its tokens")
+            pairs = zip(entries, prompt[1:], strict=True)
+            found.append(tuple(_entry_score(entry, token) for entry, token in pairs))
+        elif isinstance(echoed, Mapping) and len(_list(echoed.get("token_logprobs") or [])) >= len(prompt):
+            scores = echoed["token_logprobs"][1 : len(prompt)]
+            found.append(tuple(_pair("", score)[1] for score in scores))
+    return Answer(text="", scores=tuple(found) if len(found) == len(prompts) else None, **common)
+
+
+def _entry_score(entry: Any, token: int) -> float:
+    """Return the log-probability of a token among those that stand in its place, by their ids."""
+    held = entry.get(str(token)) if isinstance(entry, Mapping) else None
+    if not isinstance(held, Mapping):
+        raise GarbledError("the log-probabilities of a prompt are not those of its tokens")
+    return float(_pair("", held.get("logprob"))[1])
 
 
 def _choice(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:

@@ -55,6 +55,7 @@ class Reservation:
     Attributes:
         requests: number of requests made for it.
         cost: what it turned out to cost, by name; empty while nothing is known.
+        key: the call, None where it belongs to no run.
     """
 
     def __init__(self, budget: "Budget", prompt_tokens: int, output_tokens: int, key: CallKey | None) -> None:
@@ -62,7 +63,7 @@ class Reservation:
         self.cost: Mapping[str, float] = {}
         self.tokens = prompt_tokens + output_tokens
         self.usd = budget.usd_of(prompt_tokens, output_tokens)
-        self._budget, self._key = budget, key
+        self._budget, self.key = budget, key
         self._answered = False
 
     @contextmanager
@@ -72,8 +73,8 @@ class Reservation:
         if problem:
             raise ValueError(problem) if self.requests else NotSentError(problem)
         journal = self._budget.journal
-        if self.requests and journal is not None and self._key is not None:
-            journal.again(self._key)
+        if self.requests and journal is not None and self.key is not None:
+            journal.again(self.key)
         self.requests += 1
         self._answered = False
         try:
@@ -108,8 +109,8 @@ class Reservation:
             self._lose()
 
     def _lose(self) -> None:
-        if self._budget.journal is not None and self._key is not None:
-            self._budget.journal.failed(self._key)
+        if self._budget.journal is not None and self.key is not None:
+            self._budget.journal.failed(self.key)
 
 
 class Budget:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from goalscope.untrusted import faults
 
-DECISIVE: Final = ("mode", "tokenizer", "body")
+DECISIVE: Final = ("mode", "tokenizer", "body", "constrained")
 """Settings of a server that change answers; all others may change while a study goes on."""
 
 MOST_NUMBER: Final = 2**63 - 1
@@ -64,6 +64,9 @@ class Server(Settings):
         retries: most further requests after one that failed for the moment.
         patience: seconds from the first request after which no further one is made.
         backoff: longest wait before the first retry, in seconds; it doubles with each, up to a minute.
+        constrained: how the server is asked to let the model write the JSON object of an action and nothing else (chat
+            only): "json_schema" (OpenAI's ``response_format``), "structured_outputs" or "guided_choice" (vLLM's, newer
+            and older); None for not at all.
         unsupported: "refuse" stops at a parameter that the server rejects; "record" leaves it out and says so in
             each step.
         body: further parameters of each request, e.g. ``{"top_k": -1}``.
@@ -80,6 +83,7 @@ class Server(Settings):
     retries: Annotated[int, Field(ge=0, le=1000)] = 8
     patience: Seconds = 1800.0
     backoff: Seconds = 1.0
+    constrained: Literal["json_schema", "structured_outputs", "guided_choice"] | None = None
     unsupported: Literal["refuse", "record"] = "refuse"
     body: Mapping[str, Any] = Field(default_factory=dict)
 
@@ -107,6 +111,16 @@ class Server(Settings):
         if tokenizer is not None and info.data.get("mode") == "chat":
             raise ValueError("must be left out in mode chat: it belongs to mode completions")
         return tokenizer
+
+    @field_validator("constrained")
+    @classmethod
+    def _is_chat(cls, constrained: str | None, info: ValidationInfo) -> str | None:
+        if constrained is not None and info.data.get("mode") == "completions":
+            raise ValueError(
+                "must be left out in mode completions, where it would also bind the reasoning: use mode chat, or "
+                "answer: likelihood"
+            )
+        return constrained
 
     @field_validator("key_env")
     @classmethod

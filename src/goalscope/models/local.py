@@ -7,11 +7,12 @@ from typing import Any, Final, Self
 
 from goalscope.ids import content_id
 from goalscope.models.backends import model_backend
-from goalscope.models.base import Completion, Request, Sampling
-from goalscope.models.decode import Decoded, Settings, decode_on_cores
+from goalscope.models.base import Completion, Likelihoods, Request, Sampling
+from goalscope.models.decode import Decoded, Settings, decode_on_cores, score_on_cores
 from goalscope.models.dialect import Dialect, Loaded
 from goalscope.models.folders import check_folder, folder_identity, parts_identity, read_training
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights, permute, redraw
+from goalscope.models.likelihood import likelihoods, placed, unanswered
 from goalscope.models.loading import (
     check_device,
     check_device_name,
@@ -175,6 +176,37 @@ class LocalModel(Dialect):
                 raw=self.text(output.tokens),
             )
             found.append(completion)
+        return found
+
+    def likelihoods(self, requests: Sequence[Request], sampling: Sampling, *, reasoned: bool) -> list[Likelihoods]:
+        """Return how likely each answer of each request is; the answers to a prompt pass through the model together."""
+        written = self.complete(requests, sampling) if reasoned else [None] * len(requests)
+        started = time.perf_counter()
+        texts = [self.render(request.messages, sampling) for request in requests]
+        places = [
+            placed(self, text, request.answers, said)
+            for text, request, said in zip(texts, requests, written, strict=True)
+        ]
+        asked = [place for place in places if place is not None]
+        loaded = self._load()
+        with loaded.lock:
+            scored = iter(
+                score_on_cores(
+                    loaded.model, [one.context for one in asked], [one.answers for one in asked], slots=self._slots
+                )
+            )
+        seconds = (time.perf_counter() - started) / max(1, len(requests))
+        found = []
+        for place, said in zip(places, written, strict=True):
+            if place is None:
+                assert said is not None  # without reasoning, an answer has its place
+                found.append(unanswered(said))
+                continue
+            # What was reasoned has been counted; the answers are read, not written.
+            cost: dict[str, float] = {"prompt_tokens": len(place.context), "output_tokens": 0}
+            cost |= said.usage if said is not None else {}
+            cost["seconds"] = cost.get("seconds", 0.0) + seconds
+            found.append(likelihoods(place, next(scored), cost, said, self.unsupported(sampling)))
         return found
 
     def decode(

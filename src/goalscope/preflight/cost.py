@@ -10,7 +10,7 @@ from goalscope.models.folders import model_folder, read_json
 from goalscope.models.http import HttpModel
 from goalscope.models.http_budget import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE
 from goalscope.models.http_settings import Prices
-from goalscope.preflight.prompts import counter, dialect_of, frame, most_prompts, prompts_of
+from goalscope.preflight.prompts import MOST_ANSWER, counter, dialect_of, frame, most_prompts, prompts_of
 from goalscope.runs import Study
 from goalscope.untrusted import decode_object
 from goalscope.worlds.world import World
@@ -87,6 +87,18 @@ def _cost(
     added = frame(agent, dialect)
     bounds = [most_prompts(study, agent, world, horizon, added) for world, horizon in worlds]
     most = None if None in bounds else sum(bound or 0 for bound in bounds) * study.trajectories * attempts
+    choice = agent.choice
+    if choice is not None:
+        # Reasoning is a call. Then each answer is read after prompt and reasoning, and a token is written for it.
+        reasoned_first = choice.after == "reasoning"
+        reads = choice.reads(len(worlds[0][0].begin_episode(study.seed, "").view.actions))
+        turns, wrote = calls, output * reasoned_first
+        calls *= reasoned_first + (2 if choice.prior_symbol else 1)
+        if most is not None:
+            most = most * (reasoned_first + reads) + turns * reads * (wrote + MOST_ANSWER)
+        plain *= (reasoned_first + reads) * turns / calls
+        output = -(-(wrote + reads) * turns // calls)
+        how += f"; each turn reads {reads} answers, each with its whole prompt"
     if stride > 1:
         how += f", on {len(sampled)} of {len(worlds)} worlds"
     if study.history_of(agent) != "none":
@@ -98,7 +110,7 @@ def _cost(
     if reasoned:
         how += (
             f", and the reasoning of the {reasoned:.1f} earlier answers that a prompt holds on average adds at most "
-            f"{output:,} tokens each"
+            f"{agent.sampling.max_tokens:,} tokens each"
         )
     elif study.history_of(agent) == "conversation":
         how += ", earlier answers counted as the short JSON object that is asked for"
@@ -116,12 +128,13 @@ def _cost(
     if prices is not None and most is not None:
         usd = prices.usd(most, output * calls)
     if prices is not None and expected is not None:
-        expected_usd = prices.usd(round((plain + reasoned * expected) * calls), expected * calls)
+        said = expected if choice is None else min(expected, output)
+        expected_usd = prices.usd(round((plain + reasoned * expected) * calls), said * calls)
     return Cost(
         name=agent.name,
         episodes=episodes,
         calls=calls,
-        prompt=plain + reasoned * output,
+        prompt=plain + reasoned * agent.sampling.max_tokens,
         how=how,
         most_prompt=None if most is None else most / calls,
         output=output,

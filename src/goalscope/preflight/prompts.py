@@ -36,6 +36,8 @@ Counter = Callable[[tuple[Message, ...]], int]
 """Counts the tokens of a chat."""
 
 _CHARACTERS = 4  # a token, where no tokenizer is at hand
+MOST_ANSWER = 256
+"""Tokens, at most, of what opens an answer that is read and not written, and of the answer itself."""
 _CONVERSATIONS: tuple[History, ...] = ("conversation", "reasoning")
 _LONGEST_MOVE = Action.RIGHT  # no other action, and no missing one, has a longer name
 
@@ -229,7 +231,8 @@ def most_prompts(study: Study, agent: ChatAgent, world: World, horizon: int, add
     total = added.chat + fixed + own + summary
     if study.history_of(agent) in _CONVERSATIONS:
         earlier = np.concatenate([[0], np.cumsum(own)[:-1]])
-        total = total + earlier + steps * (added.turn + most_answer_tokens(agent.sampling.max_tokens))
+        said = agent.sampling.max_tokens + (MOST_ANSWER if agent.choice is not None else 0)
+        total = total + earlier + steps * (added.turn + most_answer_tokens(said))
     return int(total.sum())
 
 

@@ -30,6 +30,9 @@ KEY_POOLED = "key attraction bias, pooled"
 
 # The excess per visit, because its expectation is 0 for a perfect agent; the mean over states has a small bias.
 HEADLINE = ("success", "action accuracy", "JSD from optimal, excess, per visit", "path ratio", "invalid turns")
+FORMAT_SHARE = 0.1
+"""Share of turns without an action above which a report begins with it. Such a turn is a step in place where a study
+says nothing else, so that it can move each share of turns or steps by as much."""
 SIZE_FIGURES = ("success", "action accuracy")
 CURVES = ("action optimality", "JSD from optimal, excess, 5+ visits, by distance")
 MAPS = ("action accuracy", "success")

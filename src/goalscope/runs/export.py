@@ -11,7 +11,7 @@ from goalscope.extras import lacking
 from goalscope.ids import canonical_json
 from goalscope.rows import Tag
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, WORLD_COLUMNS, Cell, decode_json, encode_json
-from goalscope.runs.record import Episode
+from goalscope.runs.record import Episode, Step
 from goalscope.runs.store import Store
 from goalscope.runs.tables import DATABASE, explained
 from goalscope.worlds.world import World
@@ -95,7 +95,7 @@ _COLUMNS = {
     "worlds": "world_id grid_id grid fog_radius",
     "episodes": "episode_id world_id grid_id agent_id agent trajectory seed horizon outcome steps final_row final_col",
     "steps": "episode_id step row col carrying_key door_open state action failure text reasoning prompt_tokens "
-    "output_tokens reward extra",
+    "output_tokens reward extra policy",
     "rows": "measure unit value grid_id episode_id step",
 }
 """Columns of the tables before their tags; text where `_schemas` says nothing else."""
@@ -112,6 +112,7 @@ def _schemas() -> dict[str, "pyarrow.Schema"]:
         **dict.fromkeys(("prompt_tokens", "output_tokens"), tokens),
         "state": pyarrow.list_(number),
         **dict.fromkeys(("reward", "value"), pyarrow.float64()),
+        "policy": pyarrow.list_(pyarrow.float64()),
     }
     return {
         table: pyarrow.schema([(name, kinds.get(name, pyarrow.string())) for name in names.split()])
@@ -160,7 +161,16 @@ def _steps(episode: Episode) -> Iterator[dict[str, Any]]:
             "output_tokens": step.output_tokens,
             "reward": step.reward,
             "extra": canonical_json(step.extra) if step.extra else None,
+            "policy": policy_of(step),
         }
+
+
+def policy_of(step: Step) -> list[float] | None:
+    """Return the probabilities ``[A]`` that the action of a step was drawn with; None where its agent tells none."""
+    found = step.extra.get("policy")
+    if not isinstance(found, list) or not all(isinstance(one, int | float) and 0 <= one <= 1 for one in found):
+        return None
+    return [float(one) for one in found]
 
 
 def _narrow(values: Sequence[Tag]) -> "pyarrow.Array":

@@ -3,18 +3,29 @@
 import json
 import shlex
 from collections.abc import Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import yaml
 
 from goalscope.measures.table import CONDITIONS
 from goalscope.report.blocks import Table, counted, listed, number, numbers_table
-from goalscope.report.definitions import CITED, HEADLINE, TASK_CITED, UNCERTAINTY, Definition, definition_of
+from goalscope.report.definitions import (
+    CITED,
+    FORMAT_SHARE,
+    HEADLINE,
+    TASK_CITED,
+    UNCERTAINTY,
+    Definition,
+    definition_of,
+)
 from goalscope.report.ledger import Key, RunData, describe_key
 from goalscope.report.specs import Declared, FoldSpec, section
 from goalscope.runs.provenance import LIBRARIES
 from goalscope.runs.store import Store
 from goalscope.runs.study_shard import shard_of
+from goalscope.stats import estimate_pooled
 
 _MOST_TEXT = 4000
 _MOST_UNDEFINED = 40
@@ -55,11 +66,36 @@ def summary(run: RunData) -> list[str]:
             parts.append(f"{words} {listed([number(value) for value in values])}")
     state = unfinished(run.store)
     return [
+        *format_lines(run.store),
         *([f"{state[:1].upper()}{state[1:]}."] if state else []),
         f"{acted}{counts} {on}.",
         *([f"{', '.join(parts)}."] if parts else []),
         f"Content hash of the run: {run.digest[:16]}… (in full under “How this was run”).",
     ]
+
+
+def format_lines(store: Store) -> list[str]:
+    """Return a sentence for each agent whose turns held no action more often than `FORMAT_SHARE`, worst first."""
+    query = (
+        "SELECT e.agent, CASE w.cluster WHEN '' THEN w.id ELSE w.cluster END, COUNT(*), SUM(s.action IS NULL) "
+        "FROM steps s JOIN episodes e ON s.episode = e.number JOIN worlds w ON w.id = e.world_id "
+        "GROUP BY e.id ORDER BY e.agent, e.id"
+    )
+    found = []
+    for agent, rows in groupby(store.query(query), key=itemgetter(0)):
+        _, clusters, turns, invalid = zip(*rows, strict=True)
+        share = estimate_pooled(invalid, turns, list(clusters), unit="share", bounds=(0.0, 1.0))
+        if share.value > FORMAT_SHARE:
+            ends = f" [{100 * share.low:.0f}, {100 * share.high:.0f}]" if share.has_interval else ""
+            found.append(
+                (
+                    share.value,
+                    f"{agent}: {100 * share.value:.0f} %{ends} of {counted(sum(turns), 'turn')} held no action "
+                    f"({counted(share.clusters, 'world')}; 95 % interval over worlds): what is measured of it is about "
+                    "format, not goals.",
+                )
+            )
+    return [text for _, text in sorted(found, key=lambda one: -one[0])]
 
 
 def unfinished(store: Store) -> str:

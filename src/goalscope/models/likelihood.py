@@ -1,0 +1,136 @@
+"""The token ids of given answers after one prompt, and their likelihoods from the log-probabilities of these tokens.
+
+The likelihood of an answer is the product over its tokens of the probability of each after all tokens before it. An
+answer is cut into tokens together with the text before it, since a token may reach over the boundary; what all answers
+share is counted once, as their beginning. A text that can be cut in several ways counts with the one way in which the
+tokenizer cuts it: a likelihood is a lower bound of the probability that the model writes this text.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from goalscope.models.base import Completion, Likelihoods
+from goalscope.models.dialect import Dialect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternatives:
+    """Token ids of some answers after the same tokens.
+
+    Attributes:
+        context: ids before all answers, at least one.
+        answers: ``[A]`` ids of each answer after the context, none the beginning of another one.
+        shared: how many ids at their beginning all answers share.
+        prompt: how many ids at the beginning of context and answer are the prompt's.
+    """
+
+    context: tuple[int, ...]
+    answers: tuple[tuple[int, ...], ...]
+    shared: int
+    prompt: int
+
+
+def alternatives(
+    dialect: Dialect, prompt: Sequence[int], text: str, answers: Sequence[str], *, ids: Sequence[int] = ()
+) -> Alternatives:
+    """Cut answers into tokens together with the text before them.
+
+    Where a token of an answer reaches back over the boundary, the context ends before it, for all answers alike.
+
+    Args:
+        dialect: how the model's texts become tokens.
+        prompt: ids of the prompt.
+        text: the text before the answers; it must not begin inside of a token.
+        answers: the complete answers.
+        ids: exact ids before the text.
+
+    Raises:
+        ValueError: fewer than two answers, or answers whose tokens are not told apart.
+    """
+    if len(answers) < 2:
+        raise ValueError(f"likelihoods must be those of two answers or more, got {len(answers)}: give all actions")
+    plain = [*ids, *dialect.encode(text)]
+    whole = [[*ids, *dialect.encode(text + answer)] for answer in answers]
+    together = _common(whole)
+    if not all(len(tokens) > together for tokens in whole) or len(set(map(tuple, whole))) < len(whole):
+        raise ValueError(
+            f"answers must differ in their tokens, none the beginning of another one, got {', '.join(answers)}: give "
+            "the actions other names, or use answer: generated"
+        )
+    context = _common([plain, *whole])
+    if not context:
+        raise ValueError("a prompt must have a token before the answer, got none: check the model's chat template")
+    return Alternatives(
+        context=tuple(whole[0][:context]),
+        answers=tuple(tuple(tokens[context:]) for tokens in whole),
+        shared=together - context,
+        prompt=min(_common([prompt, tokens]) for tokens in whole),
+    )
+
+
+def likelihoods(
+    found: Alternatives,
+    scores: Sequence[Sequence[float]],
+    usage: Mapping[str, float],
+    reasoned: Completion | None,
+    unsupported: tuple[str, ...],
+) -> Likelihoods:
+    """Return the likelihoods of answers from the log-probability of each of their tokens, ``[A]`` lists in nats."""
+    whole = [(*found.context, *answer) for answer in found.answers]
+    return Likelihoods(
+        logprobs=tuple(float(sum(each[found.shared :])) for each in scores),
+        beginning=float(sum(scores[0][: found.shared])),
+        prompt_tokens=whole[0][: found.prompt],
+        outputs=tuple(tokens[found.prompt :] for tokens in whole),
+        reasoned=reasoned,
+        usage=usage,
+        unsupported=unsupported,
+    )
+
+
+def unanswered(reasoned: Completion) -> Likelihoods:
+    """Return what there is of a request whose reasoning never came to a final answer."""
+    return Likelihoods(
+        logprobs=(),
+        prompt_tokens=reasoned.prompt_tokens,
+        reasoned=reasoned,
+        usage=dict(reasoned.usage),
+        unsupported=reasoned.unsupported,
+    )
+
+
+def placed(dialect: Dialect, prompt: str, answers: Sequence[str], reasoned: Completion | None) -> Alternatives | None:
+    """Return the answers of a request in their place: after its prompt, or after what was reasoned.
+
+    Args:
+        dialect: how the model writes chats.
+        prompt: the rendered prompt.
+        answers: the complete answers.
+        reasoned: what the model wrote, None where it is to answer at once.
+
+    Returns:
+        None where no final answer began in what was reasoned.
+
+    Raises:
+        ValueError: see `alternatives`; the model does not set its reasoning apart, or its output has no exact ids.
+    """
+    ids = dialect.encode(prompt)
+    if reasoned is None:
+        return alternatives(dialect, ids, prompt + dialect.opening(prompt), answers)
+    if reasoned.output_tokens is None or reasoned.reconstructed:
+        raise ValueError(
+            "an answer after free reasoning needs the exact token ids of the reasoning, the server returns none: use "
+            "vLLM or SGLang, a local model, or answer_after: prompt"
+        )
+    place = dialect.answer_place(prompt, reasoned.output_tokens)
+    if place is None:
+        return None
+    before, text = place
+    return alternatives(dialect, ids, text, answers, ids=(*ids, *before))
+
+
+def _common(rows: Sequence[Sequence[int]]) -> int:
+    """Return how many ids all rows begin with."""
+    low, high = min(rows, key=tuple), max(rows, key=tuple)  # all others lie between these two
+    most = min(len(low), len(high))
+    return next((at for at in range(most) if low[at] != high[at]), most)
