@@ -18,6 +18,8 @@ from goalscope.probing import label_cells
 from goalscope.probing.labels import NO_ACTION
 from goalscope.probing.logit_lens import (
     AMONG,
+    BLIND,
+    HEAD,
     MEASURES,
     OPTIMAL,
     PROBABILITY,
@@ -28,6 +30,8 @@ from goalscope.probing.logit_lens import (
     LensSteps,
     label_tokens,
 )
+from goalscope.report.sections.logit_lens import declared
+from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.worlds import ACTIONS
 
@@ -134,3 +138,35 @@ def test_a_step_without_an_action_has_no_value() -> None:
     assert read[OPTIMAL][[0, 2]].tolist() == [1, 1]
     with pytest.raises(ValueError, match="must begin with different tokens"):
         LensSteps(**{name: getattr(steps, name) for name in LensSteps.SHAPES}, tokens=((1,), (1,), (2,), (3,)))
+
+
+def test_the_section_of_the_report_names_every_network_and_the_blind_baseline() -> None:
+    tags = {"head": HEAD, "site": "pre", "layer": 1}
+    parts = [
+        Rows.from_columns(
+            measure=name,
+            unit=unit,
+            value=[0.1 + at / 10, 0.3, 0.2, 0.4] if unit == "share" else [1.0, 2.0, 4.0, 9.0 + at],
+            grid_id=[f"g{grid}" for grid in range(4)],
+            tags={**tags, "control": control, "draw": draw},
+        )
+        for name, unit in MEASURES.items()
+        for at, (control, draw) in enumerate([("none", None), ("permuted", 0), ("permuted", 1)])
+    ]
+    blind = Rows.from_columns(
+        measure=TAKEN,
+        unit="share",
+        value=[0.0, 1.0, 0.0, 0.5],
+        grid_id=[f"g{grid}" for grid in range(4)],
+        tags={"head": BLIND, "control": "none", "draw": None, "site": None, "layer": None},
+    )
+    (shown,) = declared(Rows.concatenate([*parts, blind]))
+    (table,) = shown.tables
+    titles = [line.title for line in table.lines]
+    assert titles == [
+        "pre, layer 1: logit lens",
+        "pre, layer 1: logit lens, permuted weights",
+        "commonest action of the training grids",
+    ]
+    own = table.estimates.get({**tags, "control": "none", "measure": TAKEN})
+    assert own is not None and own.value == pytest.approx(0.25) and own.low < 0.25 < own.high
