@@ -37,7 +37,7 @@ from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, Ridge
 from goalscope.models.local import LocalModel
 from goalscope.probing import CLASSES, PADDING, Features, FitSettings, ProbeKey, Problem, fit
 from goalscope.probing.fitting import validation_rows
-from goalscope.probing.scores import average_precision
+from goalscope.probing.ranking import average_precision
 from goalscope.rng import stream
 from goalscope.stats import estimate_mean
 
@@ -136,8 +136,8 @@ def main() -> None:
             ("default-init", LocalModel("theseus", untrained=0, random_weights="default-init")),
         ):
             found = vectors(directory, model, given.layer)
-            cells, train = labels(directory, found, given.size)
-            compare(name, Features.of(found), cells, train, given.cells, given.cv)
+            cells, split = labels(directory, found, given.size)
+            compare(name, Features.of(found), cells, split.train, given.cells, given.cv)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Control tasks: random labels of types that recur, learnt by heart or not at all."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,7 +110,8 @@ def test_steps_get_the_value_of_one_training_step_by_agent_and_goal() -> None:
     distances = stream(0, "distances").integers(1, 9, len(cells)).astype(float)
     distances[data.split.train.nonzero()[0][:5]] = np.nan
     made = truths(distances, data, ["control-task"], seed=0, known=~np.isnan(distances))
-    task, pairs = made["control task"], {}
+    task = made["control task"]
+    pairs: dict[tuple[int, int], Any] = {}
     for at, row in enumerate(cells.labels.tolist()):
         pair = (row.index(AGENT), row.index(GOAL))
         assert pairs.setdefault(pair, task.values[at]) == task.values[at]

@@ -22,6 +22,7 @@ from test_probes import one
 
 from goalscope.activations import Shard, capture, load_activations, write_shard
 from goalscope.probing import Features, Probe
+from goalscope.probing.logit_lens import OWN
 from goalscope.probing.probe_store import ProbeStore
 from goalscope.runs import Store
 
@@ -328,7 +329,7 @@ def test_fitted_probes_are_neither_written_nor_read_through_a_link(captured: Pat
             store=store,
             decisive={},
             settings={"cells": {}},
-            models={"none": probe.source.model},
+            models={OWN: probe.source.model},
             first="",
             tags={},
         )

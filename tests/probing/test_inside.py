@@ -121,7 +121,7 @@ def test_probes_come_back_from_the_store_and_predict_the_same(finished: Path) ->
                 continue
             read = reader.inputs((probe.source.site, probe.source.layer))
             drawn = kept.tags.get("draw")
-            (given,) = read.activations if drawn is None else read.random["permuted", drawn]
+            (given,) = read.activations if drawn is None else read.random["permuted", int(drawn)]
             given = given.where(dataset.split.test)
             again = score_cells(probe.predict(given), dataset.cells.where(dataset.split.test), {})
             stored = rows.where(rows["probe"] == probe.id)

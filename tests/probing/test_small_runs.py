@@ -12,6 +12,7 @@ from replays import GRIDS, local, record, recorded_steps
 from goalscope.activations import Activations, SiteFinder, capture
 from goalscope.probing import Prediction, score_distance, summarise_distance
 from goalscope.probing.analyses import probe_dataset
+from goalscope.probing.logit_lens import OWN
 from goalscope.probing.plan_scores import r_squared
 from goalscope.probing.scores import members
 from goalscope.rng import stream
@@ -41,7 +42,7 @@ def test_a_step_that_lacks_a_site_is_counted_whichever_site_it_lacks(tmp_path: P
         "post: no reasoning before the final answer": 12,
     }
     with Store(path) as store:
-        dataset = probe_dataset(store, own, None, [1], declared)
+        dataset = probe_dataset(store, {OWN: own}, [1], declared)
     assert set(dataset.cells.step.tolist()) == {0, 3} and len(dataset.cells) == 24
     assert dataset.left_out == 24  # of 48 steps
 

@@ -78,7 +78,8 @@ def test_what_decides_is_the_rival_with_the_lowest_end_of_the_interval() -> None
         ([(0.1, 0.3), (0.2, 0.4)], "above"),
         ([(0.1, 0.3), (0.0, 0.4)], "none"),  # an interval that ends at 0 holds it
         ([(0.1, 0.3), (-0.2, 0.4)], "none"),  # above one kind alone is not above all
-        ([(0.1, 0.3), (-0.4, -0.2)], "below"),
+        ([(0.1, 0.3), (-0.4, -0.2)], "none"),  # nor is below one kind below all
+        ([(-0.5, -0.1), (-0.4, -0.2)], "below"),
         ([(-0.5, 0.1), (-0.4, -0.2)], "none"),
         ([(0.1, 0.3), (math.nan, math.nan)], "unknown"),
         ([], "unknown"),
@@ -86,14 +87,14 @@ def test_what_decides_is_the_rival_with_the_lowest_end_of_the_interval() -> None
 )
 def test_above_is_above_every_rival(intervals: list[tuple[float, float]], wanted: str, higher: bool) -> None:
     sign = 1 if higher else -1
-    rivals = {
-        str(at): estimate(sign * (0.0 if math.isnan(low) else (low + high) / 2), *sorted((sign * low, sign * high)))
-        for at, (low, high) in enumerate(intervals)
-    }
+    rivals = {}
+    for at, (low, high) in enumerate(intervals):
+        first, last = sorted((sign * low, sign * high))
+        rivals[str(at)] = estimate(0.0 if math.isnan(low) else (first + last) / 2, first, last)
     assert verdict(rivals, higher=higher) == wanted
     # Literally: the interval of the difference to each lies on the better side of 0.
-    above = bool(intervals) and all(low > 0 for low, _ in intervals)
-    assert (wanted == "above") == above
+    assert (wanted == "above") == (bool(intervals) and all(low > 0 for low, _ in intervals))
+    assert (wanted == "below") == (bool(intervals) and all(high < 0 for _, high in intervals))
 
 
 def test_claims_name_the_rival_that_decides_and_say_nothing_without_the_needed_ones() -> None:
@@ -101,7 +102,7 @@ def test_claims_name_the_rival_that_decides_and_say_nothing_without_the_needed_o
     said = claim_in_words(
         [
             ("walls", {"permuted": up, "default-init": estimate(0.5, 0.4, 0.6)}),
-            ("agent", {"permuted": down, "default-init": up}),
+            ("agent", {"permuted": down, "default-init": estimate(-0.1, -0.15, -0.05)}),
             ("goal", {"permuted": none, "default-init": up}),
             ("open", {"default-init": up, "permuted": None}),
             ("nothing", {}),
@@ -111,7 +112,7 @@ def test_claims_name_the_rival_that_decides_and_say_nothing_without_the_needed_o
     )
     assert said == (
         "made more readable by training for walls (permuted: +0.200 [0.100, 0.300]); "
-        "less readable than the strictest random network for agent (permuted: −0.200 [−0.300, −0.100]); "
+        "less readable than every random network for agent (permuted: −0.200 [−0.300, −0.100]); "
         "not shown to be made more readable by training for goal (permuted: +0.100 [−0.100, 0.300]); "
         "it cannot be said for open (default-init: +0.200 [0.100, 0.300]; nothing to compare with permuted)"
     )

@@ -4,6 +4,8 @@
   prompt's cells, the best blind guess.
 * *made more readable by training*: above the random networks of every kind (intersection-union: the difference to each
   kind has an interval above 0). The strictest kind, whose difference has the lowest end, is named: it decides.
+* *less readable than every random network*: below the networks of every kind, by the same rule the other way round.
+  Below the strictest one alone says nothing: it is chosen among several by what it scored.
 * *used*: never said of a probe, whatever it reads; an intervention alone can say it.
 """
 
@@ -28,7 +30,7 @@ NEEDED: Final = "permuted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """What is said where the decisive interval lies above 0, below it, holds it, or is not known."""
+    """What is said where a score is above every rival, below every one, neither, or an interval is missing."""
 
     above: str
     below: str
@@ -36,10 +38,10 @@ class Word:
     unknown: str = "it cannot be said"
 
 
-READABLE: Final = Word(above="readable", below="below a floor", none="not shown to be readable")
+READABLE: Final = Word(above="readable", below="below every floor", none="not shown to be readable")
 MADE: Final = Word(
     above="made more readable by training",
-    below="less readable than the strictest random network",
+    below="less readable than every random network",
     none="not shown to be made more readable by training",
 )
 READABLE_RULE: Final = (
@@ -50,8 +52,8 @@ MADE_RULE: Final = (
     "Made more readable by training: above the random networks of every kind ("
     + ", ".join(f"{kind}: {name}" for kind, name in NETWORKS.items())
     + "), each with a 95 % interval of the paired difference, over grids and seeds of the network, above 0. The "
-    "strictest kind, whose difference has the lowest end, decides and is named. Intervals are conditional on the one "
-    "trained model."
+    "strictest kind, whose difference has the lowest end, decides and is named. Less readable than every random "
+    "network: all these intervals below 0. Intervals are conditional on the one trained model."
 )
 USED_RULE: Final = (
     "That something is readable does not show that the model uses it: that takes an intervention, never a probe."
@@ -79,15 +81,16 @@ def strictest(rivals: Rivals, *, higher: bool = True) -> tuple[str, Estimate] | 
 
 
 def verdict(rivals: Rivals, *, higher: bool = True) -> Literal["above", "below", "none", "unknown"]:
-    """Return where the decisive interval lies, in the direction of a better score.
+    """Return where the intervals of the differences to *every* rival lie, in the direction of a better score.
 
-    "above" says that the interval of the difference to *every* rival lies on the better side of 0.
+    "above" where all lie on the better side of 0, "below" where all lie on the worse one, "none" else; "unknown"
+    without rivals, or where one of them has no interval.
     """
-    found = strictest(rivals, higher=higher)
-    if found is None or not found[1].has_interval:
+    there = [one for one in rivals.values() if one is not None]
+    if not there or not all(one.has_interval for one in there):
         return "unknown"
-    low, high = (found[1].low, found[1].high) if higher else (-found[1].high, -found[1].low)
-    return "above" if low > 0 else "below" if high < 0 else "none"
+    ends = [(one.low, one.high) if higher else (-one.high, -one.low) for one in there]
+    return "above" if min(low for low, _ in ends) > 0 else "below" if max(high for _, high in ends) < 0 else "none"
 
 
 def claim_in_words(
