@@ -69,7 +69,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_study_names_its_agent_and_the_report_shows_its_measure(site: Path, tmp_path: Path) -> None:
     run, nowhere = tmp_path / "run", tmp_path / "nowhere"
-    shown = goalscope(site, "run", HERE / "study.yaml", "--out", run, "&&", "measure", run, "&&", "report", run)
+    shown = goalscope(
+        site, "run", HERE / "study.yaml", "--out", run, "&&", "measure", run, "--all", "&&", "report", run
+    )
     lines = [line for line in shown.splitlines() if MEASURE in line]
     assert len(lines) == 2 and any("compass(right, 0.8)" in line for line in lines)
     page = (run / "report.html").read_text(encoding="utf-8")
@@ -118,7 +120,7 @@ def test_a_study_names_its_probe_head_and_probes_and_report_show_it(site: Path, 
 
 def test_a_study_names_its_world_kind_and_the_report_shows_success_and_return(site: Path, tmp_path: Path) -> None:
     run, again, nowhere = tmp_path / "run", tmp_path / "again", tmp_path / "nowhere"
-    shown = goalscope(site, "run", HERE / "ice.yaml", "--out", run, "&&", "measure", run, "&&", "report", run)
+    shown = goalscope(site, "run", HERE / "ice.yaml", "--out", run, "&&", "measure", run, "--all", "&&", "report", run)
     assert "15 episodes" in shown
     for name in ("success", "return", "steps to goal", "invalid turns", MEASURE):
         assert any(f" {name} " in line for line in shown.splitlines()), name

@@ -339,7 +339,7 @@ def test_questions_about_what_was_not_captured(tmp_path: Path) -> None:
         ({"sites": []}, "at least one site"),
         ({"layers": [9]}, r"in 0\.\.2"),
         ({"agent": "nobody"}, r"must be one of the run \(llama-0\), got 'nobody'"),
-        ({"scope": "last"}, "must be one of all, first"),
+        ({"scope": "last"}, "must be all, first, or N:SEED"),
         ({"untrained": 1}, "untrained is for the study's model"),
     ):
         with pytest.raises(ValueError, match=message):
