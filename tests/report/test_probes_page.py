@@ -120,7 +120,7 @@ def test_tables_hold_the_numbers_of_the_rows(sections: list[Declared]) -> None:
     assert facts["MLP less shuffled labels"].startswith("higher for walls")
 
 
-def test_words_rest_on_undetermined_cells_and_on_all_cells_where_rows_know_no_others() -> None:
+def test_words_rest_on_undetermined_cells_and_on_all_cells_where_rows_know_no_others(plain_figures: None) -> None:
     rows = made()
     old = rows.where(~rows.among("measure", ["area under the curve"]))
     for given, name in ((rows, "area under the curve"), (old, "average precision")):
@@ -129,7 +129,7 @@ def test_words_rest_on_undetermined_cells_and_on_all_cells_where_rows_know_no_ot
         assert dict(first.facts)["MLP: made more readable by training"].startswith("made more readable")
 
 
-def test_what_is_said_of_training_needs_permuted_weights_and_rules_stand_beside_it() -> None:
+def test_what_is_said_of_training_needs_permuted_weights_and_rules_stand_beside_it(plain_figures: None) -> None:
     rows = made()
     for kinds, said in ((("none", "permuted"), "made more readable"), (("none", "default-init"), "it cannot be said")):
         (first, *_) = map_sections(rows.where(rows.among("control", kinds)))
@@ -139,7 +139,7 @@ def test_what_is_said_of_training_needs_permuted_weights_and_rules_stand_beside_
     assert "training put" not in text.lower() and "untrained" not in text
 
 
-def test_rows_of_earlier_versions_are_read_as_one_default_initialised_network() -> None:
+def test_rows_of_earlier_versions_are_read_as_one_default_initialised_network(plain_figures: None) -> None:
     rows = made()
     rows = rows.where(rows.among("control", ("none", "default-init")) & ~rows.among("draw", (1,)))
     tags = {name: column.copy() for name, column in rows.tags.items() if name != "draw"}
