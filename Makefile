@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Modules are compiled when they are first imported: compiling all that is installed would take longer.
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install --no-compile
 # One process for each of two cores; the tests are written to be independent of one another.
 WORKERS ?= 2
 # Folders of tests to which `make test-full` is limited: make test-full ONLY="meg stats".
@@ -32,12 +33,12 @@ bench: $(VENV)/.installed-dev
 $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "goalscope needs Python 3.11 or newer, this is " + sys.version'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install torch==$$(sed -n 's/^torch==//p' constraints.txt)
-	$(PIP) install --constraint constraints.txt --editable '.[lm,report,export]'
+	$(INSTALL) torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	$(INSTALL) --constraint constraints.txt --editable '.[lm,report,export]'
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install --constraint constraints.txt --editable '.[lm,api,report,export,dev]'
+	$(INSTALL) --constraint constraints.txt --editable '.[lm,api,report,export,dev]'
 	touch $@
 
 clean:
