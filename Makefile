@@ -30,16 +30,22 @@ bench: $(VENV)/.installed-dev
 
 # Exact versions come from constraints.txt. PyTorch goes in first and by exact version: with an open range another
 # package would bring gigabytes of CUDA builds.
+define environment
+@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "goalscope needs Python 3.11 or newer, this is " + sys.version'
+test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+$(INSTALL) torch==$$(sed -n 's/^torch==//p' constraints.txt)
+endef
+
 $(VENV)/.installed: pyproject.toml constraints.txt Makefile
-	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "goalscope needs Python 3.11 or newer, this is " + sys.version'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(INSTALL) torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	$(environment)
 	$(INSTALL) --constraint constraints.txt --editable '.[lm,report,export]'
 	touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
+# All that the demo needs is among it.
+$(VENV)/.installed-dev: pyproject.toml constraints.txt Makefile
+	$(environment)
 	$(INSTALL) --constraint constraints.txt --editable '.[lm,api,report,export,dev]'
-	touch $@
+	touch $(VENV)/.installed $@
 
 clean:
 	rm -rf $(VENV) build dist demo-run
