@@ -168,7 +168,7 @@ def test_the_caveats_stand_beside_the_comparison(sections: list[Declared], plain
 def test_curves_are_drawn_over_layers_sizes_and_densities(sections: list[Declared]) -> None:
     assert [one.anchor for one in sections] == ["cognitive-map", "cognitive-map-layers", "cognitive-map-sizes"]
     layers, sizes = sections[1:]
-    assert any("Average precision of wall by layer" in figure.svg for figure in layers.figures)
+    assert any("Area under the curve of wall by layer, pre" in figure.svg for figure in layers.figures)
     assert any("Recall by class and size" in figure.svg for figure in sizes.figures)
     assert any("by density" in figure.svg for figure in sizes.figures)
     ids = [name for one in sections for figure in one.figures for name in re.findall(r' id="([^"]+)"', figure.svg)]

@@ -6,7 +6,7 @@ Source: behavioural and representational evaluation, Fig. 6-8, 15 and 16.
 from collections.abc import Iterator, Sequence
 
 from goalscope.probing.labels import CLASSES
-from goalscope.probing.scores import summarise
+from goalscope.probing.scores import AREA, summarise
 from goalscope.report.ledger import Key
 from goalscope.report.sections.probing import (
     NOWHERE,
@@ -15,7 +15,6 @@ from goalscope.report.sections.probing import (
     ReadPoint,
     data_bounds,
     layers_and_sites,
-    over_layers,
     share_bounds,
 )
 from goalscope.report.specs import BANDS, Curve, CurveSpec, Declared
@@ -39,13 +38,19 @@ _COMPARED: dict[str, dict[str, str]] = {
     "per-cell linear, permuted weights": _LINEAR_PERMUTED,
     "MLP, shuffled labels": {"head": "mlp", "control": "shuffled"},
 }
-_MAIN: tuple[tuple[str, str, Key], ...] = (
-    ("Accuracy without padding and border", "accuracy (share)", {"measure": INNER}),
-    *(
-        (f"Average precision of {name}", f"{AVERAGE} (share)", {"measure": AVERAGE, "class": name})
-        for name in ("wall", "agent", "goal")
-    ),
-)
+
+
+def _main(rows: ProbeRows) -> tuple[str, list[tuple[str, str, Key]]]:
+    """Return by what probes are ranked, and title, axis and key of each main figure."""
+    ranks_by = AREA if AREA in rows.values("measure") else AVERAGE  # rows of earlier versions have no areas
+    shown: list[tuple[str, str, Key]] = [
+        ("Accuracy inside the border", "accuracy (share)", {"measure": INNER}),
+        *(
+            (f"{ranks_by.capitalize()} of {name}", f"{ranks_by} (share)", {"measure": ranks_by, "class": name})
+            for name in ("wall", "agent", "goal")
+        ),
+    ]
+    return ranks_by, shown
 
 
 def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
@@ -56,22 +61,29 @@ def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
         return
     by = ("site", "head", "control", "class", "layer")
     wanted = rows.where(head=("mlp", "percell", "position"), control=("none", *NETWORKS))
-    natural = _natural(wanted, (INNER, AVERAGE)).estimated(summarise, by)
+    ranks_by, main = _main(wanted)
+    natural = _natural(wanted, (INNER, ranks_by)).estimated(summarise, by)
     rates = _balanced(wanted).estimated(summarise, by)
     probes = {"MLP": MLP, "per-cell": PERCELL}
     probes |= {f"per-cell, {name}": {"head": "percell", "control": kind} for kind, name in NETWORKS.items()}
     figures = [
-        figure
-        for title, y_label, key in _MAIN
-        for figure in over_layers(
-            points,
-            f"{title} by layer",
+        CurveSpec(
+            f"{title} by layer, {site}",
             y_label,
+            "layer",
             natural,
-            [Curve(name, {**key, **probe}, fewest=2) for name, probe in probes.items()],
-            flat=[Curve("position alone", {**key, **_POSITION, **NOWHERE}, style=6)],
+            [
+                *(
+                    Curve(name, {**key, **probe, "site": site}, style=at, fewest=2)
+                    for at, (name, probe) in enumerate(probes.items())
+                ),
+                Curve("position alone", {**key, **_POSITION, **NOWHERE}, style=6, flat=True),
+            ],
             bounds=share_bounds,
+            ticks=layers,
         )
+        for title, y_label, key in main
+        for site in sites
     ]
     figures += [
         CurveSpec(
@@ -91,7 +103,7 @@ def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
         title=f"{rows.title('Cognitive map')}: by layer",
         figures=figures,
         figures_only=True,
-        legend=f"{BANDS} Sites: pre before the reasoning, post after it. Accuracy and average precision are "
+        legend=f"{BANDS} Sites: pre before the reasoning, post after it. Accuracy and {ranks_by} are "
         f"{READINGS['natural']}; recall and precision are those of the MLP, {READINGS['balanced']}.",
         counted=(*natural, *rates),
     )
@@ -118,10 +130,11 @@ def _by_tag(here: ProbeRows, tag: str) -> tuple[list[CurveSpec], list[Grouped]]:
     by = (*BY, tag)
     heads, controls = (tuple({probe[name] for probe in _COMPARED.values()}) for name in ("head", "control"))
     compared = here.where(control=controls, head=heads)
-    natural = _natural(compared, (INNER, AVERAGE, LOCAL, AWAY)).estimated(summarise, by)
+    ranks_by, main = _main(compared)
+    natural = _natural(compared, (INNER, ranks_by, LOCAL, AWAY)).estimated(summarise, by)
     shown = [
         (f"{title} by {tag}", y_label, natural, [Curve(name, {**key, **probe}) for name, probe in _COMPARED.items()])
-        for title, y_label, key in (_MAIN if tag == "size" else _MAIN[:2])
+        for title, y_label, key in (main if tag == "size" else main[:2])
     ]
     counted = list(natural)
     if tag == "size":
@@ -156,13 +169,14 @@ def _by_scope(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> tuple[list[
     scopes = tuple(scope for scope in rows.values("scope") if scope != "general")
     if not scopes or point == ReadPoint() or base is rows:
         return [], []
+    ranks_by, main = _main(base)
     specific, general = (
-        _natural(mine.where(**MLP, **point.key), (INNER, AVERAGE)).estimated(summarise, ("class", "size"))
+        _natural(mine.where(**PERCELL, **point.key), (INNER, ranks_by)).estimated(summarise, ("class", "size"))
         for mine in (rows.where(scope=scopes), base)
     )
     figures = [
-        CurveSpec(f"{title}: probes by size", y_label, "size", general, curves, bounds=share_bounds)
-        for title, (_, y_label, key) in (("Accuracy", _MAIN[0]), (_MAIN[1][0], _MAIN[1]))
+        CurveSpec(f"{title}: per-cell probes by size", y_label, "size", general, curves, bounds=share_bounds)
+        for title, (_, y_label, key) in (("Accuracy", main[0]), (main[1][0], main[1]))
         for curves in [[Curve("general", key), Curve("of one size each", key, estimates=specific)]]
     ]
     return (figures, list(specific)) if specific else ([], [])
