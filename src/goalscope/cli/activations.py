@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 HEADLINES: Final[Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]]] = {
     "cognitive-map": [
-        (label, {"measure": measure, "class": name, "head": "mlp", "reading": "natural", "scope": "general"})
+        (label, {"measure": measure, "class": name, "head": head, "reading": "natural", "scope": "general"})
         for label, measure, name in (
             ("agent at its cell", "localisation", "agent"),
             ("goal at its cell", "localisation", "goal"),
-            ("walls, average precision", "average precision", "wall"),
+            ("walls, area under the curve", "area under the curve", "wall"),
         )
+        for head in ("percell", "mlp")
     ],
     "beliefs": [
         (label, {"measure": f"{measure} less shuffled", "head": "mlp", "reading": "natural"})
@@ -36,7 +37,10 @@ HEADLINES: Final[Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]]] = {
         (f"plan right up to N = {count}", {"measure": "prefix accuracy", "N": count, "plans": "all"})
         for count in (1, 3, 5)
     ],
-    "distance": [("distance, absolute error (steps)", {"measure": "distance error", "head": "mlp", "distance": None})],
+    "distance": [
+        ("distance, absolute error (steps)", {"measure": "distance error", "head": head, "distance": None})
+        for head in ("linear", "mlp")
+    ],
     "logit-lens": [
         (f"logit lens, best action {what}", {"measure": measure, "head": "logit-lens"})
         for what, measure in (("was taken", "lens, action taken"), ("is optimal", "lens, optimal action"))
@@ -214,6 +218,7 @@ def read_inside(run: Path, declared: "Inside", *, full: bool = False, model: str
     from goalscope.cli.console import duration, progress, say
     from goalscope.probing.pipeline import study_inside
     from goalscope.report.blocks import counted
+    from goalscope.report.verdicts import MADE_RULE
 
     trains = trains_on(device)
     own = random = None
@@ -240,13 +245,13 @@ def read_inside(run: Path, declared: "Inside", *, full: bool = False, model: str
     middle = done.layers[len(done.layers) // 2]
     for name, rows in done.rows.items():
         _print(name, rows, done.sites, middle)
+    say(MADE_RULE)
 
 
 def _print(name: str, rows: "Rows", sites: Sequence[str], layer: int) -> None:
     """Print the headline of one reading at one layer: each site, and what it exceeds the random networks by."""
-    from goalscope.cli.console import say, table
+    from goalscope.cli.console import table
     from goalscope.report.sections.probing import ProbeRows
-    from goalscope.report.verdicts import MADE_RULE
 
     lines = []
     for label, tags in HEADLINES[name]:
@@ -258,7 +263,6 @@ def _print(name: str, rows: "Rows", sites: Sequence[str], layer: int) -> None:
         lines += [(label, site, head, *_compared(mine.where(head=head, site=site))) for site in sites]
     columns = ("what", "site", "probe", "this model", "strictest random network", "difference", "grids")
     table(columns, lines, title=f"{name}, layer {layer}: mean and 95 % interval over grids", numbers=(3, 4, 5, 6))
-    say(MADE_RULE)
 
 
 def _compared(mine: "ProbeRows") -> tuple[str, str, str, str]:
