@@ -8,12 +8,11 @@ from typing import Any, ClassVar, Final
 
 from goalscope.models.backends import model_backend
 from goalscope.models.base import Completion, Likelihoods, Message, Request, Sampling
-from goalscope.models.constraint import CONSTRAINTS, constraint, constraint_name, kept_to
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder
 from goalscope.models.http_answers import Answer, chat_answer, completions_answer, scores_answer
 from goalscope.models.http_budget import Budget, Reservation, most_prompt_tokens
-from goalscope.models.http_settings import Caps, Prices, Server
+from goalscope.models.http_settings import CONSTRAINTS, Caps, Prices, Server, constraint, constraint_name, kept_to
 from goalscope.models.http_transport import Client, RejectedError
 from goalscope.models.likelihood import likelihoods, placed, unanswered
 from goalscope.rng import uniform

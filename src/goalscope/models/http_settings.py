@@ -1,7 +1,8 @@
 """What a study says about a model behind a server: where it is, what it costs, how much may be spent."""
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
@@ -20,6 +21,9 @@ NotNegative = Annotated[float, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
 
+_NAMED: Final = {"json_schema": "response_format"}  # others are called in a request what a study calls them
+CONSTRAINTS: Final = ("response_format", "structured_outputs", "guided_choice")
+"""The parameters that constrain an answer."""
 _HOSTED: Final = "https://api.openai.com/v1"
 _RESERVED = ("model", "messages", "prompt", "n", "stream", "max_tokens", "max_completion_tokens")
 
@@ -194,3 +198,40 @@ class Caps(Settings):
     calls: Count | None = None
     tokens: Count | None = None
     usd: NotNegative | None = None
+
+
+def constraint_name(how: str | None) -> str:
+    """Return the parameter of a way to constrain, "" for none."""
+    return _NAMED.get(how or "", how or "")
+
+
+def constraint(how: str | None, answers: Sequence[str]) -> dict[str, Any]:
+    """Return the parameter that lets a server write the JSON object of one action and nothing else.
+
+    Args:
+        how: as in `goalscope.models.Server.constrained`; None for no parameter.
+        answers: the complete answers, JSON objects with the key ``action``; none for no parameter.
+    """
+    if how is None or not answers:
+        return {}
+    if how == "guided_choice":
+        return {"guided_choice": list(answers)}
+    if how == "structured_outputs":
+        return {"structured_outputs": {"choice": list(answers)}}
+    schema = {
+        "type": "object",
+        "properties": {"action": {"type": "string", "enum": [json.loads(answer)["action"] for answer in answers]}},
+        "required": ["action"],
+        "additionalProperties": False,
+    }
+    wanted = {"name": "action", "strict": True, "schema": schema}
+    return {"response_format": {"type": "json_schema", "json_schema": wanted}}
+
+
+def kept_to(text: str, answers: Sequence[str]) -> bool:
+    """Return whether a text is one of some JSON objects, whatever its blanks."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return any(said == json.loads(answer) for answer in answers)
