@@ -1,6 +1,7 @@
 """Where recorded data lies. Without it the test files named ``*_recorded.py`` are left out, and the summary says so."""
 
 import os
+import sys
 from pathlib import Path
 
 import hypothesis
@@ -9,6 +10,14 @@ import pytest
 # No deadline: machines are shared and slow at times. Derandomised: what is red is red on every machine.
 hypothesis.settings.register_profile("goalscope", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("goalscope")
+
+# The tests start many processes. Where bytecode may not be written, each would compile PyTorch and Transformers anew,
+# which takes longer than most of the tests: theirs is written beside the cache of pytest instead.
+if sys.dont_write_bytecode:
+    bytecode = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
+    sys.dont_write_bytecode, sys.pycache_prefix = False, bytecode
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = bytecode
 
 
 def recorded_folder() -> Path | None:

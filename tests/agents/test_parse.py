@@ -159,7 +159,7 @@ def test_what_stands_before_the_key_in_its_member_takes_its_meaning(before: str,
     assert (parse_action(answer).action is None) == bool(before.strip())
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(text=hostile, truncated=st.booleans())
 def test_hostile_answers_never_crash_and_never_become_an_action_not_stated(text: str, truncated: bool) -> None:
     parsed = parse_action(text, truncated=truncated)
@@ -173,19 +173,19 @@ def test_hostile_answers_never_crash_and_never_become_an_action_not_stated(text:
 @pytest.mark.parametrize(
     "text",
     [
-        "{" * 1_000_000,
-        '{"a":' * 200_000,
-        '{"a":' * 200_000 + '"b"' + "}" * 200_000,
-        '"action":' * 100_000,
-        '{"action":' + " " * 1_000_000,
-        "action" + "'" * 1_000_000,
-        '{"' + '\\"' * 500_000,
-        "{'" + "\"\\'" * 300_000,
-        "{action:" * 100_000,
-        "\x1b[2J" * 200_000,
+        "{" * 300_000,
+        '{"a":' * 60_000,
+        '{"a":' * 60_000 + '"b"' + "}" * 60_000,
+        '"action":' * 30_000,
+        '{"action":' + " " * 300_000,
+        "action" + "'" * 300_000,
+        '{"' + '\\"' * 150_000,
+        "{'" + "\"\\'" * 100_000,
+        "{action:" * 30_000,
+        "\x1b[2J" * 60_000,
     ],
     ids=["braces", "nested", "closed", "keys", "blanks", "quotes", "unclosed", "mixed", "open", "escapes"],
 )
-def test_megabytes_are_read_and_state_nothing(text: str) -> None:
-    # Work that grows with the square of the length would hang here for minutes.
+def test_hundreds_of_kilobytes_are_read_and_state_nothing(text: str) -> None:
+    # Work that grows with the square of the length would take minutes here.
     assert parse_action(text).failure in FAILURES

@@ -89,8 +89,11 @@ def test_measure_says_below_its_table_where_intervals_may_miss_and_letters_name_
     assert "a: " in shown
 
 
-def test_report_measures_first_where_it_must_and_writes_page_and_ledger(study: Path, tmp_path: Path) -> None:
-    call("run", study, "--out", tmp_path / "run")
+def test_report_measures_first_where_it_must_and_writes_page_and_ledger(tmp_path: Path) -> None:
+    small = tmp_path / "study.yaml"
+    text = STUDY.replace("sizes: [5, 7], densities: [0.0, 1.0]", "sizes: [5], densities: [0.0]")
+    small.write_text(text, encoding="utf-8")
+    call("run", small, "--out", tmp_path / "run")
     output = call("report", tmp_path / "run", "--ledger", tmp_path / "ledger.json")
     assert "measuring first" in output and str(tmp_path / "run" / "report.html") in output
     assert "goalscope report" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")

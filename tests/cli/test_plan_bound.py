@@ -50,7 +50,7 @@ def test_no_run_takes_more_than_its_plan_says(history: str, mode: str, tmp_path:
                 ],
                 "history": history,
                 "failure": {"policy": "retry", "retries": 1},
-                "trajectories": 2,
+                "trajectories": 1,
                 "horizon": {"steps": 4},
             }
         )
@@ -74,7 +74,7 @@ def test_no_episode_of_a_task_world_has_longer_prompts_than_planned(history: str
     server = {"base_url": "http://192.0.2.1/v1"}
     study = Study.parse(
         {
-            "worlds": [{"kind": "task-map", "presets": ["high-small", "low-large"], "count": 2}],
+            "worlds": [{"kind": "task-map", "presets": ["high-small", "low-large"], "count": 1}],
             "agents": [
                 {
                     "kind": "task-chat",
@@ -133,7 +133,8 @@ def test_the_frame_of_a_known_template_holds_all_that_it_adds() -> None:
 
 def test_planning_with_a_bundled_model_imports_no_torch() -> None:
     code = (
-        "import sys\nfrom goalscope.cli.app import app\napp(['estimate', 'cognitive-map'], standalone_mode=False)\n"
+        "import sys\nfrom goalscope.cli.app import app\n"
+        "app(['estimate', 'cognitive-map', '--count', '1'], standalone_mode=False)\n"
         "sys.exit(9 if 'torch' in sys.modules else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,10 +52,15 @@ for part in parts:
 """
 
 
-def goalscope(site: Path, *words: object, status: int = 0) -> str:
-    """Run a command, or several with "&&" between them, and return what they say."""
-    done = python(site, COMMANDS, *words, status=status)
+def goalscope(site: Path, *words: object, status: int = 0, before: str = "", after: str = "") -> str:
+    """Run a command, or several with "&&" between them, in one process; return what they say, and code around them."""
+    done = python(site, f"import sys\n{before}\n{COMMANDS}\n{after}", *words, status=status)
     return done.stdout + done.stderr
+
+
+def found_in(shown: str) -> list[Any]:
+    """Return the list that stands on a line of its own among what was said."""
+    return list(json.loads(next(line for line in shown.splitlines() if line.startswith("[["))))
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +75,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_study_names_its_agent_and_the_report_shows_its_measure(site: Path, tmp_path: Path) -> None:
     run, nowhere = tmp_path / "run", tmp_path / "nowhere"
-    shown = goalscope(
-        site, "run", HERE / "study.yaml", "--out", run, "&&", "measure", run, "--all", "&&", "report", run
-    )
+    measured = ("measure", run, "--all", "&&", "measure", "--help", "&&", "report", run)
+    shown, _, told = goalscope(site, "run", HERE / "study.yaml", "--out", run, "&&", *measured).partition("Usage")
     lines = [line for line in shown.splitlines() if MEASURE in line]
     assert len(lines) == 2 and any("compass(right, 0.8)" in line for line in lines)
     page = (run / "report.html").read_text(encoding="utf-8")
@@ -80,7 +85,7 @@ def test_a_study_names_its_agent_and_the_report_shows_its_measure(site: Path, tm
     assert page.index('id="run"') < page.index('id="moves-taken-back"'), "after the built-in sections"
     own = page[page.index('id="moves-taken-back"') :]
     assert "Moves taken back, mean and 95 % interval over grids" in own and "Moves taken back by size" in own
-    assert MEASURE in goalscope(site, "measure", "--help")
+    assert MEASURE in told
     # Where the package is not installed its run is shown and its study is refused.
     words = ("report", run, "&&", "run", HERE / "study.yaml", "--out", tmp_path / "again")
     assert "'compass'" in goalscope(nowhere, *words, status=2)
@@ -100,19 +105,19 @@ def test_a_chat_agent_names_its_model_backend(site: Path, tmp_path: Path) -> Non
 def test_a_study_names_its_probe_head_and_probes_and_report_show_it(site: Path, tmp_path: Path) -> None:
     run, nowhere = tmp_path / "run", tmp_path / "nowhere"
     # Its probes are kept: `probe` fits nothing again, and their files are read with the head.
-    shown = goalscope(site, "run", HERE / "probes.yaml", "--out", run, "&&", "probe", run)
+    code = f"""
+from goalscope.probing import stored_probes
+found = [probe for _, probe in stored_probes({str(run)!r}, head="narrow", control="none")]
+print(sorted((probe.target, probe.settings["directions"]) for probe in found))
+"""
+    shown = goalscope(site, "run", HERE / "probes.yaml", "--out", run, "&&", "probe", run, after=code)
+    assert "[('cells', 4), ('distance', 4)]" in shown
     first, second = map(int, re.findall(r"(\d+) probes fitted", shown))
     assert first > second == 0
     page = (run / "report.html").read_text(encoding="utf-8")
     for title in ("Cognitive map", "Decoded distance to the goal"):
         section = page[page.index(f">{title}") :]
         assert "narrow" in section and "narrow, shuffled labels" in section
-    code = (
-        "from goalscope.probing import stored_probes\n"
-        "found = [probe for _, probe in stored_probes(sys.argv[1], head='narrow', control='none')]\n"
-        "print(sorted((probe.target, probe.settings['directions']) for probe in found))"
-    )
-    assert "[('cells', 4), ('distance', 4)]" in python(site, code, run).stdout
     # Where the package is not installed the report is written, and fitting is refused.
     assert "'narrow'" in goalscope(nowhere, "report", run, "&&", "probe", run, status=2)
     assert "narrow" in (run / "report.html").read_text(encoding="utf-8")
@@ -120,33 +125,35 @@ def test_a_study_names_its_probe_head_and_probes_and_report_show_it(site: Path, 
 
 def test_a_study_names_its_world_kind_and_the_report_shows_success_and_return(site: Path, tmp_path: Path) -> None:
     run, again, nowhere = tmp_path / "run", tmp_path / "again", tmp_path / "nowhere"
-    shown = goalscope(site, "run", HERE / "ice.yaml", "--out", run, "&&", "measure", run, "--all", "&&", "report", run)
+    # Chance belongs to the episode, whatever the order of work; the store holds states, rewards and endings.
+    code = """
+import json
+from goalscope.runs import Store
+def told(path):
+    with Store(path) as store:
+        episodes = list(store.episodes())
+    return [[one.outcome, one.final, [[s.state, s.action, s.reward] for s in one.steps]] for one in episodes]
+"""
+    words = ("run", HERE / "ice.yaml", "--out", run, "&&", "measure", run, "--all", "&&", "report", run)
+    repeat = ("&&", "run", HERE / "ice.yaml", "--out", again, "--workers", "2")
+    both = f"{code}\nprint(json.dumps([told({str(run)!r}), told({str(again)!r})]))"
+    shown = goalscope(site, *words, *repeat, after=both)
     assert "15 episodes" in shown
     for name in ("success", "return", "steps to goal", "invalid turns", MEASURE):
         assert any(f" {name} " in line for line in shown.splitlines()), name
     assert "action accuracy" in shown and "left out" in shown
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "15 episodes in 3 worlds" in page and "rewards, undiscounted" in page
-    # Chance belongs to the episode, whatever the order of work; the store holds states, rewards and endings.
-    goalscope(site, "run", HERE / "ice.yaml", "--out", again, "--workers", "2")
-    code = """
-import json, sys
-from goalscope.runs import Store
-def told(path):
-    with Store(path) as store:
-        episodes = list(store.episodes())
-    return [[one.outcome, one.final, [[s.state, s.action, s.reward] for s in one.steps]] for one in episodes]
-print(json.dumps([told(path) for path in sys.argv[1:]]))
-"""
-    first, second = json.loads(python(site, code, run, again).stdout)
-    assert first == second == json.loads(python(nowhere, code, run).stdout)[0], "and it is read without the package"
+    refused = ("report", run, "&&", "run", HERE / "ice.yaml", "--out", tmp_path / "refused")
+    read = goalscope(nowhere, *refused, status=2, before=f"{code}\nprint(json.dumps([told({str(run)!r})]))")
+    assert "'ice'" in read
+    first, second = found_in(shown)
+    assert first == second == found_in(read)[0], "and it is read without the package"
     assert {outcome for outcome, _, _ in first} >= {"goal", "ended"}
     for outcome, final, steps in first:
         assert final[1] == (outcome == "ended") and all(action in range(5) for _, action, _ in steps)
         assert [reward for *_, reward in steps[:-1]] == [-1.0] * (len(steps) - 1)
         assert steps[-1][2] == {"goal": 10.0, "ended": -10.0}.get(outcome, -1.0)
-    words = ("report", run, "&&", "run", HERE / "ice.yaml", "--out", tmp_path / "refused")
-    assert "'ice'" in goalscope(nowhere, *words, status=2)
     assert "15 episodes in 3 worlds" in (run / "report.html").read_text(encoding="utf-8")
 
 

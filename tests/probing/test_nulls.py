@@ -15,7 +15,7 @@ KINDS, Said, limit, one_null, table, wrong = (
     getattr(nulls, name) for name in ("KINDS", "Said", "limit", "one_null", "table", "wrong")
 )
 Kept = Mapping[tuple[str, int], list[Any]]
-FEW, MANY = 3, 50  # of each of the four kinds
+FEW, MANY = 2, 50  # of each of the four kinds
 
 
 def check(kept: Kept, count: int) -> None:

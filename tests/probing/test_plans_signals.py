@@ -23,7 +23,7 @@ from goalscope.stats import Estimate
 
 @functools.cache
 def planted() -> FittedProbes:
-    cells = worlds(1000)
+    cells = worlds(700)
     plans = run_plans(cells)
     return probe_plans(
         ProbeInputs(
@@ -87,7 +87,7 @@ def test_without_its_plan_a_decoder_is_not_above_its_baselines(control: str) -> 
 
 
 def test_every_row_stands_on_a_tested_grid_with_its_tags() -> None:
-    cells, fitted = worlds(1000), planted()
+    cells, fitted = worlds(700), planted()
     split = split_by_grid(cells)
     tested = set(cells.grid_id[split.test].tolist())
     assert set(fitted.rows.grid_id.tolist()) == tested

@@ -8,12 +8,15 @@ import tarfile
 import tomllib
 import venv
 import zipfile
+from collections.abc import Sequence
 from email.message import Message
 from email.parser import HeaderParser
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from goalscope import __version__
 
@@ -95,46 +98,65 @@ def test_the_source_distribution_holds_what_tests_and_documentation_need(source:
     assert {"tests/conftest.py", "constraints.txt", "Makefile", "hatch_build.py", "docs/start.md"} <= inside
 
 
-def environment(folder: Path) -> tuple[Path, list[str | Path]]:
-    """Make an empty environment and return its folder of programs and how to install there."""
-    venv.create(folder, with_pip=True)
-    programs = folder / "bin"
-    return programs, [
-        programs / "python",
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "install",
-        "--quiet",
-        "--no-compile",
-    ]
+def linked(folder: Path) -> list[str | Path]:
+    """Make an environment that holds the core dependencies alone, linked from this one; return how to call its pip."""
+    venv.create(folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    wanted, seen = list(CORE), set[str]()
+    while wanted:
+        found = distribution(wanted.pop())
+        if found.name in seen:
+            continue
+        seen.add(found.name)
+        for entry in {file.parts[0] for file in found.files or () if file.parts[0] not in ("..", "__pycache__")}:
+            if not (packages / entry).exists():
+                (packages / entry).symlink_to(found.locate_file(entry))
+        asked = map(Requirement, found.requires or ())
+        wanted += [one.name for one in asked if one.marker is None or one.marker.evaluate({"extra": ""})]
+    return [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "--disable-pip-version-check"]
 
 
-def test_wheel_and_source_distribution_work_in_an_empty_environment(wheel: Path, source: Path, tmp_path: Path) -> None:
-    place, pins = tmp_path / "environment", ROOT / "constraints.txt"
-    programs, install = environment(place)
-    python, program = programs / "python", programs / "goalscope"
-    (tmp_path / "study.yaml").write_text(STUDY, encoding="utf-8")
-
-    call(*install, "--constraint", pins, wheel, cwd=tmp_path)
-    assert "No broken requirements" in call(python, "-m", "pip", "check", cwd=tmp_path)
-    there = call(python, "-m", "pip", "list", "--format=freeze", cwd=tmp_path).lower().replace("_", "-")
+def check_works(pip: Sequence[str | Path], place: Path, cwd: Path) -> None:
+    """Check that what was installed is goalscope with its core dependencies and nothing else, and that it runs."""
+    python, program = place / "bin" / "python", place / "bin" / "goalscope"
+    (cwd / "study.yaml").write_text(STUDY, encoding="utf-8")
+    assert "No broken requirements" in call(*pip, "check", cwd=cwd)
+    there = call(*pip, "list", "--format=freeze", cwd=cwd).lower().replace("_", "-")
     assert all(f"{name.lower()}==" in there for name in CORE)
     assert not re.search(r"^(torch|transformers|matplotlib|openai|pyarrow|pytest)==", there, re.MULTILINE)
-    where = call(python, "-c", "import goalscope; print(goalscope.__file__)", cwd=tmp_path)
+    where = call(python, "-c", "import goalscope; print(goalscope.__file__)", cwd=cwd)
     assert Path(where.strip()).is_relative_to(place)
-    assert __version__ in call(program, "--version", cwd=tmp_path)
-    assert "pip install" in call(program, "doctor", cwd=tmp_path)
-    call(program, "run", "study.yaml", "--out", "one", cwd=tmp_path)
-    shown = call(program, "measure", "one", "--measures", "success", cwd=tmp_path)
+    assert __version__ in call(program, "--version", cwd=cwd)
+    assert "pip install" in call(program, "doctor", cwd=cwd)
+    call(program, "run", "study.yaml", "--out", "one", cwd=cwd)
+    shown = call(program, "measure", "one", "--measures", "success", cwd=cwd)
     assert re.search(r"optimal\s+success\s+1", shown), shown
-    call(program, "report", "one", cwd=tmp_path, fails=True)  # without matplotlib
+    call(program, "report", "one", cwd=cwd, fails=True)  # without matplotlib
+
+
+def test_the_wheel_works_beside_its_core_dependencies_alone(wheel: Path, tmp_path: Path) -> None:
+    place = tmp_path / "environment"
+    pip = linked(place)
+    # No index is asked: all that the wheel declares is there.
+    call(*pip, "install", "--quiet", "--no-compile", "--no-index", wheel, cwd=tmp_path)
+    check_works(pip, place, tmp_path)
+
+
+@pytest.mark.full
+def test_wheel_and_source_distribution_install_into_an_empty_environment(
+    wheel: Path, source: Path, tmp_path: Path
+) -> None:
+    place, pins = tmp_path / "environment", ROOT / "constraints.txt"
+    venv.create(place, with_pip=True)
+    pip = [place / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
+    call(*pip, "install", "--quiet", "--no-compile", "--constraint", pins, wheel, cwd=tmp_path)
+    check_works(pip, place, tmp_path)
     # The source distribution installs what the wheel does.
-    first = call(python, "-m", "pip", "show", "--files", "goalscope", cwd=tmp_path)
-    again = ("env", f"PIP_CONSTRAINT={pins}", *install, "--no-deps", "--force-reinstall", source)
-    call(*again, cwd=tmp_path)
-    assert call(python, "-m", "pip", "show", "--files", "goalscope", cwd=tmp_path) == first
-    assert "nothing" not in call(program, "run", "study.yaml", "--out", "two", cwd=tmp_path)
+    first = call(*pip, "show", "--files", "goalscope", cwd=tmp_path)
+    again = ("install", "--quiet", "--no-compile", "--no-deps", "--force-reinstall", source)
+    call("env", f"PIP_CONSTRAINT={pins}", *pip, *again, cwd=tmp_path)
+    assert call(*pip, "show", "--files", "goalscope", cwd=tmp_path) == first
+    assert "nothing" not in call(place / "bin" / "goalscope", "run", "study.yaml", "--out", "two", cwd=tmp_path)
 
 
 def test_one_version_stands_in_package_changelog_and_citation() -> None:

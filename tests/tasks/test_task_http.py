@@ -76,9 +76,9 @@ def test_the_same_task_study_over_http_and_local_gives_the_same_episodes(
     changes: dict[str, Any], model: LocalModel, folder: Path, tmp_path: Path
 ) -> None:
     with Loopback(model) as server:
-        chat = study(server.url, folder, "chat", **changes)
+        chat = study(server.url, folder, "chat", alpha=1, **changes)
         assert run(chat, tmp_path / "chat", workers=2).calls == len(server.log) > 8
-        run(study(server.url, folder, "completions", **changes), tmp_path / "completions", workers=2)
+        run(study(server.url, folder, "completions", alpha=1, **changes), tmp_path / "completions", workers=2)
         assert {entry.path for entry in server.log} == {"/v1/chat/completions", "/v1/completions"}
     run(chat, tmp_path / "local", agents=[local_agent(model, chat)])
     expected = trajectories(tmp_path / "local")

@@ -8,7 +8,7 @@ from goalscope.worlds import GridView, GridWorld, generate_batch
 
 def test_the_bundled_model_acts_in_small_rooms() -> None:
     agent = ChatAgent(model=LocalModel("theseus"), sampling=Sampling(temperature=0.0, max_tokens=96))
-    batch = generate_batch(7, 0.0, seed=20_261_121, count=6)
+    batch = generate_batch(7, 0.0, seed=20_261_121, count=4)
     played = [roll_out(agent, GridWorld(grid=grid), seed=0, trajectories=1) for grid in batch]
     table = StepTable.from_episodes(episode for episodes in played for episode in episodes)
     # A uniformly random agent is at about .4 here.
