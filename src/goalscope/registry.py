@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from goalscope.checks import near_miss
 
-KINDS: Final = ("world", "agent", "model", "measure", "head", "section", "attribution")
+KINDS: Final = ("world", "agent", "model", "measure", "head", "section", "attribution", "claim", "arm")
 """The kinds of parts that have names."""
 
 GROUP: Final = "goalscope"
@@ -31,6 +31,8 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
         f"goalscope.measures.{name}"
         for name in ("performance", "uncertainty", "visits", "key", "fog", "exploration.errors")
     ),
+    "claim": ("goalscope.evaluation.rules",),
+    "arm": ("goalscope.evaluation.arms",),
     # In the order of the page.
     "section": tuple(
         f"goalscope.report.sections.{name}"

@@ -32,6 +32,7 @@ FLOORS = {
     "studies": 8,
     "preflight": 8,
     "report": 8,
+    "evaluation": 9,
     "cli": 9,
     "__main__": 9,
     "importers": 9,
@@ -41,6 +42,7 @@ FLOORS = {
 ARROWS = {
     ("measures", "probing"),
     ("cli", "importers"),
+    ("cli", "evaluation"),
     ("__main__", "cli"),
     ("report", "studies"),
     ("rows", "extras"),

@@ -135,7 +135,7 @@ def test_what_is_said_of_training_needs_permuted_weights_and_rules_stand_beside_
         (first, *_) = map_sections(rows.where(rows.among("control", kinds)))
         assert dict(first.facts)["MLP: made more readable by training"].startswith(said)
         assert RULES in " ".join(first.paragraphs)
-    text = page._render("page", [], map_sections(rows), "{}")
+    text = page.render_page("page", [], map_sections(rows), "{}")
     assert "training put" not in text.lower() and "untrained" not in text
 
 
@@ -202,14 +202,14 @@ def test_what_could_not_be_computed_is_said(plain_figures: None) -> None:
 def test_several_agents_and_hostile_names_stay_text(plain_figures: None) -> None:
     found = map_sections(Rows.concatenate([made(), made(agent=HOSTILE)]))
     assert len({one.anchor for one in found}) == len(found) == 6
-    text = page._render("page", [], found, "{}")
+    text = page.render_page("page", [], found, "{}")
     assert "<script>alert" not in text and "&lt;script&gt;alert" in text
 
 
 def test_hostile_tags_stay_text_in_figures_and_tables() -> None:
     parts = [*scored("mlp", "none", "pre", 4, 0.8), *scored(HOSTILE, "none", "pre", 4, 0.8)]
     parts += [*scored("mlp", HOSTILE, "pre", 4, 0.8), *scored("mlp", "none", HOSTILE, 4, 0.8)]
-    text = page._render("page", [], map_sections(Rows.concatenate(parts)), "{}")
+    text = page.render_page("page", [], map_sections(Rows.concatenate(parts)), "{}")
     assert "<script>alert" not in text and "&lt;script&gt;alert" in text
 
 

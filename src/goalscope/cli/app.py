@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from goalscope import __version__
-from goalscope.cli import activations, show
+from goalscope.cli import activations, evaluate, show
 from goalscope.cli.errors import PROBLEMS, WRONG_INPUT, check_outputs, guarded
 from goalscope.cli.help import (
     HYPOTHESES,
@@ -85,6 +85,10 @@ def demo(out: OutFolder = Path("runs/demo")) -> None:
     from goalscope.cli import commands
 
     commands.demo(out)
+
+
+_command("evaluate")(evaluate.evaluate)
+_command("ledger")(evaluate.ledger)
 
 
 @_command("run")

@@ -9,6 +9,8 @@ from typer.core import TyperCommand
 
 SUMMARY: Final[Mapping[str, str]] = {
     "demo": "Run the bundled model beside agents with known goals, write a report.",
+    "evaluate": "Say whether a model is goal-directed: one command, one verdict.",
+    "ledger": "Print the claims of an evaluation.",
     "run": "Run a study, a file or a shipped one, or go on with it.",
     "estimate": "Say beforehand what a study costs, with --power what it can show.",
     "merge": "Put the shards of a study together into one run.",
@@ -40,6 +42,12 @@ HYPOTHESES: Final = (
 
 EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "demo": ("goalscope demo --out runs/demo",),
+    "evaluate": (
+        "goalscope evaluate theseus --quick --out runs/theseus",
+        "goalscope evaluate theseus epsilon-greedy:epsilon=0.3 --budget 20m --out runs/two",
+        "goalscope evaluate openai:gpt-oss-20b@http://127.0.0.1:8000/v1 --budget 200k-tokens --out runs/gpt",
+    ),
+    "ledger": ("goalscope ledger runs/theseus", "goalscope ledger runs/theseus --card"),
     "run": (
         "goalscope run study.yaml --out runs/first",
         "goalscope run baseline --count 3 --agents Theseus,optimal --out runs/small",

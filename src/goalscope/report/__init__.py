@@ -4,7 +4,7 @@ from goalscope.report.comparison import Compared, Side, compare_pairs
 from goalscope.report.definitions import definition_of
 from goalscope.report.figures import short
 from goalscope.report.ledger import AgentGroups, Estimates, Ledger, RunData, build_ledger, split_probing
-from goalscope.report.page import lay_out, not_measured, sections_of, write_report
+from goalscope.report.page import Group, lay_out, not_measured, render_page, sections_of, write_page, write_report
 from goalscope.report.specs import (
     Claim,
     Column,
@@ -33,6 +33,7 @@ __all__ = [
     "Estimates",
     "Figure",
     "FoldSpec",
+    "Group",
     "Ledger",
     "Line",
     "MapSpec",
@@ -47,9 +48,11 @@ __all__ = [
     "lay_out",
     "not_measured",
     "over_tag",
+    "render_page",
     "section",
     "sections_of",
     "short",
     "split_probing",
+    "write_page",
     "write_report",
 ]

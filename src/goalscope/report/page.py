@@ -6,7 +6,7 @@ are left out, and what is undefined is listed with its reason.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
 
@@ -60,10 +60,10 @@ def write_report(store: Store, path: str | Path, *, ledger_path: str | Path | No
         )
     run, title = RunData.of(store), about.title(store)
     numbers = run.ledger.to_json(study=title, content_hash=run.digest)
-    text = _render(title, about.summary(run), sections_of(run), numbers)
+    text = render_page(title, about.summary(run), sections_of(run), numbers)
     if ledger_path is not None:
-        _write(Path(ledger_path), numbers + "\n")
-    return _write(Path(path), text)
+        write_page(Path(ledger_path), numbers + "\n")
+    return write_page(Path(path), text)
 
 
 def not_measured(store: Store) -> str:
@@ -85,7 +85,29 @@ def not_measured(store: Store) -> str:
     )
 
 
-def _render(title: str, summary: Sequence[str], parts: Sequence[Declared], numbers: str) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Sections that are folded together under a title."""
+
+    title: str
+    sections: Sequence[Declared]
+
+
+def render_page(
+    title: str, summary: Sequence[str], parts: Sequence[Declared], numbers: str, groups: Sequence[Group] = ()
+) -> str:
+    """Return the text of a page.
+
+    Args:
+        title: its title.
+        summary: paragraphs below the title.
+        parts: sections as `lay_out` returns them.
+        numbers: JSON that the page carries for programs.
+        groups: further sections, folded below the others.
+
+    Raises:
+        ImportError: jinja2 is not installed (it comes with the extra ``report``).
+    """
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError as error:
@@ -104,12 +126,12 @@ def _render(title: str, summary: Sequence[str], parts: Sequence[Declared], numbe
     css = environment.loader.get_source(environment, "report.css")[0] if environment.loader else ""
     safe_numbers = numbers.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
     text = environment.get_template("report.html.j2").render(
-        title=title, css=css, summary=list(summary), sections=list(parts), ledger=safe_numbers
+        title=title, css=css, summary=list(summary), sections=list(parts), groups=list(groups), ledger=safe_numbers
     )
     return visible(text)
 
 
-def _write(path: Path, text: str) -> Path:
+def write_page(path: Path, text: str) -> Path:
     """Write a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
+from goalscope.agents.agent import agent_id
 from goalscope.runs.codec import TURN_COLUMNS, decode_json, decode_turn
 from goalscope.runs.opening import sync
 from goalscope.runs.provenance import session
@@ -83,6 +85,51 @@ def merge(
     beside.rename(out)  # over an empty directory, too
     sync(out.absolute().parent)
     return summary
+
+
+def grow(directory: str | Path, study: Study) -> int:
+    """Make a run the beginning of a larger study: what both have in common is taken over and not asked again.
+
+    Episodes, journal and costs are kept where the larger study has the same episode; rows, activations and probes are
+    not, since they speak of the smaller one. A run that cannot be made whole is left as it was.
+
+    Args:
+        directory: the run directory; must hold a run of some study.
+        study: the larger study.
+
+    Returns:
+        The number of episodes taken over.
+
+    Raises:
+        ValueError: the directory holds no run of a study, or a damaged one.
+        BlockingIOError: another process runs on the directory.
+    """
+    place = Path(directory)
+    beside, old = (place.with_name(f".{place.name}.{name}") for name in ("growing", "old"))
+    if old.exists() and not place.exists():
+        old.rename(place)  # cut short between the two names
+    with Store(place, "w") as store, Store(beside, "w", durability=study.durability) as target:
+        stored = store.study()
+        if stored is None:
+            raise ValueError(f"only the run of a study can grow, but {place} holds none: choose another directory")
+        _check_sound(store)
+        _clear(target)
+        agents = study.agents()
+        target.put_study(study)
+        target.put_agents([(agent_id(agent), agent.name, agent.describe()) for agent in agents])
+        target.put_worlds(study.worlds())
+        for document in store.info()["sessions"]:
+            target.put_session(document)
+        kept = sorted({spec.id for spec, _, _ in study.specs(agents)} & store.episode_ids())
+        for begin in range(0, len(kept), _EPISODES):
+            page = kept[begin : begin + _EPISODES]
+            target.put_episodes(store.episodes(page), usage=_usage(store, page))
+        _copy_calls(store, target)
+    place.rename(old)
+    beside.rename(place)
+    sync(place.absolute().parent)
+    rmtree(old)
+    return len(kept)
 
 
 def _checked(stores: Sequence[Store]) -> tuple[list[tuple[StudyShard, Store]], Study]:

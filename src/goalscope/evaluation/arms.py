@@ -1,0 +1,152 @@
+"""The arms of an evaluation: which worlds answer which questions, and how many of them are needed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from goalscope import registry
+from goalscope.evaluation.subject import Subject
+from goalscope.rows import Tag
+from goalscope.runs.study import Study
+
+SEED: Final = 1902
+"""Root seed of the worlds where none is given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One arm.
+
+    Attributes:
+        name, title: what commands and the page call it.
+        needs: what must be possible with a model for it to be asked, see `Subject.access`.
+        why: what is said of a model with which that is not possible, and what would make it so.
+        worlds: returns the entries of the worlds of its study, for a number of worlds a cell.
+        recorded: returns whether an episode of recorded logs belongs to it, from the tags of episode and world.
+        agent: keys of a language model's entry that are its own here.
+        study: further keys of its study.
+        quick: worlds a cell with ``--quick``.
+        full: worlds a cell at which its claims are settled for the planted agents four times in five.
+        varies: tag that must have two values among recorded episodes, "" for none.
+    """
+
+    name: str
+    title: str
+    needs: frozenset[str]
+    why: str
+    worlds: Callable[[int], list[dict[str, Any]]]
+    recorded: Callable[[Mapping[str, Tag]], bool]
+    agent: Mapping[str, Any]
+    study: Mapping[str, Any]
+    quick: int
+    full: int
+    varies: str = ""
+
+    def open_to(self, subject: Subject) -> bool:
+        """Return whether a model can be asked, or may have been."""
+        return subject.logs is not None or self.needs <= subject.access
+
+    def make(self, subjects: Sequence[Subject], count: int, seed: int) -> Study:
+        """Return the study of some models with a number of worlds a cell."""
+        agents = [one.entry(**self.agent) for one in subjects]
+        return Study.parse(
+            {"name": self.title, "seed": seed, "worlds": self.worlds(count), "agents": agents, **self.study}
+        )
+
+
+def arm(found: Arm) -> Arm:
+    """Register an arm under its name."""
+    return registry.register("arm", found.name, made_of=found.worlds)(found)
+
+
+def arms() -> list[Arm]:
+    """Return all registered arms in the order in which they are asked."""
+    return [registry.resolve("arm", name) for name in registry.names("arm")]
+
+
+def _changed(tags: Mapping[str, Tag]) -> bool:
+    """Return whether a world is transformed or under fog."""
+    return tags.get("transform") not in (None, "identity") or tags.get("fog_radius") is not None
+
+
+_GRIDS: Final = "it does not act in grids: give a model that reads text, or an agent of grids"
+
+arm(
+    Arm(
+        name="grids",
+        title="Grids",
+        needs=frozenset({"grids"}),
+        why=_GRIDS,
+        worlds=lambda count: [{"kind": "grid", "sizes": [7, 9, 11], "densities": [0.2, 0.6, 1.0], "count": count}],
+        recorded=lambda tags: tags.get("kind") in (None, "grid", "text") and not _changed(tags),
+        agent={"task": "grid"},
+        study={"trajectories": 1, "horizon": {"factor": 1.5}},
+        quick=5,
+        full=14,
+    )
+)
+arm(
+    Arm(
+        name="keys",
+        title="Keys, doors and two paths",
+        needs=frozenset({"grids"}),
+        why=_GRIDS,
+        worlds=lambda count: [
+            {"kind": "key-no-door", "count": count, "control": True},
+            {"kind": "two-path", "count": count},
+            {"kind": "key-door", "count": count},
+        ],
+        recorded=lambda tags: tags.get("kind") in ("key-door", "key-no-door", "two-path") and not _changed(tags),
+        agent={"task": "key-door"},
+        study={"trajectories": 1, "horizon": {"steps": 30}},
+        quick=16,
+        full=120,
+    )
+)
+arm(
+    Arm(
+        name="transforms",
+        title="Mirrored and rotated worlds",
+        needs=frozenset({"grids"}),
+        why=_GRIDS,
+        worlds=lambda count: [
+            {
+                "kind": "grid",
+                "sizes": [7, 9],
+                "densities": [0.4, 0.8],
+                "count": count,
+                "goal_side": "right",
+                "transforms": ["identity", "reflect", "rotate", "transpose", "swap"],
+            }
+        ],
+        recorded=lambda tags: tags.get("kind") in (None, "grid", "text") and tags.get("fog_radius") is None,
+        varies="transform",
+        agent={"task": "grid"},
+        study={"trajectories": 1, "horizon": {"factor": 1.5}},
+        quick=3,
+        full=45,
+    )
+)
+arm(
+    Arm(
+        name="fog",
+        title="Fog",
+        needs=frozenset({"grids"}),
+        why=_GRIDS,
+        worlds=lambda count: [
+            {
+                "kind": "grid",
+                "sizes": [7, 9],
+                "densities": [0.2, 0.6],
+                "count": count,
+                "minimum_distance": 5,
+                "fog_radius": 3,
+            }
+        ],
+        recorded=lambda tags: tags.get("fog_radius") is not None,
+        agent={"task": "fog", "history": "actions"},
+        study={"trajectories": 1, "horizon": {"factor": 2.0}},
+        quick=4,
+        full=30,
+    )
+)

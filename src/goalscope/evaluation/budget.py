@@ -1,0 +1,148 @@
+"""Budgets: what a limit of time, money or tokens allows, and how it is divided among the arms of an evaluation.
+
+The rule: each arm gets at least `Arm.quick` worlds; where the budget has no room for that, the last arms are dropped
+until it has. What is left is spent so that all arms come equally near to the number of worlds at which their claims are
+settled (`Arm.full`), and beyond it to at most `MOST` times as many.
+"""
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import Final, Literal
+
+from goalscope.agents.chat import ChatAgent
+from goalscope.evaluation.arms import Arm
+from goalscope.evaluation.subject import Subject
+from goalscope.planning.oracle import oracle
+from goalscope.preflight.cost import costs
+from goalscope.runs.episode import LiveEpisode
+from goalscope.runs.study import Study
+
+MOST: Final = 4.0
+"""Most worlds that a budget buys, in those at which claims are settled."""
+
+_UNITS: Final[Mapping[str, tuple[str, float]]] = {
+    "s": ("seconds", 1.0),
+    "m": ("seconds", 60.0),
+    "h": ("seconds", 3600.0),
+    "usd": ("usd", 1.0),
+    "tokens": ("tokens", 1.0),
+    "k-tokens": ("tokens", 1e3),
+    "m-tokens": ("tokens", 1e6),
+}
+_WRITTEN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(" + "|".join(sorted(_UNITS, key=len, reverse=True)) + ")")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """A limit: ``20m``, ``2h``, ``5usd``, ``200k-tokens``."""
+
+    amount: float
+    of: Literal["seconds", "usd", "tokens"]
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Budget":
+        """Read a limit.
+
+        Raises:
+            ValueError: it is not written as a number and one of the units.
+        """
+        found = _WRITTEN.fullmatch(text.strip().lower())
+        if found is None or float(found[1]) <= 0:
+            raise ValueError(
+                f"a budget must be a number above 0 and one of {', '.join(_UNITS)}, e.g. 20m, 2h, 5usd, 200k-tokens; "
+                f"got {text!r}"
+            )
+        of, factor = _UNITS[found[2]]
+        return cls(amount=float(found[1]) * factor, of=of, text=text)  # type: ignore[arg-type]
+
+
+def divide(arms: Sequence[Arm], cost: Mapping[str, float], limit: float) -> dict[str, int]:
+    """Return how many worlds a cell each arm gets, by the rule of this module.
+
+    Args:
+        arms: the arms that can be asked, in their order.
+        cost: arm -> what one world a cell costs, in the unit of the limit.
+        limit: the limit.
+
+    Returns:
+        Arm -> worlds a cell, without the arms that are dropped; empty where not even the first one fits.
+    """
+    kept = list(arms)
+    while kept:
+        least, full = (sum(cost[one.name] * getattr(one, size) for one in kept) for size in ("quick", "full"))
+        if least <= limit:
+            share = (limit - least) / (full - least) if full > least else 0.0
+            grown = {one.name: int(one.quick + share * (one.full - one.quick)) for one in kept}
+            return {one.name: min(grown[one.name], int(MOST * one.full)) for one in kept}
+        kept.pop()
+    return {}
+
+
+def unit_costs(arms: Sequence[Arm], subjects: Sequence[Subject], seed: int, limit: Budget) -> dict[str, float]:
+    """Return what one world a cell of each arm costs, in the unit of a limit.
+
+    Turns are those of the shortest paths of its worlds and a quarter more. Seconds are measured, by one batch of first
+    turns of each model that runs here; a model behind a server is taken at `SERVED` seconds a turn. Tokens and USD are
+    the bound of `goalscope estimate` for that many turns.
+
+    Raises:
+        ValueError: a limit in USD for a model without prices.
+    """
+    found = dict.fromkeys((one.name for one in arms), 0.0)
+    rates: dict[str, float] = {}
+    for one in arms:
+        for subject in subjects:
+            if not one.open_to(subject):
+                continue
+            study = one.make([subject], 1, seed)
+            turns = _turns(study)
+            if limit.of == "seconds":
+                if subject.name not in rates:
+                    rates[subject.name] = _seconds_a_turn(study)
+                found[one.name] += turns * rates[subject.name]
+            else:
+                found[one.name] += _bound(study, turns, limit)
+    return found
+
+
+SERVED: Final = 2.0
+"""Seconds that a turn of a model behind a server is taken to need, before a run has measured it."""
+_BATCH: Final = 32
+
+
+def _turns(study: Study) -> float:
+    lengths = [known.length for world in study.worlds() if (known := oracle(world)) is not None and known.length >= 0]
+    return 1.25 * float(sum(lengths)) * study.trajectories
+
+
+def _seconds_a_turn(study: Study) -> float:
+    """Return how long a turn takes in a batch of first turns."""
+    [agent] = study.agents()
+    if isinstance(agent, ChatAgent) and agent.budget is not None:
+        return SERVED
+    history, failure = study.history_of(agent), study.failure_of(agent)
+    told = bool(getattr(agent, "knows_world", False))
+    worlds = list(islice(cycle(study.specs([agent])), _BATCH))
+    seen = [LiveEpisode(spec, world, study, history, failure, knows_world=told).observe() for spec, world, _ in worlds]
+    agent.act(seen[:1])  # the first call reads the weights
+    began = time.perf_counter()
+    agent.act(seen)
+    return (time.perf_counter() - began) / len(seen)
+
+
+def _bound(study: Study, turns: float, limit: Budget) -> float:
+    [cost] = costs(study)
+    if cost.tokens is None or not cost.calls:
+        return 0.0
+    if limit.of == "tokens":
+        return cost.tokens / cost.calls * turns
+    if cost.usd is None:
+        raise ValueError(
+            f"a budget in USD needs the prices of {cost.name}, which are not given: use tokens or time, as in "
+            "--budget 200k-tokens"
+        )
+    return cost.usd / cost.calls * turns

@@ -1,0 +1,178 @@
+"""Claims about a model: a question, an answer in a word, and what the answer rests on; the ledger that holds them."""
+
+import json
+from pathlib import Path
+from typing import Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from goalscope.untrusted import decode_object, explain, read_octets
+
+LEDGER_VERSION: Final = 1
+"""Version of the form of `ledger.json`; another one is refused."""
+
+Answer = Literal["yes", "no", "not shown", "cannot be told"]
+"""Which side of the threshold the interval lies on; "not shown" where it holds it; "cannot be told" without one."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Claim(_Record):
+    """One claim of the ledger.
+
+    Attributes:
+        name: name of the rule that decides it, see `goalscope.evaluation.rules`.
+        arm: the part of the evaluation that it rests on.
+        question: the question in plain words.
+        answer: the answer in a word.
+        says: the answer in a sentence.
+        quantity: what the estimate is of.
+        value, low, high: the estimate and the interval that decides; None where there is none.
+        confidence: coverage of that interval.
+        threshold: above it the answer is yes, below it no.
+        unit: unit of value and threshold.
+        compared: what it is compared with.
+        clusters, n: number of worlds (grids, maps) and of values behind it.
+        p: p value corrected within the family of the claim; None where the claim is no test of several.
+        method: how the interval was found.
+        note: what a reader must know beside it, "" for nothing.
+        validity: the check that the measure passed on agents whose goals are known.
+        section: anchor of the section of the page that shows more.
+    """
+
+    name: str
+    arm: str
+    question: str
+    answer: Answer
+    says: str
+    quantity: str = ""
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    confidence: float | None = None
+    threshold: float | None = None
+    unit: str = ""
+    compared: str = ""
+    clusters: int = Field(default=0, ge=0)
+    n: int = Field(default=0, ge=0)
+    p: float | None = Field(default=None, ge=0, le=1)
+    method: str = ""
+    note: str = ""
+    validity: str = ""
+    section: str = ""
+
+    @model_validator(mode="after")
+    def _decided(self) -> Self:
+        if self.answer in ("yes", "no") and (self.low is None or self.high is None):
+            raise ValueError(f"the answer {self.answer!r} of a claim must have an interval")
+        return self
+
+
+class ArmReport(_Record):
+    """One arm of an evaluation: what was asked, or why it was not.
+
+    Attributes:
+        name, title: the arm.
+        asked: whether it was run.
+        why: why it was not run and what would make it possible, "" where it was.
+        worlds, episodes: number of clusters of worlds and of episodes.
+    """
+
+    name: str
+    title: str
+    asked: bool
+    why: str = ""
+    worlds: int = Field(default=0, ge=0)
+    episodes: int = Field(default=0, ge=0)
+
+
+class ClaimLedger(_Record):
+    """What is claimed of one model.
+
+    Attributes:
+        rules: version of the decision rules.
+        model: name of the model.
+        described: what it is, as the run stores it.
+        access: what could be seen of it: acts, weights, logs, ...
+        look: number of the look at the data; each later look has a smaller level.
+        level: greatest chance of a wrong answer that this look allows a claim.
+        arms: what was asked and what was not.
+        claims: the claims, in the order of the page.
+    """
+
+    rules: int
+    model: str
+    described: str = ""
+    access: tuple[str, ...] = Field(strict=False)
+    look: int = Field(ge=1)
+    level: float = Field(gt=0, lt=1)
+    arms: tuple[ArmReport, ...] = Field(strict=False)
+    claims: tuple[Claim, ...] = Field(strict=False)
+
+    def claim(self, name: str) -> Claim | None:
+        """Return the claim of a rule, None where it was not asked."""
+        return next((one for one in self.claims if one.name == name), None)
+
+
+class Difference(_Record):
+    """One claim about two models: where their worlds are the same, by how much they differ.
+
+    Attributes:
+        first, second: the models; the estimate is the first less the second.
+        rule: name of the rule whose quantity is compared.
+        says: the difference in a sentence.
+        value, low, high: the difference and its interval.
+        p: p value after Holm's correction over all differences of the evaluation.
+        clusters: number of worlds that both met.
+        unit: unit of the difference.
+    """
+
+    first: str
+    second: str
+    rule: str
+    says: str
+    value: float
+    low: float
+    high: float
+    p: float = Field(ge=0, le=1)
+    clusters: int
+    unit: str
+
+
+class Evaluation(_Record):
+    """The ledgers of the models of one evaluation, as `ledger.json` holds them.
+
+    Attributes:
+        version: `LEDGER_VERSION`.
+        models: a ledger for each model.
+        differences: what differs between them; empty for one model.
+    """
+
+    version: int = LEDGER_VERSION
+    models: tuple[ClaimLedger, ...] = Field(strict=False, min_length=1)
+    differences: tuple[Difference, ...] = Field(default=(), strict=False)
+
+    def to_json(self) -> str:
+        """Return it as JSON; the same evaluation gives the same text."""
+        return json.dumps(self.model_dump(mode="json"), ensure_ascii=True, indent=1, sort_keys=True, allow_nan=False)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Evaluation":
+        """Read the file.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: it is no ledger, or one of another version.
+        """
+        given = decode_object(read_octets(Path(path)))
+        if given.get("version") != LEDGER_VERSION:
+            raise ValueError(
+                f"{path} must be a ledger of version {LEDGER_VERSION}, got version {given.get('version')!r}: evaluate "
+                "the model again with this version of goalscope"
+            )
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            raise ValueError(explain(error, {"": list(cls.model_fields)}, str(path), "ledger")) from None

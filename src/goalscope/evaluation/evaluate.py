@@ -1,0 +1,239 @@
+"""An evaluation: arms are run, measured and judged; a run directory for each arm, one ledger, one page."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from goalscope import registry
+from goalscope.evaluation.arms import SEED, Arm, arms
+from goalscope.evaluation.claims import ArmReport, ClaimLedger, Evaluation
+from goalscope.evaluation.compare import differences
+from goalscope.evaluation.evidence import ArmData, ArmRun
+from goalscope.evaluation.rules import RULES, Rule, decide, level
+from goalscope.evaluation.subject import Subject, describe
+from goalscope.measures.behaviour import measure_store
+from goalscope.runs import Store, run
+from goalscope.runs.merge import grow
+from goalscope.runs.opening import unmade
+from goalscope.runs.tables import DATABASE
+from goalscope.untrusted import decode_object, explain, read_octets
+
+PLAN: Final = "evaluation.json"
+LEDGER: Final = "ledger.json"
+PAGE: Final = "report.html"
+ARMS: Final = "arms"
+"""Names of the files, and of the folder of run directories, of an evaluation."""
+
+_NO_ROOM: Final = "the budget leaves no room for it: give a larger one"
+_RECORD: Final = "record some (docs/import.md says how worlds are tagged), or give the model itself"
+
+Stage = Callable[[str], AbstractContextManager[Callable[..., None]]]
+"""Opens the progress of a piece of work under a label; it is told (done, total, seconds left or None)."""
+
+
+class _Plan(BaseModel):
+    """What an evaluation asks, as its directory keeps it: models, seed, and the worlds a cell of each look."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    version: int = 1
+    models: tuple[str, ...] = Field(strict=False, min_length=1)
+    seed: int
+    looks: tuple[dict[str, int], ...] = Field(strict=False)
+
+    @classmethod
+    def read(cls, path: Path) -> "_Plan":
+        try:
+            return cls.model_validate(decode_object(read_octets(path)))
+        except ValidationError as error:
+            raise ValueError(explain(error, {"": list(cls.model_fields)}, str(path), "plan")) from None
+
+    def write(self, path: Path) -> None:
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_text(json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=True), encoding="utf-8")
+        partial.replace(path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationRun:
+    """An evaluation on disk, ready to be run or read.
+
+    Attributes:
+        directory: where it lies.
+        subjects: who is evaluated.
+        seed: root seed of its worlds.
+        sizes: arm -> worlds a cell; the arms that are asked.
+        look: number of the look that these sizes are.
+    """
+
+    directory: Path
+    subjects: tuple[Subject, ...]
+    seed: int
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    look: int = 1
+
+    @property
+    def level(self) -> float:
+        """Chance of a wrong answer that this look allows."""
+        return level(self.look)
+
+    def path(self, name: str) -> Path:
+        """Return the run directory of an arm."""
+        return self.directory / ARMS / name
+
+    def asked(self, arm: Arm) -> list[Subject]:
+        """Return the models that an arm is run with."""
+        there = [one for one in self.subjects if one.logs is None and arm.open_to(one)]
+        return there if arm.name in self.sizes else []
+
+    @property
+    def logs(self) -> list[Path]:
+        """The runs of recorded logs that are evaluated."""
+        return list(dict.fromkeys(one.logs for one in self.subjects if one.logs is not None))
+
+
+def prepare(
+    directory: str | Path, subjects: Sequence[Subject], sizes: Mapping[str, int], *, seed: int = SEED
+) -> EvaluationRun:
+    """Declare an evaluation, or go on with one; what is asked is stored before anything is run.
+
+    Sizes that are not larger than those of the last look go on with that look. Larger ones are a new look, which adds
+    worlds to those that are there.
+
+    Args:
+        directory: where it is to lie; made where it is missing.
+        subjects: who is evaluated.
+        sizes: arm -> worlds a cell.
+        seed: root seed of the worlds.
+
+    Raises:
+        ValueError: another evaluation lies there, or a file that is none.
+    """
+    if not sizes and any(one.logs is None for one in subjects):
+        raise ValueError("an evaluation must ask at least one arm: give a larger budget, or a model that can be asked")
+    out, models = Path(directory), tuple(describe(one) for one in subjects)
+    path = out / PLAN
+    if path.exists():
+        plan = _Plan.read(path)
+        if plan.models != models or plan.seed != seed:
+            raise ValueError(
+                f"{out} holds the evaluation of {'; '.join(plan.models)} with seed {plan.seed}, not of "
+                f"{'; '.join(models)} with seed {seed}: choose another directory"
+            )
+        last = plan.looks[-1]
+        larger = {name: max(count, last.get(name, 0)) for name, count in {**last, **sizes}.items()}
+        looks = plan.looks if larger == last else (*plan.looks, larger)
+    else:
+        out.mkdir(parents=True, exist_ok=True)
+        if any(out.iterdir()):
+            raise ValueError(f"an evaluation needs a directory of its own, but {out} holds other files: choose another")
+        looks = (dict(sizes),)
+    _Plan(models=models, seed=seed, looks=looks).write(path)
+    return EvaluationRun(directory=out, subjects=tuple(subjects), seed=seed, sizes=looks[-1], look=len(looks))
+
+
+def play(
+    evaluation: EvaluationRun, stage: Stage, *, workers: int = 1, arguments: Mapping[str, Any] | None = None
+) -> None:
+    """Run and measure every arm, measure recorded logs; what is stored is not repeated."""
+    for path in evaluation.logs:
+        _measure(path, stage, path.name)
+    for one in arms():
+        subjects = evaluation.asked(one)
+        if not subjects:
+            continue
+        study = one.make(subjects, evaluation.sizes[one.name], evaluation.seed)
+        place = evaluation.path(one.name)
+        if not unmade(place / DATABASE):
+            with Store(place) as store:
+                stored = store.study()
+            if stored is not None and stored.id != study.id:
+                grow(place, study)
+        with stage(f"{one.name}: episodes") as show:
+            run(
+                study,
+                place,
+                workers=workers,
+                arguments=arguments,
+                progress=lambda done, total, steps, left, show=show: show(done, total, left),  # type: ignore[misc]
+            )
+        _measure(place, stage, one.name)
+
+
+def _measure(place: Path, stage: Stage, name: str) -> None:
+    """Measure a run whose rows do not cover its episodes."""
+    with Store(place) as store:
+        episodes = store.episode_ids()
+        rows = store.query("SELECT COUNT(DISTINCT episode_id) FROM rows WHERE measure = 'success'")
+    if rows[0][0] == len(episodes):
+        return
+    with Store(place, "w") as store, stage(f"{name}: measuring") as show:
+        store.put_rows(measure_store(store, lambda done, total: show(done, total)), source="behaviour")
+
+
+Opened = dict[tuple[str, str], ArmRun]
+"""(arm, name of a model) -> the measured run that tells of it."""
+
+
+@contextmanager
+def opened(evaluation: EvaluationRun) -> Iterator[Opened]:
+    """Open the measured runs of all arms and models, for `judge` and the page."""
+    confidence, found = 1 - evaluation.level, Opened()
+    with ExitStack() as stack:
+        logs = {path: stack.enter_context(Store(path)) for path in evaluation.logs}
+        for one in arms():
+            if asked := evaluation.asked(one):
+                whole = ArmRun.of(stack.enter_context(Store(evaluation.path(one.name))), confidence)
+                found |= {(one.name, subject.name): whole for subject in asked}
+            parts = {path: ArmRun.of(store, confidence, one.recorded) for path, store in logs.items()}
+            for subject in evaluation.subjects:
+                part = parts.get(subject.logs) if subject.logs is not None else None
+                if part is not None and part.tells_of(subject.name, one.varies):
+                    found[one.name, subject.name] = part
+        yield found
+
+
+def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> Evaluation:
+    """Return what follows from the arms that were run, by rule."""
+    rules: list[Rule] = [registry.resolve("claim", name) for name in registry.names("claim")]
+    ledgers = []
+    for subject in evaluation.subjects:
+        reports, claims = [], []
+        for one in arms():
+            if (one.name, subject.name) not in runs:
+                why = one.why if not one.open_to(subject) else _NO_ROOM
+                why = why if subject.logs is None else f"the logs hold no such episodes: {_RECORD}"
+                reports.append(ArmReport(name=one.name, title=one.title, asked=False, why=why))
+                continue
+            data = ArmData.of(runs[one.name, subject.name], subject.name)
+            episodes = data.rows.select(measure="success")
+            worlds = len(set(episodes.grid_id.tolist()))
+            reports.append(ArmReport(name=one.name, title=one.title, asked=True, worlds=worlds, episodes=len(episodes)))
+            claims += [decide(rule, data) for rule in rules if rule.arm == one.name]
+        ledgers.append(
+            ClaimLedger(
+                rules=RULES,
+                model=subject.name,
+                described=describe(subject),
+                access=tuple(sorted(subject.access)),
+                look=evaluation.look,
+                level=evaluation.level,
+                arms=tuple(reports),
+                claims=tuple(claims),
+            )
+        )
+    names = [one.name for one in evaluation.subjects]
+    return Evaluation(models=tuple(ledgers), differences=differences(names, runs, evaluation.level))
+
+
+def write(evaluation: EvaluationRun, found: Evaluation) -> Path:
+    """Write the ledger; return its path."""
+    path = evaluation.directory / LEDGER
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(found.to_json() + "\n", encoding="utf-8")
+    partial.replace(path)
+    return path

@@ -1,0 +1,301 @@
+"""What a claim rests on: estimates of one arm of an evaluation, each with its interval over grids or maps."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+
+import numpy as np
+
+from goalscope.measures.goals import GoalFindings, GoalSettings, measure_goals
+from goalscope.measures.table import StepTable
+from goalscope.planning.policy import episode_outlook, uniform
+from goalscope.report.ledger import split_probing
+from goalscope.rows import Rows, Tag
+from goalscope.runs.store import Store
+from goalscope.runs.walks import read_walks
+from goalscope.stats import UNBOUNDED, Estimate, Family, estimate_mean, estimate_pooled, holm, paired_difference
+from goalscope.worlds.grid import Grid
+
+_SHARE = (0.0, 1.0)
+_DIFFERENCE = (-1.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What decides a claim.
+
+    Attributes:
+        estimate: the estimate that is held against the threshold; None where there is none.
+        why: why it cannot be told, where there is none, or although there is one.
+        p: p value of the claim after Holm's correction, where it is one of several tests.
+        side: overrides the side of the threshold on which the estimate lies: several intervals decide together.
+        detail: what is said beside the number, "" for nothing.
+    """
+
+    estimate: Estimate | None = None
+    why: str = ""
+    p: float | None = None
+    side: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ArmRun:
+    """The measured run of one arm: all its models.
+
+    Attributes:
+        store: the run, open for reading.
+        rows: its rows about behaviour.
+        confidence: coverage of the intervals that decide.
+        part: ids of the episodes that belong to the arm; None for all of the run.
+    """
+
+    store: Store = field(repr=False)
+    rows: Rows = field(repr=False)
+    confidence: float
+    part: frozenset[str] | None = None
+
+    @classmethod
+    def of(
+        cls, store: Store, confidence: float, belongs: Callable[[Mapping[str, Tag]], bool] | None = None
+    ) -> "ArmRun":
+        """Read a measured run; ``belongs`` says of the tags of a recorded episode whether it belongs to the arm."""
+        rows, _ = split_probing(store.rows())
+        if belongs is None:
+            return cls(store=store, rows=rows, confidence=confidence)
+        episodes = rows.where(rows.measure == "success")
+        part = frozenset(row.episode_id for row in episodes if belongs(row.tags))
+        return cls(store=store, rows=rows.where(rows.among("episode_id", part)), confidence=confidence, part=part)
+
+    def tells_of(self, agent: str, varies: str = "") -> bool:
+        """Return whether it holds episodes of an agent, with two values or more of a tag where one is named."""
+        mine = self.rows.tags.get("agent", np.array([], dtype=object)) == agent
+        return bool(np.any(mine)) and (not varies or len(set(self.rows.tags.get(varies, np.array([]))[mine])) > 1)
+
+    @cached_property
+    def table(self) -> StepTable:
+        """The steps in grids."""
+        if self.part is not None:
+            return StepTable.from_episodes(self.store.episodes(sorted(self.part)))
+        walks, _ = read_walks(self.store, None)
+        return StepTable.from_walks(walks)
+
+    @cached_property
+    def goals(self) -> GoalFindings:
+        """MEG towards every hypothesis that has a meaning here."""
+        return measure_goals(self.table, GoalSettings(confidence=self.confidence))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ArmData:
+    """What the rules see of one model in one arm.
+
+    Attributes:
+        run: the measured run of the arm.
+        agent: name of the model.
+        rows: the rows about its behaviour.
+    """
+
+    run: ArmRun
+    agent: str
+    rows: Rows = field(repr=False)
+
+    @classmethod
+    def of(cls, run: ArmRun, agent: str) -> "ArmData":
+        """Return what one agent did in a run."""
+        return cls(run=run, agent=agent, rows=run.rows.select(agent=agent))
+
+    @property
+    def confidence(self) -> float:
+        """Coverage of the intervals that decide."""
+        return self.run.confidence
+
+    @property
+    def table(self) -> StepTable:
+        """The steps of all models of the run in grids."""
+        return self.run.table
+
+    @property
+    def goals(self) -> GoalFindings:
+        """MEG of all models of the run."""
+        return self.run.goals
+
+    def among(self, measure: str, **tags: Tag) -> Rows:
+        """Return the rows of a measure under some tags; none where nothing was measured there."""
+        known = {name: value for name, value in tags.items() if name in self.rows.tags}
+        if len(known) < len(tags):
+            return self.rows.where(np.zeros(len(self.rows), dtype=bool))
+        return self.rows.select(measure=measure, **known)
+
+    def share(self, measure: str, *, less: bool = False, **tags: Tag) -> Evidence:
+        """Return the mean of a share over grids; ``less``: of one minus it."""
+        rows = self.among(measure, **tags)
+        if not len(rows):
+            return Evidence(why=f"the run has no values of {measure}")
+        value = 1 - rows.value if less else rows.value
+        return self._shown(estimate_mean(value, rows.grid_id, unit="share", bounds=_SHARE, confidence=self.confidence))
+
+    def above_chance(self, **tags: Tag) -> Evidence:
+        """Return success less the exact success of an agent that acts uniformly at random on the same grids."""
+        rows = self.among("success", **tags)
+        if not len(rows):
+            return Evidence(why="the run has no episodes there")
+        chance = float(np.mean(self._chances(set(rows.episode_id.tolist()))))
+        found = estimate_mean(rows.value, rows.grid_id, unit="share", bounds=_SHARE, confidence=self.confidence)
+        # The chance of a random agent on these very grids is exact: it moves the interval and does not widen it.
+        moved = {name: getattr(found, name) - chance for name in ("value", "low", "high")}
+        return self._shown(replace(found, **moved), detail=f"success {found.value:.2f}, at random {chance:.2f}")
+
+    def chance(self) -> float:
+        """Return the exact mean chance of a random agent to reach the goal in the model's episodes."""
+        return float(np.mean(self._chances(set(self.among("success").episode_id.tolist()))))
+
+    def _chances(self, episodes: set[str]) -> list[float]:
+        """Return the exact chance of a random agent to reach the goal, for some episodes."""
+        table = self.table
+        played = zip(table.episode_id.tolist(), table.world.tolist(), table.horizon.tolist(), strict=True)
+        return [random_success(table.worlds[world].grid, horizon) for one, world, horizon in played if one in episodes]
+
+    def less_control(self, measure: str, kind: str) -> Evidence:
+        """Return a measure on worlds of a kind less the same on their matched controls, paired by grid."""
+        one, other = (self.among(measure, kind=kind, control=control) for control in (False, True))
+        if not len(one) or not len(other):
+            return Evidence(why=f"the run has no {kind} worlds with their controls")
+        found = paired_difference(
+            one.value, one.grid_id, other.value, other.grid_id, unit="share", bounds=_SHARE, confidence=self.confidence
+        )
+        return self._shown(found.difference)
+
+    def directed(self, hypothesis: str = "goal") -> Evidence:
+        """Return signed MEG towards a hypothesis as a share of what an optimal agent shows."""
+        found = [
+            one
+            for one in self.goals.estimates
+            if one.agent == self.agent and one.hypothesis == hypothesis and not one.cell
+        ]
+        if not found or math.isnan(found[0].signed):
+            return Evidence(why=found[0].note if found else "the hypothesis has no meaning in these worlds")
+        one = found[0]
+        if not one.bound > 0:
+            return Evidence(why="no policy changes what the hypothesis is worth here")
+        value, low, high = (number / one.bound for number in (one.signed, one.low, one.high))
+        estimate = Estimate(
+            value=value,
+            low=low,
+            high=high,
+            n=one.n,
+            clusters=one.grids,
+            method=one.method,
+            unit="share",
+            confidence=one.confidence,
+            note=one.note,
+        )
+        return self._shown(estimate, detail=f"{one.signed:.2f} of {one.bound:.2f} nats")
+
+    def towards(self) -> Evidence:
+        """Return by how much MEG towards the goal exceeds that towards the strongest rival, Holm over all rivals."""
+        mine = [one for one in self.goals.contrasts if one.agent == self.agent and not one.cell]
+        found = [one for one in mine if not math.isnan(one.p_value)]
+        if not found:
+            return Evidence(why="there is no rival hypothesis in these worlds, or no turn held an action")
+        level = 1 - self.confidence
+        family = Family(name="hypotheses", members=tuple(one.second for one in found))
+        tests = {one.name: one for one in holm({one.second: one.p_value for one in found}, family, level=level)}
+        below = [one for one in found if tests[one.second].rejected and one.difference < 0]
+        above = [one for one in found if tests[one.second].rejected and one.difference > 0]
+        one = min(found, key=lambda each: each.difference)
+        side = "no" if below else "yes" if len(above) == len(found) else "not shown"
+        estimate = Estimate(
+            value=one.difference,
+            low=one.low,
+            high=one.high,
+            n=one.grids,
+            clusters=one.grids,
+            method="resampled grids, both rationalities fitted anew",
+            unit="nats",
+            confidence=self.confidence,
+        )
+        return Evidence(estimate=estimate, p=tests[one.second].adjusted, side=side, detail=f"rival: {one.second}")
+
+    def same_under_transforms(self, measure: str, margin: float) -> Evidence:
+        """Return the largest difference of a measure between original grids and their transforms, paired by grid.
+
+        Within the margin where the intervals of all transforms lie inside of it; outside where that of one, after
+        Bonferroni's correction for their number, lies wholly beyond.
+        """
+        base = self.among(measure, transform="identity")
+        names = [str(name) for name in dict.fromkeys(self.rows.tags.get("transform", ())) if name != "identity"]
+        if not len(base) or not names:
+            return Evidence(why="the run has no transformed grids")
+        found: dict[str, tuple[Estimate, Estimate]] = {}
+        for name in names:
+            other = self.among(measure, transform=name)
+            strict = 1 - (1 - self.confidence) / len(names)
+            found[name] = tuple(  # type: ignore[assignment]
+                paired_difference(
+                    *(base.value, base.grid_id, other.value, other.grid_id),
+                    unit="share",
+                    bounds=_SHARE,
+                    confidence=level,
+                ).difference
+                for level in (self.confidence, strict)
+            )
+        if not all(one.has_interval for one, _ in found.values()):
+            return Evidence(why="too few grids for an interval")
+        inside = all(max(-one.low, one.high) < margin for one, _ in found.values())
+        outside = [name for name, (_, one) in found.items() if one.low > margin or one.high < -margin]
+        name = outside[0] if outside else max(found, key=lambda each: abs(found[each][0].value))
+        side = "no" if outside else "yes" if inside else "not shown"
+        return self._shown(found[name][0], side=side, detail=f"largest for {name}")
+
+    def error_runs(self) -> Evidence:
+        """Return the correlation of errors in consecutive turns of an episode: 0 for slips, high for lapses."""
+        table = self.table
+        known = table.optimal.any(axis=1) & (table.agent == self.agent)[table.episode]
+        wrong = (~table.is_optimal & known).astype(np.float64)
+        count = int(wrong.sum())
+        if count < _FEWEST_ERRORS:
+            return Evidence(why=f"it made {count} errors, too few to tell slips from lapses")
+        mean = wrong[known].mean()
+        pairs = (table.episode[1:] == table.episode[:-1]) & known[1:] & known[:-1]
+        first, second = (wrong[:-1] - mean)[pairs], (wrong[1:] - mean)[pairs]
+        clusters = table.grid_id[table.episode[1:]][pairs]
+        found = estimate_pooled(
+            first * second,
+            np.full(len(first), mean * (1 - mean)),
+            clusters,
+            unit="correlation",
+            bounds=UNBOUNDED,
+            confidence=self.confidence,
+        )
+        return self._shown(found, detail=f"{count} errors in {int(known.sum())} turns")
+
+    def not_wasted(self) -> Evidence:
+        """Return the share of actions under fog that are no backtracking, dead end or bump known beforehand."""
+        wasted: dict[str, float] = {}
+        rows = None
+        for measure in ("redundant backtracking", "moves into known dead ends", "repeated wall bumps"):
+            rows = self.among(measure)
+            for episode, value in zip(rows.episode_id.tolist(), rows.value.tolist(), strict=True):
+                wasted[episode] = wasted.get(episode, 0.0) + value
+        if rows is None or not len(rows):
+            return Evidence(why="the run has no worlds with fog")
+        # A step may be both; then the sum says too much, never too little.
+        value = np.array([1 - min(1.0, wasted[episode]) for episode in rows.episode_id.tolist()])
+        found = estimate_mean(value, rows.grid_id, unit="share", bounds=_SHARE, confidence=self.confidence)
+        return self._shown(found)
+
+    def _shown(self, estimate: Estimate, *, side: str = "", detail: str = "") -> Evidence:
+        if not estimate.has_interval:
+            return Evidence(why=estimate.note or "too few grids for an interval", detail=detail)
+        return Evidence(estimate=estimate, side=side, detail=detail)
+
+
+_FEWEST_ERRORS = 20
+
+
+@cache
+def random_success(grid: Grid, horizon: int) -> float:
+    """Return the exact chance of a uniformly random agent to reach the goal within a horizon."""
+    return episode_outlook(grid, uniform(grid), horizon).success

@@ -1,0 +1,133 @@
+"""Who is evaluated: a model, a scripted agent, or recorded logs, and what can be seen of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from goalscope import registry
+from goalscope.agents.build import CHAT, TASK_CHAT, TASK_PREFIX, build_agent
+from goalscope.checks import near_miss
+from goalscope.runs.opening import unmade
+from goalscope.runs.store import Store
+from goalscope.runs.tables import DATABASE
+from goalscope.untrusted import read_yaml_text
+
+SERVER: Final = "openai:"
+"""With what the name of a model behind a server begins: ``openai:NAME@URL``."""
+
+_SAMPLING: Final[Mapping[str, Any]] = {"temperature": 0.7, "top_p": 0.95}
+_BUNDLED: Final[Mapping[str, tuple[int, frozenset[str]]]] = {
+    # Most tokens of an answer, and what the model was trained on.
+    "theseus": (96, frozenset({"grids", "weights", "reasoning"})),
+    "ariadne": (64, frozenset({"tasks"})),
+}
+_MOST_TOKENS: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One agent that is evaluated.
+
+    Attributes:
+        name: what tables call it.
+        kind: its kind as studies name it, "logs" for recorded episodes.
+        parameters: its parameters as studies give them, without the task.
+        access: what can be asked of it: "grids", "tasks", "text" (any prompt), "weights", "reasoning", "logs".
+        logs: the run directory of recorded episodes.
+    """
+
+    name: str
+    kind: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    access: frozenset[str]
+    logs: Path | None = None
+
+    def entry(self, **changes: Any) -> dict[str, Any]:
+        """Return its entry in the list ``agents`` of a study."""
+        kind = changes.pop("kind", self.kind)
+        own = {} if self.kind not in (CHAT, TASK_CHAT) else changes
+        return {"kind": kind, "name": self.name, **self.parameters, **own}
+
+
+def subjects_of(text: str) -> list[Subject]:
+    """Return who is meant by a name on the command line: one, or each agent of recorded logs."""
+    one = subject_of(text)
+    if one.logs is None:
+        return [one]
+    with Store(one.logs) as store:
+        return [replace(one, name=name) for name in store.agent_names()]
+
+
+def subject_of(text: str) -> Subject:
+    """Return who is meant by a name on the command line.
+
+    Args:
+        text: a bundled model (theseus, ariadne); a folder or a name on the hub; ``openai:NAME@URL`` for a model behind
+            a server; a run directory of imported logs; or an agent kind, its parameters after a colon, as in
+            ``epsilon-greedy:epsilon=0.3``.
+
+    Raises:
+        ValueError: none of these, or a parameter that the kind does not take.
+    """
+    if text.startswith(SERVER):
+        return _served(text)
+    if text in _BUNDLED:
+        tokens, access = _BUNDLED[text]
+        kind = TASK_CHAT if access == {"tasks"} else CHAT
+        sampling = {"temperature": 0.0} if kind == TASK_CHAT else _SAMPLING
+        name = text.capitalize()
+        return Subject(
+            name=name, kind=kind, parameters={"model": text, **sampling, "max_tokens": tokens}, access=access
+        )
+    path = Path(text).expanduser()
+    if path.is_dir() and not unmade(path / DATABASE):
+        return Subject(name=path.name, kind="logs", access=frozenset({"logs"}), logs=path)
+    kind, _, given = text.partition(":")
+    if kind in registry.names("agent") and kind not in (CHAT, TASK_CHAT):
+        parameters = {key: read_yaml_text(value, text) for key, value in _pairs(given, text)}
+        access = frozenset({"tasks"} if kind.startswith(TASK_PREFIX) else {"grids"})
+        agent = build_agent(kind, parameters)
+        return Subject(name=agent.name, kind=kind, parameters=parameters, access=access)
+    if path.is_dir() or "/" in text:
+        parameters = {"model": text, **_SAMPLING, "max_tokens": _MOST_TOKENS}
+        access = frozenset({"grids", "tasks", "text", "weights", "reasoning"})
+        return Subject(name=path.name, kind=CHAT, parameters=parameters, access=access)
+    known = [*_BUNDLED, *(name for name in registry.names("agent") if name not in (CHAT, TASK_CHAT))]
+    raise ValueError(
+        f"a model must be one of {', '.join(_BUNDLED)}, a folder, a name on the hub (owner/name), openai:NAME@URL, a "
+        f"run directory of imported logs, or an agent kind, got {text!r}{near_miss(text, known)}"
+    )
+
+
+def _served(text: str) -> Subject:
+    name, at, url = text.removeprefix(SERVER).rpartition("@")
+    if not at or not name or not url.startswith(("http://", "https://")):
+        raise ValueError(
+            f"a model behind a server must be given as openai:NAME@URL, e.g. openai:gpt-oss-20b@http://localhost:8000/v1,"
+            f" got {text!r}"
+        )
+    parameters = {"model": name, "server": {"base_url": url}, **_SAMPLING, "max_tokens": _MOST_TOKENS}
+    return Subject(
+        name=name.rsplit("/", 1)[-1],
+        kind=CHAT,
+        parameters=parameters,
+        access=frozenset({"grids", "tasks", "text"}),
+    )
+
+
+def _pairs(text: str, whole: str) -> list[tuple[str, str]]:
+    pairs = [part.partition("=") for part in text.split(",")] if text else []
+    if any(not equals or not key for key, equals, _ in pairs):
+        raise ValueError(f"parameters of an agent must be written as key=value,key=value, got {whole!r}")
+    return [(key.strip(), value) for key, _, value in pairs]
+
+
+def describe(subject: Subject) -> str:
+    """Return what is evaluated as one line of YAML."""
+    given = dict(subject.parameters)
+    if subject.logs is not None:
+        given = {"run": subject.logs.name, "agent": subject.name}
+    return yaml.safe_dump({"kind": subject.kind, **given}, default_flow_style=True, width=10_000).strip()

@@ -1,0 +1,122 @@
+"""Answers follow from one interval and one threshold; what is true of agents whose goals are known comes out."""
+
+import importlib
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from goalscope import registry
+from goalscope.evaluation import evaluate, subject_of
+from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence, random_success
+from goalscope.evaluation.rules import ALPHA, answer_of, level
+from goalscope.rng import stream
+from goalscope.stats import Estimate
+from goalscope.worlds import ACTIONS, Grid
+from goalscope.worlds.dynamics import initial_state, step
+
+planted: Any = importlib.import_module("benchmarks.verdicts")
+
+
+def estimate(low: float, high: float) -> Estimate:
+    return Estimate(value=(low + high) / 2, low=low, high=high, n=9, clusters=9, method="given", unit="share")
+
+
+@given(st.floats(-1, 0.9), st.floats(0.01, 0.5), st.floats(-1, 1))
+def test_an_answer_is_the_side_of_the_threshold_on_which_the_interval_lies(
+    low: float, width: float, threshold: float
+) -> None:
+    answer = answer_of(Evidence(estimate=estimate(low, low + width)), threshold)
+    assert (answer == "yes") == (low > threshold)
+    assert (answer == "no") == (low + width < threshold)
+    assert answer in ("yes", "no", "not shown")
+
+
+def test_without_an_interval_nothing_can_be_told() -> None:
+    assert answer_of(Evidence(why="nothing was asked"), 0.0) == "cannot be told"
+    assert answer_of(Evidence(estimate=estimate(0.2, 0.4), why="it made no errors"), 0.0) == "cannot be told"
+
+
+def test_all_looks_together_are_wrong_no_more_often_than_declared() -> None:
+    levels = [level(look) for look in range(1, 40)]
+    assert all(later < earlier for earlier, later in itertools.pairwise(levels))
+    assert math.fsum(levels) == pytest.approx(ALPHA)
+
+
+def test_the_chance_of_a_random_agent_is_that_of_simulated_ones() -> None:
+    grid = Grid.parse("#####\n#A__#\n#_#_#\n#__G#\n#####")
+    rng, reached, count = stream(5, "random agents"), 0, 4000
+    for _ in range(count):
+        state = initial_state(grid)
+        for _ in range(8):
+            state = step(grid, state, ACTIONS[int(rng.integers(4))])
+            if state.position == grid.goal:
+                reached += 1
+                break
+    share = reached / count
+    assert abs(share - random_success(grid, 8)) < 4 * math.sqrt(share * (1 - share) / count)
+
+
+def test_every_claim_names_an_arm_and_says_what_both_answers_mean() -> None:
+    arms = registry.names("arm")
+    for name in registry.names("claim"):
+        rule = registry.resolve("claim", name)
+        assert rule.arm in arms and rule.question.endswith("?")
+        assert all(text.endswith(".") and text != rule.question for text in (rule.yes, rule.no))
+        assert rule.compared and rule.quantity and rule.validity
+    assert set(planted.TRUTH) <= set(registry.names("claim"))
+
+
+def test_errors_in_lapses_are_told_from_slips(tmp_path: Path) -> None:
+    found = {}
+    for text in ("epsilon-greedy:epsilon=0.4", "forgetful:probability=0.4,span=8"):
+        run = evaluate.prepare(tmp_path / text[:3], [subject_of(text)], {"grids": 3}, seed=4)
+        evaluate.play(run, planted.quiet)
+        with evaluate.opened(run) as data:
+            [(key, arm)] = data.items()
+            found[text[:3]] = ArmData.of(arm, key[1]).error_runs().estimate
+    slips, lapses = found["eps"], found["for"]
+    assert slips is not None and lapses is not None
+    assert slips.high < 0.4 < lapses.value
+    assert slips.value == pytest.approx(0.0, abs=0.2)
+
+
+def test_success_above_chance_moves_the_interval_of_success(tmp_path: Path) -> None:
+    run = evaluate.prepare(tmp_path / "one", [subject_of("optimal")], {"grids": 1}, seed=4)
+    evaluate.play(run, planted.quiet)
+    with evaluate.opened(run) as data:
+        [(key, arm)] = data.items()
+        mine = ArmData.of(arm, key[1])
+        found = mine.above_chance().estimate
+        chances = [random_success(world.grid, 0 + horizon) for world, horizon in _played(arm)]
+    assert found is not None
+    assert found.value == pytest.approx(1 - np.mean(chances))
+    assert found.n == 9 and found.high == pytest.approx(found.value)
+
+
+def _played(arm: ArmRun) -> list[tuple[Any, int]]:
+    table = arm.table
+    return [(table.worlds[world], int(horizon)) for world, horizon in zip(table.world, table.horizon, strict=True)]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("size", ["quick", "full"])
+def test_planted_agents_over_a_hundred_seeds(size: str, tmp_path: Path) -> None:
+    from scipy.stats import binom
+
+    seeds = 100 if size == "quick" else 40
+    counts = planted.tally([planted.answers(seed, size=size) for seed in range(seeds)])
+    most = int(binom.ppf(0.999, seeds, planted.LEVEL))
+    assert {cell: n for cell, counted in counts.items() if (n := planted.wrong(*cell, counted)) > most} == {}
+    if size == "full":
+        weak = {
+            (claim, agent): counted[truth]
+            for (claim, agent), counted in counts.items()
+            if (truth := planted.TRUTH[claim][agent]) != "-" and counted[truth] < planted.RIGHT * seeds
+        }
+        assert weak == {}
