@@ -360,8 +360,25 @@ def cliff_world(
 
 
 @_command("doctor")
-def doctor(folder: Annotated[Path, option("DIR", "Where runs are to be written.")] = Path()) -> None:
-    """Say what is installed, what is missing and which extra brings it, and whether runs can be written."""
+def doctor(
+    folder: Annotated[Path, option("DIR", "Where runs are to be written.")] = Path(),
+    model: Annotated[
+        str | None, option("NAME", "Try this model instead: a folder, a GGUF file, a hub name (extra lm).")
+    ] = None,
+    device: Annotated[str, option("NAME", "With --model: auto, cpu, cuda, cuda:1.")] = "auto",
+    as_json: Annotated[bool, flag("--json", "With --model: print JSON.")] = False,
+) -> None:
+    """Say what is installed, what is missing and which extra brings it, and whether runs can be written.
+
+    With --model: how a model is asked, how fast it is, three sample answers, and what that means for run and probe.
+    """
+    if model is not None:
+        from goalscope.cli.doctor_model import doctor_model
+
+        doctor_model(model, device=device, as_json=as_json)
+        return
+    if as_json or device != "auto":
+        raise ValueError("--json and --device must come with --model NAME, which they are about: add it")
     from goalscope.cli.console import table
     from goalscope.cli.doctor import examine
 
