@@ -117,8 +117,8 @@ def run(
     from goalscope.cli import commands
     from goalscope.cli.overrides import read_overrides
 
-    given = {"count": count, "trajectories": trajectories, "agents": agents}
-    changes = read_overrides(sizes, densities, settings, model, network=True, **given)
+    given = {"count": count, "trajectories": trajectories, "agents": agents, "network": True}
+    changes = read_overrides(sizes, densities, settings, model, **given)
     commands.run(study, out, workers, changes, full=full, shard=shard, executor=executor)
 
 
@@ -362,15 +362,13 @@ def cliff_world(
 @_command("doctor")
 def doctor(
     folder: Annotated[Path, option("DIR", "Where runs are to be written.")] = Path(),
-    model: Annotated[
-        str | None, option("NAME", "Try this model instead: a folder, a GGUF file, a hub name (extra lm).")
-    ] = None,
-    device: Annotated[str, option("NAME", "With --model: auto, cpu, cuda, cuda:1.")] = "auto",
+    model: Annotated[str | None, option("NAME", "Try a model: a folder, a GGUF file, a hub name.")] = None,
+    device: Annotated[str, option("NAME", "With --model: cpu, cuda, cuda:1.")] = "auto",
     as_json: Annotated[bool, flag("--json", "With --model: print JSON.")] = False,
 ) -> None:
     """Say what is installed, what is missing and which extra brings it, and whether runs can be written.
 
-    With --model: how a model is asked, how fast it is, three sample answers, and what that means for run and probe.
+    With --model: how it is asked, how fast it is, three answers, and what that means for run and probe.
     """
     if model is not None:
         from goalscope.cli.doctor_model import doctor_model
@@ -378,14 +376,10 @@ def doctor(
         doctor_model(model, device=device, as_json=as_json)
         return
     if as_json or device != "auto":
-        raise ValueError("--json and --device must come with --model NAME, which they are about: add it")
-    from goalscope.cli.console import table
-    from goalscope.cli.doctor import examine
+        raise ValueError("--json and --device must come with --model NAME: add it")
+    from goalscope.cli.doctor import print_findings
 
-    findings = examine(folder)
-    rows = [(finding.what, finding.state, finding.detail) for finding in findings]
-    table(("what", "state", "detail"), rows, title="goalscope doctor")
-    if any(finding.fatal for finding in findings):
+    if not print_findings(folder):
         raise typer.Exit(WRONG_INPUT)
 
 

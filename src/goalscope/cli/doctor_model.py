@@ -27,13 +27,10 @@ def doctor_model(model: str, *, device: str, as_json: bool) -> None:
 
 def _rows(found: ModelReport) -> list[tuple[str, str]]:
     kept = "" if found.token_octets is None else f", and {found.token_octets / 1e3:.3g} kB a token and row"
-    written = (
-        "not measured, the answers end at once" if math.isnan(found.write_rate) else f"{found.write_rate:.3g} a second"
-    )
-    cells = ", ".join(
-        f"{symbol} {'one token' if len(tokens) == 1 else f'{len(tokens)} tokens'}"
-        for symbol, tokens in found.cells.items()
-    )
+    rate = found.write_rate
+    written = "not measured, the answers end at once" if math.isnan(rate) else f"{rate:.3g} a second"
+    counts = {symbol: len(tokens) for symbol, tokens in found.cells.items()}
+    cells = ", ".join(f"{symbol} {'one token' if n == 1 else f'{n} tokens'}" for symbol, n in counts.items())
     return [
         ("read from", found.source + (f", {found.quantisation}" if found.quantisation else "")),
         ("architecture", found.architecture),

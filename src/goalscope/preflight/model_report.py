@@ -14,7 +14,7 @@ from goalscope.agents.build import CHAT, build_agent
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.agents.choice import LEAST_MASS
 from goalscope.models.base import Request, Sampling
-from goalscope.models.folders import model_folder, weight_octets
+from goalscope.models.folders import model_folder
 from goalscope.models.gguf_files import read_header
 from goalscope.models.grid_tokens import check_cell_tokens
 from goalscope.models.local import LocalModel
@@ -171,7 +171,7 @@ def report_model(model: str, *, device: str = "auto", seed: int = 0, step: Step 
         "write_rate": rates[1],
         "samples": tuple(samples),
     }
-    return ModelReport(**told, meaning=tuple(_meaning(told, None if folder is None else weight_octets(folder))))
+    return ModelReport(**told, meaning=tuple(_meaning(told)))
 
 
 def _samples(
@@ -216,7 +216,7 @@ def _samples(
 def _cells(
     model: LocalModel, agent: ChatAgent, seen: Sequence[Observation]
 ) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
-    """Return the tokens of each symbol where it follows a blank, and the cells of the samples that are not one token."""
+    """Return the tokens of each symbol after a blank, and one sentence for each cell that is not one token."""
     symbols = {}
     for symbol in (WALL, OPEN, AGENT, GOAL):
         before, whole = model.encode("0 _ _"), model.encode(f"0 _ _ {symbol}")
@@ -241,7 +241,7 @@ def _token_octets(config: Any, octets: int) -> int | None:
     return int(2 * layers * pairs * each * octets)
 
 
-def _meaning(told: Mapping[str, Any], held: int | None) -> list[str]:
+def _meaning(told: Mapping[str, Any]) -> list[str]:
     """Return what was found in sentences: for `run`, for `probe`, and what may be changed."""
     samples: Sequence[Sample] = told["samples"]
     valid = sum(one.valid for one in samples)
@@ -250,9 +250,9 @@ def _meaning(told: Mapping[str, Any], held: int | None) -> list[str]:
     if valid < len(samples):
         if masses and min(masses) >= LEAST_MASS:
             lines.append(
-                f"Where the answer names its action, the four moves have {np.mean(masses):.2f} of the probability: with "
-                "constrained choice no turn is invalid for its format (--set agents.0.answer=likelihood; another agent, "
-                "never pooled with generated answers)."
+                f"Where an answer names its action, the four moves have {np.mean(masses):.2f} of the probability: with "
+                "constrained choice these turns would be valid (--set agents.0.answer=likelihood; another agent, never "
+                "pooled with generated answers)."
             )
         elif any(one.finish == "length" for one in samples):
             lines.append(
@@ -264,15 +264,15 @@ def _meaning(told: Mapping[str, Any], held: int | None) -> list[str]:
     longest = max(told["prompt_tokens"].values())
     if told["positions"] is not None and longest >= told["positions"]:
         lines.append(
-            f"A prompt of a grid of {max(SIZES)} cells does not fit the {told['positions']} positions: use smaller worlds."
+            f"A prompt of {longest} tokens does not fit the model's {told['positions']} positions: use smaller worlds."
         )
     if not told["chat_template"]:
         lines.append("It is a base model: prompts are texts with one worked example an action, which it goes on with.")
     if told["quantisation"]:
         lines.append(
-            f"Its weights were quantised ({told['quantisation']}) and are taken apart into {told['dtype']}: an agent of "
-            "its own, beside one with the original weights. Reading the file takes long each time; a folder that it was "
-            "converted to does not (docs/models.md)."
+            f"Its weights were quantised ({told['quantisation']}) and are taken apart into {told['dtype']}: an agent "
+            "of its own, beside one with the original weights. Reading the file takes long each time; a folder that "
+            "it was converted to does not (docs/models.md)."
         )
     if told["cell_problems"]:
         lines.append(
@@ -285,7 +285,7 @@ def _meaning(told: Mapping[str, Any], held: int | None) -> list[str]:
         lines.append("Without marked reasoning there is no site post, which readings leave out with a notice.")
     else:
         lines.append(f"Reasoning is marked ({told['reasoning']}): sites before and after it can be read (pre, post).")
-    if held is None:
+    if told["source"] == "hub":
         lines.append(
             "It is named by its place on the hub: name a commit (revision) in a study whose results must last."
         )
