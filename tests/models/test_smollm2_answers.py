@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from smollm2 import smollm2
+from real_models import smollm2
 
 from goalscope.runs import Store, Study, run
 

@@ -113,7 +113,8 @@ def check_model(target: ReplayTarget, model: LocalModel, *, other_weights: bool)
     weights = [
         name
         for name in differing
-        if name in ("weights", "hub", "revision") or name.endswith((".safetensors", ".safetensors.index.json"))
+        if name in ("weights", "hub", "revision", "gguf", "quantisation")
+        or name.endswith((".safetensors", ".safetensors.index.json"))
     ]
     odd = [name for name in differing if name not in (*weights, *_NO_TOKENIZER)]
     if odd:

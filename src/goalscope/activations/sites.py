@@ -15,7 +15,7 @@ import numpy.typing as npt
 from goalscope.activations.record import TRIPLE, Site
 from goalscope.models.base import Message, Sampling
 from goalscope.models.grid_tokens import check_cell_tokens
-from goalscope.models.harmony import Style, choose_style
+from goalscope.models.harmony import Style
 from goalscope.models.local import LocalModel
 from goalscope.runs import Store
 from goalscope.runs.record import Episode, Step
@@ -72,30 +72,31 @@ def steps_seen(
                     break
 
 
-def sites_there(store: Store, agent_id: str, model: LocalModel) -> tuple[Site, ...]:
-    """Return those of the `DEFAULT_SITES` that an agent's steps have; a warning names the others and why they lack.
+def sites_there(
+    store: Store, agent_id: str, model: LocalModel, sites: Sequence[Site] = DEFAULT_SITES
+) -> tuple[Site, ...]:
+    """Return those of some sites that an agent's steps have; a warning names the others and why they lack.
 
     Args:
         store: the run.
         agent_id: whose steps; a site that none of the first `_LOOKED` has is not there.
         model: the model; its tokenizer and template are used, not its weights.
+        sites: the sites that are looked for.
 
     Raises:
         ValueError: none of them is there.
     """
     lacking: dict[Site, str] = {}
-    for site in DEFAULT_SITES:
+    for site in sites:
         try:
             reason = _lacks(store, agent_id, SiteFinder(model, (site,)), site)
         except ValueError as error:
             reason = str(error)
         if reason:
             lacking[site] = reason
-    there = tuple(site for site in DEFAULT_SITES if site not in lacking)
+    there = tuple(site for site in sites if site not in lacking)
     if not there:
-        raise ValueError(
-            f"one of the sites {', '.join(DEFAULT_SITES)} must be there, none is: {'; '.join(lacking.values())}"
-        )
+        raise ValueError(f"one of the sites {', '.join(sites)} must be there, none is: {'; '.join(lacking.values())}")
     for site, reason in lacking.items():
         warnings.warn(f"site {site} is left out: {reason}", stacklevel=2)
     return there
@@ -132,11 +133,8 @@ class SiteFinder:
         self._model = model
         self._sites = tuple(sites)
         self._tokenizer: Any = model.tokenizer
-        template = self._tokenizer.chat_template
-        if isinstance(template, dict):
-            template = template.get("default", "")
         vocabulary = self._tokenizer.get_vocab()
-        self.style: Style = choose_style(str(model.describe()["reasoning"]), vocabulary, str(template or ""))
+        self.style: Style = model.style
         if "post" in self._sites and self.style == "none":
             raise ValueError(
                 f"site post lies between reasoning and answer, {model.name} writes no reasoning that is marked as such "

@@ -25,6 +25,7 @@ from goalscope.agents.prompts import (
     render_history,
     template,
 )
+from goalscope.agents.worked import EXAMPLES, WORKED_RULE, worked_examples
 from goalscope.ids import canonical_json
 from goalscope.models.backends import build_model, check_type
 from goalscope.models.base import TEMPLATE_FORMS, Completion, Likelihoods, Message, Model, Request, Sampling, Scoring
@@ -40,7 +41,7 @@ TASKS: Final = {"grid": "grid", "key-door": "key_door", "fog": "fog", "text": AN
 """The tasks that come with the package, and the names of their templates."""
 
 _OF_GRIDS: Final = ("grid", "carrying_key")
-PLACEHOLDERS: Final = (*_OF_GRIDS, "history", "example", "view", "actions")
+PLACEHOLDERS: Final = (*_OF_GRIDS, "history", "example", EXAMPLES, "view", "actions")
 """What a template may hold, written ``{{grid}}``; it must hold the grid, or the view of any world in words."""
 
 
@@ -64,8 +65,8 @@ class ChatAgent:
         name: short name, as tables show it; the model's name by default.
         history: what it is shown of earlier steps; None for what the study says.
         task: "grid", "key-door", "fog", "text" (any world in words), or the path of a template of one's own.
-        template: form of the bundled template, one of `TEMPLATE_FORMS`; "" for the one that the model's card names, and
-            "example" where it names none.
+        template: form of the bundled template, one of `TEMPLATE_FORMS` or "completion"; "" for the one that the
+            model's card names, "completion" for a base model whose files are here, else "example".
         choice: how its action is drawn by the likelihoods of all answers; None where the model's answer is read.
         text: the template.
         system: the system prompt, "" for none.
@@ -126,7 +127,7 @@ class ChatAgent:
         return f"{self.model.name} ({', '.join(told)})" if told else self.model.name
 
     def _card(self) -> str:
-        """Return the form of the bundled templates that the model's card names, "example" where it names none."""
+        """Return the form of the bundled templates that the model's card or kind wants, "example" for chat models."""
         # A model behind a server has a card where its tokenizer lies in a folder.
         known = (self.model, getattr(self.model, "dialect", None))
         return next((form for one in known if (form := getattr(one, "template", None)) is not None), TEMPLATE_FORMS[0])
@@ -174,7 +175,11 @@ class ChatAgent:
 
     def _prompt(self) -> dict[str, Any]:
         """Return what the description says of kind and prompt."""
-        rule = {"example": RULE} if "example" in placeholders(self.text) else {}
+        held = placeholders(self.text)
+        rule = {
+            **({"example": RULE} if "example" in held else {}),
+            **({EXAMPLES: WORKED_RULE} if EXAMPLES in held else {}),
+        }
         return {"kind": CHAT, "template": hashlib.sha256(self.text.encode()).hexdigest(), **rule}
 
     def asked(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
@@ -201,6 +206,8 @@ class ChatAgent:
             "actions": ", ".join(view.actions[index] for index in view.offered),
             "example": example_name(observation, step, view),
         }
+        if EXAMPLES in wanted:
+            values[EXAMPLES] = worked_examples(self.text, view, observation.episode_id, step)
         if "history" in wanted:
             values["history"] = render_history(history)
         return fill(self.text, {name: value for name, value in values.items() if name in wanted})

@@ -14,7 +14,7 @@ from goalscope.agents.agent import History, Observation, Past
 from goalscope.agents.build import TASK_CHAT, agent_kind
 from goalscope.agents.chat import ChatAgent, example_name
 from goalscope.agents.prompts import RULE, SUFFIXES, check_placeholders, fill, passage, placeholders, read_text
-from goalscope.models.base import TEMPLATE_FORMS
+from goalscope.models.base import COMPLETION, TEMPLATE_FORMS
 from goalscope.rows import Tag
 from goalscope.worlds.tasks.knowledge import RULES, memory_text, write_log
 from goalscope.worlds.tasks.world import TaskView
@@ -54,6 +54,7 @@ class TaskChatAgent(ChatAgent):
     def _read(self) -> dict[str, Any]:
         bundled = self.template in ("", *TEMPLATE_FORMS)
         form = self.template if self.template and bundled else self._card()
+        form = TEMPLATE_FORMS[0] if form == COMPLETION else form  # base models go on with the log of the conversation
         path = "" if bundled else self.template
         system = system_prompt(path, self.strategy, self.reasoned, self.memory, form=form)
         place = bundled or "answer" in placeholders(read_text(path, ""))

@@ -206,14 +206,21 @@ def probe(
         }
     for setting in settings or ():
         set_key(plain, setting)
-    read_inside(run, Inside.parse(plain, "what is asked for"), full=full, model=model, device=device)
+    named = bool(sites) or any(setting.startswith("sites") for setting in settings or ())
+    asked_for = Inside.parse(plain, "what is asked for")
+    read_inside(run, asked_for, full=full, model=model, device=device, drop_sites=not named)
     from goalscope.cli.console import say
 
     say(f"next: goalscope report {quote(str(run))}")
 
 
-def read_inside(run: Path, declared: "Inside", *, full: bool = False, model: str = "", device: str = "cpu") -> None:
-    """Read what is declared, show how far it is, and print the headline of each reading."""
+def read_inside(
+    run: Path, declared: "Inside", *, full: bool = False, model: str = "", device: str = "cpu", drop_sites: bool = False
+) -> None:
+    """Read what is declared, show how far it is, and print the headline of each reading.
+
+    With ``drop_sites``, sites that the agent's steps lack are left out with a notice.
+    """
     from goalscope.activations.devices import trains_on
     from goalscope.cli.console import duration, progress, say
     from goalscope.probing.pipeline import study_inside
@@ -232,7 +239,9 @@ def read_inside(run: Path, declared: "Inside", *, full: bool = False, model: str
             return LocalModel(model, device=where, untrained=seed, random_weights=kind)
 
     began = time.monotonic()
-    done = study_inside(run, declared, full=full, model=own, random=random, device=trains, stage=progress)
+    done = study_inside(
+        run, declared, full=full, model=own, random=random, device=trains, stage=progress, drop_sites=drop_sites
+    )
     steps = done.steps
     if steps["steps left out"]:
         say(f"{counted(steps['steps left out'], 'step')} left out: not all sites are there", error=True)

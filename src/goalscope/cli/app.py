@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -20,9 +20,6 @@ from goalscope.cli.help import (
     flag,
     option,
 )
-
-if TYPE_CHECKING:
-    from goalscope.cli.overrides import Overrides
 
 app = typer.Typer(
     name="goalscope",
@@ -42,6 +39,10 @@ Densities = Annotated[str | None, option("LIST", "Other wall densities, e.g. 0,0
 Count = Annotated[int | None, option("N", "Worlds of each kind, size and density.")]
 Trajectories = Annotated[int | None, option("N", "Episodes of each agent on each world.")]
 Agents = Annotated[str | None, option("NAMES", "Only these agents of the study, in this order, separated by , or ;.")]
+ModelName = Annotated[
+    str | None,
+    option("NAME", "This model in the place of those of the chat agents: a folder, a GGUF file or a hub name."),
+]
 Settings = Annotated[
     list[str] | None,
     option("KEY=VALUE", "Another value of any key, e.g. worlds.0.count=3. Repeatable.", "--set"),
@@ -110,6 +111,7 @@ def run(
     count: Count = None,
     trajectories: Trajectories = None,
     agents: Agents = None,
+    model: ModelName = None,
     settings: Settings = None,
 ) -> None:
     """Run a study. Called again on the same directory it goes on where it stopped and repeats nothing.
@@ -117,8 +119,10 @@ def run(
     A changed study is another study: it has its own id and needs a directory of its own.
     """
     from goalscope.cli import commands
+    from goalscope.cli.overrides import read_overrides
 
-    changes = _overrides(sizes, densities, settings, count=count, trajectories=trajectories, agents=agents)
+    given = {"count": count, "trajectories": trajectories, "agents": agents, "network": True}
+    changes = read_overrides(sizes, densities, settings, model, **given)
     commands.run(study, out, workers, changes, full=full, shard=shard, executor=executor)
 
 
@@ -133,17 +137,6 @@ def merge(
     from goalscope.cli import commands
 
     commands.merge(out, shards)
-
-
-def _overrides(sizes: str | None, densities: str | None, settings: list[str] | None, **given: Any) -> "Overrides":
-    from goalscope.cli.overrides import Overrides, numbers
-
-    return Overrides(
-        sizes=numbers("--sizes", sizes, int),
-        densities=numbers("--densities", densities, float),
-        settings=tuple(settings or ()),
-        **given,
-    )
 
 
 @app.command("plan", hidden=True, epilog=examples("estimate"))  # its name of old
@@ -164,16 +157,19 @@ def estimate(
     count: Count = None,
     trajectories: Trajectories = None,
     agents: Agents = None,
+    model: ModelName = None,
     settings: Settings = None,
 ) -> None:
     """Say what a study costs at most, calls, tokens and USD, before anything is spent. Needs no network, no weights."""
     from goalscope.cli.commands import load_study
     from goalscope.cli.estimate import print_cost, print_power
+    from goalscope.cli.overrides import read_overrides
     from goalscope.preflight.power import Assumptions
 
     if pilot is not None and not power:
         raise ValueError("--pilot must come with --power, whose variances it gives: add --power")
-    changes = _overrides(sizes, densities, settings, count=count, trajectories=trajectories, agents=agents)
+    given = {"count": count, "trajectories": trajectories, "agents": agents}
+    changes = read_overrides(sizes, densities, settings, model, network=False, **given)
     planned = load_study(study, changes)
     print_cost(planned, output_tokens)
     if power:
@@ -368,15 +364,26 @@ def cliff_world(
 
 
 @_command("doctor")
-def doctor(folder: Annotated[Path, option("DIR", "Where runs are to be written.")] = Path()) -> None:
-    """Say what is installed, what is missing and which extra brings it, and whether runs can be written."""
-    from goalscope.cli.console import table
-    from goalscope.cli.doctor import examine
+def doctor(
+    folder: Annotated[Path, option("DIR", "Where runs are to be written.")] = Path(),
+    model: Annotated[str | None, option("NAME", "Try a model: a folder, a GGUF file, a hub name.")] = None,
+    device: Annotated[str, option("NAME", "With --model: cpu, cuda, cuda:1.")] = "auto",
+    as_json: Annotated[bool, flag("--json", "With --model: print JSON.")] = False,
+) -> None:
+    """Say what is installed, what is missing and which extra brings it, and whether runs can be written.
 
-    findings = examine(folder)
-    rows = [(finding.what, finding.state, finding.detail) for finding in findings]
-    table(("what", "state", "detail"), rows, title="goalscope doctor")
-    if any(finding.fatal for finding in findings):
+    With --model: how it is asked, how fast it is, three answers, and what that means for run and probe.
+    """
+    if model is not None:
+        from goalscope.cli.doctor_model import doctor_model
+
+        doctor_model(model, device=device, as_json=as_json)
+        return
+    if as_json or device != "auto":
+        raise ValueError("--json and --device must come with --model NAME: add it")
+    from goalscope.cli.doctor import print_findings
+
+    if not print_findings(folder):
         raise typer.Exit(WRONG_INPUT)
 
 

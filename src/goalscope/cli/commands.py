@@ -117,7 +117,7 @@ def run(
     elif inside is not None:
         from goalscope.cli.activations import read_inside
 
-        read_inside(out, inside, full=full)
+        read_inside(out, inside, full=full, drop_sites=True)
         if can_report():
             report(out, None, None)
         else:

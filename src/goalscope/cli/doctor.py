@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from goalscope.cli.console import table
 from goalscope.extras import how_to_install
 
 NEEDS = {
@@ -38,6 +39,14 @@ class Finding:
     def fatal(self) -> bool:
         """Whether goalscope cannot work as things stand."""
         return self.core and self.state in ("missing", "problem")
+
+
+def print_findings(folder: Path) -> bool:
+    """Print what was found, and return whether goalscope can work as things stand."""
+    findings = examine(folder)
+    rows = [(finding.what, finding.state, finding.detail) for finding in findings]
+    table(("what", "state", "detail"), rows, title="goalscope doctor")
+    return not any(finding.fatal for finding in findings)
 
 
 def examine(folder: Path) -> list[Finding]:

@@ -51,6 +51,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "run": (
         "goalscope run study.yaml --out runs/first",
         "goalscope run baseline --count 3 --agents Theseus,optimal --out runs/small",
+        "goalscope run baseline --model HuggingFaceTB/SmolLM2-135M-Instruct --out runs/smollm2",
         "goalscope run cognitive-map --out runs/inside",
         "goalscope run baseline --shard 1/2 --out shards/1",
     ),

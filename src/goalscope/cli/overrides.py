@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from goalscope.checks import near_miss
+from goalscope.cli.console import say
+from goalscope.cli.model_option import with_model
+from goalscope.preflight.model_defaults import Found, find_out
 from goalscope.runs import Study
 from goalscope.untrusted import read_yaml_text, shorten
 
@@ -19,7 +22,8 @@ class Overrides:
     """What is changed in a study; None or empty for what stays as it is.
 
     Sizes, densities and the number of worlds change in all entries that have them. Agents are named as one text, the
-    study's further ones among them. Settings are KEY=VALUE each, the value written as in a study file.
+    study's further ones among them. A model takes the place of those of all chat agents. Settings are KEY=VALUE each,
+    the value written as in a study file.
     """
 
     sizes: Sequence[int] = ()
@@ -27,6 +31,7 @@ class Overrides:
     count: int | None = None
     trajectories: int | None = None
     agents: str | None = None
+    model: Found | None = None
     settings: Sequence[str] = ()
 
     def given(self) -> dict[str, Any]:
@@ -36,6 +41,7 @@ class Overrides:
         return {
             **{name: text for name, text in numbers.items() if text},
             **{name: str(value) for name, value in single.items() if value is not None},
+            **({"model": self.model.name} if self.model is not None else {}),
             **({"set": list(self.settings)} if self.settings else {}),
         }
 
@@ -61,6 +67,9 @@ class Overrides:
         if self.agents is not None:
             plain["agents"] = _chosen(study, split_names(self.agents))
             plain.pop("further_agents", None)
+            study = Study.parse(plain)
+        if self.model is not None:
+            with_model(study, plain, self.model)
         for setting in self.settings:
             set_key(plain, setting)
         named = [f"{name} {text}" for name, text in given.items() if name != "set"]
@@ -68,6 +77,31 @@ class Overrides:
         if "name" not in [_path(setting.partition("=")[0])[0] for setting in self.settings]:
             plain["name"] = name if len(name) <= _MOST_NAME else f"{name[: _MOST_NAME - 1]}…"
         return Study.parse(plain)
+
+
+def read_overrides(
+    sizes: str | None,
+    densities: str | None,
+    settings: Sequence[str] | None,
+    model: str | None,
+    *,
+    network: bool,
+    **given: Any,
+) -> Overrides:
+    """Return the changes that the options of a command ask for; what is found out about a model is said.
+
+    ``network`` tells whether the tokenizer of a model on the hub may be fetched, ``given`` are further fields.
+    """
+    found = None if model is None else find_out(model, network=network)
+    if found is not None:
+        say(found.line)
+    return Overrides(
+        sizes=numbers("--sizes", sizes, int),
+        densities=numbers("--densities", densities, float),
+        settings=tuple(settings or ()),
+        model=found,
+        **given,
+    )
 
 
 def numbers(option: str, text: str | None, kind: type[Number]) -> tuple[Number, ...]:

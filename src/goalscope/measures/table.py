@@ -204,6 +204,11 @@ class StepTable:
         return found
 
     @property
+    def has_texts(self) -> bool:
+        """Whether `episodes` are there: the table was not read from a store without them."""
+        return self._episodes is not None
+
+    @property
     def is_optimal(self) -> npt.NDArray[np.bool_]:
         """``[N]`` whether the action is in the optimal set; a turn without an action is not."""
         taken = self.action >= 0

@@ -23,6 +23,12 @@ MOST_USAGE: Final = 2**53
 TEMPLATE_FORMS: Final = ("example", "schema")
 """How a prompt template shows the form of the answer: by a filled-in example, or by what may stand in it."""
 
+COMPLETION: Final = "completion"
+"""Form of a prompt template for base models, which have no chat template: a text with worked examples to go on with."""
+
+ANSWER_CUE: Final = "\nAnswer:\n"
+"""What stands between a question and its answer where no chat template sets them apart."""
+
 
 class NotSentError(ValueError):
     """Raised before anything is sent to a model; the call then does not count as lost."""

@@ -1,5 +1,6 @@
 """How a model writes chats and ends outputs, known from its tokenizer alone: chat template, ids, channels."""
 
+import json
 import re
 import threading
 import warnings
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
-from goalscope.models.base import Message, Sampling
+from goalscope.models.base import ANSWER_CUE, Message, Sampling
 from goalscope.models.folders import model_folder, read_json, read_template_form, tokenizer_identity
+from goalscope.models.gguf_files import read_header
 from goalscope.models.harmony import MARKERS, Parts, Style, choose_style, split, text_segments, token_segments
 from goalscope.models.loading import explained, load_tokenizer, needed, quiet
 
@@ -20,6 +22,12 @@ DATE: Final = "2025-08-05"
 
 _NOW = re.compile(r"""strftime_now\(\s*(?P<quote>['"])(?P<form>[^'"]*)(?P=quote)\s*\)""")
 _HARMONY_STOPS = ("<|return|>", "<|call|>")
+_PLAIN = (
+    "{% for message in messages %}{{ message.content }}{% if message.role == 'user' %}"
+    + ANSWER_CUE.replace("\n", "{{ '\\n' }}")
+    + "{% else %}{{ '\\n\\n' }}{% endif %}{% endfor %}"
+)
+"""How chats are written for models without a chat template: as one text, which they go on with."""
 
 # What chats are rendered with is settled by the project; a study adds variables of the template.
 _SETTLED: Final = frozenset(
@@ -33,7 +41,10 @@ _SETTLED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Loaded:
-    """What was read: a model, None where its tokenizer is enough, and how the tokenizer writes and ends chats."""
+    """What was read: a model, None where its tokenizer is enough, and how the tokenizer writes and ends chats.
+
+    ``base``: there is no chat template, an answer ends with its line.
+    """
 
     model: Any
     tokenizer: Any
@@ -41,6 +52,7 @@ class Loaded:
     chat_template: str
     stop: frozenset[int]
     markers: Mapping[int, str]
+    base: bool = False
     # Several threads may ask; the model works for one of them at a time.
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -127,13 +139,28 @@ class Dialect:
 
     @property
     def template(self) -> str | None:
-        """Form of the prompt templates that the model's card names, see `goalscope.models.base.TEMPLATE_FORMS`."""
+        """Form of prompt templates that the model's card names, or that base models want; None for the usual one."""
         return read_template_form(self._folder) if self._folder is not None else None
 
     @property
     def tokenizer(self) -> Any:
         """The transformers tokenizer, loaded now if it was not."""
         return self._load().tokenizer
+
+    @property
+    def style(self) -> Style:
+        """How reasoning and answer are told apart."""
+        return self._load().style
+
+    @property
+    def base(self) -> bool:
+        """Whether it is a base model: one without a chat template."""
+        return self._load().base
+
+    @property
+    def chat_template(self) -> str:
+        """The chat template that prompts are rendered with; the same plain one for all base models."""
+        return self._load().chat_template
 
     @property
     def stop(self) -> frozenset[int]:
@@ -173,6 +200,9 @@ class Dialect:
     def parts(self, prompt: str, tokens: Sequence[int]) -> Parts:
         """Return reasoning and final answer of an output; a stop token at its end belongs to no text."""
         loaded = self._load()
+        if loaded.base and loaded.style == "none":
+            ended = tokens and tokens[-1] in loaded.stop and "\n" not in self.text(tokens[-1:])
+            return Parts(text=self.text(tokens[:-1] if ended else tokens).partition("\n")[0])
         said = tokens[:-1] if tokens and tokens[-1] in loaded.stop else tokens
         if not loaded.markers and loaded.style != "none":
             return self.text_parts(prompt, self.text(said))
@@ -181,6 +211,8 @@ class Dialect:
     def text_parts(self, prompt: str, raw: str) -> Parts:
         """Return reasoning and final answer of an output whose ids are not known."""
         style = self._load().style
+        if self._load().base and style == "none":
+            return Parts(text=raw.partition("\n")[0])
         return split(text_segments(raw, style), style, thinking=self._thinking(prompt))
 
     def opening(self, prompt: str) -> str:
@@ -251,6 +283,8 @@ class Dialect:
     def _where(self) -> tuple[str, dict[str, Any]]:
         """Return what is read, and the arguments of ``from_pretrained``."""
         where: dict[str, Any] = {"trust_remote_code": False}
+        if self._folder is not None and self._folder.is_file():
+            return str(self._folder.parent), {**where, "local_files_only": True, "gguf_file": self._folder.name}
         if self._folder is not None:
             return str(self._folder), {**where, "local_files_only": True}
         return self._source, where if self._revision is None else {**where, "revision": self._revision}
@@ -258,7 +292,9 @@ class Dialect:
     def _read(self) -> Loaded:
         source, where = self._where()
         eos = None
-        if self._folder is not None:
+        if self._folder is not None and self._folder.is_file():
+            eos = read_header(self._folder).values.get("tokenizer.ggml.eos_token_id")
+        elif self._folder is not None:
             for name in ("generation_config.json", "config.json"):
                 if (self._folder / name).is_file():
                     eos = read_json(self._folder / name).get("eos_token_id")
@@ -277,14 +313,21 @@ class Dialect:
         template = tokenizer.chat_template
         if isinstance(template, dict):
             template = template.get("default")
-        if not template:
-            raise ValueError(
-                f"a chat agent needs a model with a chat template, the tokenizer of {self.name} has none: use the "
-                "instruction-tuned version of the model, or put chat_template.jinja into its folder"
-            )
         vocabulary = tokenizer.get_vocab()
-        style = choose_style(self._reasoning, vocabulary, template)
-        if self._reasoning == "auto" and style == "none":
+        base = not template
+        if base:
+            template = _opened(tokenizer) + _PLAIN
+            style: Style = "none" if self._reasoning == "auto" else choose_style(self._reasoning, vocabulary, template)
+            if self._reasoning == "auto":
+                advice = "; studies that name it on the hub must say template: completion to show worked examples"
+                warnings.warn(
+                    f"{self._source} has no chat template: it is taken for a base model, which goes on with a plain "
+                    f"text; its answer ends with the line{'' if self._folder is not None else advice}",
+                    stacklevel=2,
+                )
+        else:
+            style = choose_style(self._reasoning, vocabulary, template)
+        if self._reasoning == "auto" and style == "none" and not base:
             warnings.warn(
                 f"{self._source} marks no reasoning (its tokenizer has neither harmony channels nor think tags): the "
                 "whole output is read as the answer, as reasoning: none says",
@@ -296,6 +339,8 @@ class Dialect:
         stop = _ids(eos) | _ids(tokenizer.eos_token_id)
         if style == "harmony":
             stop |= {vocabulary[marker] for marker in _HARMONY_STOPS if marker in vocabulary}
+        if base:
+            stop |= _line_ends(tokenizer, vocabulary)
         if not stop:
             raise ValueError(
                 f"it must be known which token ends an output, neither the generation configuration nor the tokenizer "
@@ -308,12 +353,29 @@ class Dialect:
             chat_template=_NOW.sub(lambda match: repr(self._today.strftime(match["form"])), template),
             stop=frozenset(stop),
             markers=markers,
+            base=base,
         )
 
     @property
     def name(self) -> str:
         """Short name, as tables show it."""
-        return Path(self._source).name if self._folder is not None else self._source
+        if self._folder is None:
+            return self._source
+        return self._folder.stem if self._folder.is_file() else Path(self._source).name
+
+
+def _opened(tokenizer: Any) -> str:
+    """Return what begins a text for a tokenizer that begins it with tokens of its own, as a part of a template."""
+    begun = tokenizer("")["input_ids"]
+    text = str(tokenizer.decode(begun, skip_special_tokens=False)) if begun else ""
+    return "{{ " + json.dumps(text) + " }}" if text else ""
+
+
+def _line_ends(tokenizer: Any, vocabulary: Mapping[str, int]) -> set[int]:
+    """Return the tokens that hold the end of a line."""
+    # Byte-level vocabularies write a line feed as U+010A, others as it is or as a byte.
+    maybe = [number for piece, number in vocabulary.items() if "\n" in piece or "\u010a" in piece or piece == "<0x0A>"]
+    return {number for number in maybe if "\n" in tokenizer.decode([number], clean_up_tokenization_spaces=False)}
 
 
 def _ids(value: Any) -> set[int]:

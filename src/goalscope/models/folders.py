@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope.ids import content_id
-from goalscope.models.base import TEMPLATE_FORMS
+from goalscope.models.base import COMPLETION, TEMPLATE_FORMS
+from goalscope.models.gguf_files import SUFFIX, gguf_in, read_header
 from goalscope.untrusted import UntrustedError, decode_object, read_octets
 
 PACKAGED: Final = {"theseus": "theseus/weights", "ariadne": "theseus/ariadne"}
@@ -33,18 +34,20 @@ _OTHERS = re.compile(
     r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab)\.json"
     r"|merges\.txt|vocab\.txt|tokenizer\.model|chat_template\.(jinja|json)"
 )
+_TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json", "additional_chat_templates")
 _MOST_JSON: Final = 1 << 26  # bytes
 _LONGEST: Final = 300  # characters of another library's message
 _COUNTS: Final = re.compile(r"(num|n)_\w*(layers?|experts?|heads?)|n_layer|n_head")
+_HEADER_COUNTS: Final = re.compile(r"[\w-]+\.(block_count|expert_count|attention\.head_count(_kv)?)")
 _MOST_COUNT: Final = 4096
 
 
 def model_folder(path_or_name: str | Path) -> Path | None:
-    """Return the folder that an argument names, None for a name on the hub.
+    """Return the folder that an argument names, or the GGUF file; None for a name on the hub.
 
     Raises:
         FileNotFoundError: a path that is not there, or a bundled model that is not installed.
-        ValueError: an empty name, or nearly the name of a bundled model.
+        ValueError: an empty name, nearly the name of a bundled model, or a folder with several GGUF files.
     """
     text = str(path_or_name)
     if not text.strip():
@@ -60,13 +63,13 @@ def model_folder(path_or_name: str | Path) -> Path | None:
             )
         return folder
     path = Path(path_or_name).expanduser()
-    if path.is_dir():
-        return path
+    if path.is_dir() or (path.is_file() and path.suffix.lower() == SUFFIX):
+        return gguf_in(path) or path
     looks_like_path = isinstance(path_or_name, Path) or text.startswith((".", "/", "~", "\\")) or text.count("/") > 1
     if looks_like_path or "\\" in text or path.exists():
         raise FileNotFoundError(
-            f"a model's path must be a folder with config.json, weights and tokenizer, there is none at {text}: give "
-            "the folder that save_pretrained wrote, or a name on the hub such as openai/gpt-oss-20b"
+            "a model's path must be a folder with config.json, weights and tokenizer, or a GGUF file, there is none at "
+            f"{text}: give the folder that save_pretrained wrote, or a name on the hub such as openai/gpt-oss-20b"
         )
     close = get_close_matches(text.lower(), PACKAGED, n=1)
     if close:  # a misspelled name is not worth a minute of asking the hub
@@ -96,6 +99,11 @@ def brief(error: Exception) -> str:
 
 def check_folder(folder: Path) -> None:
     """Refuse a model's folder that leads elsewhere, names code to run, or has sizes of no model."""
+    if folder.is_file():
+        for name, value in read_header(folder).values.items():
+            if _HEADER_COUNTS.fullmatch(name) and isinstance(value, int) and not 0 <= value <= _MOST_COUNT:
+                raise ValueError(f"{name} in {folder} must be from 0 to {_MOST_COUNT}, got {value}: {ADVICE}")
+        return
     path = folder / "config.json"
     configuration = read_json(path)
     for name, value in _entries(configuration):
@@ -149,6 +157,8 @@ def folder_identity(folder: Path, *, weights: bool = True) -> dict[str, str]:
     Raises:
         FileNotFoundError: the folder lacks a configuration or safetensors weights; says what it must hold.
     """
+    if folder.is_file():
+        return _gguf_identity(folder, weights=weights)
     names = {path.name for path in folder.iterdir() if path.is_file()}
     if "config.json" not in names:
         raise FileNotFoundError(
@@ -165,8 +175,36 @@ def folder_identity(folder: Path, *, weights: bool = True) -> dict[str, str]:
     )
 
 
+def _gguf_identity(file: Path, *, weights: bool) -> dict[str, str]:
+    """Return the identity of a GGUF file: its digest and the type of its quantisation, where the weights count."""
+    header = read_header(file)
+    if not weights:
+        shape = {name: value for name, value in header.values.items() if not name.startswith("tokenizer.")}
+        return {"configuration": content_id("configuration", shape), "tokenizer": header.tokenizer}
+    digest = _digest(file, file.stat().st_size, file.stat().st_mtime_ns)
+    return {"gguf": digest, "quantisation": header.quantisation, "tokenizer": header.tokenizer}
+
+
+def weight_octets(folder: Path) -> int:
+    """Return how many octets the files of a model's weights have."""
+    files = [folder] if folder.is_file() else folder.glob("*.safetensors")
+    return sum(path.stat().st_size for path in files)
+
+
+def has_chat_template(folder: Path) -> bool:
+    """Return whether a model's files hold a chat template; nothing but these files is read."""
+    if folder.is_file():
+        return bool(read_header(folder).chat_template)
+    if any((folder / name).exists() for name in _TEMPLATE_FILES):
+        return True
+    told = folder / "tokenizer_config.json"
+    return told.is_file() and bool(read_json(told).get("chat_template"))
+
+
 def tokenizer_identity(folder: Path) -> dict[str, str]:
     """Return the sha256 of each file in a folder that decides how chats are written and where outputs end."""
+    if folder.is_file():
+        return {"tokenizer": read_header(folder).tokenizer}
     names = [path.name for path in folder.iterdir() if path.is_file()]
     return _digests(folder, [name for name in names if name != "config.json" and _OTHERS.fullmatch(name)])
 
@@ -211,6 +249,8 @@ def read_training(folder: Path) -> dict[str, str]:
     Raises:
         ValueError: the entry is there and is not made of these two short texts.
     """
+    if folder.is_file():
+        return {}
     told = read_json(folder / "config.json").get("goalscope")
     if told is None:
         return {}
@@ -225,17 +265,17 @@ def read_training(folder: Path) -> dict[str, str]:
 
 
 def read_template_form(folder: Path) -> str | None:
-    """Return the form of the prompt templates that a model's card names, None where it names none.
+    """Return the form of the prompt templates that a model's card names; without one, that of base models, or None.
 
     The card is the file `CARD` in the model's folder. It enters no identity of a model: the template itself enters that
-    of an agent.
+    of an agent. A base model is one without a chat template.
     """
     if not (folder / CARD).is_file():
-        return None
+        return None if has_chat_template(folder) else COMPLETION
     told = read_json(folder / CARD)
-    if set(told) != {"template"} or told["template"] not in TEMPLATE_FORMS:
+    if set(told) != {"template"} or told["template"] not in (*TEMPLATE_FORMS, COMPLETION):
         raise ValueError(
-            f"{folder / CARD} must hold template, one of {', '.join(TEMPLATE_FORMS)}, and nothing else, "
+            f"{folder / CARD} must hold template, one of {', '.join((*TEMPLATE_FORMS, COMPLETION))}, and nothing else, "
             f"got {str(told)[:200]}"
         )
     return str(told["template"])

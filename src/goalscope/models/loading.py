@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from goalscope.extras import lacking
 from goalscope.models._fast import use_grouped_attention
-from goalscope.models.folders import ADVICE, brief, read_json
+from goalscope.models.folders import ADVICE, brief, read_json, weight_octets
+from goalscope.models.gguf_files import check_packages
 
 _DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d{1,3})?")
 _SMALL: Final = 1 << 30  # bytes
@@ -49,6 +50,8 @@ def load_tokenizer(source: str, where: Mapping[str, Any], *, folder: Path | None
         raise ValueError(
             f"{told} must leave the tokenizer's file to tokenizer.json, it holds fast_tokenizer_files: remove the entry"
         )
+    if folder is not None and folder.is_file():
+        check_packages(folder)
     with explained(folder):
         if configuration.get("tokenizer_class") == "PreTrainedTokenizerFast":
             # The very class that AutoTokenizer would choose, without torch, which the choice takes seconds to import.
@@ -95,7 +98,7 @@ def draw_weights(source: str, where: Mapping[str, Any], *, folder: Path | None, 
             with torch.device("meta"):  # has shapes and no memory
                 bare = make(config, trust_remote_code=False)
             count = sum(parameter.numel() for parameter in bare.parameters())
-            held = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+            held = weight_octets(folder)
             if count > _PARAMETERS_PER_BYTE * held:
                 raise ValueError(f"config.json names a model of {count} weights, its files hold {held} bytes")
         with torch.random.fork_rng(devices=[]):  # weights are drawn on the processor: one seed, one model
@@ -132,7 +135,7 @@ def explained(folder: Path | None, what: str = "a model that transformers can lo
 def quiet(folder: Path | None) -> Iterator[None]:
     """Keep transformers from drawing progress bars over ours while it reads a model that takes a moment only."""
     bars: Any = import_module("transformers.utils.logging")
-    small = folder is not None and sum(path.stat().st_size for path in folder.glob("*.safetensors")) < _SMALL
+    small = folder is not None and folder.is_dir() and weight_octets(folder) < _SMALL  # GGUF files take long
     shown = small and bars.is_progress_bar_enabled()
     if shown:
         bars.disable_progress_bar()

@@ -35,8 +35,9 @@ class LocalModel(Dialect):
     tokens in float32 wherever the margin of a draw exceeds 1e-4 (`measure_determinism` measures it).
 
     Args:
-        model: a folder as ``save_pretrained`` writes it, "theseus" for the bundled model, or a name on the
-            Hugging Face hub. A folder is read without any access to a network.
+        model: a folder as ``save_pretrained`` writes it, a GGUF file or a folder that holds one (its weights are taken
+            apart into plain numbers), "theseus" for the bundled model, or a name on the Hugging Face hub. Files are
+            read without any access to a network.
         device: "auto" (a GPU where there is one), "cpu", "cuda", "cuda:1", ...
         dtype: "auto" (float32 on a processor, the checkpoint's own type elsewhere), "float32", "bfloat16", "float16".
         revision: commit, tag or branch on the hub; name a commit where results must last.
@@ -108,7 +109,7 @@ class LocalModel(Dialect):
         """Wrap a model and a tokenizer that are in memory already; the model is not copied or moved.
 
         Raises:
-            ValueError: see `LocalModel`; the tokenizer has no chat template.
+            ValueError: see `LocalModel`.
         """
         self = cls.__new__(cls)
         self._set(reasoning, today, template_options)

@@ -7,6 +7,7 @@ from typing import Any
 from goalscope.agents.agent import Agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.models.folders import model_folder, read_json
+from goalscope.models.gguf_files import read_header
 from goalscope.models.http import HttpModel
 from goalscope.models.http_budget import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE
 from goalscope.models.http_settings import Prices
@@ -190,6 +191,9 @@ def _configuration(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
     folder = None if "server" in given else model_folder(given["model"])
     if folder is None:
         return None
+    if folder.is_file():
+        told = read_header(folder).values
+        return {"max_position_embeddings": told.get(f"{told.get('general.architecture')}.context_length")}
     try:
         return read_json(folder / "config.json")
     except (OSError, ValueError):

@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from goalscope.agents.task_chat import TaskChatAgent
 from goalscope.agents.task_scripted import RandomWalk
 from goalscope.models.base import Message
 from goalscope.models.dialect import Dialect
-from goalscope.models.folders import PACKAGED
+from goalscope.models.folders import model_folder
 from goalscope.models.http import HttpModel
 from goalscope.models.http_budget import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE, most_answer_tokens, most_text_tokens
 from goalscope.runs import EpisodeSpec, Study
@@ -70,7 +69,7 @@ def dialect_of(agent: ChatAgent, given: Mapping[str, Any]) -> tuple[Dialect | No
         return None, "the tokenizer would come from the hub"
     try:
         dialect.render((Message(role="user", content="."),), agent.sampling)
-    except (ImportError, OSError, ValueError) as error:
+    except ImportError as error:
         return None, f"the tokenizer cannot be read ({error})"
     return dialect, ""
 
@@ -78,7 +77,7 @@ def dialect_of(agent: ChatAgent, given: Mapping[str, Any]) -> tuple[Dialect | No
 def _dialect(given: Mapping[str, Any]) -> Dialect | None:
     """Return how a local model writes chats, None where it is on the hub or its server alone knows."""
     source = str(given.get("model"))
-    if "server" in given or (source not in PACKAGED and not Path(source).expanduser().is_dir()):
+    if "server" in given or model_folder(source) is None:
         return None
     known = {key: given[key] for key in ("reasoning", "today", "template_options") if key in given}
     return _read_dialect(source, json.dumps(known))

@@ -76,6 +76,7 @@ def study_inside(
     random: RandomModels | None = None,
     device: str = "cpu",
     stage: Stage = _silent,
+    drop_sites: bool = False,
 ) -> InsideSummary:
     """Capture, fit and compare all that is declared and was not done before, store rows and probes, return the rows.
 
@@ -87,6 +88,8 @@ def study_inside(
         random: with ``model``: returns the same architecture with random weights of a kind and a seed.
         device: where probes and decoders are trained, "cpu" or "cuda".
         stage: is called at the beginning of each piece of work with its name; gives what shows progress.
+        drop_sites: whether sites that are named and that the agent's steps lack are left out, with a warning; an error
+            otherwise, and never for those that are declared by the run's study.
 
     Raises:
         FileNotFoundError: no run there, or no such model.
@@ -103,8 +106,8 @@ def study_inside(
             registry.resolve("head", name)  # an unknown one is refused before anything is computed
         target = find_target(store, wanted.agent, wanted.wanted_sites)
         _check_worlds(store, target, wanted)
-        if wanted.sites is None:
-            there = sites_there(store, target.agent_id, model or model_of(store, target))
+        if wanted.sites is None or declared is None or drop_sites:
+            there = sites_there(store, target.agent_id, model or model_of(store, target), wanted.wanted_sites)
             wanted = wanted.model_copy(update={"sites": there})
     found, layers = _captures(Path(run), wanted, target, model, random, stage)
     with Store(run, "w") as store:

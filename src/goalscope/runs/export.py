@@ -11,7 +11,7 @@ from goalscope.extras import lacking
 from goalscope.ids import canonical_json
 from goalscope.rows import Tag
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, WORLD_COLUMNS, Cell, decode_json, encode_json
-from goalscope.runs.record import Episode, Step
+from goalscope.runs.record import Episode, policy_of
 from goalscope.runs.store import Store
 from goalscope.runs.tables import DATABASE, explained
 from goalscope.worlds.world import World
@@ -163,14 +163,6 @@ def _steps(episode: Episode) -> Iterator[dict[str, Any]]:
             "extra": canonical_json(step.extra) if step.extra else None,
             "policy": policy_of(step),
         }
-
-
-def policy_of(step: Step) -> list[float] | None:
-    """Return the probabilities ``[A]`` that the action of a step was drawn with; None where its agent tells none."""
-    found = step.extra.get("policy")
-    if not isinstance(found, list) or not all(isinstance(one, int | float) and 0 <= one <= 1 for one in found):
-        return None
-    return [float(one) for one in found]
 
 
 def _narrow(values: Sequence[Tag]) -> "pyarrow.Array":

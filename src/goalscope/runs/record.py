@@ -149,3 +149,11 @@ class Episode:
 def begin(world: World) -> State:
     """Return the state in which an episode on this grid begins."""
     return initial_state(world.grid)
+
+
+def policy_of(step: Step) -> list[float] | None:
+    """Return the probabilities ``[A]`` that the action of a step was drawn with; None where its agent tells none."""
+    found = step.extra.get("policy")
+    if not isinstance(found, list) or not all(isinstance(one, int | float) and 0 <= one <= 1 for one in found):
+        return None
+    return [float(one) for one in found]

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from goalscope.agents.agent import Past
-from goalscope.models.base import TEMPLATE_FORMS
+from goalscope.models.base import COMPLETION
 
 TEMPLATES = ("grid", "key_door", "fog")
-"""Names of the templates for grids that come with the package, each in all `TEMPLATE_FORMS`."""
+"""Names of the templates for grids that come with the package, each in all forms of `SUFFIXES`."""
 
 ANY: Final = "text"
 """Name of the template for any world: what is seen in words, and the names of the actions that can be taken."""
@@ -27,7 +27,7 @@ PASSAGES = (
 """Names of the passages for task worlds: the system prompt, the note on the memory summary, three strategies, two kinds
 of answer, both once more for an answer whose form is shown by an example, and that example."""
 
-SUFFIXES: Final = {"example": "_example", "schema": ""}
+SUFFIXES: Final = {"example": "_example", "schema": "", COMPLETION: "_completion"}
 """What the names of the files of each form end with."""
 
 NOTHING: Final = "none"
@@ -45,8 +45,8 @@ _BRACES = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
 def template(name: str, form: str = "schema") -> str:
     """Return the text of a bundled template, without the newline that ends its file."""
-    if form not in TEMPLATE_FORMS:
-        raise ValueError(f"the form of a bundled template must be one of {', '.join(TEMPLATE_FORMS)}, got {form!r}")
+    if form not in SUFFIXES:
+        raise ValueError(f"the form of a bundled template must be one of {', '.join(SUFFIXES)}, got {form!r}")
     if name not in (*TEMPLATES, ANY):
         raise ValueError(f"a bundled template must be one of {', '.join((*TEMPLATES, ANY))}, got {name!r}")
     return _bundled(f"{name}{SUFFIXES[form]}.txt")

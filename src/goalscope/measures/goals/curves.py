@@ -280,7 +280,7 @@ class CurveBank:
         self._total = len(places) + len({place[:2] for place in places})  # curves, and random agents on each grid
         self._done = 0
         self._curves: dict[Place, Curves] = {}
-        self._random: dict[tuple[Place, int], Array] = {}
+        self._random: dict[tuple[Place, int, bool], Array] = {}
         self._ensembles: dict[tuple[str, tuple[int, ...]], Ensemble] = {}
 
     def ensemble(self, draw: str, numbers: tuple[int, ...]) -> Ensemble:
@@ -299,14 +299,17 @@ class CurveBank:
         """Drop the ensembles: those of one cell of worlds are of no use to the next."""
         self._ensembles.clear()
 
-    def null(self, draw: str, number: int, episodes: int) -> Array:
-        """Return ``[NULL_AGENTS]`` mean utilities of random agents in a world, each of so many episodes."""
+    def null(self, draw: str, number: int, episodes: int, *, exact: bool) -> Array:
+        """Return ``[NULL_AGENTS]`` mean utilities of random agents in a world, each of so many episodes.
+
+        ``exact``: their policies count, not what they drew, as the agent's do.
+        """
         place, unit = self._place(draw, number), self.returns[draw].units[number]
-        if (place, episodes) not in self._random:
-            for name, values in random_returns(unit, episodes, NULL_AGENTS, self.settings).items():
-                self._random[(number, unit.grid, unit.masks[name].tobytes()), episodes] = values
+        if (place, episodes, exact) not in self._random:
+            for name, values in random_returns(unit, episodes, NULL_AGENTS, self.settings, exact=exact).items():
+                self._random[(number, unit.grid, unit.masks[name].tobytes()), episodes, exact] = values
             self._advance()
-        return self._random[place, episodes]
+        return self._random[place, episodes, exact]
 
     def process(self, draw: str, number: int) -> TabularMDP:
         """Return the decision process of a world."""

@@ -23,7 +23,14 @@ from goalscope.measures.goals.curves import (
     random_p,
     with_random,
 )
-from goalscope.measures.goals.results import NO_ACTION_NOTE, GoalContrast, GoalEstimate, GoalFindings, joined_notes
+from goalscope.measures.goals.results import (
+    EXACT_NOTE,
+    NO_ACTION_NOTE,
+    GoalContrast,
+    GoalEstimate,
+    GoalFindings,
+    joined_notes,
+)
 from goalscope.measures.goals.returns import acted, work_items
 from goalscope.measures.goals.settings import GoalSettings, cells_of
 from goalscope.measures.table import CONDITIONS, StepTable
@@ -183,6 +190,8 @@ class _Estimator:
             note = joined_notes(note, f"mean of {count} draws, their standard deviation {std:.2g} nats")
         elif math.isinf(fit.beta):
             note = joined_notes(note, "every episode at the end of what is attainable")
+        if self._exact(self.bank.names[name][0], sample):
+            note = joined_notes(note, EXACT_NOTE)
         figures: dict[str, Any] = {
             **fit.figures,
             "low": min(low, signed),
@@ -221,7 +230,8 @@ class _Estimator:
         ends = None
         if len(sample) == 1:
             signed, beta, ends = self._one_world(draw, sample)
-        drawn = np.stack([self.bank.null(draw, number, len(mine)) for number, mine in sample.items()])
+        exact = self._exact(draw, sample)
+        drawn = np.stack([self.bank.null(draw, number, len(mine), exact=exact) for number, mine in sample.items()])
         terms, uniform = curves.terms(beta, relative), float(fraction @ curves.uniform)
         figures = {
             "signed": signed,
@@ -241,6 +251,11 @@ class _Estimator:
             grids=weights.grids,
             ends=ends,
         )
+
+    def _exact(self, draw: str, sample: Sample) -> bool:
+        """Return whether exact policies stand in the place of all drawn actions."""
+        exact = self.bank.returns[draw].exact
+        return all(bool(exact[mine].all()) for mine in sample.values())
 
     def _one_world(self, draw: str, sample: Sample) -> tuple[float, float, tuple[float, float, str, str]]:
         """Return the figures of a single world: the interval is that of the mean return, mapped through W*."""

@@ -12,8 +12,8 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.goals.results import NO_ACTION_NOTE, HeldOut
-from goalscope.measures.goals.returns import Unit, acted, episode_returns, random_walks, visits
+from goalscope.measures.goals.results import EXACT_NOTE, NO_ACTION_NOTE, HeldOut, joined_notes
+from goalscope.measures.goals.returns import Unit, acted, episode_returns, expected_after, random_walks, visits
 from goalscope.measures.goals.settings import GoalSettings, cells_of, process
 from goalscope.measures.table import StepTable
 from goalscope.meg.unknown import OccupancyDual
@@ -66,21 +66,25 @@ def held_out_goals(
             if kept := [(number, here) for number, here in parts if len(here) > 1]:
                 work.append((agent, cell, bool(moved[mine].any()), kept))
     total, done, found = sum(len(parts) for *_, parts in work), 0, []
-    null: dict[tuple[int, int], float] = {}
+    null: dict[tuple[int, int, bool], float] = {}
     for agent, cell, acts, parts in work:
         scores = []
         for number, here in parts:
             unit, count = returns.units[number], len(here)
             nothing = np.zeros(phases(unit.grid) * unit.grid.walls.size)
             mdp = process(unit.grid, nothing, unit.horizon, utility="steps", invalid=settings.invalid)
-            if (number, count) not in null:
-                null[number, count] = _score(mdp, _random_visits(unit, count, settings), ridge, settings.seed)
-            own = _score(mdp, visits(table, unit, here), ridge, settings.seed) if acts else np.nan
-            scores.append((own, null[number, count]))
+            exact = bool(returns.exact[here].all())
+            key = number, count, exact
+            if key not in null:
+                walked = _random_visits(unit, count, settings, exact=exact)
+                null[key] = _score(mdp, walked, ridge, settings.seed)
+            own = visits(table, unit, here, exact=returns.exact[here] & exact) if acts else None
+            scores.append((np.nan if own is None else _score(mdp, own, ridge, settings.seed), null[key]))
             done += 1
             if progress is not None:
                 progress(done, total)
         grids = [returns.units[number].grid_id for number, _ in parts]
+        exactly_all = all(bool(returns.exact[here].all()) for _, here in parts)
         one, other = (
             estimate_mean(column, grids, unit="nats", confidence=settings.confidence)
             for column in zip(*scores, strict=True)
@@ -99,7 +103,7 @@ def held_out_goals(
                 n=sum(len(here) for _, here in parts),
                 grids=other.clusters,
                 method=f"halves of each world's episodes; {one.method} over grids",
-                note=NO_ACTION_NOTE if np.isnan(one.value) else one.note,
+                note=NO_ACTION_NOTE if np.isnan(one.value) else joined_notes(one.note, EXACT_NOTE * exactly_all),
             )
         )
     return tuple(found)
@@ -136,9 +140,15 @@ def _fit(dual: OccupancyDual, occupancy: Array, penalty: float) -> Array:
     return np.asarray(found.x)
 
 
-def _random_visits(unit: Unit, walks: int, settings: GoalSettings) -> Array:
-    found = np.zeros((walks, phases(unit.grid) * unit.grid.walls.size))
-    states = random_walks(unit, walks, seed=settings.seed, invalid=settings.invalid)
-    for state in islice(states, unit.horizon):
-        found[np.arange(walks), state] += 1
+def _random_visits(unit: Unit, walks: int, settings: GoalSettings, *, exact: bool) -> Array:
+    states = phases(unit.grid) * unit.grid.walls.size
+    found = np.zeros((walks, states))
+    expected = expected_after(unit, np.eye(states), settings.invalid) if exact else None
+    before = None
+    for state in islice(random_walks(unit, walks, seed=settings.seed, invalid=settings.invalid), unit.horizon):
+        if expected is None or before is None:
+            found[np.arange(walks), state] += 1
+        else:
+            found += expected[before]
+        before = state
     return found

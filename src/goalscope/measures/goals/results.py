@@ -11,6 +11,9 @@ from goalscope.rows import Rows, Tag
 NO_ACTION_NOTE: Final = "no turn of the agent held an action: no MEG"
 """Note of figures that are left out, since an agent that never acts stays where it begins, whatever it is after."""
 
+EXACT_NOTE: Final = "exact policies stand in the place of drawn actions"
+"""Note of figures of an agent whose steps hold the probabilities that its actions were drawn with."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoalEstimate:

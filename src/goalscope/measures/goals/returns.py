@@ -1,4 +1,12 @@
-"""Utilities of episodes under each hypothesis, and of random agents in their place."""
+"""Utilities of episodes under each hypothesis, and of random agents in their place.
+
+Where an agent's steps hold the exact policy that each action was drawn with, the state after a step is replaced by its
+expectation under that policy: ``E[1(s' in place) | s] = sum over a of pi(a | s) 1(T(s, a) in place)``. The mean stays
+the same, the chance of the drawn actions leaves it (conditional Monte Carlo); the states that were visited stay drawn.
+
+Source: the conditional expectation as estimator: Rao-Blackwell theorem; Asmussen and Glynn (2007), Stochastic
+Simulation, section V.4.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +19,11 @@ from goalscope.measures.key import key_cells
 from goalscope.measures.table import StepTable
 from goalscope.planning.mdp import at_cell
 from goalscope.rng import stream
+from goalscope.runs.record import policy_of
 from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions
-from goalscope.worlds.grid import Grid, Position
+from goalscope.worlds.grid import Action, Grid, Position
 
+_SUM = 1e-6
 Array = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
@@ -36,6 +46,7 @@ class Returns:
     units: tuple[Unit, ...]
     unit: Numbers  # [E] the unit of each episode; numbered alike whatever stands in the place of the worlds
     complete: npt.NDArray[np.bool_]  # [E] whether it has a return: recorded to its end, its world not left out
+    exact: npt.NDArray[np.bool_]  # [E] whether exact policies stand in the place of its drawn actions
     failed: int  # episodes that a turn without an action ended; they count as standing still from there on
     values: Mapping[str, Array]  # hypothesis -> [E] utility of each episode, NaN where there is none
 
@@ -58,25 +69,80 @@ def episode_returns(
     if believed is not None:
         complete &= np.array([world in believed for world in table.world_id.tolist()], dtype=bool)
     values = {name: np.full(len(unit), np.nan) for name in hypotheses}
+    # Where an action leads on a grid that is believed is not where the agent's policy led it.
+    exact = exactly(table) if believed is None else np.zeros(len(unit), dtype=bool)
     for number, one in enumerate(units):
         mine = np.flatnonzero((unit == number) & complete)
         if not len(mine):
             continue
-        spent = visits(table, one, mine) if utility == "steps" else _one_hot(one, _state_index(one, table.final[mine]))
+        if utility == "steps":
+            spent = visits(table, one, mine, exact=exact[mine])
+        else:
+            spent = _one_hot(one, _state_index(one, table.final[mine]))
+            _expect(table, one, mine[exact[mine]], spent, np.flatnonzero(exact[mine]), first=one.horizon)
         for name, mask in one.masks.items():
             values[name][mine] = spent @ mask
     failed = int((complete & (table.outcome == "failure") & (table.length < table.horizon)).sum())
-    return Returns(units=units, unit=unit, complete=complete, failed=failed, values=values)
+    return Returns(units=units, unit=unit, complete=complete, exact=exact & complete, failed=failed, values=values)
 
 
-def visits(table: StepTable, unit: Unit, members: Numbers) -> Array:
-    """Return ``[m, S]``: in how many of the n decisions each episode was in each state; at its end it stays there."""
+def visits(table: StepTable, unit: Unit, members: Numbers, *, exact: npt.NDArray[np.bool_] | None = None) -> Array:
+    """Return ``[m, S]``: in how many of the n decisions each episode was in each state; at its end it stays there.
+
+    ``exact`` ``[m]`` marks the episodes whose states count with their expectation under the policy of the step before.
+    """
     length = table.length[members]
     begin = np.cumsum(table.length)[members] - length
     steps = np.concatenate([np.arange(first, first + count) for first, count in zip(begin, length, strict=True)])
     found = _one_hot(unit, _state_index(unit, table.final[members])) * (unit.horizon - length)[:, None]
     np.add.at(found, (np.repeat(np.arange(len(members)), length), _state_index(unit, table.state[steps])), 1.0)
+    if exact is not None:
+        _expect(table, unit, members[exact], found, np.flatnonzero(exact), first=1, last=unit.horizon - 1)
     return found
+
+
+def _expect(
+    table: StepTable, unit: Unit, members: Numbers, found: Array, rows: Numbers, *, first: int, last: int | None = None
+) -> None:
+    """Put expected states in the place of those after the decisions ``first`` to ``last``, in rows of ``found``."""
+    policy, after, begin, following = table.once(policies), absorbing(unit.grid), table.begin, table.following
+    last = unit.horizon if last is None else last
+    for episode, row in zip(members.tolist(), rows.tolist(), strict=True):
+        steps = np.arange(begin[episode], begin[episode] + table.length[episode])
+        decision = table.step[steps] + 1  # which comes next
+        kept = steps[~np.isnan(policy[steps, 0]) & (decision >= first) & (decision <= last)]
+        here, led = _state_index(unit, table.state[kept]), _state_index(unit, following[kept])
+        np.add.at(found[row], led, -1.0)
+        np.add.at(found[row], after[here], policy[kept])
+
+
+def policies(table: StepTable) -> Array:
+    """Return ``[N, 4]`` the probabilities that each action was drawn with, NaN where a step tells none.
+
+    Raises:
+        ValueError: a stored policy that is none of four actions.
+    """
+    found = np.full((len(table.action), len(Action)), np.nan)
+    if not table.has_texts:
+        return found
+    steps = (step for episode in table.episodes for step in episode.steps)
+    for number, step in enumerate(steps):
+        told = policy_of(step)
+        if told is None or step.action is None:
+            continue
+        if len(told) != len(Action) or abs(sum(told) - 1) > _SUM:
+            raise ValueError(
+                f"the policy of a step must be the probabilities of {len(Action)} actions with the sum 1, got {told}: "
+                "the run was changed, or written by another program"
+            )
+        found[number] = told
+    return found
+
+
+def exactly(table: StepTable) -> npt.NDArray[np.bool_]:
+    """Return ``[E]`` whether every turn of an episode that held an action tells its policy, and one turn held one."""
+    missing = np.isnan(table.once(policies)[:, 0]) & (table.action >= 0)
+    return acted(table) & (np.bincount(table.episode, weights=missing, minlength=len(table.length)) == 0)
 
 
 def acted(table: StepTable) -> npt.NDArray[np.bool_]:
@@ -84,13 +150,21 @@ def acted(table: StepTable) -> npt.NDArray[np.bool_]:
     return np.bincount(table.episode, weights=table.action >= 0, minlength=len(table.length)) > 0
 
 
-def random_returns(unit: Unit, episodes: int, repeats: int, settings: GoalSettings) -> dict[str, Array]:
-    """Return the mean utility, ``[repeats]``, of simulated random agents in a world by hypothesis."""
+def random_returns(
+    unit: Unit, episodes: int, repeats: int, settings: GoalSettings, *, exact: bool = False
+) -> dict[str, Array]:
+    """Return the mean utility, ``[repeats]``, of simulated random agents in a world by hypothesis.
+
+    With ``exact`` each state counts with its expectation under the uniform policy of the step before.
+    """
     totals = {name: np.zeros(episodes * repeats) for name in unit.masks}
+    expected = {name: expected_after(unit, mask, settings.invalid) for name, mask in unit.masks.items() if exact}
+    before: Numbers | None = None
     for step, state in enumerate(random_walks(unit, episodes * repeats, seed=settings.seed, invalid=settings.invalid)):
         if (step == unit.horizon) == (settings.utility == "arrival"):
             for name, total in totals.items():
-                total += unit.masks[name][state]
+                total += unit.masks[name][state] if before is None else expected[name][before]
+        before = state if exact else None
     return {name: total.reshape(repeats, episodes).mean(axis=1) for name, total in totals.items()}
 
 
@@ -108,6 +182,15 @@ def random_walks(unit: Unit, walks: int, *, seed: int, invalid: Invalid) -> Iter
     for actions in drawn:
         state = np.where(actions < 4, table[state, np.minimum(actions, 3)], state)
         yield state
+
+
+def expected_after(unit: Unit, values: Array, invalid: Invalid) -> Array:
+    """Return the mean of values ``[S]`` (or ``[S, K]``) over what a uniformly random agent does in each state."""
+    after = absorbing(unit.grid)
+    if invalid == "action":
+        after = np.concatenate([after, np.arange(len(after))[:, None]], axis=1)
+    found: Array = values[after].mean(axis=1)
+    return found
 
 
 def absorbing(grid: Grid) -> Numbers:

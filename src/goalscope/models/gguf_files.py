@@ -1,0 +1,218 @@
+"""GGUF files: what stands in their header, read here, and how transformers is told to read their weights.
+
+Such a file holds configuration, tokenizer and weights in one, mostly quantised. transformers takes the weights apart
+into plain numbers (dequantises them) when it loads them; what the quantisation lost stays lost, so that such a model is
+an agent of its own, whose identity holds the digest of the file and the type of its quantisation.
+
+Source: the GGUF specification, version 3, sections "File structure" and "Standardized key-value pairs".
+"""
+
+import hashlib
+import mmap
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from goalscope.extras import how_to_install
+
+SUFFIX: Final = ".gguf"
+PACKAGES: Final = ("gguf", "accelerate")
+"""What transformers needs to read such a file."""
+
+TYPES: Final[Mapping[int, str]] = {
+    0: "F32",
+    1: "F16",
+    2: "Q4_0",
+    3: "Q4_1",
+    7: "Q8_0",
+    8: "Q5_0",
+    9: "Q5_1",
+    10: "Q2_K",
+    11: "Q3_K_S",
+    12: "Q3_K_M",
+    13: "Q3_K_L",
+    14: "Q4_K_S",
+    15: "Q4_K_M",
+    16: "Q5_K_S",
+    17: "Q5_K_M",
+    18: "Q6_K",
+    19: "IQ2_XXS",
+    20: "IQ2_XS",
+    21: "Q2_K_S",
+    22: "IQ3_XS",
+    23: "IQ3_XXS",
+    24: "IQ1_S",
+    25: "IQ4_NL",
+    26: "IQ3_S",
+    27: "IQ3_M",
+    28: "IQ2_S",
+    29: "IQ2_M",
+    30: "IQ4_XS",
+    31: "IQ1_M",
+    32: "BF16",
+}
+"""Names of the values of ``general.file_type``."""
+
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_MOST_KEYS = 4096
+_MOST_ITEMS = 1 << 22
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What the header of a GGUF file says.
+
+    Attributes:
+        values: the single values by key, e.g. ``general.architecture``; lists are left out.
+        tokenizer: sha256 over all entries that make the tokenizer, the chat template among them.
+        quantisation: type of the quantisation, e.g. "Q4_K_M".
+    """
+
+    values: Mapping[str, Any]
+    tokenizer: str
+    quantisation: str
+
+    @property
+    def chat_template(self) -> str:
+        """The chat template, "" where there is none."""
+        return str(self.values.get("tokenizer.chat_template", ""))
+
+
+def gguf_in(path: Path) -> Path | None:
+    """Return the GGUF file that a path names: the file itself, or the only one of a folder without a configuration.
+
+    Raises:
+        ValueError: a folder that holds several of them.
+    """
+    if path.is_file():
+        return path if path.suffix.lower() == SUFFIX else None
+    if not path.is_dir() or (path / "config.json").is_file():
+        return None
+    found = sorted(one for one in path.iterdir() if one.suffix.lower() == SUFFIX and one.is_file())
+    if len(found) > 1:
+        raise ValueError(
+            f"a model's folder must hold one GGUF file, {path} holds {len(found)} "
+            f"({', '.join(one.name for one in found[:4])}): give the path of the file"
+        )
+    return found[0] if found else None
+
+
+def read_header(path: Path) -> Header:
+    """Return what the header of a GGUF file says; its weights are not read.
+
+    Raises:
+        ValueError: no such file format, a version that is not known, or a header that does not end where it should.
+    """
+    return _read(path, path.stat().st_size, path.stat().st_mtime_ns)
+
+
+def check_packages(path: Path) -> None:
+    """Raise an ImportError where a package is missing that reads GGUF files; it says how to convert the file."""
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"{path.name} is a GGUF file, which needs the packages {' and '.join(PACKAGES)} ({', '.join(missing)} "
+            f"missing): install the extra gguf, {how_to_install('gguf')}. Or convert it where they are installed:\n"
+            f"{conversion(path)}",
+            name=missing[0],
+        )
+
+
+def conversion(path: Path) -> str:
+    """Return two lines of Python that write a GGUF file as a folder of safetensors."""
+    source = f"({str(path.parent)!r}, gguf_file={path.name!r})"
+    return (
+        "from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; "
+        f"m = M.from_pretrained{source}; m.hf_quantizer = None; vars(m.config).pop('quantization_config', None)\n"
+        f"m.save_pretrained('FOLDER'); T.from_pretrained{source}.save_pretrained('FOLDER')"
+    )
+
+
+class _Cursor:
+    """Reads a mapped file from front to back; a ValueError where it would pass the end."""
+
+    def __init__(self, octets: mmap.mmap) -> None:
+        self.octets, self.at = octets, 0
+
+    def skip(self, count: int) -> int:
+        """Return where the next octets begin, and pass them."""
+        begin = self.at
+        if count > len(self.octets) - begin:
+            raise ValueError("it ends inside of its header")
+        self.at += count
+        return begin
+
+    def number(self, form: str) -> Any:
+        """Return a number of a format of `struct`."""
+        return struct.unpack_from(f"<{form}", self.octets, self.skip(struct.calcsize(f"<{form}")))[0]
+
+    def text(self) -> bytes:
+        """Return a text as octets."""
+        count = self.number("Q")
+        begin = self.skip(count)
+        return self.octets[begin : begin + count]
+
+    def value(self, kind: int) -> Any:
+        """Return a single value; None for a list, which is passed."""
+        if kind in _SCALARS:
+            return self.number(_SCALARS[kind])
+        if kind == _STRING:
+            return self.text().decode("utf-8", "replace")
+        if kind != _ARRAY:
+            raise ValueError(f"it holds a value of the unknown type {kind}")
+        inner, count = self.number("I"), self.number("Q")
+        if inner in _SCALARS:
+            self.skip(struct.calcsize(f"<{_SCALARS[inner]}") * count)
+        elif inner == _STRING and count <= _MOST_ITEMS:
+            for _ in range(count):
+                self.skip(self.number("Q"))
+        else:
+            raise ValueError(f"it holds a list of {count} values of type {inner}")
+        return None
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path, size: int, modified: int) -> Header:
+    # Size and time of the last change are here for the cache alone.
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as octets:
+            return _entries(octets)
+    except ValueError as error:
+        raise ValueError(
+            f"{path} must be a GGUF file of version {' or '.join(map(str, _VERSIONS))}, but {error}: get the file "
+            "again from where it comes from, and check its digest"
+        ) from error
+
+
+def _entries(octets: mmap.mmap) -> Header:
+    cursor = _Cursor(octets)
+    begin = cursor.skip(len(_MAGIC))
+    if octets[begin : cursor.at] != _MAGIC:
+        raise ValueError("it does not begin with GGUF")
+    version = cursor.number("I")
+    if version not in _VERSIONS:
+        raise ValueError(f"its version is {version}")
+    cursor.number("Q")  # of tensors
+    count = cursor.number("Q")
+    if count > _MOST_KEYS:
+        raise ValueError(f"it has {count} entries")
+    values: dict[str, Any] = {}
+    tokenizer = hashlib.sha256()
+    for _ in range(count):
+        begin = cursor.at
+        key = cursor.text().decode("utf-8", "replace")
+        value = cursor.value(cursor.number("I"))
+        if value is not None:
+            values[key] = value
+        if key.startswith("tokenizer."):
+            tokenizer.update(octets[begin : cursor.at])
+    told = values.get("general.file_type")
+    known = TYPES.get(told, f"file type {told}") if isinstance(told, int) else "unknown"
+    return Header(values=values, tokenizer=tokenizer.hexdigest(), quantisation=known)

@@ -1,0 +1,62 @@
+"""Two small models that nobody here trained, on defaults: an instruct model through all commands, a base model."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from real_models import environment, gemma3, smollm2
+
+from command_line import call
+from goalscope.agents.worked import WORKED_RULE
+from goalscope.models import LocalModel
+from goalscope.runs import Store
+
+pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default")]
+
+SMALL = ("--sizes", "7", "--densities", "0.4", "--trajectories", "1", "--set", "horizon={steps: 1}")
+
+
+def test_an_instruct_model_goes_through_all_commands(tmp_path: Path) -> None:
+    model, run = smollm2(tmp_path), tmp_path / "run"
+    study = ("baseline", "--model", str(model), "--agents", "Theseus,random", "--count", "12", *SMALL)
+    planned, ran = call("estimate", *study), call("run", *study, "--out", str(run))
+    for said in (planned, ran):
+        assert said.count("reasoning: none") == 1 and "Theseus" not in said.replace("agents Theseus,random", "")
+    with Store(run) as store:
+        descriptions = dict(store.agents().values())
+        steps = [step for episode in store.episodes() if episode.agent == "smollm2" for step in episode.steps]
+    assert descriptions["smollm2"]["model"]["reasoning"] == "none" and len(steps) == 12
+    assert all(step.prompt_tokens and step.output_tokens for step in steps)
+    assert "action accuracy" in call("measure", str(run))
+    reads = ("--reads", "cognitive-map", "--random-seeds", "1", "--set", "probes.epochs=2", "--set", "probes.hidden=8")
+    probed = call("probe", str(run), "--agent", "smollm2", *reads, "--set", "by_size=false")
+    assert probed.count("site post is left out") == 1 and "agent at its cell" in probed
+    assert "MEG in nats" in call("meg", str(run), "--hypotheses", "goal")
+    assert "Report: " in call("report", str(run))
+
+
+def test_a_base_model_reads_worked_examples_from_its_gguf_file(tmp_path: Path) -> None:
+    file, packages = gemma3(tmp_path)
+
+    def goalscope(*arguments: str) -> str:
+        command = [sys.executable, "-m", "goalscope", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment(packages), check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    told = json.loads(goalscope("doctor", "--model", str(file), "--json"))
+    assert (told["source"], told["quantisation"], told["chat_template"]) == ("GGUF file", "Q4_K_M", False)
+    assert told["cell_problems"] == [] and told["parameters"] == 268_098_176
+    assert sum(sample["valid"] for sample in told["samples"]) >= 2
+    run = tmp_path / "run"
+    study = ("baseline", "--model", str(file), "--agents", "Theseus", "--count", "6", *SMALL)
+    assert "base model" in goalscope("run", *study, "--out", str(run))
+    with Store(run) as store:
+        [(name, description)] = store.agents().values()
+        steps = [step for episode in store.episodes() for step in episode.steps]
+    assert name == "gemma3-270m" and description["examples"] == WORKED_RULE
+    assert description["model"]["files"]["quantisation"] == "Q4_K_M"
+    assert description["model"]["files"] == LocalModel(file).describe()["files"]
+    assert sum(step.action is not None for step in steps) >= 4
