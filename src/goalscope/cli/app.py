@@ -150,7 +150,13 @@ def estimate(
     power: Annotated[
         bool, flag("--power", "Also say which effects and which equivalence margins it can show.")
     ] = False,
-    pilot: Annotated[Path | None, option("RUN", "A run whose variances --power takes over.")] = None,
+    pilot: Annotated[
+        Path | None,
+        option("RUN", "A run that says what is expected: calls, tokens, hours; and the variances of --power."),
+    ] = None,
+    measure: Annotated[
+        bool, flag("--measure", "Load the local models, time them for some seconds and say how many hours it takes.")
+    ] = False,
     assume_mean: Annotated[float, option("SHARE", "Mean that --power assumes without a pilot.")] = 0.8,
     assume_between: Annotated[
         float, option("SD", "Deviation over grids of the true difference that --power assumes.")
@@ -162,16 +168,17 @@ def estimate(
     agents: Agents = None,
     settings: Settings = None,
 ) -> None:
-    """Say what a study costs at most, calls, tokens and USD, before anything is spent. Needs no network, no weights."""
+    """Say what a study costs at most, calls, tokens and USD, before anything is spent.
+
+    Needs no network, and no weights but for --measure.
+    """
     from goalscope.cli.commands import load_study
     from goalscope.cli.estimate import print_cost, print_power
     from goalscope.preflight.power import Assumptions
 
-    if pilot is not None and not power:
-        raise ValueError("--pilot must come with --power, whose variances it gives: add --power")
     changes = _overrides(sizes, densities, settings, count=count, trajectories=trajectories, agents=agents)
     planned = load_study(study, changes)
-    print_cost(planned, output_tokens)
+    print_cost(planned, output_tokens, pilot=pilot, measure=measure)
     if power:
         print_power(planned, pilot, Assumptions(mean=assume_mean, between=assume_between))
 

@@ -49,6 +49,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "merge": ("goalscope merge runs/whole shards/1 shards/2",),
     "estimate": (
         "goalscope estimate study.yaml --output-tokens 400",
+        "goalscope estimate baseline --agents Theseus --measure",
         "goalscope estimate iso-difficulty --power --pilot runs/pilot",
     ),
     "import": ("goalscope import logs.jsonl --out runs/logs", "goalscope import logs --check"),
