@@ -95,6 +95,7 @@ def run(
     executor: Annotated[
         str, option("NAME", "Where agents act: threads, processes, ray (extra ray) or dask (extra dask).")
     ] = "threads",
+    gpus: Annotated[float, option("N", "With --executor ray: GPUs of each actor; .5 lets two share one.", min=0)] = 0.0,
     shard: Annotated[
         str | None, option("K/N", "Only the K-th of N parts, e.g. 3/16; goalscope merge puts all N together.")
     ] = None,
@@ -115,7 +116,7 @@ def run(
     from goalscope.cli import commands
 
     changes = _overrides(sizes, densities, settings, count=count, trajectories=trajectories, agents=agents)
-    commands.run(study, out, workers, changes, full=full, shard=shard, executor=executor)
+    commands.run(study, out, workers, changes, full=full, shard=shard, executor=executor, gpus=gpus)
 
 
 @_command("merge")
@@ -271,12 +272,23 @@ def report(
 
 @_command("export")
 def export(
-    run: RunDirectory, out: Annotated[Path, option("DIR", "The folder to write the tables to.", "--out", "-o")]
+    run: RunDirectory,
+    out: Annotated[Path, option("DIR", "The folder to write to.", "--out", "-o")],
+    activations: Annotated[
+        str,
+        option("FORMATS", "Also the activations that were captured: parquet, safetensors, or both with a comma."),
+    ] = "",
+    captures: Annotated[
+        str, option("IDS", "With --activations: these captures only, separated by commas.", "--capture")
+    ] = "",
 ) -> None:
-    """Write worlds, episodes, steps and rows as Parquet files."""
+    """Write worlds, episodes, steps and rows as Parquet files, and activations by names that others use."""
     from goalscope.cli import commands
+    from goalscope.cli.overrides import split
 
-    commands.export(run, out)
+    if captures and not activations:
+        raise ValueError("--capture must come with --activations, which it chooses from: add --activations parquet")
+    commands.export(run, out, split(activations) if activations else (), split(captures) if captures else ())
 
 
 _command("capture")(activations.capture)
