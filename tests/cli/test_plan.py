@@ -82,7 +82,7 @@ def test_the_models_own_tokenizer_counts_where_it_is_there(tmp_path: Path) -> No
         "model: far-away", "model: far-away\n    reasoning: none"
     )
     (_, chat) = costs(parse(text))
-    assert chat.how.startswith("by the model's own tokenizer and chat template; at most one for each byte")
+    assert chat.how.startswith("by the model's own tokenizer and chat template; at most as many as it counts")
     agent = parse(text).agents()[1]
     assert agent.name == "far-away" and chat.prompt != costs(parse(STUDY))[1].prompt
 

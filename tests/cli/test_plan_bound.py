@@ -10,7 +10,7 @@ import pytest
 from goalscope.agents import ChatAgent, RandomWalk, TaskChatAgent, WrongGoal
 from goalscope.models import Message
 from goalscope.models.http_budget import most_text_tokens
-from goalscope.preflight import costs, frame, most_prompts
+from goalscope.preflight import Measure, costs, frame, most_prompts
 from goalscope.runs import EpisodeSpec, Store, Study, run
 from goalscope.runs.episode import LiveEpisode
 from goalscope.worlds.tasks import AgentKnowledge, TaskState, TaskWorld
@@ -103,7 +103,7 @@ def test_no_episode_of_a_task_world_has_longer_prompts_than_planned(history: str
             knowledge.move(action)
             memory_.add(knowledge.report(), action)
         bare = frame(agent, None)
-        most = most_prompts(study, agent, world, len(lengths), type(bare)(chat=0, turn=0))
+        most = most_prompts(study, agent, world, len(lengths), type(bare)(chat=0, turn=0), Measure())
         assert most is not None and sum(lengths) <= most < 8 * sum(lengths)
 
 
@@ -124,9 +124,9 @@ def test_the_frame_of_a_known_template_holds_all_that_it_adds() -> None:
         chat = [Message(role="user", content="abc")]
         for _ in range(turns):
             chat += [Message(role="assistant", content="de"), Message(role="user", content="abc")]
-        text = dialect.render(chat, agent.sampling)  # type: ignore[attr-defined]
-        said = sum(len(message.content) for message in chat)
-        assert len(text) <= added.chat + turns * added.turn + said
+        read = dialect.encode(dialect.render(chat, agent.sampling))  # type: ignore[attr-defined]
+        said = sum(len(dialect.encode(message.content)) for message in chat)
+        assert len(read) <= added.chat + turns * added.turn + said < len(read) + 12 * len(chat)
     (cost,) = costs(study)
     assert cost.prompt is not None and cost.most_prompt is not None and cost.prompt <= cost.most_prompt
 
@@ -160,7 +160,7 @@ def test_a_list_of_earlier_steps_counts_for_the_bound() -> None:
         (turn,) = WrongGoal().act([seen])
         live.apply(turn)
     bare = type(frame(agent, None))(chat=0, turn=0)
-    most = most_prompts(study, agent, world, len(lengths), bare)
+    most = most_prompts(study, agent, world, len(lengths), bare, Measure())
     assert len(lengths) == 30 and most is not None and sum(lengths) <= most < 1.1 * sum(lengths)
 
 

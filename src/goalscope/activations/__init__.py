@@ -2,6 +2,7 @@
 
 from goalscope.activations.capture import capture
 from goalscope.activations.capture_schedule import CaptureSettings
+from goalscope.activations.exchange import export_activations, hook_name
 from goalscope.activations.load import Capture, captures, load_activations, stream_activations
 from goalscope.activations.record import SITES, Activations, Site
 from goalscope.activations.shards import Artifact, Shard, artifacts, write_shard
@@ -19,6 +20,8 @@ __all__ = [
     "artifacts",
     "capture",
     "captures",
+    "export_activations",
+    "hook_name",
     "load_activations",
     "stream_activations",
     "write_shard",

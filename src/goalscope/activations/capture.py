@@ -1,12 +1,13 @@
 """Capture: replay the recorded token ids of a run through a model and keep the vectors of some sites and layers."""
 
+import warnings
 from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,16 @@ from goalscope.activations.hooks import Blocks, Prefix, Recording, check_blocks,
 from goalscope.activations.load import CAPTURE, SHARD, Capture, captures, put_capture
 from goalscope.activations.record import SITES, Site, check_site
 from goalscope.activations.replay_target import ReplayTarget, check_model, find_target, model_of
-from goalscope.activations.shards import FORMAT, Artifact, Shard, artifacts, place, put_artifacts, write_shard
+from goalscope.activations.shards import (
+    FORMAT,
+    Artifact,
+    Shard,
+    artifacts,
+    open_shard,
+    place,
+    put_artifacts,
+    write_shard,
+)
 from goalscope.activations.sites import DEFAULT_SITES, SiteFinder, sites_there
 from goalscope.ids import content_id
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights
@@ -34,10 +44,12 @@ from goalscope.models.local import LocalModel
 from goalscope.models.threads import fitting_threads
 from goalscope.runs import Store
 from goalscope.runs.provenance import note_libraries
+from goalscope.runs.study_shard import StudyShard
 
 Progress = Callable[[int, int], None]
 """Called with (steps done, steps of the agent)."""
 
+THERE: Final = "there"
 _CHECKED_TOKENS = 64
 
 
@@ -54,10 +66,12 @@ def capture(
     other_weights: bool = False,
     settings: CaptureSettings | None = None,
     progress: Progress | None = None,
+    shard: StudyShard | None = None,
 ) -> Capture:
     """Replay the steps of an agent through a model and store the vectors of some sites and layers beside the run.
 
-    Called again after an interruption it goes on where it stopped; a complete capture is returned as it is.
+    Called again after an interruption it goes on where it stopped; a complete capture is returned as it is. Sound files
+    that lie there and are not in the index, such as those of shards, are taken over.
 
     Args:
         run: a run directory; nobody else may write to it meanwhile.
@@ -72,6 +86,9 @@ def capture(
         other_weights: whether a trained model with other weights than those that generated the run is meant.
         settings: sizes of windows, batches and files.
         progress: is called as the work goes on.
+        shard: compute this part of the files alone, and leave the index as it is: any number of processes and machines
+            may do so at the same time. The same call without a shard afterwards takes their files over and completes
+            the capture.
 
     Raises:
         FileNotFoundError: no run there, or no such model.
@@ -97,7 +114,7 @@ def capture(
     blocks = Blocks(model.model)
     blocks = Blocks(model.model, thirds(blocks.count) if layers is None else layers)
     finder = SiteFinder(model, wanted)
-    with Store(run, "w") as store:
+    with Store(run, "r" if shard is not None else "w") as store:
         work = _Capture(
             store=store,
             target=target,
@@ -107,8 +124,10 @@ def capture(
             sites=wanted,
             scope=scope,
             settings=(settings or CaptureSettings()).on(blocks.device.type),
+            part=shard,
         )
-        note_libraries(store, "capture")
+        if shard is None:
+            note_libraries(store, "capture")
         stored = next((one for one in captures(store) if one.id == work.begun.id), None)
         known = list(artifacts(store, SHARD, capture=work.begun.id))
         ready = {row.id for row in known if (file := place(store, row)).is_file() and file.stat().st_size == row.size}
@@ -118,7 +137,7 @@ def capture(
             for done in written:
                 if progress is not None:
                     progress(done, max(steps, work.counts.steps))
-        return work.finish()
+        return work.begun if shard is not None else work.finish()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +152,7 @@ class _Capture:
     sites: tuple[Site, ...]
     scope: str
     settings: CaptureSettings
+    part: StudyShard | None = None
     counts: Counts = field(default_factory=Counts)
     self_check: dict[str, float] = field(default_factory=dict)
 
@@ -180,19 +200,23 @@ class _Capture:
         """
         folder = self.folder
         folder.mkdir(parents=True, exist_ok=True)
-        put_capture(self.store, self.begun)
+        if self.part is None:
+            put_capture(self.store, self.begun)
         waiting: list[tuple[Artifact, Future[int]]] = []
 
         def enter() -> None:
             for row, size in waiting:
-                put_artifacts(self.store, replace(row, size=size.result()))
+                found = replace(row, size=size.result())
+                if self.part is None:
+                    put_artifacts(self.store, found)
             waiting.clear()
 
         with ThreadPoolExecutor(1, thread_name_prefix="goalscope-shard") as pool:
             for done, row, shard in self._computed(ready):
                 if shard is not None:
                     enter()
-                    waiting.append((row, pool.submit(write_shard, folder / Path(row.path).name, shard)))
+                    file = folder / Path(row.path).name
+                    waiting.append((row, pool.submit(_size if shard == THERE else write_shard, file, shard)))
                 yield done
             enter()
 
@@ -212,8 +236,11 @@ class _Capture:
         put_capture(self.store, complete)
         return complete
 
-    def _computed(self, ready: Container[str]) -> Iterator[tuple[int, Artifact, Shard | None]]:
-        """Yield of each file: steps done with it, its row of the index but the size, its content unless it is ready."""
+    def _computed(self, ready: Container[str]) -> Iterator[tuple[int, Artifact, Shard | str | None]]:
+        """Yield of each file: steps done with it, its row of the index but the size, its content.
+
+        The content is `THERE` where a sound file lies there, and None where nothing is to be done.
+        """
         begun, number, shares = self.begun, 0, shares_prefixes(self.blocks.config)
         steps = windows(
             self.store, begun.agent_id, begun.scope, self.finder, begun.sites, self.settings.window, self.counts
@@ -238,14 +265,37 @@ class _Capture:
                     size=0,
                     tags={"capture": begun.id, "number": number, "steps": held},
                 )
-                shard = None
-                if row.id not in ready:
+                shard: Shard | str | None = None
+                mine = self.part is None or number % self.part.of == self.part.number - 1
+                if mine and row.id not in ready and self._is_there(row, planned):
+                    shard = THERE
+                elif mine and row.id not in ready:
                     with self.blocks.recording() as recording:
                         if prefix is None and len(planned.prefix):
                             prefix = recording.prefix(planned.prefix)
                         shard = _shard(recording, planned, prefix, begun)
                 done, number = done + held, number + 1
                 yield done, row, shard
+
+    def _is_there(self, row: Artifact, planned: ShardPlan) -> bool:
+        """Return whether a sound file with the planned steps lies there; a damaged one is computed again."""
+        begun, path = self.begun, place(self.store, row)
+        if not path.is_file():
+            return False
+        items = [item for batch in planned.batches for item in batch.items]
+        try:
+            with open_shard(path, size=path.stat().st_size, capture=begun.id) as shard:
+                for site in begun.sites:
+                    held = [(item.episode[0], item.step) for item in items if site in item.positions]
+                    for layer in begun.layers:
+                        columns = shard.columns(site, layer, begun.width)
+                        shard.vectors(site, layer)
+                        if held != list(zip(columns["episode_id"].tolist(), columns["step"].tolist(), strict=True)):
+                            raise ValueError(f"{path} must hold the steps that are planned, it holds others")
+        except ValueError as error:
+            warnings.warn(f"{error}; it is computed again", stacklevel=2)
+            return False
+        return True
 
     def _check(self, window: Sequence[Item]) -> None:
         """Refuse tokens that the model does not have, and a model whose hooks read something else than its blocks."""
@@ -257,6 +307,10 @@ class _Capture:
         if not self.self_check:
             found = check_blocks(self.model.model, self.begun.layers, window[0].ids[:_CHECKED_TOKENS].tolist())
             self.self_check.update((str(layer), difference) for layer, difference in found.items())
+
+
+def _size(path: Path, shard: object) -> int:
+    return path.stat().st_size
 
 
 def _shard(recording: Recording, planned: ShardPlan, prefix: Prefix | None, begun: Capture) -> Shard:

@@ -88,16 +88,35 @@ def capture(
     reasoning: Annotated[
         str, option("STYLE", "With --model: harmony, think, none; the tokenizer is asked where left out.")
     ] = "",
+    shard: Annotated[
+        str | None, option("K/N", "Only the K-th of N parts of the files; the same command without it takes them over.")
+    ] = None,
+    executor: Annotated[
+        str, option("NAME", "Where it is computed: threads (here), processes, ray (extra ray) or dask (extra dask).")
+    ] = "threads",
+    workers: Annotated[int, option("N", "With --executor: processes or actors, each with the model.", min=1)] = 1,
+    gpus: Annotated[float, option("N", "With --executor ray: GPUs of each actor; .5 lets two share one.", min=0)] = 0.0,
 ) -> None:
     """Replay a run's token ids and store activations beside it. Run it again to go on after an interruption."""
     from goalscope.activations import CaptureSettings
     from goalscope.activations import capture as replay
+    from goalscope.activations.capture_parts import CaptureRequest, capture_elsewhere
     from goalscope.activations.hooks import Blocks
     from goalscope.cli.console import duration, progress, say, table
     from goalscope.cli.overrides import layers_of, split
     from goalscope.models.local import LocalModel
     from goalscope.report.blocks import counted
+    from goalscope.runs import StudyShard
 
+    if executor == "threads" and (workers > 1 or gpus):
+        raise ValueError(
+            "--workers and --gpus must come with --executor processes, ray or dask: add it, or leave them out"
+        )
+    if executor != "threads" and shard is not None:
+        raise ValueError(
+            "--shard is a part of the work for one process, --executor gives parts to several: leave one out"
+        )
+    part = None if shard is None else StudyShard.parse(shard)
     named = {"device": device, "dtype": dtype, "revision": revision, "reasoning": reasoning}
     loading: dict[str, Any] = {name: value for name, value in named.items() if value}
     if model is None and loading:
@@ -105,9 +124,10 @@ def capture(
             f"{', '.join(f'--{name}' for name in loading)} says how a model given with --model is read: give --model, "
             "or change the agent in the study"
         )
-    given = None
+    described = None
     if model is not None:
-        given = LocalModel(model, untrained=untrained, random_weights=random_weights, **loading)
+        described = {"model": model, "untrained": untrained, "random_weights": random_weights, **loading}
+    given = None if described is None else LocalModel(**described)
     wanted = layers_of(layers)
     chosen = None if isinstance(wanted, str) else wanted
     if wanted == "all":
@@ -119,20 +139,28 @@ def capture(
                 given = model_of(store, find_target(store, agent, ()), untrained, random_weights)
         chosen = Blocks(given.model).layers
     began = time.monotonic()
-    with progress("steps") as show:
-        done = replay(
-            run,
-            given,
-            sites=split(sites) if sites else None,
-            layers=chosen,
-            agent=agent,
-            untrained=untrained if given is None else None,
-            random_weights=random_weights if given is None else "default-init",
-            scope=scope,
-            other_weights=other_weights,
-            settings=CaptureSettings(batch_tokens=batch_tokens),
-            progress=show,
+    with progress("steps" if executor == "threads" else "parts") as show:
+        options: dict[str, Any] = {
+            "sites": split(sites) if sites else None,
+            "layers": chosen,
+            "agent": agent,
+            "untrained": untrained if described is None else None,
+            "random_weights": random_weights if described is None else "default-init",
+            "scope": scope,
+            "other_weights": other_weights,
+            "settings": CaptureSettings(batch_tokens=batch_tokens),
+        }
+        if executor == "threads":
+            done = replay(run, given, progress=show, shard=part, **options)
+        else:
+            request = CaptureRequest(run=str(run.resolve()), options=options, model=described)
+            done = capture_elsewhere(request, executor, workers, gpus, show)
+    if part is not None:
+        say(
+            f"shard {part} of {done.id}, in {duration(time.monotonic() - began)}; next, once the files of all "
+            f"{part.of} are in {run / done.path}: the same command without --shard"
         )
+        return
     size = sum(path.stat().st_size for path in (run / done.path).glob("*.safetensors"))
     rows = [
         ("model", done.model_name),

@@ -100,6 +100,7 @@ def run(
     executor: Annotated[
         str, option("NAME", "Where agents act: threads, processes, ray (extra ray) or dask (extra dask).")
     ] = "threads",
+    gpus: Annotated[float, option("N", "With --executor ray: GPUs of each actor; .5 lets two share one.", min=0)] = 0.0,
     shard: Annotated[
         str | None, option("K/N", "Only the K-th of N parts, e.g. 3/16; goalscope merge puts all N together.")
     ] = None,
@@ -123,7 +124,7 @@ def run(
 
     given = {"count": count, "trajectories": trajectories, "agents": agents, "network": True}
     changes = read_overrides(sizes, densities, settings, model, **given)
-    commands.run(study, out, workers, changes, full=full, shard=shard, executor=executor)
+    commands.run(study, out, workers, changes, full=full, shard=shard, executor=executor, gpus=gpus)
 
 
 @_command("merge")
@@ -147,7 +148,13 @@ def estimate(
     power: Annotated[
         bool, flag("--power", "Also say which effects and which equivalence margins it can show.")
     ] = False,
-    pilot: Annotated[Path | None, option("RUN", "A run whose variances --power takes over.")] = None,
+    pilot: Annotated[
+        Path | None,
+        option("RUN", "A run that says what is expected: calls, tokens, hours; and the variances of --power."),
+    ] = None,
+    measure: Annotated[
+        bool, flag("--measure", "Load the local models, time them for some seconds and say how many hours it takes.")
+    ] = False,
     assume_mean: Annotated[float, option("SHARE", "Mean that --power assumes without a pilot.")] = 0.8,
     assume_between: Annotated[
         float, option("SD", "Deviation over grids of the true difference that --power assumes.")
@@ -160,18 +167,19 @@ def estimate(
     model: ModelName = None,
     settings: Settings = None,
 ) -> None:
-    """Say what a study costs at most, calls, tokens and USD, before anything is spent. Needs no network, no weights."""
+    """Say what a study costs at most, calls, tokens and USD, before anything is spent.
+
+    Needs no network, and no weights but for --measure.
+    """
     from goalscope.cli.commands import load_study
     from goalscope.cli.estimate import print_cost, print_power
     from goalscope.cli.overrides import read_overrides
     from goalscope.preflight.power import Assumptions
 
-    if pilot is not None and not power:
-        raise ValueError("--pilot must come with --power, whose variances it gives: add --power")
     given = {"count": count, "trajectories": trajectories, "agents": agents}
     changes = read_overrides(sizes, densities, settings, model, network=False, **given)
     planned = load_study(study, changes)
-    print_cost(planned, output_tokens)
+    print_cost(planned, output_tokens, pilot=pilot, measure=measure)
     if power:
         print_power(planned, pilot, Assumptions(mean=assume_mean, between=assume_between))
 
@@ -264,12 +272,23 @@ def report(
 
 @_command("export")
 def export(
-    run: RunDirectory, out: Annotated[Path, option("DIR", "The folder to write the tables to.", "--out", "-o")]
+    run: RunDirectory,
+    out: Annotated[Path, option("DIR", "The folder to write to.", "--out", "-o")],
+    activations: Annotated[
+        str,
+        option("FORMATS", "Also the activations that were captured: parquet, safetensors, or both with a comma."),
+    ] = "",
+    captures: Annotated[
+        str, option("IDS", "With --activations: these captures only, separated by commas.", "--capture")
+    ] = "",
 ) -> None:
-    """Write worlds, episodes, steps and rows as Parquet files."""
+    """Write worlds, episodes, steps and rows as Parquet files, and activations by names that others use."""
     from goalscope.cli import commands
+    from goalscope.cli.overrides import split
 
-    commands.export(run, out)
+    if captures and not activations:
+        raise ValueError("--capture must come with --activations, which it chooses from: add --activations parquet")
+    commands.export(run, out, split(activations) if activations else (), split(captures) if captures else ())
 
 
 _command("capture")(activations.capture)

@@ -66,12 +66,13 @@ def run(
     guide: bool = True,
     shard: str | None = None,
     executor: str = "threads",
+    gpus: float = 0.0,
 ) -> None:
     """Run a study, changed as asked, or go on with it; where it declares so, read activations and write the report.
 
     ``full`` asks for the complete table of a study that reads activations, ``guide`` for the command that comes next,
-    ``shard`` for a part of the study alone, whose activations are read after the merge, ``executor`` for where agents
-    act.
+    ``shard`` for a part of the study alone, whose activations are read after the merge, ``executor`` and ``gpus`` for
+    where agents act.
     """
     part = None if shard is None else StudyShard.parse(shard)
     study = load_study(name, changes)
@@ -101,6 +102,7 @@ def run(
             arguments={"command": "run", "passed": passed},
             shard=part,
             executor=executor,
+            gpus=gpus,
             progress=lambda finished, total, steps, left: show(finished, total, left),
         )
     reused = f"{counted(done.reused, 'episode')} stored before, " if done.reused else ""
@@ -273,12 +275,21 @@ def report(path: Path, out: Path | None, ledger: Path | None) -> None:
     say(f"Report: {page.resolve()}")
 
 
-def export(path: Path, out: Path) -> None:
-    """Write a run as Parquet files."""
+def export(path: Path, out: Path, formats: Sequence[str] = (), captures: Sequence[str] = ()) -> None:
+    """Write a run as Parquet files, and its activations where formats are named."""
     with Store(path) as store:
+        if formats:  # what cannot be written is refused first
+            from goalscope.activations.exchange import README, export_activations
+
+            beside = out / "activations"
+            with progress("files of activations") as show:
+                folders = export_activations(store, beside, formats=formats, chosen=captures, progress=show)
         written = export_parquet(store, out)
     for name, file in sorted(written.items()):
         say(f"{name}: {file} ({file.stat().st_size / 1e6:.1f} MB)")
+    for folder in folders if formats else ():
+        size = sum(file.stat().st_size for file in folder.iterdir())
+        say(f"activations: {folder} ({size / 1e6:.1f} MB), described in {README}")
 
 
 def _write_report(path: Path, page: Path, ledger: Path | None) -> None:

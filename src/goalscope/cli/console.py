@@ -95,22 +95,36 @@ class Pace:
 
 
 @contextmanager
-def progress(label: str) -> Iterator[Pace]:
-    """Show how far a piece of work is and how long it will still take: a bar, or plain lines where is no terminal."""
+def progress(label: str, *, quiet: float = 0.0) -> Iterator[Pace]:
+    """Show how far a piece of work is and how long it will still take: a bar, or plain lines where is no terminal.
+
+    Work that is done within ``quiet`` seconds is not spoken of.
+    """
     if not sys.stderr.isatty():
 
         def line(done: int, total: int, words: str) -> None:
             say(f"{label}: {done} of {total} ({100 * done / total if total else 100:.0f} %), {words}", error=True)
 
-        yield Pace(line, _QUIET_SECONDS)
+        yield Pace(line, quiet or _QUIET_SECONDS)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     texts = [TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[time]}")]
     columns = (texts[0], BarColumn(), MofNCompleteColumn(), texts[1])
-    with Progress(*columns, console=console(error=True), transient=False) as bar:
-        task = bar.add_task(safe(label), total=None, time="")
-        yield Pace(lambda done, total, words: bar.update(task, completed=done, total=total, time=words))
+    bar = Progress(*columns, console=console(error=True), transient=False)
+    task, began = bar.add_task(safe(label), total=None, time=""), time.monotonic()
+
+    def update(done: int, total: int, words: str) -> None:
+        if time.monotonic() - began >= quiet:
+            bar.start()  # once: it does nothing again
+        bar.update(task, completed=done, total=total, time=words)
+
+    if not quiet:
+        bar.start()
+    try:
+        yield Pace(update)
+    finally:
+        bar.stop()
 
 
 def duration(seconds: float) -> str:

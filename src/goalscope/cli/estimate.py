@@ -1,18 +1,23 @@
 """`goalscope estimate`: cost and power of a study, before anything is spent."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 from goalscope.cli.commands import say_size
-from goalscope.cli.console import say, table
+from goalscope.cli.console import progress, say, table
 from goalscope.cli.measuring import measured_rows
 from goalscope.preflight import beyond_reach
-from goalscope.preflight.cost import costs
+from goalscope.preflight.cost import Cost, costs
+from goalscope.preflight.pace import SPENT, Speed, measure_speed, stored_pace
 from goalscope.preflight.power import CHANCE, DIFFICULTY, Assumptions, PowerLine, study_power
 from goalscope.report.blocks import counted
 from goalscope.report.figures import short
 from goalscope.runs import Study
+from goalscope.stats import Estimate
 
+_QUIET = 2.0  # seconds without a word
 _WIDTH = 24  # rows of a table stay on a line
 
 _COST = (
@@ -33,10 +38,13 @@ _POWER = (
 )
 
 
-def print_cost(study: Study, output_tokens: int | None = None) -> None:
-    """Print what a study costs at most."""
-    found = costs(study, output_tokens)
+def print_cost(
+    study: Study, output_tokens: int | None = None, *, pilot: Path | None = None, measure: bool = False
+) -> None:
+    """Print what a study costs at most, and what is expected of it where a run or a measurement says so."""
     say_size(study)
+    with progress("worlds", quiet=_QUIET) as show:
+        found = costs(study, output_tokens, show)
     columns = [*_COST]
     if output_tokens is not None:
         columns.append((f"USD at {output_tokens} output", "expected_usd", "{:,.2f}"))
@@ -44,12 +52,18 @@ def print_cost(study: Study, output_tokens: int | None = None) -> None:
     table([heading for heading, *_ in columns], rows, title="Before anything is spent", numbers=range(1, len(columns)))
     if any(cost.how for cost in found):
         say(
-            "prompt a call: tokens, as expected. most prompt: the mean of counts that no prompt exceeds, one token for "
-            "each byte of its text. Caps reserve by the same count, or by the tokens themselves where they are known"
+            "prompt a call: tokens, as expected. most prompt: the mean of counts that no prompt exceeds, by the model's"
+            " own tokenizer, else by the bytes of its text. Caps reserve by the same bytes, or by the tokens themselves"
+            " where they are known"
         )
     for cost in found:
         if cost.how:
             say(f"{cost.name}: prompts counted {cost.how}")
+        if cost.requests is not None and cost.requests > cost.calls:
+            say(
+                f"{cost.name}: at most {cost.requests:,} requests, where each also fails on its way as often as "
+                "server.retries allows; what is charged for those that fail is not known, caps count them as calls"
+            )
         if cost.prices is not None:
             say(
                 f"{cost.name}: {cost.prices.input:g} USD a million prompt tokens, {cost.prices.output:g} output, "
@@ -59,6 +73,65 @@ def print_cost(study: Study, output_tokens: int | None = None) -> None:
             say(f"{cost.name}: no prices in the study, so no USD")
     for line in beyond_reach(study):
         say(line, error=True)
+    _print_expected(study, [cost for cost in found if cost.turns], pilot, measure)
+
+
+def _print_expected(study: Study, found: Sequence[Cost], pilot: Path | None, measure: bool) -> None:
+    if not found:
+        return
+    paces = {} if pilot is None else {pace.agent: pace for pace in stored_pace(pilot, study)}
+    speeds: dict[str, Speed] = {}
+    if measure:
+        with progress("measuring", quiet=_QUIET) as show:
+            speeds = {speed.agent: speed for speed in measure_speed(study, show)}
+    rows = []
+    for cost in found:
+        if (pace := paces.get(cost.name)) is not None:
+            spent = {name: [value * cost.episodes for value in ends(one)] for name, one in pace.spent.items()}
+            hours = [value / 3600 for value in spent.pop("seconds")]
+            usd = None
+            if cost.prices is not None and "output_tokens" in spent:
+                usd = [cost.prices.usd(*map(round, pair)) for pair in zip(*list(spent.values())[1:], strict=True)]
+            cells = [_range(spent.get(name), "{:,.0f}") for name in list(SPENT)[:-1]]
+            grids = pace.spent["calls"].grids
+            rows.append(
+                [cost.name, *cells, _range(usd, "{:,.2f}"), _range(hours, "{:,.2g}"), str(pace.episodes), str(grids)]
+            )
+    if rows:
+        columns = ("agent", "calls", "prompt tokens", "output tokens", "USD", "hours", "episodes there", "grids")
+        table(columns, rows, title=f"Expected, as in {pilot}: mean and 95 % interval over grids", numbers=range(1, 8))
+    for cost in found:
+        pace, speed = paces.get(cost.name), speeds.get(cost.name)
+        if pace is not None and not pace.exact:
+            say(f"{cost.name}: {pilot} has another agent of this name; what that one took is taken over", error=True)
+        if speed is not None:
+            mid, least, most = (value / 3600 for value in speed.seconds(cost))
+            say(
+                f"{cost.name}: at most {mid:,.2g} hours here ({least:,.2g} to {most:,.2g} by {len(speed.reading)} "
+                f"measurements of {counted(speed.prompts, 'first prompt')}, {counted(speed.tokens, 'token')} written "
+                f"to each: {median(speed.reading):.2g} s a prompt, {median(speed.writing):.2g} s a token), where every "
+                "episode lasts to its horizon and every answer to its limit"
+            )
+        elif pace is None:
+            mend = (
+                "give a run of it with --pilot"
+                if cost.requests is not None
+                else "measure it with --measure, or give a run of it with --pilot"
+            )
+            say(f"{cost.name}: hours unknown; {mend}")
+
+
+def _range(values: Sequence[float] | None, form: str) -> str:
+    """Write a value and the ends of its interval, which may be unknown."""
+    if values is None:
+        return "–"
+    value, *around = (form.format(one) for one in values)
+    return value if any(map(math.isnan, values)) else f"{value} [{around[0]}, {around[1]}]"
+
+
+def ends(estimate: Estimate) -> tuple[float, float, float]:
+    """Return the value of an estimate and the ends of its interval."""
+    return estimate.value, estimate.low, estimate.high
 
 
 def print_power(study: Study, pilot: Path | None, assumed: Assumptions) -> None:

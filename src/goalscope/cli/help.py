@@ -58,6 +58,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "merge": ("goalscope merge runs/whole shards/1 shards/2",),
     "estimate": (
         "goalscope estimate study.yaml --output-tokens 400",
+        "goalscope estimate baseline --agents Theseus --measure",
         "goalscope estimate iso-difficulty --power --pilot runs/pilot",
     ),
     "import": ("goalscope import logs.jsonl --out runs/logs", "goalscope import logs --check"),
@@ -75,10 +76,14 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope compare runs/iso --transforms --json iso.json",
     ),
     "report": ("goalscope report runs/demo --out demo.html",),
-    "export": ("goalscope export runs/demo --out tables",),
+    "export": (
+        "goalscope export runs/demo --out tables",
+        "goalscope export runs/baseline --out tables --activations parquet,safetensors",
+    ),
     "capture": (
         "goalscope capture runs/baseline",
         "goalscope capture runs/baseline --untrained 0",
+        "goalscope capture runs/baseline --shard 3/16",
         "goalscope capture runs/gpt --model openai/gpt-oss-20b --layers 7,15,23 --sites pre,post",
     ),
     "probe": (

@@ -115,6 +115,11 @@ class HttpModel:
         """Short name, as tables show it."""
         return self._name
 
+    @property
+    def resent(self) -> int:
+        """Most further requests of a call, after those that failed on their way."""
+        return self._server.retries
+
     def describe(self) -> Mapping[str, Any]:
         """Return name, revision, mode and template settings; neither address, waiting times, prices nor caps."""
         described: dict[str, Any] = {

@@ -1,17 +1,23 @@
 """What can be said of a study before anything is spent: cost, power, and what its models have no room for."""
 
 from goalscope.preflight.cost import Cost, beyond_reach, costs
+from goalscope.preflight.pace import Pace, Speed, measure_speed, stored_pace
 from goalscope.preflight.power import Assumptions, PowerPlan, layout, study_power
-from goalscope.preflight.prompts import frame, most_prompts
+from goalscope.preflight.prompts import Measure, frame, most_prompts
 
 __all__ = [
     "Assumptions",
     "Cost",
+    "Measure",
+    "Pace",
     "PowerPlan",
+    "Speed",
     "beyond_reach",
     "costs",
     "frame",
     "layout",
+    "measure_speed",
     "most_prompts",
+    "stored_pace",
     "study_power",
 ]

@@ -1,6 +1,6 @@
 """Upper bounds on the cost of a study, and what its models have no room for: no network, no weights."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,15 @@ from goalscope.models.gguf_files import read_header
 from goalscope.models.http import HttpModel
 from goalscope.models.http_budget import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE
 from goalscope.models.http_settings import Prices
-from goalscope.preflight.prompts import MOST_ANSWER, counter, dialect_of, frame, most_prompts, prompts_of
+from goalscope.preflight.prompts import (
+    MOST_ANSWER,
+    Measure,
+    counter,
+    dialect_of,
+    frame,
+    most_prompts,
+    prompts_of,
+)
 from goalscope.runs import Study
 from goalscope.untrusted import decode_object
 from goalscope.worlds.world import World
@@ -27,6 +35,8 @@ class Cost:
         name: the agent.
         episodes: number of episodes.
         calls: most calls: each step of each horizon, and each retry after an answer without an action.
+        turns: most turns, each of one call or more.
+        written: most tokens that are written in a turn.
         prompt: about how many prompt tokens one call has, mean over worlds and, where a history makes them grow, over
             the steps of an episode that lasts to its horizon; reasoning that is kept counts with its most tokens. None
             for agents without a model.
@@ -34,6 +44,8 @@ class Cost:
         most_prompt: most prompt tokens of one call, the same mean of a count that no prompt exceeds.
         output: most output tokens of one call.
         tokens: most tokens altogether.
+        requests: most requests, where each also fails on its way as often as the server's settings allow; what a server
+            charges for those is not known.
         usd: what they cost, None where no prices are given.
         expected_usd: USD for prompts as expected and outputs of an expected length, None where none is given.
         prices: the prices.
@@ -42,33 +54,52 @@ class Cost:
     name: str
     episodes: int
     calls: int
+    turns: int = 0
+    written: int = 0
     prompt: float | None = None
     how: str = ""
     most_prompt: float | None = None
     output: int | None = None
     tokens: int | None = None
+    requests: int | None = None
     usd: float | None = None
     expected_usd: float | None = None
     prices: Prices | None = None
 
 
-def costs(study: Study, output_tokens: int | None = None) -> list[Cost]:
+def costs(
+    study: Study, output_tokens: int | None = None, progress: Callable[[int, int], None] = lambda done, total: None
+) -> list[Cost]:
     """Return what each agent of a study costs at most.
 
     Args:
         study: the study.
         output_tokens: expected output tokens of one call, for `Cost.expected_usd`.
+        progress: told (worlds done, worlds in all), over all agents with a model.
 
     Raises:
         ValueError: a template has no place for what a world shows.
     """
     worlds = [(world, study.horizon.of(world)) for world in study.worlds()]
-    agents = zip(study.agents(), study.agents_, strict=True)
-    return [_cost(study, agent, entry.parameters, worlds, output_tokens) for agent, entry in agents]
+    agents = list(zip(study.agents(), study.agents_, strict=True))
+    total = len(worlds) * sum(isinstance(agent, ChatAgent) for agent, _ in agents)
+    done = 0
+
+    def tell() -> None:
+        nonlocal done
+        done += 1
+        progress(done, total)
+
+    return [_cost(study, agent, entry.parameters, worlds, output_tokens, tell) for agent, entry in agents]
 
 
 def _cost(
-    study: Study, agent: Agent, given: Mapping[str, Any], worlds: list[tuple[World, int]], expected: int | None
+    study: Study,
+    agent: Agent,
+    given: Mapping[str, Any],
+    worlds: list[tuple[World, int]],
+    expected: int | None,
+    tell: Callable[[], None],
 ) -> Cost:
     steps = sum(horizon for _, horizon in worlds) * study.trajectories
     attempts = 1 + study.failure_of(agent).retries
@@ -85,8 +116,11 @@ def _cost(
     reasoned = sum(prompts.reasoned for prompts in found) / asked  # earlier answers with reasoning in a prompt
     plain = sum(prompts.total for prompts in found) / asked
     dialect, _ = dialect_of(agent, given)
-    added = frame(agent, dialect)
-    bounds = [most_prompts(study, agent, world, horizon, added) for world, horizon in worlds]
+    added, measure = frame(agent, dialect), Measure(dialect)
+    bounds = []
+    for world, horizon in worlds:
+        bounds.append(most_prompts(study, agent, world, horizon, added, measure))
+        tell()
     most = None if None in bounds else sum(bound or 0 for bound in bounds) * study.trajectories * attempts
     choice = agent.choice
     if choice is not None:
@@ -123,7 +157,10 @@ def _cost(
             "each message"
         )
     else:
-        how += "; at most one for each byte of the prompt as the model's own chat template writes it"
+        how += "; at most as many as it counts, each cell of a grid as the longest symbol"
+    requests = None
+    if isinstance(agent.model, HttpModel):
+        requests = calls * (1 + agent.model.resent)
     prices = agent.model.prices if isinstance(agent.model, HttpModel) else None
     usd = expected_usd = None
     if prices is not None and most is not None:
@@ -135,11 +172,14 @@ def _cost(
         name=agent.name,
         episodes=episodes,
         calls=calls,
+        turns=steps * attempts,
+        written=0 if choice is not None and choice.after != "reasoning" else agent.sampling.max_tokens,
         prompt=plain + reasoned * agent.sampling.max_tokens,
         how=how,
         most_prompt=None if most is None else most / calls,
         output=output,
         tokens=None if most is None else most + output * calls,
+        requests=requests,
         usd=usd,
         expected_usd=expected_usd,
         prices=prices,

@@ -1,14 +1,19 @@
 """How many tokens the prompts of an episode have: about, counted on a few of them, and at most, whatever happens in it.
 
 Tokens are counted by the model's own tokenizer where it is at hand, else by letters. What grids and task maps show is
-bounded, each by a function of its own; what other worlds show is not.
+bounded, each by a function of its own; what other worlds show is not. A bound counts each passage by that tokenizer,
+each cell of a grid as the symbol that takes most tokens there, and allows for a few where passages meet; without a
+tokenizer it counts bytes.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,7 +29,7 @@ from goalscope.models.http import HttpModel
 from goalscope.models.http_budget import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE, most_answer_tokens, most_text_tokens
 from goalscope.runs import EpisodeSpec, Study
 from goalscope.runs.episode import LiveEpisode
-from goalscope.worlds.grid import Action
+from goalscope.worlds.grid import SYMBOLS, Action
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.tasks.knowledge import AgentKnowledge, NodeReport, Report, memory_text, report_text
 from goalscope.worlds.tasks.taskmap import TaskMap
@@ -35,10 +40,13 @@ Counter = Callable[[tuple[Message, ...]], int]
 """Counts the tokens of a chat."""
 
 _CHARACTERS = 4  # a token, where no tokenizer is at hand
+_SEAM: Final = 4  # tokens, at most, that a passage has more inside of a prompt: a blank before it, merges at its ends
 MOST_ANSWER = 256
 """Tokens, at most, of what opens an answer that is read and not written, and of the answer itself."""
 _CONVERSATIONS: tuple[History, ...] = ("conversation", "reasoning")
 _LONGEST_MOVE = Action.RIGHT  # no other action, and no missing one, has a longer name
+_DIFFERENCE = len("RIGHT") - len("UP")
+_PIECE = re.compile(r"\s*\S+")
 
 
 # How tokens are counted
@@ -126,7 +134,7 @@ def prompts_of(study: Study, agent: ChatAgent, world: World, horizon: int, count
 
 def _alike(study: Study, kind: History, world: World, horizon: int) -> Iterator[Observation]:
     """Yield what is shown after no step, half of the steps and all, where they all look like the first one."""
-    view = LiveEpisode(_spec(study, world, horizon), world, study, kind).observe().view
+    view = LiveEpisode(planned(study, world, horizon), world, study, kind).observe().view
     said = '{"action": "RIGHT"}' if kind in _CONVERSATIONS else None  # stands in for each earlier answer
     past = Past(view=view, action=len(view.actions) - 1, text=said)
     for steps in (0,) if kind == "none" else sorted({0, (horizon - 1) // 2, horizon - 1}):
@@ -138,7 +146,7 @@ def _walked(study: Study, kind: History, world: TaskWorld, horizon: int) -> Iter
 
     Its observations, and the summary where there is one, are as long as those of an agent that wanders.
     """
-    turns = _walk(world.task_map, _spec(study, world, horizon))
+    turns = _walk(world.task_map, planned(study, world, horizon))
     wanted = {round(fraction * (horizon - 1)) for fraction in np.linspace(0, 1, 5)}
     said = '{"action": "right"}' if kind in _CONVERSATIONS else None
     memory = AgentKnowledge()
@@ -164,7 +172,8 @@ def _walk(task_map: TaskMap, spec: EpisodeSpec) -> tuple[tuple[Action | None, Re
     return turns
 
 
-def _spec(study: Study, world: World, horizon: int) -> EpisodeSpec:
+def planned(study: Study, world: World, horizon: int) -> EpisodeSpec:
+    """Return an episode that stands for all of a study in a world."""
     return EpisodeSpec(world_id=world.id, agent_id="plan", trajectory=0, seed=study.seed, horizon=horizon)
 
 
@@ -184,6 +193,39 @@ class Frame:
     turn: int
 
 
+class Measure:
+    """Bounds how many tokens a text has inside of a prompt, by a model's tokenizer, or by bytes where it is not known.
+
+    Args:
+        dialect: how the model writes chats.
+    """
+
+    def __init__(self, dialect: Dialect | None = None) -> None:
+        self._dialect = dialect
+        self._pieces: dict[str, int] = {}
+
+    def __call__(self, text: str) -> int:
+        """Return the most tokens of a text."""
+        if self._dialect is None:
+            return most_text_tokens(text)
+        return len(self._dialect.encode(text)) + _SEAM
+
+    def grid(self, text: str) -> int:
+        """Return the most tokens of a grid of this size, whatever its cells show: each counts as the longest symbol."""
+        head, line, rows = text.partition("\n")  # the numbers of the columns never change
+        return self._piece(head) + sum(map(self._piece, _PIECE.findall(line + rows)))
+
+    def _piece(self, piece: str) -> int:
+        if piece not in self._pieces:
+            symbol = piece[-1]
+            ways = [piece[:-1] + other for other in SYMBOLS] if symbol in SYMBOLS else [piece]
+            found = max(map(most_text_tokens, ways)) - 1
+            if self._dialect is not None:
+                found = min(found, max(len(self._dialect.encode(way)) for way in ways))
+            self._pieces[piece] = found
+        return self._pieces[piece]
+
+
 def frame(agent: ChatAgent, dialect: Dialect | None) -> Frame:
     """Return what a chat template adds: as the model's own template writes it, or the declared allowance.
 
@@ -194,27 +236,31 @@ def frame(agent: ChatAgent, dialect: Dialect | None) -> Frame:
     opening = [Message(role="system", content=".")] if agent.system else []
     if dialect is None:
         return Frame(chat=CHAT_ALLOWANCE + MESSAGE_ALLOWANCE * (1 + len(opening)), turn=2 * MESSAGE_ALLOWANCE)
+    measure = Measure(dialect)
 
     def added(turns: int) -> int:
         earlier = [Message(role="user", content="."), Message(role="assistant", content=".")] * turns
         chat = [*opening, *earlier, Message(role="user", content=".")]
-        return most_text_tokens(dialect.render(chat, agent.sampling)) - len(chat)
+        return measure(dialect.render(chat, agent.sampling))
 
     lengths = [added(turns) for turns in range(3)]
-    return Frame(chat=lengths[0], turn=max(lengths[1] - lengths[0], lengths[2] - lengths[1], 0))
+    return Frame(chat=lengths[0], turn=max(lengths[1] - lengths[0], lengths[2] - lengths[1], 0) + 2 * _SEAM)
 
 
-def most_prompts(study: Study, agent: ChatAgent, world: World, horizon: int, added: Frame) -> int | None:
+def most_prompts(
+    study: Study, agent: ChatAgent, world: World, horizon: int, added: Frame, measure: Measure
+) -> int | None:
     """Return the most tokens of all prompts of an episode together, each step asked once; None without a bound.
 
-    Every text counts with its bytes. A step later, a list of earlier steps is one line longer, and a conversation holds
-    one more prompt and one more answer; an answer counts with all tokens that the model may say.
+    A step later, a list of earlier steps is one line longer, and a conversation holds one more prompt and one more
+    answer; an answer counts with all tokens that the model may say.
 
     Args:
         study, agent: what is planned.
         world: where.
         horizon: number of steps.
         added: what the chat template adds.
+        measure: bounds the tokens of a text.
 
     Raises:
         ValueError: the agent's template has no place for what the world shows.
@@ -223,8 +269,8 @@ def most_prompts(study: Study, agent: ChatAgent, world: World, horizon: int, add
     bound = _MOST.get(study.view if study.view is GridView else needed)
     if bound is None:
         return None
-    (first, second, third), summary = bound(study, agent, world, horizon)
-    fixed = most_text_tokens(agent.system)
+    (first, second, third), summary = bound(study, agent, world, horizon, measure)
+    fixed = measure(agent.system) if agent.system else 0
     steps = np.arange(horizon)
     own = np.where(steps == 0, first, second + (steps - 1) * (third - second))
     total = added.chat + fixed + own + summary
@@ -235,31 +281,32 @@ def most_prompts(study: Study, agent: ChatAgent, world: World, horizon: int, add
     return int(total.sum())
 
 
-_Bytes = tuple[tuple[int, int, int], int]
-"""The most bytes of what is asked after no, one and two steps, and of the summary that is told each time."""
+_Most = tuple[tuple[int, int, int], int]
+"""The most tokens of what is asked after no, one and two steps, and of the summary that is told each time."""
 
 
-def _grid_bytes(study: Study, agent: ChatAgent, world: World, horizon: int) -> _Bytes:
+def _most_of_grid(study: Study, agent: ChatAgent, world: World, horizon: int, measure: Measure) -> _Most:
     kind = study.history_of(agent)
-    # A grid has one length whatever stands where; "yes" is longer than "no".
-    first = LiveEpisode(_spec(study, world, horizon), world, study, kind).observe()
+    first = LiveEpisode(planned(study, world, horizon), world, study, kind).observe()
+    # "yes" is longer than "no"; nothing is more to read than a grid of this size.
     view = GridView(grid=first.grid, carrying_key=world.grid.key is not None)
-    past = Past(view=view, action=_LONGEST_MOVE)
-    row, col = world.grid.start or (0, 0)
-    line = sum(len(str(size - 1)) for size in (world.grid.height, world.grid.width)) - len(str(row)) - len(str(col))
+    shown, named = view.text, placeholders(agent.text)
+    longer = _DIFFERENCE * named.count("example") + named.count("carrying_key")
 
-    def asked(steps: int) -> int:
-        seen = Observation(view=view, step=steps, history=(past,) * steps, history_as=kind)
-        return most_text_tokens(agent.messages(seen)[-1].content)
+    seen = Observation(view=view, step=0, history_as="none" if "history" not in named else kind)
+    text = agent.messages(seen)[-1].content
+    begun = measure(text.replace(shown, "")) + text.count(shown) * measure.grid(shown) + longer
+    if kind == "none" or "history" not in named:
+        return (begun,) * 3, 0
+    # No earlier step takes a longer line than this one.
+    cells = product(range(world.grid.height), range(world.grid.width))
+    line = max(measure(f"({row},{col}) {_LONGEST_MOVE.name}\n") for row, col in cells) * named.count("history")
+    return (begun, begun + line, begun + 2 * line), 0
 
-    if kind == "none" or "history" not in placeholders(agent.text):
-        return (asked(0),) * 3, 0
-    return (asked(0), asked(1) + line, asked(2) + 2 * line), 0
 
-
-def _task_bytes(study: Study, agent: TaskChatAgent, world: TaskWorld, horizon: int) -> _Bytes:
+def _most_of_task(study: Study, agent: TaskChatAgent, world: TaskWorld, horizon: int, measure: Measure) -> _Most:
     kind = study.history_of(agent)
-    report = max(_reports(world.task_map), key=lambda report: most_text_tokens(report_text(report)))
+    report = max(_reports(world.task_map), key=lambda report: measure(report_text(report)))
 
     def told(steps: int) -> int:
         memory = AgentKnowledge()
@@ -268,10 +315,10 @@ def _task_bytes(study: Study, agent: TaskChatAgent, world: TaskWorld, horizon: i
         view = TaskView(memory=memory)
         history = (Past(view=view, action=_LONGEST_MOVE, text=""),) * steps
         seen = Observation(view=view, step=steps, history=history, history_as=kind)
-        rest = most_text_tokens(memory_text(memory)) if agent.memory else 0
-        return most_text_tokens(agent.messages(seen)[-1].content) - rest
+        text = agent.messages(seen)[-1].content
+        return measure(text.replace(memory_text(memory), "", 1) if agent.memory else text) + _DIFFERENCE
 
-    return (told(0), told(1), told(2)), _summary(world.task_map) if agent.memory else 0
+    return (told(0), told(1), told(2)), _summary(world.task_map, measure) if agent.memory else 0
 
 
 @lru_cache(maxsize=1024)
@@ -298,20 +345,20 @@ def _reports(task_map: TaskMap) -> tuple[Report, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _summary(task_map: TaskMap) -> int:
-    """Return the most bytes of the summary of a memory of a map.
+def _summary(task_map: TaskMap, measure: Measure) -> int:
+    """Return the most tokens of the summary of a memory of a map.
 
     Each cell stands in one list, each node in one line; what is added is the longest form of all that may change.
     """
     memory = AgentKnowledge()
     for report in _reports(task_map):
         memory.add(report)
-    names = sum(most_text_tokens(name) + len('"", ') for name in task_map.nodes)
-    moves = len("up = y + 1, down = y - 1, left = x - 1, right = x + 1")
-    states = len("not active yet") * len(task_map.nodes) + 5 * len("not found yet")
-    return most_text_tokens(memory_text(memory)) + moves + 2 * names + states
+    names = sum(measure(f'"{name}", ') for name in task_map.nodes)
+    moves = measure("up = y + 1, down = y - 1, left = x - 1, right = x + 1")
+    states = measure("not active yet") * len(task_map.nodes) + 5 * measure("not found yet")
+    return measure(memory_text(memory)) + moves + 2 * names + states
 
 
 # What differs by what a world shows; a study pairs agents and worlds.
 _SHOWN: Mapping[type[View], Callable[..., Iterator[Observation]]] = {TaskView: _walked}
-_MOST: Mapping[type[View], Callable[..., _Bytes]] = {GridView: _grid_bytes, TaskView: _task_bytes}
+_MOST: Mapping[type[View], Callable[..., _Most]] = {GridView: _most_of_grid, TaskView: _most_of_task}

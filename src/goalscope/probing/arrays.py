@@ -17,6 +17,8 @@ from goalscope.worlds.grid import Grid, Position
 LARGEST: Final = 1 << 32
 """Bytes of one dense array that sparse features may become."""
 
+_ENCODED: Final = 256  # steps at a time
+
 Place = tuple[str, int]
 """A site and a layer."""
 Arrays = Any
@@ -39,6 +41,7 @@ def from_arrays(
     test: float = 0.25,
     seed: int = 0,
     frame: int | None = None,
+    encoder: Any = None,
 ) -> ProbeInputs:
     """Return activations that somebody captured elsewhere, ready for `probe_cells` and its like.
 
@@ -63,6 +66,8 @@ def from_arrays(
         test: share of the grids of each kind that is tested.
         seed: root seed of the split.
         frame: side of the square that grids are padded to; by default that of the largest.
+        encoder: anything with ``encode(x)``, such as a sparse autoencoder: a tensor ``[n, P, D]`` float32 in, one
+            ``[n, P, F]`` out. Probes read what it makes of all activations, those of random networks too.
 
     Raises:
         ValueError: arrays of other shapes or types, numbers that are not finite, an agent in a wall, two equal rows,
@@ -71,7 +76,9 @@ def from_arrays(
     places = dict(activations) if isinstance(activations, Mapping) else {(site, layer): activations}
     if not places:
         raise ValueError("activations must be given, got none")
-    vectors = {place: _vectors(one, f"activations of {place[0]}, layer {place[1]}") for place, one in places.items()}
+    vectors = {
+        place: _vectors(one, f"activations of {place[0]}, layer {place[1]}", encoder) for place, one in places.items()
+    }
     count = len(next(iter(vectors.values())))
     seen, clusters = _shown(worlds, states, count)
     cells = _cells(seen, clusters if grids is None else grids, frame, episodes, density, reasoning)
@@ -87,7 +94,7 @@ def from_arrays(
         mine = dict(given) if isinstance(given, Mapping) else {(site, layer): given}
         if set(mine) != set(places):
             raise ValueError(f"{name} must be given at the places of the model, {sorted(places)}, got {sorted(mine)}")
-        arrays = {place: _vectors(mine[place], f"{name} at {place[0]}, layer {place[1]}") for place in places}
+        arrays = {place: _vectors(mine[place], f"{name} at {place[0]}, layer {place[1]}", encoder) for place in places}
         for place, one in arrays.items():
             if one.shape == vectors[place].shape and np.array_equal(one, vectors[place]):
                 raise ValueError(f"{name} must be another network, its arrays at {place} are those of {model} itself")
@@ -100,8 +107,8 @@ def from_arrays(
     )
 
 
-def _vectors(given: Any, name: str) -> npt.NDArray[np.float32]:
-    """Return an array as ``[N, P, D]`` float32."""
+def _vectors(given: Any, name: str, encoder: Any = None) -> npt.NDArray[np.float32]:
+    """Return an array as ``[N, P, D]`` float32, or what an encoder makes of it."""
     if hasattr(given, "toarray"):  # a sparse matrix of SciPy
         size = 4 * int(np.prod(given.shape, dtype=np.float64))
         if size > LARGEST:
@@ -125,7 +132,21 @@ def _vectors(given: Any, name: str) -> npt.NDArray[np.float32]:
     if not finite.all():
         bad = int(np.argmin(finite))
         raise ValueError(f"{name} must be finite in float32, got a number that is not in row {bad}: leave it out")
-    return found
+    return found if encoder is None else _vectors(_encoded(found, encoder), f"the code of {name}")
+
+
+def _encoded(vectors: npt.NDArray[np.float32], encoder: Any) -> Any:
+    import torch
+
+    with torch.inference_mode():
+        pieces = [vectors[begin : begin + _ENCODED] for begin in range(0, len(vectors), _ENCODED)]
+        codes = [encoder.encode(torch.from_numpy(piece)).cpu().float() for piece in pieces]
+    for piece, code in zip(pieces, codes, strict=True):
+        if code.shape[:-1] != piece.shape[:-1]:
+            raise ValueError(
+                f"an encoder must make [n, P, F] of [n, P, D], got {list(code.shape)} of {list(piece.shape)}"
+            )
+    return torch.cat(codes)
 
 
 def _shown(worlds: Sequence[Grid | str], states: Sequence[Any] | None, count: int) -> tuple[list[Grid], list[str]]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from multiprocessing import get_context, parent_process
 from typing import Any, Final
 
@@ -76,25 +76,31 @@ def _built(recipe: Recipe) -> Agent:
 
 
 @contextmanager
-def open_executor(name: str, workers: int) -> Iterator[Executor | None]:
+def open_executor(name: str, workers: int, gpus: float = 0.0) -> Iterator[Executor | None]:
     """Yield what agents act in, closed at the end; None for threads, of which each agent has as many as it wants.
 
     Args:
         name: "threads"; "processes" of this machine; "ray", actors of the cluster that RAY_ADDRESS names; "dask",
             workers of the scheduler that DASK_SCHEDULER_ADDRESS names. Where the variable is not set, of this machine.
         workers: how many; of a Dask scheduler's workers, how many calls are under way at a time.
+        gpus: of Ray, GPUs that each worker has for itself; .5 lets two share one.
 
     Raises:
-        ValueError: another name.
+        ValueError: another name, or GPUs for another than Ray.
         ImportError: Ray or Dask is not installed.
     """
     if name not in EXECUTORS:
         raise ValueError(f"an executor must be one of {', '.join(EXECUTORS)}, got {name!r}")
+    if gpus and name != "ray":
+        raise ValueError(
+            f"GPUs are given to workers by ray alone, got {gpus:g} for each of {name}: leave --gpus out, the model's "
+            "device says where it is computed"
+        )
     if name == "threads":
         yield None
         return
     opened: Mapping[str, Callable[[int], AbstractContextManager[Executor]]]
-    opened = {"processes": _processes, "ray": _RayActors, "dask": _dask}
+    opened = {"processes": _processes, "ray": partial(_RayActors, gpus=gpus), "dask": _dask}
     with opened[name](workers) as executor:
         yield executor
 
@@ -133,7 +139,7 @@ def _end_with(parent: Any) -> None:
 class _RayActors(Executor):
     """Ray actors: each takes one call at a time and keeps its agent."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, gpus: float = 0.0) -> None:
         try:
             import ray
         except ImportError as error:
@@ -142,7 +148,8 @@ class _RayActors(Executor):
         # On this machine as many as are asked for, whatever its cores; a cluster has its own.
         here = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
         ray.init(log_to_driver=False, **here)
-        self._actors = [ray.remote(_Actor).remote() for _ in range(workers)]
+        made = ray.remote(_Actor).options(num_gpus=gpus) if gpus else ray.remote(_Actor)
+        self._actors = [made.remote() for _ in range(workers)]
         self._idle = deque(self._actors)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:

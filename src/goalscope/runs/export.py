@@ -58,7 +58,7 @@ def export_parquet(store: Store, directory: str | Path) -> dict[str, Path]:
     def columns(tags: Sequence[Mapping[str, Tag]]) -> dict[str, list[Tag]]:
         return {name: [entry.get(name) for entry in tags] for name in dict.fromkeys(chain.from_iterable(tags))}
 
-    paths = {"steps": _write(folder / "steps.parquet", schemas["steps"], steps())}
+    paths = {"steps": write_parquet(folder / "steps.parquet", schemas["steps"], steps())}
     worlds, rows = list(store.worlds()), store.rows()
     plain = {name: getattr(rows, name).tolist() for name in schemas["rows"].names}
     for name, made, tags in (
@@ -72,12 +72,12 @@ def export_parquet(store: Store, directory: str | Path) -> dict[str, Path]:
     ):
         for tag, values in tags.items():
             made = made.append_column(f"tag.{tag}", _narrow(list(values)))
-        paths[name] = _write(folder / f"{name}.parquet", made.schema, iter([made]))
+        paths[name] = write_parquet(folder / f"{name}.parquet", made.schema, iter([made]))
     return paths
 
 
-def _write(path: Path, schema: "pyarrow.Schema", tables: Iterator["pyarrow.Table"]) -> Path:
-    """Write a file under a temporary name and put it in place once it is whole."""
+def write_parquet(path: Path, schema: "pyarrow.Schema", tables: Iterator["pyarrow.Table"]) -> Path:
+    """Write a Parquet file, table by table, under a temporary name and put it in place once it is whole."""
     from pyarrow import parquet
 
     partial = path.with_name(f".{path.name}.partial")

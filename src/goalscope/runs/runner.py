@@ -70,6 +70,7 @@ def run(
     arguments: Mapping[str, Any] | None = None,
     shard: StudyShard | None = None,
     executor: str = "threads",
+    gpus: float = 0.0,
 ) -> RunSummary:
     """Run the episodes of a study that its run directory does not hold yet.
 
@@ -88,6 +89,7 @@ def run(
         shard: only this part of the episodes; `merge` puts the directories of all shards together.
         executor: where agents act whose answers are worth minutes, see `executors.open_executor`. Others act here, and
             so do agents whose requests are counted one by one (those behind a server), in threads.
+        gpus: GPUs of each worker, where Ray gives them.
 
     Returns:
         What was done.
@@ -110,7 +112,7 @@ def run(
     for agent in acting:
         check_fits(agent, study.view)
     with (
-        open_executor(executor, workers) as elsewhere,
+        open_executor(executor, workers, gpus) as elsewhere,
         Store(directory, "w", durability=study.durability) as store,
     ):
         store.put_study(study)

@@ -6,7 +6,7 @@ Coordinates are ``(row, col)`` with row 0 at the top, so `Action.UP` is row - 1.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +45,8 @@ WALL, OPEN, GOAL, AGENT, KEY, DOOR, FOG = "#", "_", "G", "A", "K", "D", "*"
 """The symbols of the text form."""
 
 _OBJECTS = {AGENT: "start", GOAL: "goal", KEY: "key", DOOR: "door"}
-_SYMBOLS = (WALL, OPEN, FOG, *_OBJECTS)
+SYMBOLS: Final = (WALL, OPEN, FOG, *_OBJECTS)
+"""All symbols of cells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -174,8 +175,8 @@ class Grid:
                     f"the first row has {width}"
                 )
             for col, symbol in enumerate(cells):
-                if symbol not in _SYMBOLS:
-                    known = " ".join(sorted(_SYMBOLS))
+                if symbol not in SYMBOLS:
+                    known = " ".join(sorted(SYMBOLS))
                     raise ValueError(f"a cell must be one of {known}: line {line}, column {col} holds {symbol!r}")
                 name = _OBJECTS.get(symbol, "")
                 if name in found:

@@ -1,0 +1,259 @@
+"""Captures for others: Parquet as the library `datasets` reads it, safetensors by the names of TransformerLens.
+
+A vector of block L is named ``blocks.L.hook_resid_post``, which is what TransformerLens calls the output of that block;
+in nnsight it is the output of the block's module. Files are written one after the other from shards that are read one
+at a time, so that memory does not grow with the run.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.activations.load import SHARD, Capture, captures
+from goalscope.activations.record import Site
+from goalscope.activations.shards import Artifact, Shard, ShardFile, artifacts, open_shard, place, write_shard
+from goalscope.extras import lacking
+from goalscope.runs import Store
+from goalscope.runs.export import write_parquet
+
+if TYPE_CHECKING:
+    import pyarrow
+
+FORMATS: Final = ("parquet", "safetensors")
+README: Final = "README.json"
+_TEXTS: Final = ("episode_id", "world_id", "grid_id")
+_DESCRIBED: Final = {
+    "pre": "the last three tokens of the prompt, before the reasoning",
+    "post": "the three tokens that open the final answer, after the reasoning",
+    "grid": "the token of each cell, by row",
+    "action": "the last token before the word of the action",
+}
+_ARRAY: Final = "datasets.features.features.Array2DExtensionType"
+_Shape = tuple[int, int] | None
+"""Height and width of the grids in a file; None where they do not matter."""
+
+
+def hook_name(layer: int) -> str:
+    """Return the name in TransformerLens of the residual stream after a decoder block, 0-based."""
+    return f"blocks.{layer}.hook_resid_post"
+
+
+def export_activations(
+    store: Store,
+    directory: str | Path,
+    *,
+    formats: Sequence[str] = FORMATS,
+    chosen: Sequence[str] = (),
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Path]:
+    """Write captures of a run, each into a folder that is named by its id.
+
+    A folder holds ``SITE.parquet`` (one for each shape of grid at site ``grid``), with a row for each step and layer;
+    ``SITE-00000.safetensors`` and so on, with the vectors ``[m, P, D]`` of each layer by its name; and a README.json
+    that says what is what.
+
+    Args:
+        store: the run.
+        directory: where the folders go; files of these names are replaced.
+        formats: some of `FORMATS`.
+        chosen: ids of captures, all complete ones by default.
+        progress: told (files done, files in all) of each capture.
+
+    Returns:
+        The folders.
+
+    Raises:
+        ValueError: an unknown format, no such capture, or a damaged file.
+        ImportError: pyarrow is not installed (it comes with the extra ``export``).
+    """
+    if not formats or set(formats) - set(FORMATS):
+        given = ", ".join(formats) or "none"
+        raise ValueError(f"activations are exported as {' or '.join(FORMATS)} or both, got {given}")
+    known = {one.id: one for one in captures(store)}
+    wanted = list(chosen) or [identity for identity, one in known.items() if one.complete]
+    lacking_ids = [identity for identity in wanted if identity not in known or not known[identity].complete]
+    if lacking_ids or not wanted:
+        there = "; ".join(one.label for one in known.values()) or "nothing"
+        raise ValueError(
+            f"an export needs complete captures of {store.path}, got {', '.join(lacking_ids) or 'none'}: "
+            f"captured is {there}; goalscope capture {store.path} captures"
+        )
+    return [_export(store, known[identity], Path(directory) / identity, formats, progress) for identity in wanted]
+
+
+def _export(
+    store: Store, capture: Capture, folder: Path, formats: Sequence[str], progress: Callable[[int, int], None]
+) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = list(artifacts(store, SHARD, capture=capture.id))
+    files: dict[str, dict[str, Any]] = {}
+    total = len(capture.sites) * (len(formats) + len(rows) * ("safetensors" in formats))
+    done = 0
+    for site in capture.sites:
+        if "safetensors" in formats:
+            for number, row in enumerate(rows):
+                files |= _tensors(store, capture, site, row, folder / f"{site}-{number:05d}.safetensors")
+                progress(done := done + 1, total)
+        if "parquet" in formats:
+            for (shape, positions), parts in _parts(store, capture, site, rows).items():
+                name = f"{site}.parquet" if shape is None else f"{site}-{shape[0]}x{shape[1]}.parquet"
+                schema = _schema(capture, positions)
+                write_parquet(folder / name, schema, _tables(store, capture, site, shape, parts, schema))
+                count = sum(steps for _, steps in parts)
+                files[name] = {"site": site, "steps": count, "rows": count * len(capture.layers)}
+            progress(done := done + 1, total)
+    about = {
+        "capture": capture.id,
+        "model": {"name": capture.model_name, "id": capture.model, "untrained": capture.untrained},
+        "agent": {"name": capture.agent, "id": capture.agent_id},
+        "device": capture.device,
+        "computed as": capture.dtype,
+        "stored as": "float32",
+        "width": capture.width,
+        "value": "residual stream after decoder block L, 0-based, before any final norm",
+        "names": {
+            hook_name(layer): {
+                "layer": layer,
+                "TransformerLens": f"cache[{hook_name(layer)!r}]",
+                "nnsight": f"output of decoder block {layer}, e.g. model.model.layers[{layer}].output",
+            }
+            for layer in capture.layers
+        },
+        "sites": {site: _DESCRIBED[site] for site in capture.sites},
+        "files": files,
+        "read": {
+            "parquet": "datasets.load_dataset('parquet', data_files='SITE.parquet')",
+            "safetensors": "safetensors.numpy.load_file('SITE-00000.safetensors')",
+        },
+    }
+    (folder / README).write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return folder
+
+
+def _parts(
+    store: Store, capture: Capture, site: Site, rows: Sequence[Artifact]
+) -> dict[tuple[_Shape, int], list[tuple[Artifact, int]]]:
+    """Return each shard of each file of a site with its number of steps: by shape where cells are read."""
+    found: dict[tuple[_Shape, int], list[tuple[Artifact, int]]] = {}
+    for row in rows:
+        with _opened(store, capture, row) as shard:
+            columns = shard.columns(site, capture.layers[0], capture.width)
+        shapes: list[_Shape] = [None]
+        if site == "grid":
+            shapes = [(height, width) for height, width in np.unique(columns["shape"], axis=0).tolist()]
+        for shape in shapes:
+            if count := len(_kept(columns, shape)):
+                found.setdefault((shape, columns["positions"].shape[1]), []).append((row, count))
+    return found
+
+
+def _kept(columns: Mapping[str, npt.NDArray[Any]], shape: _Shape) -> npt.NDArray[np.int64]:
+    """Return which rows of a shard belong to a file."""
+    every = columns["shape"] == (columns["shape"] if shape is None else shape)
+    return np.flatnonzero(every.all(axis=1))
+
+
+def _opened(store: Store, capture: Capture, row: Artifact) -> AbstractContextManager[ShardFile]:
+    return open_shard(place(store, row), size=row.size, capture=capture.id)
+
+
+def _schema(capture: Capture, positions: int) -> "pyarrow.Schema":
+    """Return the columns, with the description of them that the library `datasets` looks for."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise lacking("exporting activations as Parquet needs pyarrow", "export", error) from error
+    place = pyarrow.list_(pyarrow.int64(), positions)
+    vectors = pyarrow.list_(pyarrow.list_(pyarrow.float32()))
+    kinds = {
+        **dict.fromkeys(_TEXTS, pyarrow.string()),
+        "step": pyarrow.int64(),
+        "height": pyarrow.int64(),
+        "width": pyarrow.int64(),
+        "reconstructed": pyarrow.bool_(),
+        "site": pyarrow.string(),
+        "layer": pyarrow.int64(),
+        "hook": pyarrow.string(),
+        "positions": place,
+        "tokens": place,
+        "vectors": vectors,
+    }
+
+    def feature(name: str, kind: "pyarrow.DataType") -> dict[str, Any]:
+        if name == "vectors":
+            return {"shape": [positions, capture.width], "dtype": "float32", "_type": "Array2D"}
+        if kind == place:
+            return {"feature": {"dtype": "int64", "_type": "Value"}, "length": positions, "_type": "List"}
+        return {"dtype": str(kind), "_type": "Value"}
+
+    features = {name: feature(name, kind) for name, kind in kinds.items()}
+    # How `datasets` stores an Array2D: nested lists of no fixed size, under the name of its own type.
+    own = {
+        "ARROW:extension:name": _ARRAY,
+        "ARROW:extension:metadata": json.dumps([[positions, capture.width], "float32"]),
+    }
+    fields = [pyarrow.field(name, kind, metadata=own if name == "vectors" else None) for name, kind in kinds.items()]
+    return pyarrow.schema(fields, {"huggingface": json.dumps({"info": {"features": features}})})
+
+
+def _tables(
+    store: Store,
+    capture: Capture,
+    site: Site,
+    shape: _Shape,
+    parts: Sequence[tuple[Artifact, int]],
+    schema: "pyarrow.Schema",
+) -> Iterator["pyarrow.Table"]:
+    """Yield the rows of a file: of each shard, layer by layer."""
+    import pyarrow
+
+    kinds = {name: schema.field(name).type for name in schema.names}
+
+    def nested(name: str, values: npt.NDArray[Any]) -> "pyarrow.Array":
+        flat = pyarrow.array(values.reshape(-1))
+        for size in reversed(values.shape[1:]):
+            if pyarrow.types.is_fixed_size_list(kinds[name]):
+                flat = pyarrow.FixedSizeListArray.from_arrays(flat, size)
+            else:
+                flat = pyarrow.ListArray.from_arrays(np.arange(0, len(flat) + 1, size, dtype=np.int32), flat)
+        return flat.cast(kinds[name])
+
+    for row, count in parts:
+        for layer in capture.layers:
+            with _opened(store, capture, row) as shard:
+                columns = shard.columns(site, layer, capture.width)
+                kept = _kept(columns, shape)
+                vectors = shard.vectors(site, layer)[kept]
+            columns = {name: column[kept] for name, column in columns.items()}
+            plain = {
+                **{name: columns[name] for name in (*_TEXTS, "step", "reconstructed")},
+                "height": columns["shape"][:, 0],
+                "width": columns["shape"][:, 1],
+                "site": [site] * count,
+                "layer": [layer] * count,
+                "hook": [hook_name(layer)] * count,
+            }
+            arrays = {name: pyarrow.array(values, kinds[name]) for name, values in plain.items()}
+            arrays |= {name: nested(name, columns[name]) for name in ("positions", "tokens")}
+            arrays["vectors"] = nested("vectors", vectors)
+            yield pyarrow.table([arrays[name] for name in schema.names], schema=schema)
+
+
+def _tensors(store: Store, capture: Capture, site: Site, row: Artifact, path: Path) -> dict[str, dict[str, Any]]:
+    """Write the vectors of a site in a shard, and what they belong to; return nothing where no step has the site."""
+    with _opened(store, capture, row) as shard:
+        columns = shard.columns(site, capture.layers[0], capture.width)
+        if not len(columns["step"]):
+            return {}
+        arrays: dict[str, npt.NDArray[Any]] = {hook_name(layer): shard.vectors(site, layer) for layer in capture.layers}
+    named = {name: number for number, name in enumerate(dict.fromkeys(columns["episode_id"]))}
+    arrays["episode"] = np.array([named[name] for name in columns["episode_id"]], dtype=np.int64)
+    arrays |= {name: columns[name] for name in ("step", "shape", "positions", "tokens")}
+    about = {"capture": capture.id, "site": site, "model": capture.model, "episodes": list(named)}
+    write_shard(path, Shard(header=about, arrays=arrays))
+    return {path.name: {"site": site, "steps": len(columns["step"])}}
