@@ -364,15 +364,26 @@ def cliff_world(
 
 
 @_command("doctor")
-def doctor(folder: Annotated[Path, option("DIR", "Where runs are to be written.")] = Path()) -> None:
-    """Say what is installed, what is missing and which extra brings it, and whether runs can be written."""
-    from goalscope.cli.console import table
-    from goalscope.cli.doctor import examine
+def doctor(
+    folder: Annotated[Path, option("DIR", "Where runs are to be written.")] = Path(),
+    server: Annotated[str | None, option("URL", "Try what a server can do: its address up to /v1.")] = None,
+    model: Annotated[str | None, option("NAME", "With --server: the model, where it serves several.")] = None,
+    mode: Annotated[str, option("MODE", "With --server: chat, or completions.")] = "chat",
+    tokenizer: Annotated[str | None, option("DIR", "With --server: the tokenizer of mode completions.")] = None,
+    key_env: Annotated[str | None, option("VARIABLE", "With --server: the variable that holds its key.")] = None,
+    as_json: Annotated[bool, flag("--json", "With --server: print one JSON object.")] = False,
+) -> None:
+    """Say what is installed and missing and whether runs can be written; with --server, what a server can do."""
+    if server is not None:
+        from goalscope.cli.server_doctor import doctor_server
 
-    findings = examine(folder)
-    rows = [(finding.what, finding.state, finding.detail) for finding in findings]
-    table(("what", "state", "detail"), rows, title="goalscope doctor")
-    if any(finding.fatal for finding in findings):
+        doctor_server(server, model, mode=mode, tokenizer=tokenizer, key_env=key_env, as_json=as_json)
+        return
+    if any((model, tokenizer, key_env, as_json)) or mode != "chat":
+        raise ValueError("--model, --mode, --tokenizer, --key-env and --json must come with --server: add its address")
+    from goalscope.cli.doctor import doctor_here
+
+    if not doctor_here(folder):
         raise typer.Exit(WRONG_INPUT)
 
 

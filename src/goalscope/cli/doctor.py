@@ -40,6 +40,16 @@ class Finding:
         return self.core and self.state in ("missing", "problem")
 
 
+def doctor_here(folder: Path) -> bool:
+    """Print what was found on this machine; return whether goalscope can work as things stand."""
+    from goalscope.cli.console import table
+
+    findings = examine(folder)
+    rows = [(finding.what, finding.state, finding.detail) for finding in findings]
+    table(("what", "state", "detail"), rows, title="goalscope doctor")
+    return not any(finding.fatal for finding in findings)
+
+
 def examine(folder: Path) -> list[Finding]:
     """Look at the Python, the dependencies, the machine and whether SQLite works in the folder of future runs."""
     from goalscope import __version__
