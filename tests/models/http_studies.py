@@ -23,6 +23,7 @@ def study(url: str, task: Path, *, count: int = 2, trajectories: int = 2, steps:
     """A study of small grids; ``server`` and other keys of the agent can be changed."""
     server = {
         "base_url": url,
+        "preflight": False,  # the trials of a server have tests of their own
         "timeout": 2.0,  # far above what an answer takes on a busy machine: only a hang may reach it
         "backoff": 0.02,
         "retries": 20,

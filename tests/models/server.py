@@ -68,6 +68,42 @@ class Faults:
         return None
 
 
+_OPENAI = ("model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "seed")
+_UNUSED = ("logprobs", "top_logprobs", "reasoning_effort", "response_format")
+
+# What servers of these kinds do, as values of `Behaviour` (versions of 2026-11).
+VLLM: Mapping[str, Any] = {
+    "chat_ids": "top",
+    "stop_reason": True,
+    "pages": {
+        "/v1/models": {"data": [{"id": "speaker", "owned_by": "vllm", "max_model_len": 1024}]},
+        "/version": {"version": "0.32.0"},
+    },
+}
+SGLANG: Mapping[str, Any] = {
+    "chat_ids": "choice",
+    "pages": {
+        "/v1/models": {"data": [{"id": "speaker", "owned_by": "sglang", "max_model_len": 1024}]},
+        "/get_server_info": {"version": "0.5.9"},
+    },
+}
+TRANSFORMERS: Mapping[str, Any] = {
+    "ids": "",
+    "scores": "",
+    "takes_ids": False,
+    "known": (*_OPENAI, *_UNUSED, "generation_config", "chat_template_kwargs"),
+    "ignores": ("temperature", "seed", *_UNUSED),
+    "merges": True,
+}
+LLAMA_CPP: Mapping[str, Any] = {
+    "ids": "",
+    "scores": "",
+    "takes_ids": False,
+    "ignores": ("return_token_ids", "structured_outputs", "guided_choice", "chat_template_kwargs"),
+    "pages": {"/v1/models": {"data": [{"id": "speaker", "owned_by": "me"}]}},
+}
+
+
 MANY = Faults(error=0.10, limited=0.05, hang=0.02, cut=0.01, garbage=0.01, reset=0.02)
 
 
@@ -97,6 +133,12 @@ class Behaviour:
     usage: bool = True
     shift: int = 0  # added to the reported counts
     stop_reason: bool = False
+    chat_ids: str = ""  # where ids stand in mode chat: "choice" (all of them), "top" (the prompt's), "" for nowhere
+    takes_ids: bool = True  # prompts as token ids
+    known: tuple[str, ...] | None = None  # the only fields that are accepted, others are a 422
+    ignores: tuple[str, ...] = ()  # fields that are dropped without a word
+    merges: bool = False  # leaves the reasoning in the answer, without its special tokens
+    pages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # what GET answers, by path
     key: str = ""
     models: tuple[str, ...] = ("speaker",)
     delay: float = 0.0
@@ -172,7 +214,8 @@ class Loopback:
         """Return the body of an answer."""
         if "prompt" in body and isinstance(body["prompt"][0], list):
             return self._scored(body)
-        temperature = float(body["temperature"])
+        body = {name: value for name, value in body.items() if name not in self.behaviour.ignores}
+        temperature = float(body.get("temperature", 0.0))
         sampling = Sampling(
             temperature=temperature,
             top_p=float(body.get("top_p", 1.0)),
@@ -199,7 +242,14 @@ class Loopback:
         if chat:
             said = completion.text if not self.behaviour.constrains else self._constrained(body) or completion.text
             message = {"role": "assistant", "content": said, "reasoning_content": completion.reasoning}
+            if self.behaviour.merges:
+                message = {"role": "assistant", "content": words.decode(tokens, skip_special_tokens=True)}
+            for stop in body.get("stop", ()):
+                message["content"] = message["content"].partition(stop)[0]
             choice: dict[str, Any] = {"index": 0, "finish_reason": finish, "message": message}
+            if self.behaviour.chat_ids and body.get("return_token_ids"):
+                choice["token_ids"] = tokens
+                (document if self.behaviour.chat_ids == "top" else choice)["prompt_token_ids"] = prompt
             if asks:
                 choice["logprobs"] = {"content": [self._entry(entry) for entry in logprobs]}
             return document | {"choices": [choice]}
@@ -294,6 +344,10 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *arguments: Any) -> None:
         """The server keeps a log of its own."""
 
+    def do_GET(self) -> None:
+        page = self.server.owner.behaviour.pages.get(self.path)
+        self._send(200 if page else 404, page or {"detail": "Not Found"})
+
     def do_POST(self) -> None:
         owner = self.server.owner
         how = owner.behaviour
@@ -348,6 +402,10 @@ class _Handler(BaseHTTPRequestHandler):
             return 401, {"error": {"message": f"Incorrect API key provided: {given}", "code": "invalid_api_key"}}
         if body["model"] not in how.models:
             return 404, {"error": {"message": f"The model {body['model']} does not exist.", "code": 404}}
+        if not how.takes_ids and not isinstance(body.get("prompt", ""), str):
+            return 400, {"detail": "prompt must be a string."}
+        if how.known is not None and (unexpected := set(body) - set(how.known)):
+            return 422, {"detail": f"Unexpected fields in the request: {unexpected}"}
         for name in how.rejects:
             if name in body and name == "max_tokens":
                 return 400, {"error": {"message": "Unsupported: 'max_tokens'. Use 'max_completion_tokens' instead."}}

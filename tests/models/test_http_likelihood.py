@@ -10,7 +10,8 @@ from server import ACTIONS_SAID, Loopback, speaker
 from goalscope.agents import ChatAgent
 from goalscope.models import HttpModel, LocalModel, Message, Request, Sampling
 from goalscope.models.http_answers import scores_answer
-from goalscope.models.http_transport import GarbledError
+from goalscope.models.http_errors import GarbledError
+from goalscope.models.http_trials import constraint_acts
 from goalscope.runs import Store, Study, run
 from goalscope.worlds import Action
 
@@ -122,7 +123,7 @@ def test_a_constraint_is_sent_and_its_answers_are_read(model: LocalModel, how: s
         with Store(tmp_path / "run") as store:
             assert {step.action for one in store.episodes() for step in one.steps} == {Action.UP}
         constrained = HttpModel("speaker", server={"base_url": server.url, "constrained": how})
-        assert constrained.constraint_acts(ACTIONS_SAID)
+        assert constraint_acts(constrained, ACTIONS_SAID)
         plain = HttpModel("speaker", server={"base_url": server.url})
         assert constrained.describe() != plain.describe(), "other answers, another agent"
 
@@ -139,8 +140,8 @@ def test_a_constraint_that_does_not_act_is_said_or_recorded(model: LocalModel, t
         recorded = {"constrained": "json_schema", "unsupported": "record"}
         run(study(server.url, task, server=recorded, **one), tmp_path / "recorded")
         assert {tuple(extra["unsupported"]) for extra in extras(tmp_path / "recorded")} == {("constrained",)}
-        assert not HttpModel("speaker", server={"base_url": server.url, **recorded}).constraint_acts(ACTIONS_SAID)
+        assert not constraint_acts(HttpModel("speaker", server={"base_url": server.url, **recorded}), ACTIONS_SAID)
     with pytest.raises(ValueError, match="mode completions"):
         HttpModel("x", server={"mode": "completions", "constrained": "json_schema"})
     with pytest.raises(ValueError, match="constraint must be set"):
-        HttpModel("x", server={"base_url": "http://127.0.0.1:1/v1"}).constraint_acts(ACTIONS_SAID)
+        constraint_acts(HttpModel("x", server={"base_url": "http://127.0.0.1:1/v1"}), ACTIONS_SAID)

@@ -13,7 +13,8 @@ from goalscope.agents import agent_id, build_agent
 from goalscope.models import Caps, HttpModel, LocalModel, Model, NotSentError, Prices, Sampling, Server
 from goalscope.models.http_answers import Answer, chat_answer, completions_answer
 from goalscope.models.http_budget import Budget
-from goalscope.models.http_transport import GarbledError, Pace, _retry_after
+from goalscope.models.http_errors import GarbledError, retry_after
+from goalscope.models.http_transport import Pace
 from goalscope.runs import Store, run
 
 GREEDY = Sampling(temperature=0.0, max_tokens=12, reasoning_effort=None)
@@ -256,10 +257,10 @@ def test_requests_are_spaced_and_held() -> None:
     pace.hold(3.0)
     pace.wait()
     assert slept[2] == 3.0
-    assert _retry_after({"retry-after": "2.5"}) == 2.5
-    assert _retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0.0
-    assert _retry_after({"retry-after": "Fri, 21 Oct 2633 07:28:00 GMT"}) > 1e5
-    assert _retry_after({"retry-after": "later"}) == _retry_after({"retry-after": "nan"}) == _retry_after({}) == 0.0
+    assert retry_after({"retry-after": "2.5"}) == 2.5
+    assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0.0
+    assert retry_after({"retry-after": "Fri, 21 Oct 2633 07:28:00 GMT"}) > 1e5
+    assert retry_after({"retry-after": "later"}) == retry_after({"retry-after": "nan"}) == retry_after({}) == 0.0
 
 
 def test_reasoning_is_kept_where_the_server_hands_it_over() -> None:

@@ -7,11 +7,10 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from goalscope import __version__
-from goalscope.cli import activations, evaluate, show
-from goalscope.cli.errors import PROBLEMS, WRONG_INPUT, check_outputs, guarded
+from goalscope.cli import activations, doctor, evaluate, show, studies
+from goalscope.cli.errors import PROBLEMS, check_outputs, guarded
 from goalscope.cli.help import (
     HYPOTHESES,
-    STUDIES,
     SUMMARY,
     MeasureCommand,
     RunDirectory,
@@ -32,21 +31,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-StudyName = Annotated[str, typer.Argument(metavar="STUDY", help=STUDIES)]
 OutFolder = Annotated[Path, option("DIR", "The run directory to write.", "--out", "-o")]
-Sizes = Annotated[str | None, option("LIST", "Other grid sizes, e.g. 7,9.")]
-Densities = Annotated[str | None, option("LIST", "Other wall densities, e.g. 0,0.6.")]
-Count = Annotated[int | None, option("N", "Worlds of each kind, size and density.")]
-Trajectories = Annotated[int | None, option("N", "Episodes of each agent on each world.")]
-Agents = Annotated[str | None, option("NAMES", "Only these agents of the study, in this order, separated by , or ;.")]
-ModelName = Annotated[
-    str | None,
-    option("NAME", "This model in the place of those of the chat agents: a folder, a GGUF file or a hub name."),
-]
-Settings = Annotated[
-    list[str] | None,
-    option("KEY=VALUE", "Another value of any key, e.g. worlds.0.count=3. Repeatable.", "--set"),
-]
 
 Body = TypeVar("Body", bound=Callable[..., None])
 
@@ -92,96 +77,9 @@ _command("evaluate")(evaluate.evaluate)
 _command("ledger")(evaluate.ledger)
 
 
-@_command("run")
-def run(
-    study: StudyName,
-    out: OutFolder,
-    workers: Annotated[int, option("N", "Calls of an agent at the same time: threads, processes, actors.", min=1)] = 1,
-    executor: Annotated[
-        str, option("NAME", "Where agents act: threads, processes, ray (extra ray) or dask (extra dask).")
-    ] = "threads",
-    gpus: Annotated[float, option("N", "With --executor ray: GPUs of each actor; .5 lets two share one.", min=0)] = 0.0,
-    shard: Annotated[
-        str | None, option("K/N", "Only the K-th of N parts, e.g. 3/16; goalscope merge puts all N together.")
-    ] = None,
-    full: Annotated[
-        bool, flag("--full", "Studies of activations: the complete table, all heads and controls.")
-    ] = False,
-    sizes: Sizes = None,
-    densities: Densities = None,
-    count: Count = None,
-    trajectories: Trajectories = None,
-    agents: Agents = None,
-    model: ModelName = None,
-    settings: Settings = None,
-) -> None:
-    """Run a study. Called again on the same directory it goes on where it stopped and repeats nothing.
-
-    A changed study is another study: it has its own id and needs a directory of its own.
-    """
-    from goalscope.cli import commands
-    from goalscope.cli.overrides import read_overrides
-
-    given = {"count": count, "trajectories": trajectories, "agents": agents, "network": True}
-    changes = read_overrides(sizes, densities, settings, model, **given)
-    commands.run(study, out, workers, changes, full=full, shard=shard, executor=executor, gpus=gpus)
-
-
-@_command("merge")
-def merge(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The run directory to write; must be new.")],
-    shards: Annotated[
-        list[Path], typer.Argument(metavar="SHARD ...", help="The run directories of all shards, in any order.")
-    ],
-) -> None:
-    """Put the shards of a study together: the same content as one run of it. The shards are read, never changed."""
-    from goalscope.cli import commands
-
-    commands.merge(out, shards)
-
-
-@app.command("plan", hidden=True, epilog=examples("estimate"))  # its name of old
-@_command("estimate")
-def estimate(
-    study: StudyName,
-    output_tokens: Annotated[int | None, option("N", "Also say what N output tokens a call would cost.", min=0)] = None,
-    power: Annotated[
-        bool, flag("--power", "Also say which effects and which equivalence margins it can show.")
-    ] = False,
-    pilot: Annotated[
-        Path | None,
-        option("RUN", "A run that says what is expected: calls, tokens, hours; and the variances of --power."),
-    ] = None,
-    measure: Annotated[
-        bool, flag("--measure", "Load the local models, time them for some seconds and say how many hours it takes.")
-    ] = False,
-    assume_mean: Annotated[float, option("SHARE", "Mean that --power assumes without a pilot.")] = 0.8,
-    assume_between: Annotated[
-        float, option("SD", "Deviation over grids of the true difference that --power assumes.")
-    ] = 0.05,
-    sizes: Sizes = None,
-    densities: Densities = None,
-    count: Count = None,
-    trajectories: Trajectories = None,
-    agents: Agents = None,
-    model: ModelName = None,
-    settings: Settings = None,
-) -> None:
-    """Say what a study costs at most, calls, tokens and USD, before anything is spent.
-
-    Needs no network, and no weights but for --measure.
-    """
-    from goalscope.cli.commands import load_study
-    from goalscope.cli.estimate import print_cost, print_power
-    from goalscope.cli.overrides import read_overrides
-    from goalscope.preflight.power import Assumptions
-
-    given = {"count": count, "trajectories": trajectories, "agents": agents}
-    changes = read_overrides(sizes, densities, settings, model, network=False, **given)
-    planned = load_study(study, changes)
-    print_cost(planned, output_tokens, pilot=pilot, measure=measure)
-    if power:
-        print_power(planned, pilot, Assumptions(mean=assume_mean, between=assume_between))
+_command("run")(studies.run)
+_command("merge")(studies.merge)
+app.command("plan", hidden=True, epilog=examples("estimate"))(_command("estimate")(studies.estimate))  # its name of old
 
 
 @_command("import")
@@ -382,28 +280,7 @@ def cliff_world(
     cliff(out, networks, figures=figures)
 
 
-@_command("doctor")
-def doctor(
-    folder: Annotated[Path, option("DIR", "Where runs are to be written.")] = Path(),
-    model: Annotated[str | None, option("NAME", "Try a model: a folder, a GGUF file, a hub name.")] = None,
-    device: Annotated[str, option("NAME", "With --model: cpu, cuda, cuda:1.")] = "auto",
-    as_json: Annotated[bool, flag("--json", "With --model: print JSON.")] = False,
-) -> None:
-    """Say what is installed, what is missing and which extra brings it, and whether runs can be written.
-
-    With --model: how it is asked, how fast it is, three answers, and what that means for run and probe.
-    """
-    if model is not None:
-        from goalscope.cli.doctor_model import doctor_model
-
-        doctor_model(model, device=device, as_json=as_json)
-        return
-    if as_json or device != "auto":
-        raise ValueError("--json and --device must come with --model NAME: add it")
-    from goalscope.cli.doctor import print_findings
-
-    if not print_findings(folder):
-        raise typer.Exit(WRONG_INPUT)
+_command("doctor")(doctor.doctor)
 
 
 @app.command(

@@ -9,8 +9,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from goalscope.cli.console import table
+from goalscope.cli.errors import WRONG_INPUT
+from goalscope.cli.help import flag, option
 from goalscope.extras import how_to_install
 
 NEEDS = {
@@ -39,6 +44,41 @@ class Finding:
     def fatal(self) -> bool:
         """Whether goalscope cannot work as things stand."""
         return self.core and self.state in ("missing", "problem")
+
+
+def doctor(
+    folder: Annotated[Path, option("DIR", "Where runs are to be written.")] = Path(),
+    model: Annotated[
+        str | None, option("NAME", "Try a model: a folder, a GGUF file, a hub name; with --server, the one it serves.")
+    ] = None,
+    device: Annotated[str, option("NAME", "With --model: cpu, cuda, cuda:1.")] = "auto",
+    server: Annotated[str | None, option("URL", "Try what a server can do: its address up to /v1.")] = None,
+    mode: Annotated[str, option("MODE", "With --server: chat, or completions.")] = "chat",
+    tokenizer: Annotated[str | None, option("DIR", "With --server: the tokenizer of mode completions.")] = None,
+    key_env: Annotated[str | None, option("VARIABLE", "With --server: the variable that holds its key.")] = None,
+    as_json: Annotated[bool, flag("--json", "With --model or --server: print one JSON object.")] = False,
+) -> None:
+    """Say what is installed, what is missing and which extra brings it, and whether runs can be written.
+
+    With --model: how it is asked, how fast it is, three answers, and what that means for run and probe. With --server:
+    what the server can do.
+    """
+    if server is None and (tokenizer or key_env or mode != "chat"):
+        raise ValueError("--mode, --tokenizer and --key-env must come with --server: add its address")
+    if server is not None and device != "auto":
+        raise ValueError("--device is for --model alone, a server has its own: leave it out")
+    if server is not None:
+        from goalscope.cli.server_doctor import doctor_server
+
+        doctor_server(server, model, mode=mode, tokenizer=tokenizer, key_env=key_env, as_json=as_json)
+    elif model is not None:
+        from goalscope.cli.doctor_model import doctor_model
+
+        doctor_model(model, device=device, as_json=as_json)
+    elif as_json or device != "auto":
+        raise ValueError("--json and --device must come with --model NAME or --server URL: add it")
+    elif not print_findings(folder):
+        raise typer.Exit(WRONG_INPUT)
 
 
 def print_findings(folder: Path) -> bool:

@@ -14,11 +14,15 @@ THINK_MARKERS: Final = ("<think>", "</think>")
 MARKERS: Final[Mapping[str, tuple[str, ...]]] = {"harmony": HARMONY_MARKERS, "think": THINK_MARKERS, "none": ()}
 
 _CHANNELS = r"(?:analysis|commentary|final)"
-_STRIPPED_HEAD = re.compile(rf"\s*({_CHANNELS})(?=[A-Z0-9\"'{{(\[<*`])")
+_OPENS = r"\"'{(\[<*`"
+# No word begins with "analysis" or "commentary"; "finally" does begin with "final". Where a later header stands in the
+# text, a blank may follow the first one.
+_HEAD = rf"(?:analysis|commentary)(?=[\w{_OPENS}]|\s[\s\S]*assistant{_CHANNELS})|final(?=[A-Z0-9{_OPENS}])"
+_STRIPPED_HEAD = re.compile(rf"\s*({_HEAD})")
 _STRIPPED_NEXT = re.compile(rf"assistant({_CHANNELS})")
 _MARKER = re.compile(
     r"<[|｜][^<>\s]{1,60}[|｜]>|</?(?:think|thinking|reasoning|thought)>|\[/?THINK\]|◁/?think▷"
-    rf"|assistant{_CHANNELS}|^\s*{_CHANNELS}(?=[A-Z0-9\"'{{(\[<*`])"
+    rf"|assistant{_CHANNELS}|^\s*(?:{_HEAD})"
 )
 
 

@@ -1,6 +1,5 @@
 """Models behind an OpenAI-compatible server: vLLM, SGLang, llama.cpp, Ollama, hosted ones."""
 
-import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -10,17 +9,27 @@ from goalscope.models.backends import model_backend
 from goalscope.models.base import Completion, Likelihoods, Message, Request, Sampling
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder
-from goalscope.models.http_answers import Answer, chat_answer, completions_answer, scores_answer
-from goalscope.models.http_budget import Budget, Reservation, most_prompt_tokens
+from goalscope.models.http_answers import Answer, chat_answer, completions_answer, from_tokens, scores_answer
+from goalscope.models.http_budget import Budget, CallKey, Reservation, most_prompt_tokens
+from goalscope.models.http_errors import RejectedError
 from goalscope.models.http_settings import CONSTRAINTS, Caps, Prices, Server, constraint, constraint_name, kept_to
-from goalscope.models.http_transport import Client, RejectedError
+from goalscope.models.http_transport import Client
 from goalscope.models.likelihood import likelihoods, placed, unanswered
 from goalscope.rng import uniform
 
 _LARGEST: Final = 4 * 2**20  # bytes of a response beside its output
 _LARGEST_TOKEN: Final = 1024  # bytes of a token in JSON, with its log-probability
 _SEEDS: Final = 2**31
+_CHECK: Final = (0, "check", 0, 0)
+"""The call that trials belong to."""
 _IDS: Final = ("return_token_ids", "return_tokens_as_token_ids")
+_INSTEAD: Final = {
+    "reasoning_effort": "Set reasoning_effort: null",
+    "chat_template_kwargs": "Leave template_options out",
+    "top_logprobs": "Set top_logprobs: 0",
+    "constrained": "Leave server.constrained out",
+}
+"""How a study does without a parameter, by the name under which it is recorded."""
 _RECORDED: Final = {
     "logprobs": "top_logprobs",
     **dict.fromkeys(_IDS, "token_ids"),
@@ -82,13 +91,15 @@ class HttpModel:
         self.prices = None if prices is None else Prices.of(prices)
         if caps.usd is not None and self.prices is None:
             raise ValueError("caps.usd needs prices: give prices: {input: ..., output: ..., date: ...}")
-        self._model, self._server, self._revision = model, server, revision
+        self.served, self.server, self._revision = model, server, revision
         self._reasoning, self._options = reasoning, dict(template_options or {})
         self._name, self.concurrency = name or model, concurrency
         self.budget = Budget(caps, self.prices)
-        self._client = Client(server)
+        self.client = Client(server)
         self._lock = threading.Lock()
-        self._dropped: dict[str, None] = {}  # parameters that the server has no place for, in the order found
+        # Parameters that the server has no place for, in the order found; ids of tokens are asked for by us.
+        self._dropped: dict[str, None] = {} if server.token_ids else dict.fromkeys(_IDS)
+        self._ignored: tuple[str, ...] = ()  # those that it takes and does not heed
         self._limit = "max_tokens"
         self._constraint = constraint_name(server.constrained)
         self._scored: list[Mapping[str, Any]] = list(_SCORED)
@@ -124,11 +135,11 @@ class HttpModel:
         """Return name, revision, mode and template settings; neither address, waiting times, prices nor caps."""
         described: dict[str, Any] = {
             "kind": "http",
-            "model": self._model,
+            "model": self.served,
             "revision": self._revision,
-            "mode": self._server.mode,
-            "body": dict(self._server.body),
-            **({"constrained": self._server.constrained} if self._server.constrained else {}),
+            "mode": self.server.mode,
+            "body": dict(self.server.body),
+            **({"constrained": self.server.constrained} if self.server.constrained else {}),
         }
         if self.dialect is not None:
             return {**described, "dialect": dict(self.dialect.describe())}
@@ -159,21 +170,25 @@ class HttpModel:
             if answer.reasoning_count is not None:
                 usage["reasoning_tokens"] = answer.reasoning_count
             if sampling.top_logprobs and answer.logprobs is None:
-                self._drop("logprobs", "it answers without the log-probabilities that were asked for")
+                self.drop("logprobs", "it answers without the log-probabilities that were asked for")
             if not self._obeyed(request, answer):
-                self._drop(
+                self.drop(
                     self._constraint,
                     f"it is told to write one of {', '.join(request.answers)} and its answer is another text",
                 )
             with self._lock:
-                unsupported = [_RECORDED.get(name, name) for name in self._dropped]
+                # Nobody asked for ids in mode chat: they are there or not.
+                dropped = [name for name in self._dropped if self.dialect is not None or name not in _IDS]
+            unsupported = [*self._ignored, *(_RECORDED.get(name, name) for name in dropped)]
             found: dict[str, Any] = {
                 "text": answer.text,
                 "reasoning": answer.reasoning,
                 "marked": answer.marked,
+                "prompt_tokens": answer.prompt_tokens,
+                "output_tokens": answer.output_tokens,
             }
             if self.dialect is not None and ids is not None:
-                found = _from_tokens(self.dialect, text, ids, answer)
+                found = from_tokens(self.dialect, text, ids, answer)
                 unsupported += ["token_ids"] if found["output_tokens"] is None else []
                 unsupported += self.dialect.unsupported(sampling)
             return Completion(
@@ -208,7 +223,7 @@ class HttpModel:
         prompts = [[*place.context, *answer] for answer in place.answers]
         with self.budget.reserve(sum(map(len, prompts)), len(prompts), request.key) as reservation:
             began = time.perf_counter()
-            answer, scores = self._score(prompts, reservation)
+            answer, scores = self.score(prompts, reservation)
             cost = dict(reservation.settle(answer.prompt_count, answer.output_count))
         cost |= {"requests": reservation.requests, "seconds": time.perf_counter() - began}
         for name, value in (written.usage if written is not None else {}).items():
@@ -217,9 +232,7 @@ class HttpModel:
         unsupported = written.unsupported if written is not None else self.dialect.unsupported(sampling)
         return likelihoods(place, own, cost, written, unsupported)
 
-    def _score(
-        self, prompts: list[list[int]], reservation: Reservation
-    ) -> tuple[Answer, tuple[tuple[float, ...], ...]]:
+    def score(self, prompts: list[list[int]], reservation: Reservation) -> tuple[Answer, tuple[tuple[float, ...], ...]]:
         """Let the server read some prompts; return its answer and the log-probabilities of their tokens but the first.
 
         What it has no place for, or ignores, is not asked for again.
@@ -227,9 +240,9 @@ class HttpModel:
         said, answer = "", None
         for way in tuple(self._scored):
             # One token must be written; at temperature 1 a server has nothing to divide the logits by.
-            body = {"model": self._model, self._limit: 1, "temperature": 1.0, **self._server.body, **way}
+            body = {"model": self.served, self._limit: 1, "temperature": 1.0, **self.server.body, **way}
             try:
-                answer = self._client.ask(
+                answer = self.client.ask(
                     {**body, "prompt": prompts},
                     lambda found: scores_answer(found, prompts),
                     request=reservation.request,
@@ -243,7 +256,7 @@ class HttpModel:
             with self._lock:
                 self._scored = [one for one in self._scored if one is not way]
         raise ValueError(
-            f"{self._model} must be served with the log-probabilities of a prompt's tokens for answer: likelihood, the "
+            f"{self.served} must be served with the log-probabilities of a prompt's tokens for answer: likelihood, the "
             f"server gives them neither for prompt_logprobs (vLLM) nor for echo with logprobs{said}. Use vLLM, SGLang "
             "or a local model, or answer: generated"
         )
@@ -253,26 +266,6 @@ class HttpModel:
         free = not (self._constraint and request.answers) or self._constraint in self._dropped
         return free or answer.finish == "length" or kept_to(answer.text, request.answers)
 
-    def constraint_acts(self, answers: Sequence[str]) -> bool:
-        """Return whether the server keeps an answer to some texts when it is asked for another one; this is one call.
-
-        Args:
-            answers: the complete answers that it may give.
-
-        Raises:
-            ValueError: nothing is to be constrained, or the server rejects the parameter.
-        """
-        if not self._constraint:
-            raise ValueError("a constraint must be set to be tried, got none: set server.constrained")
-        asked = Message(role="user", content="Write one short sentence about the sea. Write plain words and no JSON.")
-        request = Request(messages=(asked,), key=(0, "constraint", 0, 0), answers=tuple(answers))
-        sampling = Sampling(temperature=0.0, top_p=1.0, max_tokens=64, reasoning_effort=None)
-        most = most_prompt_tokens(request.messages, sampling.max_tokens)
-        with self.budget.reserve(most, sampling.max_tokens) as reservation:
-            answer = self._answered(request, sampling, None, reservation)
-            reservation.settle(answer.prompt_count, answer.output_count)
-        return answer.finish == "stop" and self._constraint not in self._dropped and self._obeyed(request, answer)
-
     def _answered(
         self, request: Request, sampling: Sampling, ids: list[int] | None, reservation: Reservation
     ) -> Answer:
@@ -280,31 +273,92 @@ class HttpModel:
         chat = [{"role": message.role, "content": message.content} for message in request.messages]
         asked: dict[str, Any] = {"messages": chat} if ids is None else {"prompt": ids}
         while True:
-            optional = self._parameters(request, sampling)
-            body = {"model": self._model, self._limit: sampling.max_tokens, **optional, **asked}
+            optional = self.parameters(request, sampling)
+            body = {"model": self.served, self._limit: sampling.max_tokens, **optional, **asked}
             try:
-                return self._client.ask(
-                    body,
-                    completions_answer if ids is not None else lambda found: chat_answer(found, self._reasoning),
-                    request=reservation.request,
-                    call=request.key,
-                    # Text and reasoning, both perhaps twice, and each token with those beside it.
-                    most=_LARGEST + _LARGEST_TOKEN * sampling.max_tokens * (3 + sampling.top_logprobs),
-                )
+                return self._ask(body, reservation, request.key, sampling.top_logprobs)
             except RejectedError as rejected:
                 said = str(rejected)
-                if "max_tokens" in body and "max_completion_tokens" in said:
-                    self._limit = "max_completion_tokens"  # the newer name of the very same limit
+                if self._renamed(said):
                     continue
-                named = _named(rejected, optional)
+                named = rejected.named(optional)
+                if named is None and ids is None and _IDS[0] in optional:
+                    named = _IDS[0]  # it may be what nobody set
                 if named is None:
-                    raise ValueError(
-                        f"{self._model} must accept the request, the server says: {said}. Check max_tokens, the length "
-                        "of the prompt, the model's name and server.body"
-                    ) from None
-                self._drop(named, f"it says: {said}")
+                    raise ValueError(self.rejection(said, ids is not None)) from None
+                self.drop(named, f"it says: {said}")
 
-    def _parameters(self, request: Request, sampling: Sampling) -> dict[str, Any]:
+    def _ask(
+        self,
+        body: Mapping[str, Any],
+        reservation: Reservation,
+        call: CallKey,
+        alternatives: int,
+        client: Client | None = None,
+    ) -> Answer:
+        # Text and reasoning, both perhaps twice, and each token with those beside it.
+        most = _LARGEST + _LARGEST_TOKEN * body[self._limit] * (3 + alternatives)
+        read = completions_answer if "prompt" in body else lambda found: chat_answer(found, self._reasoning)
+        return (client or self.client).ask(body, read, request=reservation.request, call=call, most=most)
+
+    def _renamed(self, said: str) -> bool:
+        """Return whether a server wants the limit of tokens under its newer name, which is then used."""
+        wanted = self._limit == "max_tokens" and "max_completion_tokens" in said
+        if wanted:
+            self._limit = "max_completion_tokens"
+        return wanted
+
+    def rejection(self, said: str, as_ids: bool) -> str:
+        """Return the sentence on a request that is rejected for no parameter that could be left out."""
+        body = " and server.body" if self.server.body else ""
+        ids = ", and that the server takes prompts as token ids: where it does not, use mode chat" if as_ids else ""
+        return (
+            f"{self.served} must accept the request, the server says: {said}. Check max_tokens, the length of the "
+            f"prompt, the model's name{body}{ids}"
+        )
+
+    def trial(self, asked: Mapping[str, Any], max_tokens: int, parameters: Mapping[str, Any], *, wait: bool) -> Answer:
+        """Make one request that belongs to no episode, to see what the server does with it; the budget counts it.
+
+        Args:
+            asked: ``messages``, or a ``prompt`` as token ids.
+            max_tokens: most output tokens.
+            parameters: all others; those of ``server.body`` are added.
+            wait: whether a failure that may pass is waited out as in a run; else it is tried once more.
+
+        Raises:
+            NotSentError: it would not fit under a cap.
+            RejectedError: the server rejects it.
+            ConnectionError, PermissionError, ValueError: see `Client.ask`.
+        """
+        client = self.client
+        if not wait:
+            client = Client(self.server.model_copy(update={"retries": 1, "backoff": min(self.server.backoff, 1.0)}))
+        chat = [Message(role=one["role"], content=one["content"]) for one in asked.get("messages", ())]
+        prompt = asked.get("prompt", ())
+        most = (
+            most_prompt_tokens(chat, max_tokens)
+            if chat
+            else len(prompt.encode() if isinstance(prompt, str) else prompt)
+        )
+        while True:
+            body = {"model": self.served, self._limit: max_tokens, **parameters, **self.server.body, **asked}
+            with self.budget.reserve(most, max_tokens) as reservation:
+                try:
+                    answer = self._ask(body, reservation, _CHECK, 5, client)
+                except RejectedError as rejected:
+                    if not self._renamed(str(rejected)):
+                        raise
+                    continue
+                reservation.settle(answer.prompt_count, answer.output_count)
+                return answer
+
+    def heed(self, ignored: Sequence[str]) -> None:
+        """Take note of settings that the server takes and does not heed; each step names them as unsupported."""
+        self._ignored = tuple(ignored)
+
+    def parameters(self, request: Request, sampling: Sampling) -> dict[str, Any]:
+        """Return what is sent with a request beside prompt and limit, without what the server has no place for."""
         found: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p}
         if sampling.temperature > 0:
             seed, episode_id, step, attempt = request.key
@@ -324,63 +378,20 @@ class HttpModel:
                 found["chat_template_kwargs"] = self._options
             if sampling.top_logprobs:
                 found |= {"logprobs": True, "top_logprobs": sampling.top_logprobs}
-            found |= constraint(self._server.constrained, request.answers)
-        found |= self._server.body
+            found |= constraint(self.server.constrained, request.answers) | {_IDS[0]: True}
+        found |= self.server.body
         return {name: value for name, value in found.items() if name not in self._dropped}
 
-    def _drop(self, parameter: str, reason: str) -> None:
+    def drop(self, parameter: str, reason: str) -> None:
         """Leave a parameter out from now on, where the study allows it."""
         # Where ids are not returned they are made again from the text, and the steps say so.
-        if self._server.unsupported != "record" and parameter not in _IDS:
+        if self.server.unsupported != "record" and parameter not in _IDS:
+            name = _RECORDED.get(parameter, parameter)
+            instead = "Take it out of server.body" if parameter in self.server.body else _INSTEAD.get(name)
             raise ValueError(
-                f"{self._model} must have a place for {_RECORDED.get(parameter, parameter)}: {reason}. Take it out of "
-                "the study (reasoning_effort: null, top_logprobs: 0, ...), or say server: {unsupported: record} to go "
-                "on without it and have that recorded with each step"
+                f"{self.served} must have a place for {name}: {reason}. {f'{instead}, or say' if instead else 'Say'} "
+                "server: {unsupported: record} to go on without it and have that recorded with each step"
             )
         with self._lock:
             dropped = ("logprobs", "top_logprobs") if parameter in ("logprobs", "top_logprobs") else (parameter,)
             self._dropped |= dict.fromkeys(dropped)
-
-
-def _from_tokens(dialect: Dialect, text: str, ids: list[int], answer: Answer) -> dict[str, Any]:
-    """Return what an output in completions mode is: the fields of a `Completion`, its ids None where not known."""
-    read = len(ids) if answer.prompt_count is None else answer.prompt_count
-    if read != len(ids) or (answer.prompt_tokens is not None and list(answer.prompt_tokens) != ids):
-        raise ValueError(
-            f"a server must read the prompt as it is sent: {len(ids)} token ids were sent, it read {read}, or others "
-            "than these. It adds or changes tokens: turn that off there, check that server.tokenizer is the model's "
-            "own, or use mode chat"
-        )
-    tokens = answer.output_tokens if answer.output_tokens is not None else _reconstruct(dialect, answer)
-    parts = dialect.text_parts(text, answer.text) if tokens is None else dialect.parts(text, tokens)
-    return {
-        "text": parts.text,
-        "reasoning": parts.reasoning,
-        "prompt_tokens": tuple(ids),
-        "output_tokens": tokens,
-        "reconstructed": answer.output_tokens is None and tokens is not None,
-        "raw": answer.text if tokens is None else dialect.text(tokens),
-    }
-
-
-def _reconstruct(dialect: Dialect, answer: Answer) -> tuple[int, ...] | None:
-    """Return the ids of an output made again from its text, None where they are not as many as were reported.
-
-    The token that ended the output is there where the text or the server tells it, or where only one can; else it is
-    left off.
-    """
-    tokens = tuple(dialect.encode(answer.text))
-    if answer.finish == "length" or (tokens and tokens[-1] in dialect.stop):
-        return tokens if len(tokens) == answer.output_count else None
-    if len(tokens) + 1 != answer.output_count:
-        return None
-    (last,) = dialect.stop if len(dialect.stop) == 1 else (answer.stop_token,)
-    return (*tokens, last) if last is not None and last in dialect.stop else tokens
-
-
-def _named(rejected: RejectedError, optional: Mapping[str, Any]) -> str | None:
-    """Return the parameter that a server rejects, None where it names none of those that may be left out."""
-    if rejected.parameter in optional:
-        return rejected.parameter
-    found = [name for name in optional if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(rejected))]
-    return max(found, key=len) if found else None

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from goalscope.models.base import MOST_USAGE, Finish
+from goalscope.models.dialect import Dialect
 from goalscope.models.harmony import left_over, split, split_said, text_segments
-from goalscope.models.http_transport import GarbledError
+from goalscope.models.http_errors import GarbledError
 
 _TOKEN_ID = "token_id:"
 _MOST_ID = 2**32
@@ -21,7 +22,9 @@ class Answer:
     Attributes:
         text: the answer, or in completions mode the whole output.
         prompt_count, output_count, reasoning_count: reported tokens.
+        divided: whether reasoning was told from the answer by markers that the server left in the text.
         stop_token: id of the token that ended the output.
+        fingerprint: what the server calls its state, "" for nothing.
         scores: of each prompt that was to be read alone, the log-probabilities of its tokens but the first, in nats.
     """
 
@@ -36,6 +39,8 @@ class Answer:
     logprobs: Logprobs | None = None
     stop_token: int | None = None
     marked: bool = False
+    divided: bool = False
+    fingerprint: str = ""
     scores: tuple[tuple[float, ...], ...] | None = None
 
 
@@ -63,7 +68,24 @@ def chat_answer(body: Mapping[str, Any], style: str) -> Answer:
     held = choice.get("logprobs")
     entries = held.get("content") if isinstance(held, Mapping) else None
     logprobs = None if entries is None else tuple(_chat_logprob(entry) for entry in _list(entries))
-    return Answer(text=text, reasoning=reasoning, logprobs=logprobs, marked=left_over(text), **common)
+    prompt, output = _ids(_beside(body, choice, "prompt_token_ids")), _ids(choice.get("token_ids"))
+    for name, ids in (("prompt", prompt), ("output", output)):
+        count = common[f"{name}_count"]
+        if ids is not None and count is not None and len(ids) != count:
+            raise ValueError(
+                f"the token ids of a response must be as many as the tokens that it counts, got {len(ids)} ids of its "
+                f"{name} and {count} tokens: see to the server, or say server: {{token_ids: false}}"
+            )
+    return Answer(
+        text=text,
+        reasoning=reasoning,
+        prompt_tokens=prompt,
+        output_tokens=output,
+        logprobs=logprobs,
+        marked=left_over(text),
+        divided=parts is not None and parts.reasoning is not None,
+        **common,
+    )
 
 
 def completions_answer(body: Mapping[str, Any]) -> Answer:
@@ -77,13 +99,14 @@ def completions_answer(body: Mapping[str, Any]) -> Answer:
     output = _ids(choice.get("token_ids"))
     if output is None and logprobs and all(isinstance(entry["token"], int) for entry in logprobs):
         output = tuple(entry["token"] for entry in logprobs)
-    prompt = choice.get("prompt_token_ids")
-    stop_token = _count(choice.get("stop_reason"))  # another reason may be told: a text, or none
+    # Of vLLM and of SGLang; another reason may be told: a text, or none.
+    stops = [_count(choice.get(name)) for name in ("stop_reason", "matched_stop")]
+    stop_token = next((stop for stop in stops if stop is not None), None)
     if stop_token is not None and stop_token >= _MOST_ID:
         raise GarbledError("the stop token of a response is no token id")
     return Answer(
         text=text,
-        prompt_tokens=_ids(body.get("prompt_token_ids") if prompt is None else prompt),
+        prompt_tokens=_ids(_beside(body, choice, "prompt_token_ids")),
         output_tokens=output,
         logprobs=logprobs,
         stop_token=stop_token,
@@ -137,7 +160,13 @@ def _choice(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]
         "prompt_count": _tokens(held.get("prompt_tokens")),
         "output_count": _tokens(held.get("completion_tokens")),
         "reasoning_count": _tokens(details.get("reasoning_tokens")) if isinstance(details, Mapping) else None,
+        "fingerprint": told if isinstance(told := body.get("system_fingerprint"), str) else "",
     }
+
+
+def _beside(body: Mapping[str, Any], choice: Mapping[str, Any], name: str) -> Any:
+    """Return what stands in the choice, as SGLang has it, or beside all choices, as vLLM has it."""
+    return body.get(name) if choice.get(name) is None else choice[name]
 
 
 def _content(content: Any) -> str:
@@ -206,3 +235,39 @@ def _pair(token: Any, score: Any) -> list[Any]:
     number = token.removeprefix(_TOKEN_ID)
     known = number != token and number.isascii() and number.isdigit() and len(number) < 11
     return [int(number) if known else token, float(score)]
+
+
+def from_tokens(dialect: Dialect, text: str, ids: list[int], answer: Answer) -> dict[str, Any]:
+    """Return what an output in completions mode is: the fields of a `Completion`, its ids None where not known."""
+    read = len(ids) if answer.prompt_count is None else answer.prompt_count
+    if read != len(ids) or (answer.prompt_tokens is not None and list(answer.prompt_tokens) != ids):
+        raise ValueError(
+            f"a server must read the prompt as it is sent: {len(ids)} token ids were sent, it read {read}, or others "
+            "than these. It adds or changes tokens: turn that off there, check that server.tokenizer is the model's "
+            "own, or use mode chat"
+        )
+    tokens = answer.output_tokens if answer.output_tokens is not None else _reconstruct(dialect, answer)
+    parts = dialect.text_parts(text, answer.text) if tokens is None else dialect.parts(text, tokens)
+    return {
+        "text": parts.text,
+        "reasoning": parts.reasoning,
+        "prompt_tokens": tuple(ids),
+        "output_tokens": tokens,
+        "reconstructed": answer.output_tokens is None and tokens is not None,
+        "raw": answer.text if tokens is None else dialect.text(tokens),
+    }
+
+
+def _reconstruct(dialect: Dialect, answer: Answer) -> tuple[int, ...] | None:
+    """Return the ids of an output made again from its text, None where they are not as many as were reported.
+
+    The token that ended the output is there where the text or the server tells it, or where only one can; else it is
+    left off.
+    """
+    tokens = tuple(dialect.encode(answer.text))
+    if answer.finish == "length" or (tokens and tokens[-1] in dialect.stop):
+        return tokens if len(tokens) == answer.output_count else None
+    if len(tokens) + 1 != answer.output_count:
+        return None
+    (last,) = dialect.stop if len(dialect.stop) == 1 else (answer.stop_token,)
+    return (*tokens, last) if last is not None and last in dialect.stop else tokens

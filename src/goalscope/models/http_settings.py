@@ -22,6 +22,7 @@ Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
 
 _NAMED: Final = {"json_schema": "response_format"}  # others are called in a request what a study calls them
+Constraint = Literal["json_schema", "structured_outputs", "guided_choice"]
 CONSTRAINTS: Final = ("response_format", "structured_outputs", "guided_choice")
 """The parameters that constrain an answer."""
 _HOSTED: Final = "https://api.openai.com/v1"
@@ -71,8 +72,11 @@ class Server(Settings):
         constrained: how the server is asked to let the model write the JSON object of an action and nothing else (chat
             only): "json_schema" (OpenAI's ``response_format``), "structured_outputs" or "guided_choice" (vLLM's, newer
             and older); None for not at all.
-        unsupported: "refuse" stops at a parameter that the server rejects; "record" leaves it out and says so in
-            each step.
+        unsupported: "refuse" stops at a parameter that the server rejects or does not heed; "record" goes on without
+            it and says so in each step.
+        preflight: whether what the study needs of the server is tried before its first call, see
+            `goalscope.models.http_checks`.
+        token_ids: whether the server is asked for the ids of the tokens.
         body: further parameters of each request, e.g. ``{"top_k": -1}``.
     """
 
@@ -87,8 +91,10 @@ class Server(Settings):
     retries: Annotated[int, Field(ge=0, le=1000)] = 8
     patience: Seconds = 1800.0
     backoff: Seconds = 1.0
-    constrained: Literal["json_schema", "structured_outputs", "guided_choice"] | None = None
+    constrained: Constraint | None = None
     unsupported: Literal["refuse", "record"] = "refuse"
+    preflight: bool = True
+    token_ids: bool = True
     body: Mapping[str, Any] = Field(default_factory=dict)
 
     @field_validator("base_url")

@@ -4,9 +4,7 @@ A response arrives whole before its deadline, is of a bounded size, and comes fr
 """
 
 import json
-import math
 import os
-import re
 import socket
 import sys
 import threading
@@ -15,53 +13,31 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import Any, Final, NamedTuple, NoReturn, TypeVar
-from urllib.parse import urlsplit
+from typing import Any, Final, TypeVar
 
 from goalscope import __version__
 from goalscope.extras import lacking
 from goalscope.models.http_budget import CallKey, ExchangeError
+from goalscope.models.http_errors import (
+    LONGEST_TEXT,
+    GarbledError,
+    PassingError,
+    Reply,
+    explain,
+    read_json_body,
+    scrub,
+)
 from goalscope.models.http_settings import Server
 from goalscope.rng import uniform
-from goalscope.untrusted import UntrustedError, decode_json
 
 Answer = TypeVar("Answer")
 
 _CHUNK: Final = 65_536
 _LONGEST: Final = 1e8  # seconds; more than a system's clocks take is for ever
 _LONGEST_WAIT: Final = 60.0  # seconds, of the waits of our own choosing
-_LONGEST_TEXT: Final = 600
 _GZIP: Final = 31  # zlib's name for a gzip stream
-_PASSING = frozenset({408, 409, 425, 429})
-_SECRETS = re.compile(r"(?<=//)[^/@\s]+@|(?i:\bbearer\s+\S+)|\bsk-[A-Za-z0-9_*-]{6,}")
-
-
-class GarbledError(ValueError):
-    """A body that is no answer; the request is made again."""
-
-
-class RejectedError(ValueError):
-    """The server rejects a request as it is; ``parameter`` is the one that it names, "" where it names none."""
-
-    def __init__(self, text: str, parameter: str) -> None:
-        super().__init__(text)
-        self.parameter = parameter
-
-
-class _PassingError(ConnectionError):
-    """A failure that may pass; ``seconds`` is how long the server asks to wait, 0 where it does not."""
-
-    def __init__(self, text: str, seconds: float) -> None:
-        super().__init__(text)
-        self.seconds = seconds
-
-
-class _Reply(NamedTuple):
-    status: int
-    headers: Mapping[str, str]  # names in lower case
-    content: bytes  # decoded
+_LOOK: Final = 10.0  # seconds for what a server says of itself
+_LARGEST_PAGE: Final = 2**20  # bytes of it
 
 
 class Pace:
@@ -139,7 +115,7 @@ class Client:
             try:
                 with request():
                     return read(self._exchange(connect, body, call, most))
-            except (_PassingError, ExchangeError, GarbledError) as error:
+            except (PassingError, ExchangeError, GarbledError) as error:
                 problem, wanted = str(error), getattr(error, "seconds", 0.0)
             # Drawn evenly from 0 to a limit that doubles (full jitter).
             limit = min(_LONGEST_WAIT, self._server.backoff * 2.0 ** min(failed, 30))
@@ -148,12 +124,13 @@ class Client:
             spent = time.monotonic() - began
             if failed > self._server.retries or spent + wait > self._server.patience:
                 raise ConnectionError(
-                    self._scrub(
+                    scrub(
                         f"{self._server.base_url} must answer within server.retries ({self._server.retries}) and "
                         f"server.patience ({self._server.patience:g} s); {failed} requests failed in {spent:.0f} s, "
                         f"the last one: {problem}. What was answered is stored: see to the server, or raise them, and "
                         "run the same study on the same directory to go on",
-                        2 * _LONGEST_TEXT,
+                        self._key,
+                        2 * LONGEST_TEXT,
                     )
                 ) from None
             if wanted:
@@ -188,72 +165,70 @@ class Client:
         self, connect: Callable[[], "_Connection"], body: Mapping[str, Any], call: CallKey, most: int
     ) -> Mapping[str, Any]:
         url = f"{self._server.base_url.rstrip('/')}/{'completions' if 'prompt' in body else 'chat/completions'}"
+        headers = self._headers("-".join(str(part) for part in call[1:]))
+        timeout = min(self._server.timeout, _LONGEST)
+        reply = self._send(connect, "POST", url, json.dumps(body).encode(), headers, most, timeout)
+        if not 200 <= reply.status < 300:
+            explain(reply, self._server, self._key)
+        found = read_json_body(reply.content)
+        if not isinstance(found, dict):
+            raise GarbledError("the body of a response is no JSON object")
+        return found
+
+    def look(self, path: str) -> tuple[Mapping[str, Any], str] | None:
+        """Return a page on which a server tells of itself, and its header ``Server``; None where it cannot be reached.
+
+        It is asked for once and is no call: nothing is generated. A page that is not there is an empty one.
+
+        Args:
+            path: beside ``/v1`` where it begins with ``/``, else below it.
+
+        Raises:
+            PermissionError: the key is missing.
+        """
+        connect = self._prepared()
+        base = self._server.base_url.rstrip("/")
+        url = f"{base.removesuffix('/v1')}{path}" if path.startswith("/") else f"{base}/{path}"
+        try:
+            reply = self._send(
+                connect, "GET", url, None, self._headers("look"), _LARGEST_PAGE, min(self._server.timeout, _LOOK)
+            )
+        except ExchangeError:
+            return None
+        except ValueError:
+            return {}, ""  # larger than any such page
+        try:
+            found = read_json_body(reply.content) if reply.status == 200 else {}
+        except GarbledError:
+            found = {}
+        return found if isinstance(found, dict) else {}, reply.headers.get("server", "")
+
+    def _headers(self, request: str) -> dict[str, str]:
+        """Return the headers of a request, these and no others, whatever the environment holds."""
         named = {"OpenAI-Organization": self._server.organization, "OpenAI-Project": self._server.project}
-        # These headers and no others, whatever the environment holds.
-        headers = {
+        return {
             "Accept": "application/json",
             "Accept-Encoding": "gzip",
             "Authorization": f"Bearer {self._key or 'none'}",
             "Content-Type": "application/json",
             "User-Agent": f"goalscope/{__version__}",
-            "X-Client-Request-Id": "-".join(str(part) for part in call[1:]),
+            "X-Client-Request-Id": request,
             **{name: value for name, value in named.items() if value is not None},
         }
+
+    def _send(self, connect: Callable[[], "_Connection"], *request: Any) -> Reply:
+        """Send a request over a connection that is free, or over a new one; see `_Connection.send`."""
         with self._lock:
             connection = self._free.pop() if self._free else None
         connection = connection or connect()
         try:
-            reply = connection.post(url, json.dumps(body).encode(), headers, most, min(self._server.timeout, _LONGEST))
+            reply = connection.send(*request)
         except BaseException:
             connection.close()
             raise
         with self._lock:
             self._free.append(connection)
-        if not 200 <= reply.status < 300:
-            self._explain(reply)
-        found = _json(reply.content)
-        if not isinstance(found, dict):
-            raise GarbledError("the body of a response is no JSON object")
-        return found
-
-    def _explain(self, reply: _Reply) -> NoReturn:
-        """Raise what a status that is no success means, with what to do about it."""
-        status, where = reply.status, self._server.base_url
-        if 300 <= status < 400:
-            raise ValueError(
-                f"server.base_url must be the address that answers, {where} redirects to "
-                f"{self._scrub(_place(reply.headers.get('location', '')))} (status {status}), which is not followed: "
-                "another server's answer must not become this one's. Name that address as server.base_url if it is "
-                "the model's"
-            )
-        document = _error(reply.content)
-        raw = reply.content[: _LONGEST_TEXT * 4].decode("utf-8", "replace")
-        said = self._scrub(str(document.get("message") or document.get("detail") or raw), _LONGEST_TEXT)
-        if status == 429 and document.get("code") == "insufficient_quota":
-            raise PermissionError(f"the key must have quota left at {where}, the server says: {said}")
-        if status in _PASSING or status >= 500:
-            raise _PassingError(f"status {status}: {said}", _retry_after(reply.headers))
-        if status in (401, 403):
-            variable = self._server.key_variable
-            held = f"the one in {variable} is not" if variable else "none was sent: name its variable as server.key_env"
-            raise PermissionError(
-                f"{where} must accept the key, {held} (status {status}); check the key and what it may use. The server "
-                f"says: {said}"
-            )
-        if status == 404:
-            raise ValueError(
-                f"model and server.base_url must exist, {where} says: {said} (status 404). Check the model's name with "
-                "the list at /models, and that base_url ends where the server wants it, mostly in /v1"
-                + ("; a server without a completions endpoint needs mode chat" * (self._server.mode == "completions"))
-            )
-        raise RejectedError(f"{said} (status {status})", str(document.get("param") or ""))
-
-    def _scrub(self, text: str, most: int = _LONGEST_TEXT) -> str:
-        """Return a text without keys and credentials, as it may stand in an error."""
-        if self._key:
-            text = text.replace(self._key, "***")
-        text = _SECRETS.sub("***", text)
-        return text if len(text) <= most else f"{text[:most]}..."
+        return reply
 
 
 class _Connection:
@@ -268,7 +243,9 @@ class _Connection:
     def close(self) -> None:
         self._client.close()
 
-    def post(self, url: str, body: bytes, headers: Mapping[str, str], most: int, timeout: float) -> _Reply:
+    def send(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], most: int, timeout: float
+    ) -> Reply:
         late = threading.Event()
 
         def expire() -> None:
@@ -288,10 +265,10 @@ class _Connection:
         try:
             trace = {"trace": self._trace}
             with self._client.stream(
-                "POST", url, content=body, headers=headers, timeout=timeout, extensions=trace
+                method, url, content=body, headers=headers, timeout=timeout, extensions=trace
             ) as response:
                 content = b"".join(_bounded(response, most))
-            reply = _Reply(response.status_code, dict(response.headers), content)
+            reply = Reply(response.status_code, dict(response.headers), content)
         except (self._web.HTTPError, OSError) as error:
             if isinstance(error, self._web.TimeoutException):
                 late.set()
@@ -346,46 +323,3 @@ def _decoded(decoder: Any, chunk: bytes) -> Iterator[bytes]:
     while chunk and not decoder.eof:
         yield decoder.decompress(chunk, _CHUNK)
         chunk = decoder.unconsumed_tail
-
-
-def _json(content: bytes) -> Any:
-    try:
-        return decode_json(content, strict=False, finite=False)  # of a paid answer only what is used is looked at
-    except UntrustedError as error:
-        raise GarbledError(f"the body of a response is no JSON: {error}") from None
-
-
-def _error(content: bytes) -> Mapping[str, Any]:
-    """Return what the body of a failure tells by name, nothing where it tells nothing so."""
-    try:
-        found = _json(content)
-    except GarbledError:
-        return {}
-    inner = found.get("error", found) if isinstance(found, dict) else found
-    return inner if isinstance(inner, dict) else {"message": inner} if isinstance(inner, str) else {}
-
-
-def _place(location: str) -> str:
-    """Return where a redirect leads, without what may be secret in it."""
-    try:
-        parts = urlsplit(location)
-        host = parts.netloc.rpartition("@")[2]
-    except ValueError:
-        return "an address that cannot be read"
-    shown = f"{parts.scheme}://{host}{parts.path}" if host else parts.path
-    printable = "".join(sign if sign.isprintable() else "?" for sign in shown)
-    return printable[:_LONGEST_TEXT] or "an address that it does not name"
-
-
-def _retry_after(headers: Mapping[str, str]) -> float:
-    """Return the seconds that a server asks to wait for, 0 where it asks for none."""
-    value = headers.get("retry-after", "")
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            when = parsedate_to_datetime(value)
-        except ValueError:
-            return 0.0
-        seconds = (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
-    return seconds if 0 < seconds < math.inf else 0.0

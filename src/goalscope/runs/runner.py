@@ -1,7 +1,7 @@
 """Running a study: what is specified minus what is stored, many episodes at a time, resumable at any point."""
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
@@ -21,6 +21,7 @@ from goalscope.runs.executors import Recipe, open_executor
 from goalscope.runs.journal import Journal, call_for
 from goalscope.runs.provenance import session
 from goalscope.runs.record import Episode, EpisodeSpec
+from goalscope.runs.server_checks import check_before_calls, spent_on_checks
 from goalscope.runs.store import GROUP_SECONDS, Store
 from goalscope.runs.study import Study
 from goalscope.runs.study_shard import StudyShard, keep_to_shard
@@ -146,6 +147,7 @@ class _Runner:
         self._finished: list[tuple[Episode, Usage]] = []
         self._episodes = self._reused = self._total = self._steps = 0
         self._calls = self._replayed = 0
+        self._checked = False  # whether the server of the agent at work was tried
         # In steps of a model; an episode that ends early counts as its whole horizon.
         self._work = self._work_total = 0.0
         self._began = self._group_began = self._told = time.monotonic()
@@ -187,11 +189,12 @@ class _Runner:
         )
 
     def _run_part(self, agent: Agent, waiting: _Waiting, check_interrupt: Callable[[], None]) -> None:
-        budget = _budget(agent)
+        budget, self._checked = _budget(agent), False
         try:
             with closing(Caller(agent, self._workers, self._elsewhere.get(agent.name))) as caller:
                 if budget is not None:
-                    budget.begin(self._journal.spent(caller.identity), self._journal)
+                    spent = Counter(self._journal.spent(caller.identity))
+                    budget.begin(spent + Counter(spent_on_checks(self._store, caller.identity)), self._journal)
                 self._run_agent(caller, waiting, check_interrupt)
         finally:
             if budget is not None:
@@ -257,6 +260,9 @@ class _Runner:
             if counted or isinstance(error, NotSentError):
                 self._journal.withdraw([calls[index] for index in indices])
 
+        if missing and not self._checked:
+            check_before_calls(self._store, caller.agent, observations[missing[0]])
+            self._checked = True
         caller.ask(observations, missing, commit, send, withdraw)
         return [turn for turn in turns if turn is not None]
 

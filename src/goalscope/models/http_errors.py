@@ -1,0 +1,141 @@
+"""What goes wrong with a request to a server: told in one sentence, with what to do about it, and without secrets."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, NamedTuple, NoReturn
+from urllib.parse import urlsplit
+
+from goalscope.models.http_settings import Server
+from goalscope.untrusted import UntrustedError, decode_json
+
+LONGEST_TEXT: Final = 600
+_PASSING = frozenset({408, 409, 425, 429})
+_SECRETS = re.compile(r"(?<=//)[^/@\s]+@|(?i:\bbearer\s+\S+)|\bsk-[A-Za-z0-9_*-]{6,}")
+
+
+class GarbledError(ValueError):
+    """A body that is no answer; the request is made again."""
+
+
+class RejectedError(ValueError):
+    """The server rejects a request as it is; ``parameter`` is the one that it names, "" where it names none."""
+
+    def __init__(self, text: str, parameter: str) -> None:
+        super().__init__(text)
+        self.parameter = parameter
+
+    def named(self, sent: Iterable[str]) -> str | None:
+        """Return which of the parameters that were sent is rejected, None where none of them is named."""
+        sent = list(sent)
+        if self.parameter in sent:
+            return self.parameter
+        found = [name for name in sent if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(self))]
+        return max(found, key=len) if found else None
+
+
+class MissingError(ValueError):
+    """The server has no such model or address."""
+
+
+class PassingError(ConnectionError):
+    """A failure that may pass; ``seconds`` is how long the server asks to wait, 0 where it does not."""
+
+    def __init__(self, text: str, seconds: float) -> None:
+        super().__init__(text)
+        self.seconds = seconds
+
+
+class Reply(NamedTuple):
+    """A response as it arrived."""
+
+    status: int
+    headers: Mapping[str, str]  # names in lower case
+    content: bytes  # decoded
+
+
+def explain(reply: Reply, server: Server, key: str) -> NoReturn:
+    """Raise what a status that is no success means, with what to do about it."""
+    status, where = reply.status, server.base_url
+    if 300 <= status < 400:
+        raise ValueError(
+            f"server.base_url must be the address that answers, {where} redirects to "
+            f"{scrub(_place(reply.headers.get('location', '')), key)} (status {status}), which is not followed: "
+            "another server's answer must not become this one's. Name that address as server.base_url if it is "
+            "the model's"
+        )
+    document = _error(reply.content)
+    raw = reply.content[: LONGEST_TEXT * 4].decode("utf-8", "replace")
+    said = scrub(str(document.get("message") or document.get("detail") or raw), key, LONGEST_TEXT)
+    if status == 429 and document.get("code") == "insufficient_quota":
+        raise PermissionError(f"the key must have quota left at {where}, the server says: {said}")
+    if status in _PASSING or status >= 500:
+        raise PassingError(f"status {status}: {said}", retry_after(reply.headers))
+    if status in (401, 403):
+        variable = server.key_variable
+        held = f"the one in {variable} is not" if variable else "none was sent: name its variable as server.key_env"
+        raise PermissionError(
+            f"{where} must accept the key, {held} (status {status}); check the key and what it may use. The server "
+            f"says: {said}"
+        )
+    if status == 404:
+        raise MissingError(
+            f"model and server.base_url must exist, {where} says: {said} (status 404). Check the model's name with "
+            "the list at /models, and that base_url ends where the server wants it, mostly in /v1"
+            + ("; a server without a completions endpoint needs mode chat" * (server.mode == "completions"))
+        )
+    raise RejectedError(f"{said} (status {status})", str(document.get("param") or ""))
+
+
+def scrub(text: str, key: str, most: int = LONGEST_TEXT) -> str:
+    """Return a text without keys and credentials, as it may stand in an error."""
+    if key:
+        text = text.replace(key, "***")
+    text = _SECRETS.sub("***", text)
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def read_json_body(content: bytes) -> Any:
+    """Return the JSON document of a body; a `GarbledError` where it is none."""
+    try:
+        return decode_json(content, strict=False, finite=False)  # of a paid answer only what is used is looked at
+    except UntrustedError as error:
+        raise GarbledError(f"the body of a response is no JSON: {error}") from None
+
+
+def _error(content: bytes) -> Mapping[str, Any]:
+    """Return what the body of a failure tells by name, nothing where it tells nothing so."""
+    try:
+        found = read_json_body(content)
+    except GarbledError:
+        return {}
+    inner = found.get("error", found) if isinstance(found, dict) else found
+    return inner if isinstance(inner, dict) else {"message": inner} if isinstance(inner, str) else {}
+
+
+def _place(location: str) -> str:
+    """Return where a redirect leads, without what may be secret in it."""
+    try:
+        parts = urlsplit(location)
+        host = parts.netloc.rpartition("@")[2]
+    except ValueError:
+        return "an address that cannot be read"
+    shown = f"{parts.scheme}://{host}{parts.path}" if host else parts.path
+    printable = "".join(sign if sign.isprintable() else "?" for sign in shown)
+    return printable[:LONGEST_TEXT] or "an address that it does not name"
+
+
+def retry_after(headers: Mapping[str, str]) -> float:
+    """Return the seconds that a server asks to wait for, 0 where it asks for none."""
+    value = headers.get("retry-after", "")
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            when = parsedate_to_datetime(value)
+        except ValueError:
+            return 0.0
+        seconds = (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+    return seconds if 0 < seconds < math.inf else 0.0
