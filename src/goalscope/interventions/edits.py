@@ -48,10 +48,12 @@ class Edit:
         component: see `Component`; the embedding has its residual alone.
         source: the prompt of the same call that is read, None where vectors are given.
         source_positions: ``[P]`` int64 places in that prompt; the same places by default.
-        vectors: ``[P, D]`` tensor of what is written or added; for `noise` the unit vectors u.
+        vectors: ``[P, D]`` tensor of what is written or added; for `noise` the unit vectors u, or with a bank of N
+            places the weights ``[P, N]`` of their centred activations: normal ones give u the covariance of these.
         how: see above.
         clean: for `noise`, the prompt whose vectors are c, read at `positions`.
         basis: ``[D, K]`` tensor with orthonormal columns, None for the whole space.
+        bank: for `noise`, prompts and their places whose activations have the covariance that u is to have.
 
     Raises:
         ValueError: parts that do not belong together; says which.
@@ -67,6 +69,7 @@ class Edit:
     how: How = "replace"
     clean: int | None = None
     basis: Any = None
+    bank: tuple[tuple[int, npt.NDArray[np.int64]], ...] = ()
 
     def __post_init__(self) -> None:
         positions = _places(self.positions, "positions")
@@ -100,7 +103,7 @@ class Edit:
     def first(self) -> int:
         """The first position that is read or written: nothing from there on may be shared by rows."""
         read = () if self.source is None or self.source_positions is None else self.source_positions
-        return int(min((*self.positions, *read)))
+        return int(min((*self.positions, *read, *(place for _, places in self.bank for place in places))))
 
 
 def _places(given: Any, name: str) -> npt.NDArray[np.int64]:
@@ -141,7 +144,7 @@ class Editor:
                     f"a layer must be in {EMBEDDING}..{self.blocks.count - 1}, {EMBEDDING} the embedding, got "
                     f"{edit.layer!r}: the model has {self.blocks.count} blocks"
                 )
-            reads = () if edit.source is None else ((edit.source, edit.source_positions),)
+            reads = edit.bank if edit.source is None else ((edit.source, edit.source_positions), *edit.bank)
             again = () if edit.clean is None else ((edit.clean, edit.positions),)
             for row, places in ((edit.row, edit.positions), *reads, *again):
                 if not 0 <= row < len(lengths):
@@ -152,7 +155,7 @@ class Editor:
                     raise ValueError(
                         f"the positions of an edit must be in prompt {row} of {lengths[row]} tokens, got {places.max()}"
                     )
-            for name, tensor, width in (("vectors", edit.vectors, -1), ("basis", edit.basis, 0)):
+            for name, tensor, width in (("vectors", None if edit.bank else edit.vectors, -1), ("basis", edit.basis, 0)):
                 if tensor is not None and (tensor.ndim != 2 or tensor.shape[width] != self.blocks.width):
                     raise ValueError(
                         f"{name} of an edit must have the width {self.blocks.width} of the model, got "
@@ -277,11 +280,10 @@ class _Operation:
     clean: list[int] | None
     vectors: list[Any]
     basis: Any
+    bank: list[tuple[list[int], list[int]]]
 
     @classmethod
     def of(cls, edit: Edit, row_of: Mapping[int, int], begins: Sequence[int]) -> "_Operation":
-        count = len(edit.positions)
-
         def column(prompt: int, places: Any) -> tuple[list[int], list[int]]:
             if prompt not in row_of:
                 raise ValueError(
@@ -293,7 +295,7 @@ class _Operation:
                 raise ValueError(
                     f"an edit must not reach before place {begins[row]}, which rows share, got {places.min()}"
                 )
-            return [row] * count, (places - begins[row]).tolist()
+            return [row] * len(places), (places - begins[row]).tolist()
 
         rows, columns = column(edit.row, edit.positions)
         return cls(
@@ -304,11 +306,12 @@ class _Operation:
             clean=None if edit.clean is None else column(edit.clean, edit.positions)[0],
             vectors=[] if edit.vectors is None else [edit.vectors],
             basis=edit.basis,
+            bank=[column(prompt, places) for prompt, places in edit.bank],
         )
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        return self.how, self.reads is None, bool(self.vectors), id(self.basis)
+        return self.how, self.reads is None, bool(self.vectors), id(self.basis), repr(self.bank)
 
 
 def _merged(operations: Sequence[_Operation]) -> list[_Operation]:
@@ -341,6 +344,9 @@ def _changed(hidden: Any, operations: Sequence[_Operation]) -> Any:
             read = hidden[one.reads[0], one.reads[1]]
             if one.clean is not None:
                 clean = hidden[one.clean, one.columns]
+                if one.bank:
+                    known = torch.cat([hidden[rows, columns] for rows, columns in one.bank])
+                    given = torch.nn.functional.normalize(given @ (known - known.mean(dim=0)), dim=-1)
                 given = clean + (read - clean).norm(dim=-1, keepdim=True) * given
             else:
                 given = read
