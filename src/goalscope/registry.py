@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from goalscope.checks import near_miss
 
-KINDS: Final = ("world", "agent", "model", "measure", "head", "section", "attribution", "claim", "arm")
+KINDS: Final = ("world", "agent", "model", "measure", "head", "intervention", "section", "attribution", "claim", "arm")
 """The kinds of parts that have names."""
 
 GROUP: Final = "goalscope"
@@ -25,6 +25,7 @@ GROUP: Final = "goalscope"
 _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "world": ("goalscope.runs.builtin_worlds",),
     "head": ("goalscope.probing.builtin_heads",),
+    "intervention": ("goalscope.interventions.patching",),
     "agent": tuple(f"goalscope.agents.{name}" for name in ("scripted", "chat", "task_scripted", "task_chat")),
     "model": ("goalscope.models.local", "goalscope.models.http"),
     "measure": tuple(
@@ -38,7 +39,7 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
         f"goalscope.report.sections.{name}"
         for name in (
             *("results", "invariance", "probing", "cognitive_map", "learning_curves", "beliefs", "plans", "distance"),
-            *("logit_lens", "environments", "behaviour", "tasks", "meg", "agents", "transcripts", "about"),
+            *("logit_lens", "patching", "environments", "behaviour", "tasks", "meg", "agents", "transcripts", "about"),
         )
     ),
 }

@@ -318,9 +318,9 @@ def _place(mark: yaml.Mark | None) -> str:
 
 def _fault(detail: ErrorDetails, keys: Mapping[str, Sequence[str]]) -> Fault:
     parts, holder = list(detail["loc"]), ""
-    if parts and parts[0] == "worlds" and len(parts) > 2:
-        # The kind of an entry, by which its model was chosen, stands in the path before the key.
-        holder = f"worlds {parts.pop(2)}"
+    at = 3 if parts[1:2] == ["interventions"] else 2 if parts[:1] == ["worlds"] else len(parts)
+    if len(parts) > at:  # the kind of an entry, by which its model was chosen, stands before the key
+        holder = f"{parts[at - 2]} {parts.pop(at)}"
     elif len(parts) > 1:
         holder = str(parts[0])
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")

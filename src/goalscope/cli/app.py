@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from goalscope import __version__
-from goalscope.cli import activations, doctor, evaluate, show, studies
+from goalscope.cli import activations, doctor, evaluate, interventions, show, studies
 from goalscope.cli.errors import PROBLEMS, check_outputs, guarded
 from goalscope.cli.help import (
     HYPOTHESES,
@@ -191,6 +191,7 @@ def export(
 
 _command("capture")(activations.capture)
 _command("probe")(activations.probe)
+_command("patch")(interventions.patch)
 
 
 @_command("meg")

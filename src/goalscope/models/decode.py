@@ -7,6 +7,7 @@ matrix products: see `goalscope.models.determinism`.
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -20,7 +21,10 @@ from goalscope.models.threads import ROWS, batches, fitting_threads, side_by_sid
 
 Prompts = Sequence[Sequence[int]]
 Streams = Sequence[np.random.Generator]
+Item = TypeVar("Item")
 Result = TypeVar("Result")
+Around = Callable[[Sequence[int], Sequence[int]], AbstractContextManager[None]]
+"""Surrounds a pass of prompts: it is told the prompt of each row, and the place in it of the row's first token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,8 @@ class Settings:
         share_prefix: whether the common prefix is computed once.
         prefill_tokens: most prompt tokens of one forward pass; a single prompt may exceed it.
         margins: whether the margin of each draw is kept.
+        around: surrounds each pass of prompts, e.g. with changes of activations; equal prompts then pass one by one.
+        most_shared: most tokens of the common prefix that are computed once, None for all.
     """
 
     temperature: float = 0.7
@@ -45,6 +51,8 @@ class Settings:
     share_prefix: bool = True
     prefill_tokens: int = 4096
     margins: bool = False
+    around: Around | None = None
+    most_shared: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,6 +91,22 @@ def decode(model: Any, settings: Settings, prompts: Prompts, rngs: Streams) -> l
         return batch.run()
 
 
+def score(model: Any, settings: Settings, prompts: Prompts, answers: Sequence[Prompts]) -> list[list[list[float]]]:
+    """Return the log-probability of each token of some answers to each prompt, see `score_on_cores`."""
+    import torch
+
+    if not prompts:
+        return []
+    with torch.inference_mode():
+        return _Batch(model, settings, prompts, ()).score(answers)
+
+
+def work_on_cores(model: Any, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Return what a function that runs a model gives for each item; a small model works on one a core at a time."""
+    with fitting_threads(model) as small, all_experts(model):
+        return side_by_side(model, work, items) if small else [work(item) for item in items]
+
+
 def decode_on_cores(
     model: Any, settings: Settings, prompts: Prompts, rngs: Streams, *, slots: int | None = None
 ) -> list[Decoded]:
@@ -114,14 +138,10 @@ def score_on_cores(
         ``[N, A]`` lists with one number a token, nats, without temperature.
     """
 
-    import torch
-
     def work(part: Sequence[int], most: int | None) -> list[list[list[float]]]:
         mine = [answers[index] for index in part]
         rows = most or sum(map(len, mine)) or 1
-        batch = _Batch(model, Settings(slots=rows), [prompts[index] for index in part], ())
-        with torch.inference_mode():
-            return batch.score(mine)
+        return score(model, Settings(slots=rows), [prompts[index] for index in part], mine)
 
     if not prompts:
         return []
@@ -192,6 +212,8 @@ class _Batch:
         self._live: list[int] = []
         self._rows: Rows | None = None
         self._shared = common_prefix(prompts) if settings.share_prefix and len(prompts) > 1 else 0
+        if settings.most_shared is not None:
+            self._shared = min(self._shared, settings.most_shared)
         self._prefix: Any = None
 
     def run(self) -> list[Decoded]:
@@ -357,14 +379,16 @@ class _Batch:
     def _prefill(self, group: Sequence[int]) -> tuple[Rows, Any]:
         """Return the cache of some prompts and the logits after their last tokens; equal prompts are computed once."""
         given = [tuple(self._prompts[index]) for index in group]
-        prompts = list(dict.fromkeys(given))
+        around = self._settings.around
+        prompts = list(dict.fromkeys(given)) if around is None else given
         longest = max(len(prompt) for prompt in prompts)
         count = longest - self._shared  # tokens of each row that pass through the model
         dead = [longest - len(prompt) for prompt in prompts]
         before = shifted(self._config, self._prefix, dead) if self._prefix is not None else None
         tokens = [list(prompt[len(prompt) - count :]) for prompt in prompts]
         positions = [list(range(len(prompt) - count, len(prompt))) for prompt in prompts]
-        logits, cache = self._forward(tokens, before, positions)
+        with nullcontext() if around is None else around(group, [row[0] for row in positions]):
+            logits, cache = self._forward(tokens, before, positions)
         rows = Rows(cache=cache, length=longest, dead=dead)
         if len(prompts) < len(given):
             places = {prompt: row for row, prompt in enumerate(prompts)}

@@ -1,7 +1,8 @@
 """Local models: any Hugging Face causal language model, by path or name, decoded in lockstep."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -162,22 +163,42 @@ class LocalModel(Dialect):
         started = time.perf_counter()
         prompts, outputs = self.decode(requests, sampling, texts=texts)
         seconds = (time.perf_counter() - started) / max(1, len(requests))
-        found = []
-        for text, prompt, output in zip(texts, prompts, outputs, strict=True):
-            parts = self.parts(text, output.tokens)
-            completion = Completion(
-                text=parts.text,
-                reasoning=parts.reasoning,
-                prompt_tokens=tuple(prompt),
-                output_tokens=tuple(output.tokens),
-                finish=output.finish,
-                usage={"prompt_tokens": len(prompt), "output_tokens": len(output.tokens), "seconds": seconds},
-                logprobs=tuple(output.logprobs) if sampling.top_logprobs else None,
-                unsupported=self.unsupported(sampling),
-                raw=self.text(output.tokens),
-            )
-            found.append(completion)
-        return found
+        return [
+            self.completion(text, prompt, output, sampling, seconds)
+            for text, prompt, output in zip(texts, prompts, outputs, strict=True)
+        ]
+
+    def completion(
+        self, text: str, prompt: Sequence[int], output: Decoded, sampling: Sampling, seconds: float = 0.0
+    ) -> Completion:
+        """Return what an output amounts to.
+
+        Args:
+            text: the rendered prompt.
+            prompt: its ids.
+            output: what was decoded after it.
+            sampling: how.
+            seconds: what it took.
+        """
+        parts = self.parts(text, output.tokens)
+        return Completion(
+            text=parts.text,
+            reasoning=parts.reasoning,
+            prompt_tokens=tuple(prompt),
+            output_tokens=tuple(output.tokens),
+            finish=output.finish,
+            usage={"prompt_tokens": len(prompt), "output_tokens": len(output.tokens), "seconds": seconds},
+            logprobs=tuple(output.logprobs) if sampling.top_logprobs else None,
+            unsupported=self.unsupported(sampling),
+            raw=self.text(output.tokens),
+        )
+
+    @contextmanager
+    def alone(self) -> Iterator[Any]:
+        """Lend the transformers model to one caller for as long as the context lasts; nobody else computes with it."""
+        loaded = self._load()
+        with loaded.lock:
+            yield loaded.model
 
     def likelihoods(self, requests: Sequence[Request], sampling: Sampling, *, reasoned: bool) -> list[Likelihoods]:
         """Return how likely each answer of each request is; the answers to a prompt pass through the model together."""

@@ -101,12 +101,30 @@ class UnknownWorlds(BaseModel):
         raise ValueError(f"{path}: the kind of a world must be registered, got {self.kind!r}: install its package")
 
 
-def _read_entries(given: Any, info: ValidationInfo) -> tuple[BaseModel, ...]:
-    """Return the entries of the list ``worlds``, each checked by the settings of its kind."""
-    kinds: dict[str, type[BaseModel]] = {name: kind.settings for name, kind in known_kinds().items()}
+class UnknownSettings(BaseModel):
+    """An entry of a stored study whose kind is not registered here."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    kind: str
+
+
+def _read_worlds(given: Any, info: ValidationInfo) -> tuple[BaseModel, ...]:
+    return read_entries(given, info, {name: kind.settings for name, kind in known_kinds().items()}, UnknownWorlds)
+
+
+def _read_interventions(given: Any, info: ValidationInfo) -> tuple[BaseModel, ...]:
+    known = {name: registry.resolve("intervention", name) for name in registry.names("intervention")} if given else {}
+    return read_entries(given, info, known, UnknownSettings) if given else ()
+
+
+def read_entries(
+    given: Any, info: ValidationInfo, known: Mapping[str, type[BaseModel]], unknown: type[BaseModel]
+) -> tuple[BaseModel, ...]:
+    """Return the entries of a list of a study, each checked by the settings of its kind."""
+    kinds = dict(known)
     if info.context is STORED and isinstance(given, list | tuple):
         names = [entry.get("kind") for entry in given if isinstance(entry, Mapping)]
-        kinds |= {name: UnknownWorlds for name in names if isinstance(name, str) and name not in kinds}
+        kinds |= {name: unknown for name in names if isinstance(name, str) and name not in kinds}
     # A union of annotated types that are known only now.
     choices: Any = reduce(or_, (Annotated[settings, Tag(name)] for name, settings in kinds.items()))
     entry: Any = Annotated[choices, Discriminator(_kind)]
@@ -115,7 +133,7 @@ def _read_entries(given: Any, info: ValidationInfo) -> tuple[BaseModel, ...]:
     except ValidationError as error:
         nested = error.errors(include_url=False)
         raise PydanticCustomError("nested", "entries that do not fit", {"nested": nested}) from None
-    listed([entry.model_dump_json() for entry in found], "entries of worlds")
+    listed([entry.model_dump_json() for entry in found], "entries")
     return found
 
 
@@ -124,8 +142,10 @@ def _kind(entry: Any) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-Entries = Annotated[Any, PlainValidator(_read_entries)]
+Entries = Annotated[Any, PlainValidator(_read_worlds)]
 """The list ``worlds`` of a study: a tuple of settings."""
+Interventions = Annotated[Any, PlainValidator(_read_interventions)]
+"""The list ``analysis.interventions`` of a study: a tuple of settings."""
 
 
 def world_class(entry: BaseModel) -> type[World]:

@@ -18,7 +18,7 @@ from pydantic import (
 
 from goalscope.checks import near_miss
 from goalscope.models.initialisation import RandomWeights
-from goalscope.runs.kinds import Part, listed, sequence
+from goalscope.runs.kinds import Interventions, Part, listed, sequence
 from goalscope.untrusted import explain, shorten
 
 Read = Literal["cognitive-map", "beliefs", "plans", "distance", "logit-lens"]
@@ -223,18 +223,20 @@ class Analysis(Part):
     """All that a study declares about its analysis.
 
     `pairs` names pairs of agents, the changed one after the one that it is compared with, e.g. with and without the
-    memory summary; pairs whose agents are not both run are left out. `inside` says what is read out of activations.
+    memory summary; pairs whose agents are not both run are left out. `inside` says what is read out of activations,
+    `interventions` what is changed in them: entries of registered kinds (`goalscope.interventions`).
     """
 
     invariance: Invariance | None = None
     pairs: tuple[Pair, ...] = sequence(default=())
     inside: Inside | None = None
+    interventions: Interventions = ()
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # Left out where there is nothing: stored studies that do not know these keys stay what they were.
         plain: dict[str, Any] = written(self)
-        return {key: value for key, value in plain.items() if key not in ("pairs", "inside") or value}
+        return {key: value for key, value in plain.items() if key not in ("pairs", "inside", "interventions") or value}
 
 
 def check_margin(measure: str, margin: Any) -> float:

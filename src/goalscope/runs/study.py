@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from goalscope import registry
 from goalscope.agents.agent import Agent, History, Remembering, agent_id, check_fits
 from goalscope.agents.build import build_agent, decisive_parameters
 from goalscope.checks import check_text
@@ -350,6 +351,9 @@ def _keys() -> dict[str, Sequence[str]]:
         "failure": FailurePolicy,
     }
     parts |= {f"worlds {name}": kind.settings for name, kind in kinds.known_kinds().items()}
+    parts |= {
+        f"interventions {name}": registry.resolve("intervention", name) for name in registry.names("intervention")
+    }
     analysis = (Analysis, Invariance, Inside, RandomNetworks, Full, Probes, Decoders)
     return {
         "": [field.alias or name for name, field in Study.model_fields.items()],

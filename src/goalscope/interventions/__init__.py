@@ -1,0 +1,25 @@
+"""Does an agent use what its activations hold? Pairs, patches, and what they change."""
+
+from goalscope.interventions.edits import COMPONENTS, EMBEDDING, Edit, Editor
+from goalscope.interventions.forward import Batch, Generated, Scored, generate, score_answers
+from goalscope.interventions.pairs import MOVED, Original, Pair, Pairs, Side, check_pairs, counterfactuals, find_pairs
+
+__all__ = [
+    "COMPONENTS",
+    "EMBEDDING",
+    "MOVED",
+    "Batch",
+    "Edit",
+    "Editor",
+    "Generated",
+    "Original",
+    "Pair",
+    "Pairs",
+    "Scored",
+    "Side",
+    "check_pairs",
+    "counterfactuals",
+    "find_pairs",
+    "generate",
+    "score_answers",
+]

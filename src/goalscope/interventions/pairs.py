@@ -1,0 +1,331 @@
+"""Counterfactual pairs: one grid twice, the second time with one thing moved, so that another action is optimal.
+
+A pair is kept where the agent takes an optimal action in both, and where the two sets of optimal actions share none:
+then whatever an intervention changes is seen in the action. In a control pair the sets are equal: the action must stay.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.activations.sites import SiteFinder
+from goalscope.agents.agent import Observation
+from goalscope.agents.chat import ChatAgent, turn
+from goalscope.ids import content_id
+from goalscope.models.local import LocalModel
+from goalscope.planning.shortest import optimal_actions
+from goalscope.rng import stream
+from goalscope.rows import Tag
+from goalscope.runs.record import Step
+from goalscope.worlds.dynamics import State, settle
+from goalscope.worlds.grid import Action, Grid, Position
+from goalscope.worlds.gridworld import GridView
+
+Moved = Literal["agent", "goal", "key", "door"]
+"""What differs in the second grid: the agent, the goal or the key lies elsewhere, or the door is open."""
+MOVED: Final[tuple[Moved, ...]] = get_args(Moved)
+
+_NAMES: Final[Mapping[str, str]] = {"agent": "start", "goal": "goal", "key": "key"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Original:
+    """A state of a grid as an agent is shown it, the beginning of pairs.
+
+    Attributes:
+        view: what is shown; a grid without fog.
+        cluster: what intervals count: the grid.
+        tags: what rows of its pairs carry, such as size and density.
+    """
+
+    view: GridView
+    cluster: str
+    tags: Mapping[str, Tag] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Side:
+    """One of the two grids of a pair, and what the agent did there at temperature 0.
+
+    Attributes:
+        view: what was shown.
+        optimal: all optimal actions.
+        prompt, output: token ids.
+        action: what the agent did.
+    """
+
+    view: GridView
+    optimal: frozenset[Action]
+    prompt: tuple[int, ...]
+    output: tuple[int, ...]
+    action: Action
+
+    @property
+    def step(self) -> Step:
+        """The turn as a record of a run."""
+        start = self.view.grid.start
+        assert start is not None  # grids of pairs show their agent
+        state = State(start, self.view.carrying_key)
+        return Step(index=0, state=state, action=self.action, prompt_tokens=self.prompt, output_tokens=self.output)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pair:
+    """A grid and its counterfactual.
+
+    Attributes:
+        moved: what differs.
+        control: whether the optimal actions are the same in both, else they share none.
+        cluster, tags: of the original.
+        sides: the original and the counterfactual.
+        cells: the cells that differ, (row, col).
+        changed: ``[C]`` int64 places of their tokens, the same in both prompts; no other token differs.
+        tokenizer: content id of what wrote the prompts.
+    """
+
+    moved: Moved
+    control: bool
+    cluster: str
+    tags: Mapping[str, Tag]
+    sides: tuple[Side, Side]
+    cells: tuple[Position, ...]
+    changed: npt.NDArray[np.int64]
+    tokenizer: str
+
+    @property
+    def id(self) -> str:
+        """Content id of both grids as they are shown."""
+        shown = [[side.view.text, side.view.carrying_key] for side in self.sides]
+        return content_id("pair", {"moved": self.moved, "sides": shown})
+
+    @property
+    def swapped(self) -> "Pair":
+        """The same pair, its counterfactual first."""
+        return replace(self, sides=(self.sides[1], self.sides[0]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pairs:
+    """Pairs that were kept, and how many candidates were not, by the reason."""
+
+    kept: tuple[Pair, ...]
+    left_out: Mapping[str, int]
+
+
+def counterfactuals(original: Original, moved: Moved, *, control: bool = False) -> list[GridView]:
+    """Return every grid that differs from an original in one thing, and whose optimal actions are others, or the same.
+
+    Args:
+        original: the grid.
+        moved: what differs; none are returned where the grid has no such thing.
+        control: whether the optimal actions must be the same, else they must share none.
+
+    Raises:
+        ValueError: an unknown thing to move, or a grid under fog.
+    """
+    if moved not in MOVED:
+        raise ValueError(f"what is moved must be one of {', '.join(MOVED)}, got {moved!r}")
+    view, grid = original.view, original.view.grid
+    if grid.fog is not None:
+        raise ValueError(
+            "counterfactual pairs need grids that are shown whole, got one under fog: leave fog_radius out"
+        )
+    before = best(view)
+    if not before:
+        return []
+    found = []
+    for changed in _moved(grid, moved):
+        other = replace(view, grid=changed)
+        after = best(other)
+        if after and (after == before if control else not after & before):
+            found.append(other)
+    return found
+
+
+def best(view: GridView) -> frozenset[Action]:
+    """Return the optimal actions of what is shown; none where goal or agent are not shown or out of reach."""
+    if view.grid.start is None or view.grid.goal is None:
+        return frozenset()
+    return optimal_actions(view.grid, view.grid.start, view.carrying_key)
+
+
+def _moved(grid: Grid, moved: Moved) -> Iterator[Grid]:
+    """Yield the grids with one thing elsewhere, cell by cell."""
+    if moved == "door":
+        if grid.door is not None:
+            yield grid.at(door=None)
+        return
+    name = _NAMES[moved]
+    if getattr(grid, name) is None:
+        return
+    taken = {cell for cell in grid.objects.values() if cell is not None}
+    for row, col in zip(*np.nonzero(~grid.walls), strict=True):
+        cell = int(row), int(col)
+        if cell in taken:
+            continue
+        changed = grid.at(**{name: cell})
+        if moved != "agent" or settle(changed, cell).door_open is False:
+            yield changed
+
+
+def find_pairs(
+    agent: ChatAgent,
+    originals: Iterable[Original],
+    *,
+    moved: Sequence[Moved] = ("agent", "goal"),
+    control: bool = False,
+    tries: int = 4,
+    seed: int = 0,
+    max_tokens: int | None = None,
+) -> Pairs:
+    """Return one pair for each original and thing to move where the agent acts optimally on both sides.
+
+    Args:
+        agent: a chat agent with a local model; it is asked at temperature 0.
+        originals: the grids, different ones.
+        moved: what is moved, see `Moved`.
+        control: whether the optimal actions stay the same.
+        tries: most counterfactuals of each original and thing that the agent is shown; the first that fits is kept.
+        seed: which ones these are.
+        max_tokens: most tokens of an answer; by default the agent's own.
+
+    Returns:
+        The pairs, and how many (original, thing) were left out: nothing to move, no such counterfactual, or an agent
+        that did not act optimally.
+
+    Raises:
+        ValueError: an agent without a local model, prompts of unequal numbers of tokens (names them), cells that are
+            not one token each, or see `counterfactuals`.
+    """
+    model = agent.model
+    if not isinstance(model, LocalModel):
+        raise ValueError(
+            f"interventions need the weights of the agent's model, {agent.name} has none here: give a local model"
+        )
+    left_out: Counter[str] = Counter()
+    asked: dict[tuple[int, Moved], list[GridView]] = {}
+    listed = list(originals)
+    for number, original in enumerate(listed):
+        for thing in moved:
+            found = counterfactuals(original, thing, control=control)
+            if not found:
+                left_out[f"{thing}: no such counterfactual"] += 1
+                continue
+            order = stream(seed, "pairs", original.cluster, original.view.text, thing, control).permutation(len(found))
+            asked[number, thing] = [found[index] for index in order[:tries]]
+    # Each view is shown once, with the same example in its prompt for both sides of a pair.
+    views = list(
+        dict.fromkeys(
+            [listed[number].view for number, _ in asked] + [view for group in asked.values() for view in group]
+        )
+    )
+    limit = agent.sampling.max_tokens if max_tokens is None else max_tokens
+    sides = dict(zip(views, act(agent, views, limit), strict=True))
+    finder = SiteFinder(model, ("grid",))
+    tokenizer = tokenizer_of(model)
+    kept = []
+    for (number, thing), group in asked.items():
+        original = listed[number]
+        first = sides[original.view]
+        if first is None:
+            left_out[f"{thing}: the agent does not act optimally in the original"] += 1
+            continue
+        second = next((side for view in group if (side := sides[view]) is not None), None)
+        if second is None:
+            left_out[f"{thing}: the agent does not act optimally in a counterfactual"] += 1
+            continue
+        cells = _differing(first.view.grid, second.view.grid)
+        kept.append(
+            Pair(
+                moved=thing,
+                control=control,
+                cluster=original.cluster,
+                tags=original.tags,
+                sides=(first, second),
+                cells=cells,
+                changed=align(model, finder, first, second, cells),
+                tokenizer=tokenizer,
+            )
+        )
+    return Pairs(kept=tuple(kept), left_out=dict(left_out))
+
+
+def act(agent: ChatAgent, views: Sequence[GridView], max_tokens: int) -> list[Side | None]:
+    """Return what an agent does at temperature 0 where it acts optimally, None elsewhere."""
+    sampling = replace(agent.sampling, temperature=0.0, top_p=1.0, top_logprobs=0, max_tokens=max_tokens)
+    completions = agent.model.complete([agent.request(Observation(view=view)) for view in views], sampling)
+    sides: list[Side | None] = []
+    for view, said in zip(views, completions, strict=True):
+        action, optimal = turn(said).action, best(view)
+        if action not in optimal or said.prompt_tokens is None or said.output_tokens is None:
+            sides.append(None)
+            continue
+        sides.append(
+            Side(
+                view=view, optimal=optimal, prompt=said.prompt_tokens, output=said.output_tokens, action=Action(action)
+            )
+        )
+    return sides
+
+
+def tokenizer_of(model: LocalModel) -> str:
+    """Return the content id of how a model writes prompts."""
+    files: Any = model.describe()["files"]
+    names = [
+        name for name in files if name.startswith("tokenizer") or name in ("hub", "revision", "chat_template.jinja")
+    ]
+    return content_id("tokenizer", {name: files[name] for name in sorted(names)})
+
+
+def check_pairs(pairs: Iterable[Pair], model: LocalModel) -> None:
+    """Raise a ValueError where the prompts of a pair were not written by the tokenizer of a model."""
+    own = tokenizer_of(model)
+    for pair in pairs:
+        if pair.tokenizer != own:
+            raise ValueError(
+                f"the pairs must be written by the tokenizer of {model.name} ({own}), {pair.id} is of another one "
+                f"({pair.tokenizer}): find the pairs with this model"
+            )
+
+
+def align(
+    model: LocalModel, finder: SiteFinder, first: Side, second: Side, cells: Sequence[Position]
+) -> npt.NDArray[np.int64]:
+    """Return the places ``[C]`` of the tokens of the cells that differ, the same in both prompts.
+
+    Raises:
+        ValueError: prompts of unequal numbers of tokens, or that differ in another token; names the tokens.
+    """
+    one, other = list(first.prompt), list(second.prompt)
+    differing = [at for at, (mine, theirs) in enumerate(zip(one, other, strict=False)) if mine != theirs]
+    if len(one) != len(other):
+        at = differing[0] if differing else min(len(one), len(other))
+        shown = [repr(model.text(ids[max(0, at - 2) : at + 3])) for ids in (one, other)]
+        raise ValueError(
+            f"the prompts of a pair must have the same number of tokens, got {len(one)} and {len(other)}; they part at "
+            f"token {at}: {shown[0]} and {shown[1]}. This tokenizer joins cells with what is around them"
+        )
+    places = finder.find(first.step, first.view.grid).positions["grid"].reshape(first.view.grid.walls.shape)
+    changed = np.array(sorted(int(places[cell]) for cell in cells), dtype=np.int64)
+    if changed.tolist() != differing:
+        odd = sorted({*differing} ^ {*changed.tolist()})[0]
+        raise ValueError(
+            "the prompts of a pair must differ in the tokens of the changed cells alone, token "
+            f"{odd} is {model.text(one[odd : odd + 1])!r} and {model.text(other[odd : odd + 1])!r}"
+        )
+    return changed
+
+
+def _differing(first: Grid, second: Grid) -> tuple[Position, ...]:
+    """Return the cells whose symbol differs."""
+    names = ("start", "goal", "key", "door")
+    cells = {getattr(grid, name) for grid in (first, second) for name in names if getattr(grid, name) is not None}
+    same = {
+        cell for cell in cells
+        if all((getattr(first, name) == cell) == (getattr(second, name) == cell) for name in names)
+    }  # fmt: skip
+    return tuple(sorted(cells - same))

@@ -1,0 +1,160 @@
+"""Counterfactual pairs and changed forward passes on the bundled model."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from goalscope.activations.sites import SiteFinder
+from goalscope.agents.chat import ChatAgent
+from goalscope.interventions import (
+    EMBEDDING,
+    Batch,
+    Edit,
+    Editor,
+    Original,
+    Pair,
+    check_pairs,
+    counterfactuals,
+    find_pairs,
+    generate,
+    score_answers,
+)
+from goalscope.interventions.pairs import Moved
+from goalscope.models.base import Sampling
+from goalscope.models.local import LocalModel
+from goalscope.planning import optimal_actions
+from goalscope.worlds import Grid, GridView
+
+PLAIN = Grid.parse(["#######", "#_____#", "#_____#", "#__A__#", "#___G_#", "#_____#", "#######"])
+KEYED = Grid.parse(["#######", "#A__#_#", "#___D_#", "#___#G#", "#K__#_#", "#___#_#", "#######"])
+
+
+@pytest.fixture(scope="module")
+def agent() -> ChatAgent:
+    return ChatAgent(model=LocalModel("theseus"), sampling=Sampling(max_tokens=64))
+
+
+@pytest.fixture(scope="module")
+def pair(agent: ChatAgent) -> Pair:
+    found = find_pairs(agent, [Original(view=GridView(grid=PLAIN), cluster="plain")], moved=["agent"], tries=2)
+    assert len(found.kept) == 1, found.left_out
+    return found.kept[0]
+
+
+def _model(agent: ChatAgent) -> LocalModel:
+    assert isinstance(agent.model, LocalModel)
+    return agent.model
+
+
+def test_counterfactuals_have_disjoint_optimal_sets_and_controls_the_same_one() -> None:
+    cases: list[tuple[Grid, Moved]] = [(PLAIN, "agent"), (PLAIN, "goal"), (KEYED, "key")]
+    for grid, moved in cases:
+        original = Original(view=GridView(grid=grid), cluster="c")
+        assert grid.start is not None
+        before = optimal_actions(grid, grid.start)
+        for control in (False, True):
+            views = counterfactuals(original, moved, control=control)
+            assert views
+            for view in views:
+                assert view.grid.start is not None
+                after = optimal_actions(view.grid, view.grid.start)
+                assert after == before if control else not after & before
+                assert np.array_equal(view.grid.walls, grid.walls)
+
+
+def test_an_open_door_is_a_counterfactual_of_a_locked_one() -> None:
+    grid = KEYED.at(start=(3, 3))
+    (view,) = counterfactuals(Original(view=GridView(grid=grid), cluster="c"), "door")
+    assert view.grid.door is None and view.grid.key == grid.key
+    assert counterfactuals(Original(view=GridView(grid=PLAIN), cluster="c"), "door") == []
+
+
+def test_identity_is_bit_equal_and_the_embedding_swap_equals_the_source(agent: ChatAgent, pair: Pair) -> None:
+    """Oracles: the unchanged rows of the same pass."""
+    model, (first, second) = _model(agent), pair.sides
+    editor_layers = range(EMBEDDING, 8)
+    grid = SiteFinder(model, ("grid",)).find(first.step, first.view.grid).positions["grid"]
+    prompts = [first.prompt, second.prompt, *[first.prompt] * 4]
+    edits = [Edit(row=2, layer=layer, positions=grid, source=0) for layer in editor_layers]
+    edits += [Edit(row=3, layer=EMBEDDING, positions=pair.changed, source=1)]
+    edits += [Edit(row=4, layer=7, positions=grid, source=1)]  # nothing reads the last layer there
+    edits += [Edit(row=5, layer=3, positions=grid, source=1, component="mlp")]
+    batch = Batch(prompts=prompts, edits=edits, clean=[0, 1, 0, 0, 0, 0])
+    answers = [[[token] for token in range(40)]] * len(prompts)
+    scored = score_answers(model, [batch], [answers])[0]
+    own, source, identity, swapped, last, mlp = (np.array(row) for row in scored.scores)
+    assert np.array_equal(identity, own) and np.array_equal(swapped, source) and np.array_equal(last, own)
+    assert not np.array_equal(own, source) and not np.array_equal(mlp, own)
+    assert scored.rerouted[2] == 0 and (scored.rerouted[3] or 0) > 0
+
+    written = generate(model, [batch], max_tokens=64)[0].outputs
+    assert [tuple(one.tokens) for one in written[:4]] == [first.output, second.output, first.output, second.output]
+
+
+def test_kept_pairs_are_acted_optimally_and_differ_in_the_changed_tokens_alone(agent: ChatAgent, pair: Pair) -> None:
+    model = _model(agent)
+    for side in pair.sides:
+        assert side.action in side.optimal
+        assert side.action.name in model.text(side.output)
+    one, other = pair.sides
+    differ = [at for at, (a, b) in enumerate(zip(one.prompt, other.prompt, strict=True)) if a != b]
+    assert differ == pair.changed.tolist() and len(pair.cells) == 2
+    assert pair.swapped.sides == (other, one) and pair.swapped.id != pair.id
+
+
+def test_edits_within_a_basis_and_of_matched_norm(agent: ChatAgent, pair: Pair) -> None:
+    """Oracle: the vectors themselves, by linear algebra in numpy."""
+    import torch
+
+    model, (first, second) = _model(agent), pair.sides
+    editor = Editor(model.model)
+    at, width = pair.changed[:1], editor.blocks.width
+    basis = torch.linalg.qr(torch.randn(width, 3, generator=torch.Generator().manual_seed(0)))[0]
+    noise = torch.nn.functional.normalize(torch.ones(1, width), dim=-1)
+    edits = [
+        Edit(row=2, layer=1, positions=at, source=1, basis=basis),
+        Edit(row=3, layer=1, positions=at, source=1, clean=0, vectors=noise, how="noise"),
+        Edit(row=4, layer=1, positions=at, vectors=2 * noise, how="add"),
+    ]
+    kept = []
+    ids = torch.tensor([first.prompt, second.prompt, *[first.prompt] * 3])
+    with torch.no_grad(), editor.hooked([edit.place for edit in edits]), editor.applying(edits, range(5), [0] * 5):
+        handle = model.model.base_model.layers[1].register_forward_hook(lambda *parts: kept.append(parts[2]))
+        model.model(input_ids=ids)
+        handle.remove()
+    own, source, within, matched, added = kept[0][:, int(at[0])].double().numpy()
+    plane = basis.double().numpy()
+    assert within == pytest.approx(own + plane @ (plane.T @ (source - own)), abs=1e-5)
+    assert np.linalg.norm(matched - own) == pytest.approx(np.linalg.norm(source - own), rel=1e-4)
+    assert added == pytest.approx(own + 2 / np.sqrt(width), abs=1e-5)
+
+
+def test_wrong_use_is_refused_with_the_reason(agent: ChatAgent, pair: Pair) -> None:
+    import torch
+
+    model, (first, second) = _model(agent), pair.sides
+    at = pair.changed
+
+    def run(edit: Edit) -> None:
+        generate(model, [Batch(prompts=[first.prompt, second.prompt], edits=[edit])], max_tokens=1)
+
+    with pytest.raises(ValueError, match=r"-1\.\.7.* got 8"):
+        run(Edit(row=0, layer=8, positions=at, source=1))
+    with pytest.raises(ValueError, match=r"width 128.*another model"):
+        run(Edit(row=0, layer=0, positions=at, vectors=torch.zeros(len(at), 64)))
+    with pytest.raises(ValueError, match=r"prompt 0 of .* tokens, got 5000"):
+        run(Edit(row=0, layer=0, positions=np.array([5000]), source=1))
+    with pytest.raises(ValueError, match=r"prompts 0\.\.1 .* got 2"):
+        run(Edit(row=0, layer=0, positions=at, source=2))
+    with pytest.raises(ValueError, match=r"embedding .* no mlp"):
+        Edit(row=0, layer=EMBEDDING, positions=at, source=1, component="mlp")
+    with pytest.raises(ValueError, match="a source or vectors"):
+        Edit(row=0, layer=0, positions=at)
+    with pytest.raises(ValueError, match="tokenizer of theseus"):
+        check_pairs([replace(pair, tokenizer="tokenizer-0")], model)
+    with pytest.raises(ValueError, match="fog"):
+        corner = np.zeros((7, 7), dtype=bool)
+        corner[1, 1] = True
+        foggy = PLAIN.at(fog=corner)
+        counterfactuals(Original(view=GridView(grid=foggy), cluster="c"), "goal")
