@@ -8,8 +8,8 @@ import hypothesis
 import pytest
 
 # No deadline: machines are shared and slow at times. Derandomised: what is red is red on every machine.
-hypothesis.settings.register_profile("goalscope", deadline=None, derandomize=True)
-hypothesis.settings.load_profile("goalscope")
+hypothesis.settings.register_profile("gate", deadline=None, derandomize=True, max_examples=40)
+hypothesis.settings.register_profile("full", deadline=None, derandomize=True)
 
 # The tests start many processes. Where bytecode may not be written, each would compile PyTorch and Transformers anew,
 # which takes longer than most of the tests: theirs is written beside the cache of pytest instead.
@@ -18,6 +18,11 @@ if sys.dont_write_bytecode:
     sys.dont_write_bytecode, sys.pycache_prefix = False, bytecode
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = bytecode
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer examples of each law where the long tests are left out."""
+    hypothesis.settings.load_profile("gate" if config.option.markexpr == "not full" else "full")
 
 
 def recorded_folder() -> Path | None:

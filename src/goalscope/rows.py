@@ -192,7 +192,12 @@ class Rows:
         fixed = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in COLUMNS}
         names = dict.fromkeys(name for block in blocks for name in block.tags)
         tags = {
-            name: np.concatenate([block.tags.get(name, np.full(len(block), None, dtype=object)) for block in blocks])
+            name: np.concatenate(
+                [
+                    block.tags[name] if name in block.tags else np.full(len(block), None, dtype=object)
+                    for block in blocks
+                ]
+            )
             for name in names
         }
         return cls(**fixed, tags=tags)

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from goalscope.agents import Agent, ChatAgent, Observation, Past, Turn, agent_id, build_agent
+from goalscope.agents import Agent, ChatAgent, Observation, Past, agent_id, build_agent
 from goalscope.agents.chat import read_template
 from goalscope.agents.prompts import example_action, render_history
-from goalscope.agents.replay import ReplayAgent
 from goalscope.models import TEMPLATE_FORMS, Completion, Message, Request, Sampling
 from goalscope.worlds import ACTIONS, Action, Grid, GridView
 
@@ -249,19 +248,3 @@ def test_messages_and_requests_are_checked() -> None:
         Message(role="tool", content="")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least one message"):
         Request(messages=(), key=(0, "e", 0, 0))
-
-
-def test_replay_gives_the_recorded_turns_and_names_missing_ones() -> None:
-    recorded = Turn(action=Action.UP, text="up", output_tokens=(1,))
-    records = [("e", 0, 0, recorded), ("e", 1, 0, Turn(action=None, failure="empty")), ("e", 1, 1, recorded)]
-    description = {"kind": "chat", "model": "m"}
-    replay = ReplayAgent.from_records("m", description, iter(records))
-    assert isinstance(replay, Agent)
-    assert not replay.journalled
-    observations = [Observation(view=GridView(grid=GRID), episode_id=e, step=s, attempt=a) for e, s, a, _ in records]
-    assert replay.act(observations) == [turn for *_, turn in records]
-    assert replay.describe() == description
-    with pytest.raises(LookupError, match="none for episode e, step 2, attempt 0"):
-        replay.act([Observation(view=GridView(grid=GRID), episode_id="e", step=2)])
-    with pytest.raises(ValueError, match="two different ones for episode e, step 0"):
-        ReplayAgent.from_records("m", {}, [*records, ("e", 0, 0, Turn(action=Action.DOWN))])

@@ -1,5 +1,6 @@
 """A package of others: installed, found by its entry point, named by a study, run, measured and reported."""
 
+import inspect
 import json
 import os
 import re
@@ -8,9 +9,10 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from command_line import call
 
 HERE = Path(__file__).parent
 MEASURE = "moves taken back"
@@ -28,14 +30,14 @@ def install(site: Path, name: str, modules: Mapping[str, str], points: Mapping[s
     (information / "entry_points.txt").write_text("\n".join(["[goalscope]", *lines, ""]), encoding="utf-8")
 
 
-def python(site: Path, code: str, *words: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+def python(site: Path, code: str, *words: object) -> subprocess.CompletedProcess[str]:
     """Run Python in a process of its own, in which the packages of a folder are installed."""
     code = f"import sys; sys.path.append({str(site)!r})\n{code}"
     environment = {**os.environ, "COLUMNS": "200"}
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, env=environment, check=False
     )
-    assert done.returncode == status, done.stderr
+    assert done.returncode == 0, done.stderr
     return done
 
 
@@ -52,15 +54,23 @@ for part in parts:
 """
 
 
-def goalscope(site: Path, *words: object, status: int = 0, before: str = "", after: str = "") -> str:
-    """Run a command, or several with "&&" between them, in one process; return what they say, and code around them."""
-    done = python(site, f"import sys\n{before}\n{COMMANDS}\n{after}", *words, status=status)
+def goalscope(site: Path, *words: object, after: str = "") -> str:
+    """Run a command, or several with "&&" between them, then code, in one process; return what they say."""
+    done = python(site, f"{COMMANDS}\n{after}", *words)
     return done.stdout + done.stderr
 
 
-def found_in(shown: str) -> list[Any]:
-    """Return the list that stands on a line of its own among what was said."""
-    return list(json.loads(next(line for line in shown.splitlines() if line.startswith("[["))))
+def told(run: str) -> str:
+    """Return what happened in the episodes of a run, as JSON."""
+    import json
+
+    from goalscope.runs import Store
+
+    with Store(run) as store:
+        episodes = list(store.episodes())
+    return json.dumps(
+        [[one.outcome, one.final, [[s.state, s.action, s.reward] for s in one.steps]] for one in episodes]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +84,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_study_names_its_agent_and_the_report_shows_its_measure(site: Path, tmp_path: Path) -> None:
-    run, nowhere = tmp_path / "run", tmp_path / "nowhere"
+    run = tmp_path / "run"
     measured = ("measure", run, "--all", "&&", "measure", "--help", "&&", "report", run)
     shown, _, told = goalscope(site, "run", HERE / "study.yaml", "--out", run, "&&", *measured).partition("Usage")
     lines = [line for line in shown.splitlines() if MEASURE in line]
@@ -87,23 +97,23 @@ def test_a_study_names_its_agent_and_the_report_shows_its_measure(site: Path, tm
     assert "Moves taken back, mean and 95 % interval over grids" in own and "Moves taken back by size" in own
     assert MEASURE in told
     # Where the package is not installed its run is shown and its study is refused.
-    words = ("report", run, "&&", "run", HERE / "study.yaml", "--out", tmp_path / "again")
-    assert "'compass'" in goalscope(nowhere, *words, status=2)
+    call("report", run)
+    assert "'compass'" in call("run", HERE / "study.yaml", "--out", tmp_path / "again", status=2)
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "compass(right, 0.8)" in page and MEASURE in page and 'id="moves-taken-back"' not in page
 
 
 def test_a_chat_agent_names_its_model_backend(site: Path, tmp_path: Path) -> None:
-    run, nowhere = tmp_path / "run", tmp_path / "nowhere"
+    run = tmp_path / "run"
     measure = ("measure", run, "--measures", "success;invalid turns")
     shown = goalscope(site, "run", HERE / "models.yaml", "--out", run, "&&", *measure)
     (invalid,) = [line for line in shown.splitlines() if "invalid turns" in line and "die(right, 0.8)" in line]
     assert "0.000" in invalid
-    assert "'die'" in goalscope(nowhere, "run", HERE / "models.yaml", "--out", tmp_path / "again", status=2)
+    assert "'die'" in call("run", HERE / "models.yaml", "--out", tmp_path / "again", status=2)
 
 
 def test_a_study_names_its_probe_head_and_probes_and_report_show_it(site: Path, tmp_path: Path) -> None:
-    run, nowhere = tmp_path / "run", tmp_path / "nowhere"
+    run = tmp_path / "run"
     # Its probes are kept: `probe` fits nothing again, and their files are read with the head.
     code = f"""
 from goalscope.probing import stored_probes
@@ -119,41 +129,33 @@ print(sorted((probe.target, probe.settings["directions"]) for probe in found))
         section = page[page.index(f">{title}") :]
         assert "narrow" in section and "narrow, shuffled labels" in section
     # Where the package is not installed the report is written, and fitting is refused.
-    assert "'narrow'" in goalscope(nowhere, "report", run, "&&", "probe", run, status=2)
+    call("report", run)
+    assert "'narrow'" in call("probe", run, status=2)
     assert "narrow" in (run / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_study_names_its_world_kind_and_the_report_shows_success_and_return(site: Path, tmp_path: Path) -> None:
-    run, again, nowhere = tmp_path / "run", tmp_path / "again", tmp_path / "nowhere"
-    # Chance belongs to the episode, whatever the order of work; the store holds states, rewards and endings.
-    code = """
-import json
-from goalscope.runs import Store
-def told(path):
-    with Store(path) as store:
-        episodes = list(store.episodes())
-    return [[one.outcome, one.final, [[s.state, s.action, s.reward] for s in one.steps]] for one in episodes]
-"""
+    run, again = tmp_path / "run", tmp_path / "again"
     words = ("run", HERE / "ice.yaml", "--out", run, "&&", "measure", run, "--all", "&&", "report", run)
     repeat = ("&&", "run", HERE / "ice.yaml", "--out", again, "--workers", "2")
-    both = f"{code}\nprint(json.dumps([told({str(run)!r}), told({str(again)!r})]))"
-    shown = goalscope(site, *words, *repeat, after=both)
+    shown = goalscope(site, *words, *repeat, after=f"{inspect.getsource(told)}\nprint(told({str(run)!r}))")
     assert "15 episodes" in shown
     for name in ("success", "return", "steps to goal", "invalid turns", MEASURE):
         assert any(f" {name} " in line for line in shown.splitlines()), name
     assert "action accuracy" in shown and "left out" in shown
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "15 episodes in 3 worlds" in page and "rewards, undiscounted" in page
-    refused = ("report", run, "&&", "run", HERE / "ice.yaml", "--out", tmp_path / "refused")
-    read = goalscope(nowhere, *refused, status=2, before=f"{code}\nprint(json.dumps([told({str(run)!r})]))")
-    assert "'ice'" in read
-    first, second = found_in(shown)
-    assert first == second == found_in(read)[0], "and it is read without the package"
+    # Chance belongs to the episode, whatever the order of work; the store holds states, rewards and endings.
+    assert told(str(run)) == told(str(again))
+    assert told(str(run)) in shown, "it is read without the package as it is with it"
+    first = json.loads(told(str(run)))
     assert {outcome for outcome, _, _ in first} >= {"goal", "ended"}
     for outcome, final, steps in first:
         assert final[1] == (outcome == "ended") and all(action in range(5) for _, action, _ in steps)
         assert [reward for *_, reward in steps[:-1]] == [-1.0] * (len(steps) - 1)
         assert steps[-1][2] == {"goal": 10.0, "ended": -10.0}.get(outcome, -1.0)
+    call("report", run)
+    assert "'ice'" in call("run", HERE / "ice.yaml", "--out", tmp_path / "refused", status=2)
     assert "15 episodes in 3 worlds" in (run / "report.html").read_text(encoding="utf-8")
 
 

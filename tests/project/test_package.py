@@ -110,7 +110,7 @@ def linked(folder: Path) -> list[str | Path]:
         seen.add(found.name)
         for entry in {file.parts[0] for file in found.files or () if file.parts[0] not in ("..", "__pycache__")}:
             if not (packages / entry).exists():
-                (packages / entry).symlink_to(found.locate_file(entry))
+                (packages / entry).symlink_to(str(found.locate_file(entry)))
         asked = map(Requirement, found.requires or ())
         wanted += [one.name for one in asked if one.marker is None or one.marker.evaluate({"extra": ""})]
     return [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "--disable-pip-version-check"]
@@ -148,7 +148,7 @@ def test_wheel_and_source_distribution_install_into_an_empty_environment(
 ) -> None:
     place, pins = tmp_path / "environment", ROOT / "constraints.txt"
     venv.create(place, with_pip=True)
-    pip = [place / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
+    pip: list[str | Path] = [place / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
     call(*pip, "install", "--quiet", "--no-compile", "--constraint", pins, wheel, cwd=tmp_path)
     check_works(pip, place, tmp_path)
     # The source distribution installs what the wheel does.

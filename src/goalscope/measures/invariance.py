@@ -23,11 +23,10 @@ from goalscope.stats import (
     UNBOUNDED,
     Corrected,
     Equivalence,
-    Family,
     PairedComparison,
     Sensitivity,
+    corrected,
     equivalence,
-    holm,
     paired_difference,
     sensitivity,
 )
@@ -40,66 +39,70 @@ APART = tuple(name for name in CONDITIONS if name != "transform")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contrast:
+class Judged:
+    """A measure compared on two sides, paired by grid, and its tests in the family that they belong to.
+
+    Attributes:
+        measure: what is compared.
+        paired: the difference with its interval, the signed-rank test, and what had no partner.
+        test: its p value after Holm's correction inside the family.
+        equivalence: two one-sided tests against the margin of the measure, None without one.
+        shown: their p value after Holm's correction inside the family of all equivalence tests.
+        about: what else a reader must know of the two sides.
+    """
+
+    measure: str
+    paired: PairedComparison
+    test: Corrected
+    equivalence: Equivalence | None = None
+    shown: Corrected | None = None
+    about: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """What may be said: "differs", "equivalent", "differs within the margin", "undecided" or "undefined"."""
+        if math.isnan(self.test.p_value):
+            return "undefined"
+        equal = self.shown is not None and self.shown.rejected
+        if self.test.rejected:
+            return "differs within the margin" if equal else "differs"
+        return "equivalent" if equal else "undecided"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """All that must be said beside the numbers: what was left out, what cannot be told, why."""
+        paired, equal = self.paired, self.equivalence
+        said = ["no common grid with a value on both sides"]
+        if paired.labels:
+            said = [paired.test.note, paired.difference.note, equal.note if equal else ""]
+        left_out = (
+            (len(paired.unpaired_a) + len(paired.unpaired_b), "grid", " without a partner"),
+            (paired.undefined, "undefined value", ""),
+        )
+        said += [
+            f"{count:,} {noun}{'' if count == 1 else 's'}{words} left out" for count, noun, words in left_out if count
+        ]
+        # An equivalence test brings the note of its interval along, which mostly is that of the difference.
+        pieces = (piece for part in (*said, self.test.note) for piece in part.split("; ") if piece)
+        return *dict.fromkeys(pieces), *self.about
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contrast(Judged):
     """One measure of one agent under one transform, transformed minus original.
 
     Attributes:
-        agent, measure, transform: what is compared.
+        agent, transform: whose measure is compared, and under what; the families are those of the agent.
         condition: the tags of `APART` that vary in the rows, by name.
-        paired: the difference with its interval, and the signed-rank test.
-        test: its p value after Holm's correction inside the family of the agent.
-        equivalence: two one-sided tests against the margin, None without one.
-        shown: their p value after Holm's correction inside the family of the agent's equivalence tests.
         sensitivity: how far single grids differ.
         exchange: the p value of its test after Holm's correction.
     """
 
     agent: str
-    measure: str
     transform: str
     condition: Mapping[str, Tag]
-    paired: PairedComparison
-    test: Corrected
-    equivalence: Equivalence | None
-    shown: Corrected | None
     sensitivity: Sensitivity
     exchange: Corrected
-
-    @property
-    def verdict(self) -> str:
-        """What may be said: "differs", "equivalent", "differs within the margin", "undecided" or "undefined"."""
-        return verdict(self.test, self.shown)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Everything that a reader must know beside the numbers."""
-        return notes_on(self.paired, self.equivalence, self.test)
-
-
-def notes_on(paired: PairedComparison, equal: Equivalence | None, test: Corrected) -> tuple[str, ...]:
-    """Return all that must be said beside the numbers of a comparison: what was left out, what cannot be told, why."""
-    about = ["no common grid with a value on both sides"]
-    if paired.labels:
-        about = [paired.test.note, paired.difference.note, equal.note if equal else ""]
-    left_out = (
-        (len(paired.unpaired_a) + len(paired.unpaired_b), "grid", " without a partner"),
-        (paired.undefined, "undefined value", ""),
-    )
-    about += [
-        f"{count:,} {noun}{'' if count == 1 else 's'}{words} left out" for count, noun, words in left_out if count
-    ]
-    # An equivalence test brings the note of its interval along, which mostly is that of the difference.
-    return tuple(dict.fromkeys(piece for part in (*about, test.note) for piece in part.split("; ") if piece))
-
-
-def verdict(test: Corrected, shown: Corrected | None) -> str:
-    """Return what may be said of a difference, given its test and its equivalence test, both corrected."""
-    if math.isnan(test.p_value):
-        return "undefined"
-    equal = shown is not None and shown.rejected
-    if test.rejected:
-        return "differs within the margin" if equal else "differs"
-    return "equivalent" if equal else "undecided"
 
 
 def compare_transforms(
@@ -214,13 +217,10 @@ def _family(
         name = f"{measure}: {transform}" + "".join(f", {tag} {value}" for tag, value in condition.items())
         kept = rows.select(measure=measure, **condition)
         changed, original = (kept.select(transform=each) for each in (transform, ORIGINAL))
-        units = sorted({*changed.unit.tolist(), *original.unit.tolist()})
-        if len(units) > 1:
-            raise ValueError(f"what is compared must have one unit, got {', '.join(units)} for {name}")
-        sides = (changed.value, changed.grid_id, original.value, original.grid_id)
-        scale: dict[str, Any] = {"unit": "".join(units), "bounds": bounds_of(kept)}
+        sides, scale = both_sides(changed, original, bounds_of(kept))
         paired, most = paired_difference(*sides, **scale), margin.get(measure)
         members[name] = {
+            "agent": agent,
             "measure": measure,
             "transform": transform,
             "condition": condition,
@@ -228,19 +228,39 @@ def _family(
             "equivalence": None if most is None else equivalence(paired, most, level=level),
             "sensitivity": sensitivity(*sides, **scale, rng=stream(0, "exchange test", agent, name)),
         }
-
-    def corrected(p_values: Mapping[str, float]) -> dict[str, Corrected]:
-        family = Family(name=agent, members=tuple(p_values)) if p_values else None
-        return {entry.name: entry for entry in holm(p_values, family, level=level)} if family else {}
-
     tested = {name: one["paired"].test.p_value if one["paired"].labels else math.nan for name, one in members.items()}
-    equal = {name: one["equivalence"].p_value for name, one in members.items() if one["equivalence"] is not None}
-    test, shown = corrected(tested), corrected(equal)
-    exchange = corrected({name: one["sensitivity"].p_value for name, one in members.items()})
-    return [
-        Contrast(agent=agent, test=test[name], shown=shown.get(name), exchange=exchange[name], **one)
-        for name, one in members.items()
-    ]
+    exchange = corrected({name: one["sensitivity"].p_value for name, one in members.items()}, agent, level=level)
+    judged = judge(members, tested, agent, level)
+    return [Contrast(**members[name], **tests, exchange=exchange[name]) for name, tests in judged.items()]
+
+
+def both_sides(first: Rows, second: Rows, bounds: tuple[float, float]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return values and grids of the rows of one measure on two sides, and their unit and bounds, as tests take them.
+
+    Raises:
+        ValueError: rows of several units.
+    """
+    units = sorted({*first.unit.tolist(), *second.unit.tolist()})
+    if len(units) > 1:
+        measures = ", ".join(dict.fromkeys([*first.measure.tolist(), *second.measure.tolist()]))
+        raise ValueError(f"what is compared must have one unit, got {', '.join(units)} for {measures}")
+    return (first.value, first.grid_id, second.value, second.grid_id), {"unit": "".join(units), "bounds": bounds}
+
+
+def judge(
+    members: Mapping[str, Mapping[str, Any]], p_values: Mapping[str, float], name: str, level: float
+) -> dict[str, dict[str, Any]]:
+    """Return ``test`` and ``shown`` of each member of a family: Holm's correction of each kind of test.
+
+    Args:
+        members: name of each comparison -> its fields, ``equivalence`` among them.
+        p_values: name of each comparison -> p value of its test of a difference, NaN for none.
+        name: name of the family.
+        level: family-wise level of each kind of test.
+    """
+    equal = {member: one["equivalence"].p_value for member, one in members.items() if one["equivalence"] is not None}
+    test, shown = corrected(p_values, name, level=level), corrected(equal, f"{name}, equivalence", level=level)
+    return {member: {"test": test[member], "shown": shown.get(member)} for member in members}
 
 
 def bounds_of(rows: Rows) -> tuple[float, float]:

@@ -8,6 +8,7 @@ safetensors with one header, checked from end to end before anything is believed
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -119,7 +120,7 @@ _PLAN: Final = _Form(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Probe:
     """A fitted probe.
 
@@ -272,7 +273,7 @@ class Probe:
     def _form(self) -> _Form:
         return _PLAN if self.target == "plan" else _CELLS
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Content id: what it is and all its numbers."""
         digest = hashlib.sha256()

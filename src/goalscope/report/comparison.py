@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from goalscope.measures.behaviour import COMPARED
-from goalscope.measures.invariance import Contrast, bounds_of, check_family, notes_on, verdict
+from goalscope.measures.invariance import Contrast, Judged, both_sides, bounds_of, check_family, judge
 from goalscope.measures.table import CONDITIONS
 from goalscope.report.blocks import Footnotes, Table, TextColumns, counted, interval, plain_table
 from goalscope.report.definitions import title_of
 from goalscope.report.figures import short
 from goalscope.report.ledger import json_number
 from goalscope.rows import Rows, Tag
-from goalscope.stats import Corrected, Equivalence, Family, PairedComparison, equivalence, holm, paired_difference
+from goalscope.stats import equivalence, paired_difference
 
 LEVEL = 0.05
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -48,27 +48,11 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class Compared(Judged):
     """One comparison of a family: the difference of a measure, first side minus second."""
 
-    measure: str
     first: str
     second: str
-    paired: PairedComparison  # difference, test, and what had no partner
-    test: Corrected  # its p value after Holm's correction
-    equivalence: Equivalence | None = None  # two one-sided tests against the margin of the measure, None without one
-    shown: Corrected | None = None  # their p value after Holm's correction inside the family of all equivalence tests
-    about: tuple[str, ...] = ()  # what else a reader must know of the two sides
-
-    @property
-    def verdict(self) -> str:
-        """What may be said, see `goalscope.measures.invariance.verdict`."""
-        return verdict(self.test, self.shown)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Everything that a reader must know beside the numbers."""
-        return *notes_on(self.paired, self.equivalence, self.test), *self.about
 
 
 def compare_pairs(
@@ -98,34 +82,26 @@ def compare_pairs(
     margins = dict(margin or {})
     check_family(measures, margins)
     found: dict[str, dict[str, Any]] = {}
+    tested: dict[str, float] = {}
     for measure in measures:
         for first, second in pairs:
             mine, other = (side.rows.where(side.rows.measure == measure) for side in (first, second))
-            units = list(dict.fromkeys([*mine.unit.tolist(), *other.unit.tolist()]))
-            if len(units) > 1:
-                raise ValueError(f"what is compared must have one unit, got {', '.join(units)}")
-            bounds, unit = bounds_of(Rows.concatenate([mine, other])), units[0] if units else ""
-            paired = paired_difference(mine.value, mine.grid_id, other.value, other.grid_id, unit=unit, bounds=bounds)
+            sides, scale = both_sides(mine, other, bounds_of(Rows.concatenate([mine, other])))
+            paired = paired_difference(*sides, **scale)
             equal = equivalence(paired, margins[measure], level=LEVEL) if measure in margins else None
             if equal and first.copies:
                 equal = replace(equal, p_value=math.nan, equivalent=False)
-            found[f"{measure}: {first.name} against {second.name}"] = {
+            member = f"{measure}: {first.name} against {second.name}"
+            tested[member] = paired.test.p_value if paired.labels and not (first.copied and second.copied) else math.nan
+            found[member] = {
                 "measure": measure,
                 "first": first.name,
                 "second": second.name,
                 "paired": paired,
                 "equivalence": equal,
                 "about": _about(first, second),
-                "p": paired.test.p_value if paired.labels and not (first.copied and second.copied) else math.nan,
             }
-    corrected = _corrected({member: one.pop("p") for member, one in found.items()}, name)
-    equal_p = {member: one["equivalence"].p_value for member, one in found.items() if one["equivalence"]}
-    shown = _corrected(equal_p, f"{name}, equivalence") if equal_p else {}
-    return [Compared(**one, test=corrected[member], shown=shown.get(member)) for member, one in found.items()]
-
-
-def _corrected(p_values: Mapping[str, float], name: str) -> dict[str, Corrected]:
-    return {one.name: one for one in holm(p_values, Family(name=name, members=tuple(p_values)), level=LEVEL)}
+    return [Compared(**found[member], **tests) for member, tests in judge(found, tested, name, LEVEL).items()]
 
 
 def family_table(
@@ -199,7 +175,7 @@ def comparison_table(listed: Sequence[Compared], *, caption: str = "", clusters:
 
 
 def tests_table(
-    listed: Sequence[Compared] | Sequence[Contrast],
+    listed: Sequence[Judged],
     named: TextColumns[Any],
     headings: tuple[str, str, str, str] = ("difference", "grids", "effect size", "TOST p (Holm)"),
     *,
@@ -210,21 +186,21 @@ def tests_table(
     footnotes = Footnotes()
     first_heading, clusters, effect, equal = headings
 
-    def notes(one: Compared | Contrast) -> str:
+    def notes(one: Judged) -> str:
         method, difference = "method: no interval, no test", one.paired.difference
         if one.paired.labels:
             by = difference.method if difference.has_interval else "no interval"
             method = f"method: {by}; signed-rank {one.paired.test.method}"
         return footnotes.mark(method, *(note.replace("grids", clusters) for note in one.notes))
 
-    def effect_of(one: Compared | Contrast) -> str:
+    def effect_of(one: Judged) -> str:
         value = one.paired.test.effect
         return "undefined" if math.isnan(value) else f"{value:+.2f}".replace("-", "−")
 
-    def margin_of(one: Compared | Contrast) -> str:
+    def margin_of(one: Judged) -> str:
         return f"{one.equivalence.margin:g}" if one.equivalence else "–"
 
-    def equal_p(one: Compared | Contrast) -> str:
+    def equal_p(one: Judged) -> str:
         # The corrected p value of an equivalence test is known up to a half.
         if one.shown is None or math.isnan(one.shown.p_value):
             return "–" if one.shown is None else "undefined"
@@ -291,7 +267,7 @@ def contrast_records(found: Sequence[Contrast]) -> list[dict[str, Any]]:
     ]
 
 
-def _numbers(one: Compared | Contrast) -> dict[str, Any]:
+def _numbers(one: Judged) -> dict[str, Any]:
     difference, test = one.paired.difference, one.paired.test
     return {
         "unit": difference.unit,

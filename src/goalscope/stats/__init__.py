@@ -10,7 +10,7 @@ from goalscope.stats.compare import (
 )
 from goalscope.stats.crossed import crossed_difference, estimate_crossed, estimate_table
 from goalscope.stats.estimate import FEWEST, UNBOUNDED, Estimate, estimate_mean, estimate_pooled
-from goalscope.stats.family import Corrected, Family, holm
+from goalscope.stats.family import Corrected, Family, corrected, holm
 from goalscope.stats.groups import DRAW, LESS, Grouped, estimate_rows, grids_of
 from goalscope.stats.intervals import exact_binomial
 from goalscope.stats.power import (
@@ -42,6 +42,7 @@ __all__ = [
     "Sensitivity",
     "SignedRank",
     "SimulatedPower",
+    "corrected",
     "crossed_difference",
     "equivalence",
     "equivalence_power",

@@ -95,3 +95,18 @@ def holm(p_values: Mapping[str, float], family: Family, *, level: float = 0.05) 
         )
         for name in family.members
     ]
+
+
+def corrected(p_values: Mapping[str, float], name: str, *, level: float = 0.05) -> dict[str, Corrected]:
+    """Return the tests of a family by their names after `holm`; the p values themselves declare it.
+
+    Args:
+        p_values: member -> p value, NaN for an undefined test; without members there is no family.
+        name: what the family is about.
+        level: family-wise level, in (0, 1).
+
+    Raises:
+        ValueError: see `holm`.
+    """
+    family = Family(name=name, members=tuple(p_values)) if p_values else None
+    return {one.name: one for one in holm(p_values, family, level=level)} if family else {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.measures.goals.estimate import corrected, measure_goals
+from goalscope.measures.goals.estimate import measure_goals, one_family
 from goalscope.measures.goals.results import GoalFindings
 from goalscope.measures.goals.settings import GoalSettings, HypothesisDraw
 from goalscope.rng import stream
@@ -209,7 +209,7 @@ def joined(parts: Sequence[GoalFindings]) -> GoalFindings:
     return replace(
         parts[0],
         estimates=tuple(one for part in parts for one in part.estimates),
-        contrasts=corrected(one for part in parts for one in part.contrasts),
+        contrasts=one_family(one for part in parts for one in part.contrasts),
         held_out=tuple(one for part in parts for one in part.held_out),
         beliefs=next((part.beliefs for part in parts if part.beliefs), {}),
         rows=Rows.concatenate(part.rows for part in parts),

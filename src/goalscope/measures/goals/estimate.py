@@ -37,8 +37,7 @@ from goalscope.measures.table import CONDITIONS, StepTable
 from goalscope.meg import RationalityCurve, meg_known
 from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
-from goalscope.stats import LESS
-from goalscope.stats.family import Family, holm
+from goalscope.stats import LESS, corrected
 from goalscope.worlds.grid import Grid
 
 Array = npt.NDArray[np.float64]
@@ -101,7 +100,7 @@ def measure_goals(
         estimator.add(cell, members)
     return GoalFindings(
         estimates=tuple(estimator.estimates),
-        contrasts=corrected(estimator.contrasts),
+        contrasts=one_family(estimator.contrasts),
         rows=Rows.concatenate(estimator.rows),
         settings={
             "hypotheses": list(settings.hypotheses),
@@ -323,11 +322,8 @@ def _on_common(samples: Sequence[Sample]) -> list[Sample]:
     return [{number: sample[number] for number in common} for sample in samples] if common else []
 
 
-def corrected(contrasts: Iterable[GoalContrast]) -> tuple[GoalContrast, ...]:
+def one_family(contrasts: Iterable[GoalContrast]) -> tuple[GoalContrast, ...]:
     """Return the contrasts with Holm's correction: all of a run are one family."""
     given = {str(index): contrast for index, contrast in enumerate(contrasts)}
-    if not given:
-        return ()
-    family = Family(name="goal hypotheses", members=tuple(given))
-    found = holm({name: entry.p_value for name, entry in given.items()}, family)
-    return tuple(replace(given[one.name], adjusted=one.adjusted) for one in found)
+    tests = corrected({name: entry.p_value for name, entry in given.items()}, "goal hypotheses")
+    return tuple(replace(given[name], adjusted=one.adjusted) for name, one in tests.items())

@@ -1,18 +1,19 @@
-"""Agents compared with each other and with themselves under paired conditions, and example episodes chosen by rule."""
+"""Agents compared with each other and with themselves under paired conditions; episodes of theirs chosen by rule."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, islice
 
 import numpy as np
 
 from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.exploration.score import score_recorded
+from goalscope.measures.transcript import OUTCOMES, transcript, write_step
 from goalscope.report.blocks import counted, number
 from goalscope.report.comparison import Side, family_table
 from goalscope.report.ledger import Key, RunData, describe_key
 from goalscope.report.pictures import MOMENT_LEGEND, episode_picture, moment_picture, moments
 from goalscope.report.sections.environments import MOST_PAIRS, has_goal_tables
-from goalscope.report.specs import Declared, Figure, section
+from goalscope.report.specs import Declared, Figure, FoldSpec, section
 from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
 
@@ -215,3 +216,45 @@ def _strip(episode: Episode) -> Iterator[Figure]:
         caption = f"{name}; {errors}; {episode.id}" if last else f"{episode.agent}, t = {moment.step}"
         label = f"{name}, map, task graph and errors after {counted(moment.step, 'action')}"
         yield Figure(svg=moment_picture(task_map, score, moment, label), caption=caption)
+
+
+_TRANSCRIPT_RULE = (
+    "For each agent that answers in words: its first episode that did not reach the goal, its longest one and its "
+    "first success, in the order of their worlds' content ids. goalscope show prints any episode, with its prompts."
+)
+_MOST_WRITERS, _MOST_STEPS, _MOST_TEXT = 4, 12, 1500
+
+
+@section("transcripts")
+def transcripts(run: RunData) -> Iterator[Declared]:
+    """What agents wrote in a failure, in their longest episode and in a success."""
+    texts = "SELECT 1 FROM steps JOIN episodes ON number = episode WHERE agent = ? AND text IS NOT NULL LIMIT 1"
+    agents = [name for name in run.ledger.agents if run.store.query(texts, (name,))]
+    folds = [fold for agent in agents[:_MOST_WRITERS] for fold in _folds(run, agent)]
+    if folds:
+        rule = [_TRANSCRIPT_RULE, *_first(agents, _MOST_WRITERS)]
+        yield Declared(anchor="transcripts", title="Transcripts", paragraphs=rule, folds=folds)
+
+
+def _folds(run: RunData, agent: str) -> Iterator[FoldSpec]:
+    select = "SELECT id, outcome, length FROM episodes WHERE agent = ? ORDER BY world_id, trajectory, id"
+    found = run.store.query(select, (agent,))
+    chosen: dict[str, str] = {}  # episode -> why
+    for why, row in (
+        ("first failure", next((row for row in found if row[1] != "goal"), None)),
+        ("longest", max(found, key=lambda row: row[2], default=None)),
+        ("first success", next((row for row in found if row[1] == "goal"), None)),
+    ):
+        if row is not None:
+            chosen[row[0]] = f"{chosen[row[0]]} and {why}" if row[0] in chosen else why
+    episodes = {episode.id: episode for episode in run.store.episodes(chosen)}
+    for identity, why in chosen.items():
+        episode = episodes[identity]
+        steps = [
+            write_step(one, (one.seen or "").splitlines(), most=_MOST_TEXT)
+            for one in islice(transcript(episode), _MOST_STEPS)
+        ]
+        left = len(episode.steps) - len(steps)
+        end = f"{counted(left, 'step')} more" if left else f"{agent} {OUTCOMES[episode.outcome]}"
+        title = f"{agent}, {why}: {counted(len(episode.steps), 'step')}, {OUTCOMES[episode.outcome]} ({identity})"
+        yield FoldSpec(title, code=["\n".join([*steps, "", end]).strip()])
