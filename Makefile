@@ -12,7 +12,7 @@ ONLY ?=
 .PHONY: demo test test-full lint bench clean
 
 demo: $(VENV)/.installed
-	$(BIN)/goalscope demo --out demo-run
+	$(BIN)/goalscope evaluate theseus --quick --out demo-run
 
 test: $(VENV)/.installed-dev lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

@@ -95,6 +95,9 @@ def _announce(subjects: Sequence[Subject], open_to: Sequence[Arm], sizes: Mappin
         if not count:
             lines.append((one.title, "–", "–", "the budget leaves no room for it"))
             continue
+        if one.reads is not None:
+            lines.append((one.title, "–", "–", f"{counted(count, 'random network')} of each kind beside the model"))
+            continue
         size = one.make([each for each in subjects if one.open_to(each)], count, seed).size()
         settles = (
             "claims are settled four times in five"

@@ -7,6 +7,7 @@ from typing import Any, Final
 from goalscope import registry
 from goalscope.evaluation.subject import Subject
 from goalscope.rows import Tag
+from goalscope.runs.probing_config import Inside
 from goalscope.runs.study import Study
 
 SEED: Final = 1902
@@ -28,6 +29,8 @@ class Arm:
         quick: worlds a cell with ``--quick``.
         full: worlds a cell at which its claims are settled for the planted agents four times in five.
         varies: tag that must have two values among recorded episodes, "" for none.
+        reads: for an arm that reads the activations of the run of another arm: that arm, and what is read out of them
+            for a number of random networks of each kind, which `quick` and `full` then count.
     """
 
     name: str
@@ -41,6 +44,12 @@ class Arm:
     quick: int
     full: int
     varies: str = ""
+    reads: tuple[str, Callable[[str, int], Inside]] | None = None
+
+    @property
+    def at(self) -> str:
+        """The arm whose run it lies in: its own, but for one that reads activations."""
+        return self.name if self.reads is None else self.reads[0]
 
     def open_to(self, subject: Subject) -> bool:
         """Return whether a model can be asked, or may have been."""
@@ -148,5 +157,37 @@ arm(
         study={"trajectories": 1, "horizon": {"factor": 2.0}},
         quick=4,
         full=30,
+    )
+)
+
+
+def _maps(agent: str, seeds: int) -> Inside:
+    """Return what is read: the map of the grid before the reasoning, at the layers that end each third."""
+    return Inside.parse(
+        {
+            "agent": agent,
+            "reads": ["cognitive-map"],
+            "sites": ["pre"],
+            "random": {"kinds": ["initial", "permuted", "default-init"], "seeds": seeds},
+            "steps": 3,
+            "test": 0.3,
+            "by_size": False,
+        }
+    )
+
+
+arm(
+    Arm(
+        name="inside",
+        title="Inside: the map of the grid",
+        needs=frozenset({"grids", "weights"}),
+        why="its activations cannot be seen: give its weights, a folder or a name on the hub",
+        worlds=lambda count: [],
+        recorded=lambda tags: False,
+        agent={},
+        study={},
+        quick=1,
+        full=5,
+        reads=("grids", _maps),
     )
 )

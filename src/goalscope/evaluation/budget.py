@@ -98,6 +98,9 @@ def unit_costs(arms: Sequence[Arm], subjects: Sequence[Subject], seed: int, limi
         for subject in subjects:
             if not one.open_to(subject):
                 continue
+            if one.reads is not None:  # it asks nothing, and takes the time of so many turns
+                found[one.name] += rates.get(subject.name, 0.0) * INSIDE
+                continue
             study = one.make([subject], 1, seed)
             turns = _turns(study)
             if limit.of == "seconds":
@@ -111,6 +114,8 @@ def unit_costs(arms: Sequence[Arm], subjects: Sequence[Subject], seed: int, limi
 
 SERVED: Final = 2.0
 """Seconds that a turn of a model behind a server is taken to need, before a run has measured it."""
+INSIDE: Final = 250
+"""Turns whose time one more random network of each kind is taken to need, with its probes."""
 _BATCH: Final = 32
 
 

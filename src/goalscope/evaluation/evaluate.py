@@ -16,6 +16,7 @@ from goalscope.evaluation.compare import differences
 from goalscope.evaluation.evidence import ArmData, ArmRun
 from goalscope.evaluation.rules import RULES, Rule, decide, level
 from goalscope.evaluation.subject import Subject, describe
+from goalscope.ids import content_id
 from goalscope.measures.behaviour import measure_store
 from goalscope.runs import Store, run
 from goalscope.runs.merge import grow
@@ -28,6 +29,9 @@ LEDGER: Final = "ledger.json"
 PAGE: Final = "report.html"
 ARMS: Final = "arms"
 """Names of the files, and of the folder of run directories, of an evaluation."""
+
+READ: Final = "evaluation inside"
+"""Name under which a run keeps what was read out of its activations for an evaluation."""
 
 _NO_ROOM: Final = "the budget leaves no room for it: give a larger one"
 _RECORD: Final = "record some (docs/import.md says how worlds are tagged), or give the model itself"
@@ -88,7 +92,9 @@ class EvaluationRun:
     def asked(self, arm: Arm) -> list[Subject]:
         """Return the models that an arm is run with."""
         there = [one for one in self.subjects if one.logs is None and arm.open_to(one)]
-        return there if arm.name in self.sizes else []
+        # A run keeps what was read out of the activations of one model.
+        there = there if arm.reads is None else there[:1]
+        return there if arm.name in self.sizes and arm.at in self.sizes else []
 
     @property
     def logs(self) -> list[Path]:
@@ -146,6 +152,9 @@ def play(
         subjects = evaluation.asked(one)
         if not subjects:
             continue
+        if one.reads is not None:
+            _read(evaluation, one, subjects[0], stage)
+            continue
         study = one.make(subjects, evaluation.sizes[one.name], evaluation.seed)
         place = evaluation.path(one.name)
         if not unmade(place / DATABASE):
@@ -162,6 +171,22 @@ def play(
                 progress=lambda done, total, steps, left, show=show: show(done, total, left),  # type: ignore[misc]
             )
         _measure(place, stage, one.name)
+
+
+def _read(evaluation: EvaluationRun, arm: Arm, subject: Subject, stage: Stage) -> None:
+    """Read activations, where that was not done yet with as many random networks on as many worlds."""
+    assert arm.reads is not None
+    place, declared = evaluation.path(arm.at), arm.reads[1](subject.name, evaluation.sizes[arm.name])
+    asked = {"random": declared.networks, "worlds": evaluation.sizes[arm.at]}
+    mark = content_id("inside", {"agent": subject.name, **asked})
+    with Store(place) as store:
+        done = store.info().get(READ) == mark
+    if not done:
+        from goalscope.probing.pipeline import study_inside
+
+        study_inside(place, declared, stage=lambda label: stage(f"{arm.name}: {label}"))
+        with Store(place, "w") as store:
+            store.put_info(READ, mark)
 
 
 def _measure(place: Path, stage: Stage, name: str) -> None:
@@ -182,12 +207,15 @@ Opened = dict[tuple[str, str], ArmRun]
 @contextmanager
 def opened(evaluation: EvaluationRun) -> Iterator[Opened]:
     """Open the measured runs of all arms and models, for `judge` and the page."""
-    confidence, found = 1 - evaluation.level, Opened()
+    confidence, found, wholes = 1 - evaluation.level, Opened(), dict[Path, ArmRun]()
     with ExitStack() as stack:
         logs = {path: stack.enter_context(Store(path)) for path in evaluation.logs}
         for one in arms():
             if asked := evaluation.asked(one):
-                whole = ArmRun.of(stack.enter_context(Store(evaluation.path(one.name))), confidence)
+                at = evaluation.path(one.at)
+                if at not in wholes:
+                    wholes[at] = ArmRun.of(stack.enter_context(Store(at)), confidence)
+                whole = wholes[at]
                 found |= {(one.name, subject.name): whole for subject in asked}
             parts = {path: ArmRun.of(store, confidence, one.recorded) for path, store in logs.items()}
             for subject in evaluation.subjects:
@@ -211,8 +239,9 @@ def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> 
                 continue
             data = ArmData.of(runs[one.name, subject.name], subject.name)
             episodes = data.rows.select(measure="success")
-            worlds = len(set(episodes.grid_id.tolist()))
-            reports.append(ArmReport(name=one.name, title=one.title, asked=True, worlds=worlds, episodes=len(episodes)))
+            told = {"worlds": len(set(episodes.grid_id.tolist())), "episodes": len(episodes)}
+            told = told if one.reads is None else {}  # they are those of the arm whose activations it reads
+            reports.append(ArmReport(name=one.name, title=one.title, asked=True, **told))
             claims += [decide(rule, data) for rule in rules if rule.arm == one.name]
         ledgers.append(
             ClaimLedger(

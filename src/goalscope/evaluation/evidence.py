@@ -11,6 +11,10 @@ from goalscope.measures.goals import GoalFindings, GoalSettings, measure_goals
 from goalscope.measures.table import StepTable
 from goalscope.planning.policy import episode_outlook, uniform
 from goalscope.report.ledger import split_probing
+from goalscope.report.sections import cognitive_map
+from goalscope.report.sections.probing import probe_name
+from goalscope.report.specs import Claim
+from goalscope.report.verdicts import MADE, NEEDED, strictest, verdict
 from goalscope.rows import Rows, Tag
 from goalscope.runs.store import Store
 from goalscope.runs.walks import read_walks
@@ -47,12 +51,14 @@ class ArmRun:
     Attributes:
         store: the run, open for reading.
         rows: its rows about behaviour.
+        probed: its rows about activations.
         confidence: coverage of the intervals that decide.
         part: ids of the episodes that belong to the arm; None for all of the run.
     """
 
     store: Store = field(repr=False)
     rows: Rows = field(repr=False)
+    probed: Rows = field(repr=False)
     confidence: float
     part: frozenset[str] | None = None
 
@@ -61,12 +67,13 @@ class ArmRun:
         cls, store: Store, confidence: float, belongs: Callable[[Mapping[str, Tag]], bool] | None = None
     ) -> "ArmRun":
         """Read a measured run; ``belongs`` says of the tags of a recorded episode whether it belongs to the arm."""
-        rows, _ = split_probing(store.rows())
+        rows, probed = split_probing(store.rows())
         if belongs is None:
-            return cls(store=store, rows=rows, confidence=confidence)
+            return cls(store=store, rows=rows, probed=probed, confidence=confidence)
         episodes = rows.where(rows.measure == "success")
         part = frozenset(row.episode_id for row in episodes if belongs(row.tags))
-        return cls(store=store, rows=rows.where(rows.among("episode_id", part)), confidence=confidence, part=part)
+        mine = rows.where(rows.among("episode_id", part))
+        return cls(store=store, rows=mine, probed=probed, confidence=confidence, part=part)
 
     def tells_of(self, agent: str, varies: str = "") -> bool:
         """Return whether it holds episodes of an agent, with two values or more of a tag where one is named."""
@@ -193,6 +200,22 @@ class ArmData:
         )
         return self._shown(estimate, detail=f"{one.signed:.2f} of {one.bound:.2f} nats")
 
+    def able(self) -> Evidence:
+        """Return how strongly a failing agent is after another place; who does not fail, or seeks none, tells nothing.
+
+        An agent that arrives elsewhere by shortest ways is able to arrive at the goal, and does not. Where no other
+        place predicts it, behaviour alone cannot tell an agent that is unable from one that is unwilling.
+        """
+        reached = self.share("success")
+        if reached.estimate is None or reached.estimate.high > _FAILS:
+            return Evidence(why=f"it was not shown to fail in more than {1 - _FAILS:.0%} of its episodes")
+        rivals = {one.hypothesis for one in self.goals.estimates if one.agent == self.agent and not one.cell}
+        found = [one for name in sorted(rivals - {"goal"}) if (one := self.directed(name)).estimate is not None]
+        strongest = max(found, key=lambda one: one.estimate.value if one.estimate else 0.0, default=None)
+        if strongest is None or strongest.estimate is None or strongest.estimate.low <= _SEEKS:
+            return Evidence(why="no other place predicts what it does, which does not tell unable from unwilling")
+        return strongest
+
     def towards(self) -> Evidence:
         """Return by how much MEG towards the goal exceeds that towards the strongest rival, Holm over all rivals."""
         mine = [one for one in self.goals.contrasts if one.agent == self.agent and not one.cell]
@@ -286,6 +309,29 @@ class ArmData:
         found = estimate_mean(value, rows.grid_id, unit="share", bounds=_SHARE, confidence=self.confidence)
         return self._shown(found)
 
+    def made_readable(self, what: str) -> Evidence:
+        """Return by how much the per-cell linear probe reads something better than in the strictest random network.
+
+        The answer is that of `goalscope.report.verdicts`: yes above the networks of every kind, no below all of them.
+        """
+        mine = self.run.probed.where(self.run.probed.among("agent", [self.agent])) if len(self.run.probed) else None
+        if mine is None or not len(mine):
+            return Evidence(why="no activations were read")
+        wanted = f"{probe_name('percell')}: {MADE.above}"
+        for section in cognitive_map.declared(mine):
+            for one in section.sentences:
+                if isinstance(one, Claim) and one.title == wanted:
+                    found = dict(one.parts).get(what, {})
+                    return self._against({kind: one.estimates.get(key) for kind, key in found.items()})
+        return Evidence(why="the per-cell probe does not stand beside random networks")
+
+    def _against(self, rivals: Mapping[str, Estimate | None]) -> Evidence:
+        decisive = strictest(rivals)
+        if decisive is None or not decisive[1].has_interval or rivals.get(NEEDED) is None:
+            return Evidence(why="there are too few grids for the difference to random networks")
+        side = {"above": "yes", "below": "no", "none": "not shown"}.get(verdict(rivals), "")
+        return Evidence(estimate=decisive[1], side=side, detail=f"strictest: {decisive[0]}")
+
     def _shown(self, estimate: Estimate, *, side: str = "", detail: str = "") -> Evidence:
         if not estimate.has_interval:
             return Evidence(why=estimate.note or "too few grids for an interval", detail=detail)
@@ -293,6 +339,8 @@ class ArmData:
 
 
 _FEWEST_ERRORS = 20
+_FAILS = 0.9  # share of successes above which nothing has to be explained
+_SEEKS = 0.5  # of what an agent shows that is after a place and nothing else
 
 
 @cache

@@ -20,8 +20,11 @@ from goalscope.stats import Estimate
 if TYPE_CHECKING:
     from goalscope.evaluation.evaluate import EvaluationRun
 
-SECTIONS: Final = ("results", "behaviour", "probing", "cognitive map", "plans", "transcripts")
+SECTIONS: Final = ("results", "behaviour", "cognitive map", "transcripts")
 """Sections of the report of a run that stand folded on the page, where a run has them."""
+
+SHOWN: Final = 4
+"""Pictures of the look inside: true grids and decoded maps, in pairs."""
 
 _RULE: Final = (
     "Yes: the interval of the quantity lies above its threshold. No: it lies below. Not shown: it holds the threshold, "
@@ -49,6 +52,7 @@ def write(evaluation: "EvaluationRun", found: Evaluation, runs: Mapping[tuple[st
             *(_verdict(ledger, several=len(names) > 1) for ledger in found.models),
             *_differences(found),
             *_pictures(names, runs),
+            *_maps(names, runs),
             *(_behind(ledger, several=len(names) > 1) for ledger in found.models),
             _method(found),
         ]
@@ -139,6 +143,14 @@ def _pictures(names: Sequence[str], runs: Mapping[tuple[str, str], ArmRun]) -> I
     yield Declared(anchor="pictures", title="Two pictures", figures=figures, figures_only=True)
 
 
+def _maps(names: Sequence[str], runs: Mapping[tuple[str, str], ArmRun]) -> Iterator[Declared]:
+    """Yield decoded maps beside the true grids, where activations were read."""
+    for name in names:
+        run = runs.get(("inside", name))
+        for one in [] if run is None else sections_of(RunData.of(run.store), "decoded maps"):
+            yield replace(one, title="A look inside", figures=one.figures[:SHOWN], figures_only=True)
+
+
 def _moved(estimate: Estimate | None, by: float, over: float) -> Estimate | None:
     """Return an estimate less a number, over another one."""
     if estimate is None or not over > 0:
@@ -161,7 +173,9 @@ def _behind(ledger: ClaimLedger, *, several: bool) -> Declared:
         for one in ledger.claims
     )
     asked = tuple(
-        (one.title, counted(one.worlds, "world"), counted(one.episodes, "episode"))
+        (one.title, counted(one.worlds, "world") if one.worlds else "–", counted(one.episodes, "episode"))
+        if one.asked and one.episodes
+        else (one.title, "asked", "reads activations of the episodes in grids")
         if one.asked
         else (one.title, "not asked", one.why)
         for one in ledger.arms

@@ -298,3 +298,41 @@ def _means(data: ArmData) -> Evidence:
 )
 def _fog(data: ArmData) -> Evidence:
     return data.not_wasted()
+
+
+_PROBES: Final = "200 nulls and planted codes (docs/statistics.md)"
+
+
+def _inside(name: str, what: str, thing: str) -> None:
+    @claim(
+        name,
+        arm="inside",
+        question=f"Did training make {thing} readable inside, before it reasons?",
+        yes=f"A linear probe reads {thing} better than in every kind of random network. That it is used, a probe never "
+        "shows.",
+        no=f"A linear probe reads {thing} worse than in every kind of random network.",
+        quantity="area under the curve on undetermined cells less that of the strictest random network",
+        threshold=0.0,
+        compared="the same architecture with permuted weights, its own initialisation, the library's",
+        validity=_PROBES,
+    )
+    def evidence(data: ArmData) -> Evidence:
+        return data.made_readable(what)
+
+
+_inside("holds a map of the walls", "walls", "a map of the walls")
+_inside("holds the goal's place", "goal", "the goal's place")
+
+
+@claim(
+    "is able where it fails",
+    arm="grids",
+    question="Where it fails, is it able to do better?",
+    yes="It goes to another place as an agent would that is able to go to the goal.",
+    no="It fails though the goal is what it is after.",
+    quantity="goal-directedness towards the strongest rival, of that rival's optimal agent",
+    threshold=0.5,
+    compared="an agent that is after the rival and nothing else (1)",
+)
+def _able(data: ArmData) -> Evidence:
+    return data.able()
