@@ -35,12 +35,14 @@ def told(episode: Episode) -> Episode:
 
 
 def chance(episode: Episode) -> float:
-    return math.prod(policy(*step.state.position)[step.action] for step in episode.steps if step.action is not None)
+    return float(
+        math.prod(policy(*step.state.position)[step.action] for step in episode.steps if step.action is not None)
+    )
 
 
 @pytest.mark.parametrize("utility", ["steps", "arrival"])
 def test_expectations_over_all_action_sequences_are_those_of_the_drawn_actions(utility: Utility) -> None:
-    played = {}
+    played: dict[tuple[object, ...], Episode] = {}
     for taken in itertools.product(ACTIONS, repeat=HORIZON):
         episode = play(GridWorld(grid=GRID), taken, horizon=HORIZON)
         played.setdefault(tuple(step.action for step in episode.steps), episode)  # the goal ends some of them early

@@ -117,8 +117,8 @@ def run(
     from goalscope.cli import commands
     from goalscope.cli.overrides import read_overrides
 
-    given = {"count": count, "trajectories": trajectories, "agents": agents, "network": True}
-    changes = read_overrides(sizes, densities, settings, model, **given)
+    given = {"count": count, "trajectories": trajectories, "agents": agents}
+    changes = read_overrides(sizes, densities, settings, model, True, **given)
     commands.run(study, out, workers, changes, full=full, shard=shard, executor=executor)
 
 
@@ -165,7 +165,7 @@ def estimate(
     if pilot is not None and not power:
         raise ValueError("--pilot must come with --power, whose variances it gives: add --power")
     given = {"count": count, "trajectories": trajectories, "agents": agents}
-    changes = read_overrides(sizes, densities, settings, model, network=False, **given)
+    changes = read_overrides(sizes, densities, settings, model, False, **given)
     planned = load_study(study, changes)
     print_cost(planned, output_tokens)
     if power:
