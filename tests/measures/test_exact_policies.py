@@ -60,9 +60,9 @@ def test_expectations_over_all_action_sequences_are_those_of_the_drawn_actions(u
 
 
 def test_a_policy_that_is_certain_changes_nothing_and_random_agents_keep_their_mean() -> None:
-    drawn = [
-        play(GridWorld(grid=GRID), taken, horizon=HORIZON) for taken in ((1, 1, 2, 2), (2, 2, 1, None), (3, 0, 2, 1))
-    ]
+    walks = ((1, 1, 2, 2), (2, 2, 1, None), (3, 0, 2, 1))
+    taken = [[None if one is None else ACTIONS[one] for one in walk] for walk in walks]
+    drawn = [play(GridWorld(grid=GRID), actions, horizon=HORIZON) for actions in taken]
     certain = [
         replace(
             episode,
