@@ -218,7 +218,10 @@ def test_the_exact_prompt_is_what_the_model_reads() -> None:
             "got messages, tokenize, set elsewhere",
         ),
         ({"model": "x", "temperature": "hot"}, "temperature of a chat agent must be a number, got 'hot'"),
-        ({"model": "x", "template": "none"}, "form of a bundled template must be one of example, schema, got 'none'"),
+        (
+            {"model": "x", "template": "none"},
+            "form of a bundled template must be one of example, schema, completion, got 'none'",
+        ),
         ({"model": "x", "slots": True}, "slots of a chat agent must be a whole number or nothing, got True"),
         ({"model": "x", "temperature": -1}, "finite number >= 0"),
         ({"model": "x", "top_p": 0}, "top_p must lie in"),

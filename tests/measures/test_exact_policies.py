@@ -35,12 +35,14 @@ def told(episode: Episode) -> Episode:
 
 
 def chance(episode: Episode) -> float:
-    return math.prod(policy(*step.state.position)[step.action] for step in episode.steps if step.action is not None)
+    return float(
+        math.prod(policy(*step.state.position)[step.action] for step in episode.steps if step.action is not None)
+    )
 
 
 @pytest.mark.parametrize("utility", ["steps", "arrival"])
 def test_expectations_over_all_action_sequences_are_those_of_the_drawn_actions(utility: Utility) -> None:
-    played = {}
+    played: dict[tuple[object, ...], Episode] = {}
     for taken in itertools.product(ACTIONS, repeat=HORIZON):
         episode = play(GridWorld(grid=GRID), taken, horizon=HORIZON)
         played.setdefault(tuple(step.action for step in episode.steps), episode)  # the goal ends some of them early
@@ -58,9 +60,9 @@ def test_expectations_over_all_action_sequences_are_those_of_the_drawn_actions(u
 
 
 def test_a_policy_that_is_certain_changes_nothing_and_random_agents_keep_their_mean() -> None:
-    drawn = [
-        play(GridWorld(grid=GRID), taken, horizon=HORIZON) for taken in ((1, 1, 2, 2), (2, 2, 1, None), (3, 0, 2, 1))
-    ]
+    walks = ((1, 1, 2, 2), (2, 2, 1, None), (3, 0, 2, 1))
+    taken = [[None if one is None else ACTIONS[one] for one in walk] for walk in walks]
+    drawn = [play(GridWorld(grid=GRID), actions, horizon=HORIZON) for actions in taken]
     certain = [
         replace(
             episode,

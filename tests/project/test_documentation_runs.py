@@ -218,6 +218,13 @@ SCENARIOS = {
             "goalscope report runs/errors",
         ),
     ),
+    "any model": Scenario(
+        steps=(
+            "goalscope doctor --model theseus",
+            ("goalscope estimate baseline --model theseus", FEW),
+            ("goalscope run baseline --model theseus --out runs/mine", FEW),
+        ),
+    ),
     "costs": Scenario(
         files={"gpt-oss.yaml": ("models.md yaml 4",)},
         steps=(
@@ -250,7 +257,7 @@ SCENARIOS = {
         steps=(("goalscope run cognitive-map --out runs/inside --full", FEW),),
     ),
 }
-LONG = {"Cliff World", "activations", "complete table", "task worlds"}
+LONG = {"any model", "Cliff World", "activations", "complete table", "task worlds"}
 """Scenarios of the long tests; the gate runs the commands in other ways (tests/studies, tests/probing)."""
 
 _GPT = "needs the weights of GPT-OSS-20B: a download, and a GPU"
@@ -261,6 +268,8 @@ NOT_RUN = {
     "make test": "is what runs this test",
     "pip install '.[lm]'": _INSTALLS,
     "pip install '.[lm]' accelerate kernels": _INSTALLS,
+    "pip install '.[gguf]'": _INSTALLS,
+    "models.md python 1": "needs a GGUF file; tests/models/test_real_models.py runs these lines",
     "goalscope capture runs/gpt --model openai/gpt-oss-20b --layers 7,15,23 --sites pre,post,grid,action": _GPT,
     "goalscope import gpt-oss-20b --out runs/gpt && goalscope meg runs/gpt": "needs the authors' recorded trajectories",
     "goalscope run gpt-oss.yaml --out runs/gpt-oss": _GPT,

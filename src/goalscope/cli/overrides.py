@@ -84,7 +84,6 @@ def read_overrides(
     densities: str | None,
     settings: Sequence[str] | None,
     model: str | None,
-    *,
     network: bool,
     **given: Any,
 ) -> Overrides:

@@ -120,7 +120,8 @@ class Full(Part):
 class Inside(Part):
     """What is read out of an agent's activations, where, with which controls, and how probes are trained.
 
-    `sites` left out means those of pre and post that the agent's steps have; a site that is named must be there.
+    `sites` left out means those of pre and post that the agent's steps have; one that a study names is left out, with
+    a notice, where the steps lack it.
     `agent` may be left out where one agent alone has token ids. `heads` are registered ones that are fitted beside the
     built-in ones. `random` says which random networks are the controls, null for none; `untrained: SEED` of earlier
     studies is one default-initialised network. `test` is the share of the grids of each size and density that probes

@@ -142,7 +142,8 @@ def policies(table: StepTable) -> Array:
 def exactly(table: StepTable) -> npt.NDArray[np.bool_]:
     """Return ``[E]`` whether every turn of an episode that held an action tells its policy, and one turn held one."""
     missing = np.isnan(table.once(policies)[:, 0]) & (table.action >= 0)
-    return acted(table) & (np.bincount(table.episode, weights=missing, minlength=len(table.length)) == 0)
+    found: npt.NDArray[np.bool_] = np.bincount(table.episode, weights=missing, minlength=len(table.length)) == 0
+    return found & acted(table)
 
 
 def acted(table: StepTable) -> npt.NDArray[np.bool_]:
