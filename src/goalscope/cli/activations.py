@@ -9,7 +9,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from goalscope.cli.help import LAYERS, RunDirectory, flag, option
+from goalscope.cli.help import LAYERS, Executor, Gpus, RunDirectory, Workers, flag, option
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor as PoolExecutor
@@ -49,13 +49,6 @@ HEADLINES: Final[Mapping[str, Sequence[tuple[str, Mapping[str, Any]]]]] = {
     ],
 }
 """What is printed of each reading at the middle layer: a label and the tags of its rows."""
-
-
-Executor = Annotated[
-    str, option("NAME", "Where it is computed: threads (here), processes, ray (extra ray) or dask (extra dask).")
-]
-Workers = Annotated[int, option("N", "With --executor: how many processes or actors.", min=1)]
-Gpus = Annotated[float, option("N", "With --executor ray: GPUs of each actor; .5 lets two share one.", min=0)]
 
 
 def capture(

@@ -13,7 +13,13 @@ from goalscope.cli.help import (
     HYPOTHESES,
     STUDIES,
     SUMMARY,
+    Captures,
+    Executor,
+    Exported,
+    Gpus,
     MeasureCommand,
+    MeasureSpeed,
+    Pilot,
     RunDirectory,
     as_lines,
     examples,
@@ -92,10 +98,8 @@ def run(
     study: StudyName,
     out: OutFolder,
     workers: Annotated[int, option("N", "Calls of an agent at the same time: threads, processes, actors.", min=1)] = 1,
-    executor: Annotated[
-        str, option("NAME", "Where agents act: threads, processes, ray (extra ray) or dask (extra dask).")
-    ] = "threads",
-    gpus: Annotated[float, option("N", "With --executor ray: GPUs of each actor; .5 lets two share one.", min=0)] = 0.0,
+    executor: Executor = "threads",
+    gpus: Gpus = 0.0,
     shard: Annotated[
         str | None, option("K/N", "Only the K-th of N parts, e.g. 3/16; goalscope merge puts all N together.")
     ] = None,
@@ -151,13 +155,8 @@ def estimate(
     power: Annotated[
         bool, flag("--power", "Also say which effects and which equivalence margins it can show.")
     ] = False,
-    pilot: Annotated[
-        Path | None,
-        option("RUN", "A run that says what is expected: calls, tokens, hours; and the variances of --power."),
-    ] = None,
-    measure: Annotated[
-        bool, flag("--measure", "Load the local models, time them for some seconds and say how many hours it takes.")
-    ] = False,
+    pilot: Pilot = None,
+    measure: MeasureSpeed = False,
     assume_mean: Annotated[float, option("SHARE", "Mean that --power assumes without a pilot.")] = 0.8,
     assume_between: Annotated[
         float, option("SD", "Deviation over grids of the true difference that --power assumes.")
@@ -169,10 +168,7 @@ def estimate(
     agents: Agents = None,
     settings: Settings = None,
 ) -> None:
-    """Say what a study costs at most, calls, tokens and USD, before anything is spent.
-
-    Needs no network, and no weights but for --measure.
-    """
+    """Say what a study costs at most, before anything is spent. Needs no network, and no weights but for --measure."""
     from goalscope.cli.commands import load_study
     from goalscope.cli.estimate import print_cost, print_power
     from goalscope.preflight.power import Assumptions
@@ -274,13 +270,8 @@ def report(
 def export(
     run: RunDirectory,
     out: Annotated[Path, option("DIR", "The folder to write to.", "--out", "-o")],
-    activations: Annotated[
-        str,
-        option("FORMATS", "Also the activations that were captured: parquet, safetensors, or both with a comma."),
-    ] = "",
-    captures: Annotated[
-        str, option("IDS", "With --activations: these captures only, separated by commas.", "--capture")
-    ] = "",
+    activations: Exported = "",
+    captures: Captures = "",
 ) -> None:
     """Write worlds, episodes, steps and rows as Parquet files, and activations by names that others use."""
     from goalscope.cli import commands
