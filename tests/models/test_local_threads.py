@@ -67,3 +67,10 @@ def test_a_prompt_that_does_not_fit_is_named_by_its_place_in_the_request(monkeyp
     asked = [request("#_A G" * count, episode=str(count)) for count in (1, 2, 400)]
     with pytest.raises(ValueError, match="prompt 2 has"):
         LocalModel.from_parts(gpt_oss(), tokenizer()).complete(asked, Sampling(max_tokens=6))
+
+
+def test_a_worker_has_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(6)), raising=False)
+    monkeypatch.setenv("GOALSCOPE_CORES", "")
+    assert threads.own_cores() == 6
+    assert [threads.share_cores(2), threads.own_cores(), threads.share_cores(9)] == [3, 3, 1]

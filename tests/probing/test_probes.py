@@ -1,8 +1,10 @@
 """The contract of a probe: what it refuses, what it keeps, and that fitting in company changes nothing."""
 
+import pickle
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from planted import activations, key, module_of, noise, rooms, wall_map
 
 from goalscope.activations import Shard, write_shard
 from goalscope.probing import CLASSES, Features, FitSettings, Probe, Problem, fit
-from goalscope.probing.fitting import normalisation, order, stacks
+from goalscope.probing.fitting import Callbacks, normalisation, order, stacks
 from goalscope.probing.heads import coordinates, initial_weights, normalised, scores, weight_shapes
 from goalscope.rng import stream
 
@@ -373,3 +375,31 @@ def test_several_at_once_are_each_alone(head: str) -> None:
         grads = [torch.autograd.grad(one, list(weights.values()), back) for one in (found, plain)]
         for mine, theirs in zip(*grads, strict=True):
             torch.testing.assert_close(mine, theirs)
+
+
+class Elsewhere(ThreadPoolExecutor):
+    """Passes everything on as another process would get it, and counts."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.sent = 0
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        self.sent += 1
+        call = pickle.loads(pickle.dumps((fn, args)))  # noqa: S301 - what was just written
+        return super().submit(lambda: pickle.loads(pickle.dumps(call[0](*call[1]))))  # noqa: S301
+
+
+def test_probes_that_are_fitted_elsewhere_are_the_same_to_the_byte() -> None:
+    cells = rooms()
+    features = Features.of(noise(cells))
+    problems = [
+        Problem(key=key(f"{head}-{n}", head), features=features, target=cells.labels)
+        for n in (1, 2)
+        for head in ("mlp", "percell")
+    ]
+    told: list[tuple[int, int]] = []
+    with Elsewhere() as pool:
+        made = fit(problems, QUICK, Callbacks(pool=pool, progress=lambda done, total: told.append((done, total))))
+    assert pool.sent == 2 and told[-1][0] == told[-1][1]
+    assert [probe.id for probe in made] == [probe.id for probe in fit(problems, QUICK)]

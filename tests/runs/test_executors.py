@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -216,3 +217,37 @@ def test_only_the_end_of_a_worker_is_told_as_one() -> None:
     assert lost_worker(ValueError("x")) is None
     lost = lost_worker(type("KilledWorker", (Exception,), {})("task"))
     assert isinstance(lost, OSError) and "run the same command again" in str(lost)
+
+
+def test_ray_gives_each_actor_one_call_at_a_time_and_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[tuple[int, int, Future[int]]] = []
+    asked: dict[str, Any] = {}
+
+    class Handle:
+        """An actor of a Ray that is not there: its calls end when the test says so."""
+
+        def __init__(self, number: int) -> None:
+            self.call, self.number = self, number
+
+        def remote(self, function: Any, argument: int) -> Any:
+            begun.append((self.number, argument, Future()))
+            return SimpleNamespace(future=lambda made=begun[-1][2]: made)
+
+    numbers = iter(range(9))
+    made = SimpleNamespace(remote=lambda: Handle(next(numbers)))
+    made.options = lambda **options: asked.update(options) or made
+    ray = SimpleNamespace(init=lambda **options: None, shutdown=lambda: None, remote=lambda kind: made)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with open_executor("ray", 2, 0.5) as pool:
+        assert pool is not None and asked == {"num_gpus": 0.5}
+        answers = [pool.submit(abs, number) for number in range(4)]
+        assert [(actor, number) for actor, number, _ in begun] == [(0, 0), (1, 1)]
+        assert answers[2].cancel()
+        begun[1][2].set_result(10)
+        assert [(actor, number) for actor, number, _ in begun[2:]] == [(1, 3)]
+        begun[2][2].set_result(30)
+        begun[0][2].set_exception(OSError("gone"))
+        assert [answers[1].result(), answers[3].result()] == [10, 30]
+        assert isinstance(answers[0].exception(), BrokenExecutor)
+    with pytest.raises(ValueError, match="by ray alone"), open_executor("processes", 2, 1.0):
+        pass

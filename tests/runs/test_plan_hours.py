@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from run_agents import Dice, small_study
+from tiny_models import gpt_oss, tokenizer
 
 from goalscope.preflight import costs, measure_speed, stored_pace
 from goalscope.runs import Study, run
@@ -35,8 +36,12 @@ def test_a_stored_run_says_what_an_episode_takes_by_the_clock_on_the_wall(tmp_pa
     assert stored_pace(tmp_path, planned(name="another")) == []
 
 
-def test_hours_follow_from_the_speed_that_was_measured() -> None:
-    study, told = planned(), list[tuple[int, int]]()
+def test_hours_follow_from_the_speed_that_was_measured(tmp_path: Path) -> None:
+    gpt_oss().save_pretrained(tmp_path / "model")
+    tokenizer().save_pretrained(tmp_path / "model")
+    (tmp_path / "task.txt").write_text("{{grid}}\nGo: ", encoding="utf-8")
+    told = list[tuple[int, int]]()
+    study = planned(model=str(tmp_path / "model"), task=str(tmp_path / "task.txt"))
     ticks = iter(range(10_000))
     (speed,) = measure_speed(study, lambda done, total: told.append((done, total)), clock=lambda: float(next(ticks)))
     # By this clock reading takes a second, and so does writing with it: nothing is added by a token.

@@ -215,8 +215,7 @@ class _Capture:
             for done, row, shard in self._computed(ready):
                 if shard is not None:
                     enter()
-                    file = folder / Path(row.path).name
-                    waiting.append((row, pool.submit(_size if shard == THERE else write_shard, file, shard)))
+                    waiting.append((row, pool.submit(_written, folder / Path(row.path).name, shard)))
                 yield done
             enter()
 
@@ -309,8 +308,9 @@ class _Capture:
             self.self_check.update((str(layer), difference) for layer, difference in found.items())
 
 
-def _size(path: Path, shard: object) -> int:
-    return path.stat().st_size
+def _written(path: Path, shard: Shard | str) -> int:
+    """Return the size of a file, once it is written where it is not there."""
+    return path.stat().st_size if isinstance(shard, str) else write_shard(path, shard)
 
 
 def _shard(recording: Recording, planned: ShardPlan, prefix: Prefix | None, begun: Capture) -> Shard:

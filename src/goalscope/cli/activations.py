@@ -9,9 +9,11 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from goalscope.cli.help import LAYERS, RunDirectory, flag, option
+from goalscope.cli.help import LAYERS, Executor, Gpus, RunDirectory, Workers, flag, option
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor as PoolExecutor
+
     from goalscope.report.sections.probing import ProbeRows
     from goalscope.rows import Rows
     from goalscope.runs.probing_config import Inside
@@ -91,11 +93,9 @@ def capture(
     shard: Annotated[
         str | None, option("K/N", "Only the K-th of N parts of the files; the same command without it takes them over.")
     ] = None,
-    executor: Annotated[
-        str, option("NAME", "Where it is computed: threads (here), processes, ray (extra ray) or dask (extra dask).")
-    ] = "threads",
-    workers: Annotated[int, option("N", "With --executor: processes or actors, each with the model.", min=1)] = 1,
-    gpus: Annotated[float, option("N", "With --executor ray: GPUs of each actor; .5 lets two share one.", min=0)] = 0.0,
+    executor: Executor = "threads",
+    workers: Workers = 1,
+    gpus: Gpus = 0.0,
 ) -> None:
     """Replay a run's token ids and store activations beside it. Run it again to go on after an interruption."""
     from goalscope.activations import CaptureSettings
@@ -108,10 +108,7 @@ def capture(
     from goalscope.report.blocks import counted
     from goalscope.runs import StudyShard
 
-    if executor == "threads" and (workers > 1 or gpus):
-        raise ValueError(
-            "--workers and --gpus must come with --executor processes, ray or dask: add it, or leave them out"
-        )
+    _check_workers(executor, workers, gpus)
     if executor != "threads" and shard is not None:
         raise ValueError(
             "--shard is a part of the work for one process, --executor gives parts to several: leave one out"
@@ -178,6 +175,11 @@ def capture(
         say(f"{counted(done.reconstructed, 'step')} of them with ids that were made again from text (reconstructed)")
 
 
+def _check_workers(executor: str, workers: int, gpus: float) -> None:
+    if executor == "threads" and (workers > 1 or gpus):
+        raise ValueError("--workers and --gpus must come with --executor processes, ray or dask: add it")
+
+
 def probe(
     run: RunDirectory,
     reads: Annotated[
@@ -205,11 +207,15 @@ def probe(
     settings: Annotated[
         list[str] | None, option("KEY=VALUE", "Any key of analysis.inside, e.g. probes.hidden=1024.", "--set")
     ] = None,
+    executor: Executor = "threads",
+    workers: Workers = 1,
+    gpus: Gpus = 0.0,
 ) -> None:
     """Capture activations, fit probes beside their controls, store rows and probes. What is there is not done again."""
     from goalscope.cli.overrides import layers_of, set_key, split
     from goalscope.probing.pipeline import declared_in
     from goalscope.runs import Store
+    from goalscope.runs.executors import open_executor
     from goalscope.runs.probing_config import Inside
 
     with Store(run) as store:
@@ -235,15 +241,24 @@ def probe(
     for setting in settings or ():
         set_key(plain, setting)
     named = bool(sites) or any(setting.startswith("sites") for setting in settings or ())
-    asked_for = Inside.parse(plain, "what is asked for")
-    read_inside(run, asked_for, full=full, model=model, device=device, drop_sites=not named)
+    _check_workers(executor, workers, gpus)
+    with open_executor(executor, workers, gpus) as pool:
+        wanted = Inside.parse(plain, "what is asked for")
+        read_inside(run, wanted, full=full, model=model, device=device, drop_sites=not named, pool=pool)
     from goalscope.cli.console import say
 
     say(f"next: goalscope report {quote(str(run))}")
 
 
 def read_inside(
-    run: Path, declared: "Inside", *, full: bool = False, model: str = "", device: str = "cpu", drop_sites: bool = False
+    run: Path,
+    declared: "Inside",
+    *,
+    full: bool = False,
+    model: str = "",
+    device: str = "cpu",
+    drop_sites: bool = False,
+    pool: "PoolExecutor | None" = None,
 ) -> None:
     """Read what is declared, show how far it is, and print the headline of each reading.
 
@@ -255,7 +270,7 @@ def read_inside(
     from goalscope.report.blocks import counted
     from goalscope.report.verdicts import MADE_RULE
 
-    trains = trains_on(device)
+    trains = device.partition(":")[0] if pool is not None and device != "auto" else trains_on(device)
     own = random = None
     if model:
         from goalscope.models.local import LocalModel
@@ -268,7 +283,15 @@ def read_inside(
 
     began = time.monotonic()
     done = study_inside(
-        run, declared, full=full, model=own, random=random, device=trains, stage=progress, drop_sites=drop_sites
+        run,
+        declared,
+        full=full,
+        model=own,
+        random=random,
+        device=trains,
+        stage=progress,
+        drop_sites=drop_sites,
+        pool=pool,
     )
     steps = done.steps
     if steps["steps left out"]:

@@ -12,6 +12,8 @@ from goalscope.cli.errors import PROBLEMS, check_outputs, guarded
 from goalscope.cli.help import (
     HYPOTHESES,
     SUMMARY,
+    Captures,
+    Exported,
     MeasureCommand,
     RunDirectory,
     as_lines,
@@ -172,13 +174,8 @@ def report(
 def export(
     run: RunDirectory,
     out: Annotated[Path, option("DIR", "The folder to write to.", "--out", "-o")],
-    activations: Annotated[
-        str,
-        option("FORMATS", "Also the activations that were captured: parquet, safetensors, or both with a comma."),
-    ] = "",
-    captures: Annotated[
-        str, option("IDS", "With --activations: these captures only, separated by commas.", "--capture")
-    ] = "",
+    activations: Exported = "",
+    captures: Captures = "",
 ) -> None:
     """Write worlds, episodes, steps and rows as Parquet files, and activations by names that others use."""
     from goalscope.cli import commands

@@ -131,6 +131,27 @@ def flag(name: str, help: str) -> Any:
 
 
 RunDirectory = Annotated[Path, typer.Argument(metavar="RUN", help="The run directory (it holds run.db).")]
+Executor = Annotated[
+    str, option("NAME", "Where it is computed: threads (here), processes, ray (extra ray) or dask (extra dask).")
+]
+Workers = Annotated[int, option("N", "With --executor: how many processes or actors.", min=1)]
+Gpus = Annotated[float, option("N", "With --executor ray: GPUs of each actor; .5 lets two share one.", min=0)]
+Pilot = Annotated[
+    Path | None,
+    option("RUN", "A run that says what is expected: calls, tokens, hours; and the variances of --power.", "--pilot"),
+]
+MeasureSpeed = Annotated[
+    bool, flag("--measure", "Load the local models, time them for some seconds and say how many hours it takes.")
+]
+Exported = Annotated[
+    str,
+    option(
+        "FORMATS",
+        "Also the activations that were captured: parquet, safetensors, or both with a comma.",
+        "--activations",
+    ),
+]
+Captures = Annotated[str, option("IDS", "With --activations: these captures only, separated by commas.", "--capture")]
 LAYERS: Final = "Decoder blocks, 0-based: 7,15,23; thirds: the last one of each third; all."
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from goalscope.cli.help import STUDIES, flag, option
+from goalscope.cli.help import STUDIES, Executor, Gpus, MeasureSpeed, Pilot, flag, option
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help=STUDIES)]
 OutFolder = Annotated[Path, option("DIR", "The run directory to write.", "--out", "-o")]
@@ -28,10 +28,8 @@ def run(
     study: StudyName,
     out: OutFolder,
     workers: Annotated[int, option("N", "Calls of an agent at the same time: threads, processes, actors.", min=1)] = 1,
-    executor: Annotated[
-        str, option("NAME", "Where agents act: threads, processes, ray (extra ray) or dask (extra dask).")
-    ] = "threads",
-    gpus: Annotated[float, option("N", "With --executor ray: GPUs of each actor; .5 lets two share one.", min=0)] = 0.0,
+    executor: Executor = "threads",
+    gpus: Gpus = 0.0,
     shard: Annotated[
         str | None, option("K/N", "Only the K-th of N parts, e.g. 3/16; goalscope merge puts all N together.")
     ] = None,
@@ -76,13 +74,8 @@ def estimate(
     power: Annotated[
         bool, flag("--power", "Also say which effects and which equivalence margins it can show.")
     ] = False,
-    pilot: Annotated[
-        Path | None,
-        option("RUN", "A run that says what is expected: calls, tokens, hours; and the variances of --power."),
-    ] = None,
-    measure: Annotated[
-        bool, flag("--measure", "Load the local models, time them for some seconds and say how many hours it takes.")
-    ] = False,
+    pilot: Pilot = None,
+    measure: MeasureSpeed = False,
     assume_mean: Annotated[float, option("SHARE", "Mean that --power assumes without a pilot.")] = 0.8,
     assume_between: Annotated[
         float, option("SD", "Deviation over grids of the true difference that --power assumes.")

@@ -17,6 +17,9 @@ _FEWEST: Final = 12  # requests of each of two batches; fewer take longer togeth
 
 _CHANGING: Final = ("dynamic", "longrope")  # kinds of rotary positions that a forward pass rewrites in the model
 
+_SHARE: Final = "GOALSCOPE_CORES"
+"""Name of the variable that says how many cores a process has where it shares them with others of its run."""
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -42,6 +45,20 @@ def fitting_threads(model: Any) -> Iterator[bool]:
             torch.set_num_threads(before)
 
 
+def own_cores() -> int:
+    """Return how many cores this process may use; a worker of a run has its share."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    share = os.environ.get(_SHARE, "")
+    return min(there, int(share)) if share.isdecimal() and int(share) else there
+
+
+def share_cores(workers: int) -> int:
+    """Leave this process one of so many equal shares of its cores, at least one core; return how many it has."""
+    share = max(1, own_cores() // workers)
+    os.environ[_SHARE] = str(share)
+    return share
+
+
 def batches(lengths: Sequence[int], rows: int) -> list[list[int]]:
     """Cut requests into batches of similar lengths and about equal work, the batch of the longest ones first.
 
@@ -64,7 +81,7 @@ def side_by_side(model: Any, work: Callable[[Item], Result], items: Sequence[Ite
 
     A model whose forward pass changes the model itself is computed by one thread.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = own_cores()
     rope = getattr(model.config.get_text_config(decoder=True), "rope_parameters", None) or {}
     if min(cores, len(items)) < 2 or any(kind in repr(rope) for kind in _CHANGING):
         return [work(item) for item in items]

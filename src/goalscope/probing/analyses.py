@@ -24,7 +24,6 @@ from goalscope.models.local import LocalModel
 from goalscope.probing.beliefs import BELIEF_SUITE, ShownMap, choose_maps, compare_beliefs, read_beliefs
 from goalscope.probing.cross_fit import MAPS, cross_fitted
 from goalscope.probing.curves import CURVE_HEADS, check_counts, learning_curve
-from goalscope.probing.fitting import Progress
 from goalscope.probing.heads import COUNTED, NUMBER_HEADS
 from goalscope.probing.inputs import PLAN_CONTROLS, ProbeInputs, Split, check_sizes, shuffled_rows, split_by_grid
 from goalscope.probing.labels import (
@@ -41,6 +40,7 @@ from goalscope.probing.logit_lens import OWN, Lens, LensSteps, Network, label_to
 from goalscope.probing.maps import decode_maps
 from goalscope.probing.probe_store import ProbeStore
 from goalscope.probing.problem import FitSettings, PlanSettings
+from goalscope.probing.stacks import Progress
 from goalscope.probing.suite import (
     CORE,
     FULL,

@@ -18,7 +18,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.probing.fitting import Progress
 from goalscope.probing.heads import COUNTED
 from goalscope.probing.inputs import Features, ProbeInputs, Split
 from goalscope.probing.labels import PADDING, Cells, undetermined
@@ -26,6 +25,7 @@ from goalscope.probing.maps import Prediction
 from goalscope.probing.probe import Probe
 from goalscope.probing.problem import FitSettings
 from goalscope.probing.scores import AREA, UNDETERMINED_PRECISION, Grids, difference_rows, pairs, score_cells
+from goalscope.probing.stacks import Progress
 from goalscope.probing.suite import Score, fit_suite, probe_cells
 from goalscope.probing.truths import Truth, truths
 from goalscope.rng import stream

@@ -10,29 +10,27 @@ on the grids that were held back. A weight decay can be chosen there, too.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.activations.devices import check_device, one_thread
+from goalscope.activations.devices import one_thread
 from goalscope.probing.heads import Weights, initial_weights, normalised, scores
 from goalscope.probing.inputs import Features
 from goalscope.probing.probe import Probe, ProbeKey
 from goalscope.probing.problem import FitSettings, Norm, Problem
 from goalscope.probing.ridge import PENALTIES, ClassPath
+from goalscope.probing.stacks import Passed, Progress, Work, train_stacks
 from goalscope.rng import stream
 from goalscope.rows import Tag
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_ONE_THREAD: Final = 4_000_000  # weights of one probe below which one thread trains
-_SIDE_BY_SIDE: Final = 4  # most stacks that hold memory at the same time
 _SMALL: Final = 1e-6  # an input that varies less than this, relative to all inputs, is rounding
 _INNER: Final = 0.2  # of the training grids choose a penalty where no validation part is wanted
 ROOM: Final = {"cpu": 1 << 24, "cuda": 1 << 30}
@@ -40,25 +38,20 @@ ROOM: Final = {"cpu": 1 << 24, "cuda": 1 << 30}
 PER_STACK: Final = 64
 """Most problems of a stack."""
 
-Stack = TypeVar("Stack")
-Trained = TypeVar("Trained")
-Passed = Callable[[int], None]
-"""Told how many units of its stack are done."""
-Progress = Callable[[int, int], None]
-"""Called with (done, total), in any unit."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callbacks:
     """Where probes come from and go to, by their keys.
 
     ``find`` returns what was fitted before, None where it was not; ``keep`` is called with each probe as soon as it
-    is fitted, so that an interrupted fit can go on; ``progress`` as the work goes on.
+    is fitted, so that an interrupted fit can go on; ``progress`` as the work goes on. ``pool`` trains stacks in other
+    processes, where there is one; it changes no byte.
     """
 
     find: Callable[[ProbeKey], Probe | None] = lambda key: None
     keep: Callable[[ProbeKey, Probe], None] = lambda key, made: None
     progress: Progress = lambda done, total: None
+    pool: Executor | None = None
 
 
 def fit(
@@ -89,8 +82,8 @@ def fit(
     missing = [problem for problem in problems if problem.key not in found]
     distinct = {id(problem.features): problem.features.vectors for problem in missing}
     norms = {identity: normalisation(vectors) for identity, vectors in distinct.items()}
-    for how, wanted in _groups(missing, norms, used, told.progress):
-        for stack, made in _trained(wanted, norms, how, told.progress):
+    for how, wanted in _groups(missing, norms, used, told):
+        for stack, made in _trained(wanted, norms, how, told):
             for at, problem in enumerate(stack):
                 own = {name: np.ascontiguousarray(array[at]) for name, array in made.weights.items()}
                 if not all(np.isfinite(array).all() for array in own.values()):
@@ -105,7 +98,7 @@ def fit(
 
 
 def _groups(
-    problems: Sequence[Problem], norms: Mapping[int, Norm], used: FitSettings, progress: Progress
+    problems: Sequence[Problem], norms: Mapping[int, Norm], used: FitSettings, told: Callbacks
 ) -> list[tuple[FitSettings, list[Problem]]]:
     """Return the problems by the settings that each is fitted with: trained ones with the best decay on inner grids."""
     modules = {problem.key: problem.module(used) for problem in problems}
@@ -114,7 +107,7 @@ def _groups(
     losses: dict[ProbeKey, dict[float, float]] = {problem.key: {} for problem in trained}
     for penalty in used.penalties:
         inner = replace(used, weight_decay=penalty, validation=used.validation or _INNER)
-        for stack, made in _trained(trained, norms, inner, progress):
+        for stack, made in _trained(trained, norms, inner, told):
             for problem, loss in zip(stack, made.loss, strict=True):
                 losses[problem.key][penalty] = loss
     groups: dict[FitSettings, list[Problem]] = {}
@@ -128,7 +121,7 @@ def _groups(
 
 
 def _trained(
-    problems: Sequence[Problem], norms: Mapping[int, Norm], settings: FitSettings, progress: Progress
+    problems: Sequence[Problem], norms: Mapping[int, Norm], settings: FitSettings, told: Callbacks
 ) -> Iterator[tuple[list[Problem], _Trained]]:
     """Train problems with the same settings, stack by stack."""
     work = [
@@ -139,7 +132,18 @@ def _trained(
     def train(stack: Sequence[Problem], passed: Passed) -> _Trained:
         return _train(stack, [norms[id(problem.features)] for problem in stack], settings, passed)
 
-    return train_stacks(work, train, device=settings.device, progress=progress)
+    def send(stack: Sequence[Problem]) -> Future[_Trained]:
+        assert told.pool is not None
+        own = [norms[id(problem.features)] for problem in stack]
+        return told.pool.submit(_train_elsewhere, stack, own, settings)
+
+    elsewhere = None if told.pool is None else send
+    return train_stacks(work, train, device=settings.device, progress=told.progress, elsewhere=elsewhere)
+
+
+def _train_elsewhere(stack: Sequence[Problem], norms: Sequence[Norm], settings: FitSettings) -> _Trained:
+    with one_thread():
+        return _train(stack, norms, settings, lambda units: None)
 
 
 def _cost(problem: Problem, settings: FitSettings) -> int:
@@ -161,62 +165,6 @@ def stacks(problems: Sequence[Problem], settings: FitSettings) -> Iterator[list[
         size = max(1, min(PER_STACK, room // group[0].numbers(settings, distinct=distinct)))
         for begin in range(0, len(group), size):
             yield group[begin : begin + size]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work(Generic[Stack]):
-    """A stack of probes that train as one problem: numbers in the weights of each, and units of progress in all."""
-
-    stack: Stack
-    weights: int
-    units: int
-
-
-def train_stacks(
-    work: Sequence[Work[Stack]], train: Callable[[Stack, Passed], Trained], *, device: str, progress: Progress
-) -> Iterator[tuple[Stack, Trained]]:
-    """Train stacks and yield what came out, large ones first, else in their order.
-
-    The operations of small stacks take microseconds: a second thread within them gains little, and where another
-    process holds its core it waits at every one of them (ten times as long a step was seen). On a processor they are
-    therefore computed with one thread each, as many side by side as PyTorch has threads: who trains beside whom changes
-    no byte. Large stacks, and all on a GPU, train one after another.
-    """
-    import torch
-
-    check_device(device)
-    total, lock, stop = sum(one.units for one in work), threading.Lock(), threading.Event()
-    done = [0] * len(work)
-
-    def job(at: int) -> Trained:
-        def passed(units: int) -> None:
-            if stop.is_set():
-                raise CancelledError
-            with lock:
-                done[at] = units
-                progress(sum(done), total)
-
-        return train(work[at].stack, passed)
-
-    small = [at for at, one in enumerate(work) if device == "cpu" and one.weights < _ONE_THREAD]
-    for at in sorted(set(range(len(work))) - set(small)):
-        yield work[at].stack, job(at)
-    with one_thread() as threads:
-        beside = min(threads, len(small), _SIDE_BY_SIDE)
-        if beside < 2:
-            for at in small:
-                yield work[at].stack, job(at)
-            return
-        with ThreadPoolExecutor(beside, "goalscope-fit", initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            try:
-                # The longest begin first, so that none is left over at the end.
-                told = {at: pool.submit(job, at) for at in sorted(small, key=lambda at: -work[at].units)}
-                for at in small:
-                    yield work[at].stack, told[at].result()
-            except BaseException:
-                stop.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
 
 
 def normalisation(vectors: npt.NDArray[np.float32]) -> Norm:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,9 +24,9 @@ from goalscope.ids import content_id
 from goalscope.models.local import LocalModel
 from goalscope.probing.analyses import Reader, Stage, probe_dataset
 from goalscope.probing.beliefs import SOURCE
-from goalscope.probing.fitting import Progress
 from goalscope.probing.inputs import known_walls
 from goalscope.probing.logit_lens import OWN, Network
+from goalscope.probing.stacks import Progress
 from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.probing_config import Inside
@@ -77,6 +78,7 @@ def study_inside(
     device: str = "cpu",
     stage: Stage = _silent,
     drop_sites: bool = False,
+    pool: Executor | None = None,
 ) -> InsideSummary:
     """Capture, fit and compare all that is declared and was not done before, store rows and probes, return the rows.
 
@@ -87,6 +89,7 @@ def study_inside(
         model: what to replay through; by default the local model that the run's study names.
         random: with ``model``: returns the same architecture with random weights of a kind and a seed.
         device: where probes and decoders are trained, "cpu" or "cuda".
+        pool: trains probes in other processes where it is given, see `goalscope.runs.executors.open_executor`.
         stage: is called at the beginning of each piece of work with its name; gives what shows progress.
         drop_sites: whether sites that are named and that the agent's steps lack are left out, with a warning; an error
             otherwise, and never for those that are declared by the run's study.
@@ -98,7 +101,8 @@ def study_inside(
         ImportError: torch or transformers is missing.
         BlockingIOError: another process writes to the run.
     """
-    check_device(device)
+    if pool is None:
+        check_device(device)
     with Store(run) as store:
         wanted = declared or declared_in(store) or Inside()
         wanted = wanted.complete() if full else wanted
@@ -115,6 +119,7 @@ def study_inside(
         dataset = probe_dataset(store, found, layers, wanted)
         models = partial(_network, store, target, model, random)
         reader = Reader(store, dataset, wanted, stage, device, models)
+        reader.probes.pool = pool
         rows: dict[str, Rows] = {}
         for name in wanted.reads:
             read, shown = reader.read(name)

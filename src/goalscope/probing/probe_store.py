@@ -1,15 +1,17 @@
 """Where fitted probes are kept beside a run: safetensors files in `probes/`, entered into the index."""
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from goalscope.activations.shards import Artifact, artifacts, place, put_artifacts
 from goalscope.ids import content_id
-from goalscope.probing.fitting import Callbacks, Progress
+from goalscope.probing.fitting import Callbacks
 from goalscope.probing.heads import COUNTED
 from goalscope.probing.probe import Probe, ProbeKey, Target
+from goalscope.probing.stacks import Progress
 from goalscope.rows import Tag
 from goalscope.runs import Store
 from goalscope.stats import DRAW
@@ -50,6 +52,7 @@ class ProbeStore:
         first: the place ("SITE/LAYER") whose source heads that read no activation are given: their keys do not say
         it.
         tags: kept with each in the index.
+        pool: trains probes in other processes, None where this one does.
         fitted, reused: how many were fitted, and how many were there already.
     """
 
@@ -59,12 +62,13 @@ class ProbeStore:
     models: Mapping[tuple[str, int | None], str]
     first: str
     tags: Mapping[str, Tag]
+    pool: Executor | None = None
     fitted: int = 0
     reused: int = 0
 
     def callbacks(self, progress: Progress) -> Callbacks:
         """Return what a fit needs."""
-        return Callbacks(find=self.find, keep=self.keep, progress=progress)
+        return Callbacks(find=self.find, keep=self.keep, progress=progress, pool=self.pool)
 
     def _id(self, key: ProbeKey) -> str:
         """Return the content id of all that decides the fit of a probe."""

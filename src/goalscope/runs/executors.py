@@ -22,6 +22,8 @@ from goalscope.agents.agent import Agent, Observation, Turn, agent_id
 from goalscope.agents.build import build_agent
 from goalscope.extras import lacking
 from goalscope.ids import canonical_json
+from goalscope.models.local import LocalModel
+from goalscope.models.threads import share_cores
 from goalscope.runs.study import AgentEntry
 
 EXECUTORS: Final = ("threads", "processes", "ray", "dask")
@@ -60,8 +62,14 @@ def answer(agent: Agent, observations: Sequence[Observation]) -> list[Turn]:
 
 
 def answer_in_worker(recipe: Recipe, observations: Sequence[Observation]) -> list[Turn]:
-    """Return the turns of the agent of a recipe, which is built once in each worker."""
-    return answer(_built(recipe), observations)
+    """Return the turns of the agent of a recipe, which is built once in each worker; asked nothing, it only loads."""
+    agent = _built(recipe)
+    if not observations:
+        model = getattr(agent, "model", None)
+        if isinstance(model, LocalModel):
+            _ = model.model  # weights are read when they are first needed
+        return []
+    return answer(agent, observations)
 
 
 @lru_cache(maxsize=1)  # agents come one after another; the weights of the one before are let go
@@ -125,8 +133,7 @@ def _begin(workers: int) -> None:
     """Prepare a worker process: a share of the cores, no Ctrl-C of its own, and an end with its parent."""
     parent = parent_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run waits for what is under way
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // workers)))  # before torch is imported
+    os.environ.setdefault("OMP_NUM_THREADS", str(share_cores(workers)))  # before torch is imported
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
@@ -149,24 +156,35 @@ class _RayActors(Executor):
         here = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
         ray.init(log_to_driver=False, **here)
         made = ray.remote(_Actor).options(num_gpus=gpus) if gpus else ray.remote(_Actor)
-        self._actors = [made.remote() for _ in range(workers)]
-        self._idle = deque(self._actors)
+        self._idle = deque(made.remote() for _ in range(workers))
+        self._waiting: deque[tuple[Future[Any], Callable[[Any], Any]]] = deque()
+        self._lock = threading.RLock()  # answers arrive in threads of Ray
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Have an actor call a function: an idle one, or the one that was asked longest ago."""
-        actor = self._idle.popleft() if self._idle else self._actors[0]
+        """Have an actor call a function, as soon as one is idle."""
         answered: Future[Any] = Future()
-
-        def hand_on(future: Future[Any]) -> None:
-            self._idle.append(actor)
-            problem = future.exception()
-            if problem is None:
-                answered.set_result(future.result())
-            else:  # what the function raised, or that the actor is gone
-                answered.set_exception(getattr(problem, "cause", None) or BrokenExecutor(str(problem)))
-
-        actor.call.remote(fn, *args, **kwargs).future().add_done_callback(hand_on)
+        with self._lock:
+            self._waiting.append((answered, lambda actor: actor.call.remote(fn, *args, **kwargs)))
+        self._send()
         return answered
+
+    def _send(self) -> None:
+        with self._lock:
+            while self._idle and self._waiting:
+                answered, call = self._waiting.popleft()
+                if answered.set_running_or_notify_cancel():
+                    actor = self._idle.popleft()
+                    call(actor).future().add_done_callback(partial(self._hand_on, actor, answered))
+
+    def _hand_on(self, actor: Any, answered: Future[Any], future: Future[Any]) -> None:
+        with self._lock:
+            self._idle.append(actor)
+        problem = future.exception()
+        if problem is None:
+            answered.set_result(future.result())
+        else:  # what the function raised, or that the actor is gone
+            answered.set_exception(getattr(problem, "cause", None) or BrokenExecutor(str(problem)))
+        self._send()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the actors."""

@@ -17,7 +17,7 @@ from goalscope.models.http_budget import Budget
 from goalscope.runs.codec import encode_tags
 from goalscope.runs.dispatch import Caller, interruptible
 from goalscope.runs.episode import LiveEpisode
-from goalscope.runs.executors import Recipe, open_executor
+from goalscope.runs.executors import Recipe, answer_in_worker, open_executor
 from goalscope.runs.journal import Journal, call_for
 from goalscope.runs.provenance import session
 from goalscope.runs.record import Episode, EpisodeSpec
@@ -126,6 +126,9 @@ def run(
             for entry, agent in zip(study.agents_, acting, strict=True):
                 if agent.journalled and _budget(agent) is None:
                     places[agent.name] = elsewhere, Recipe.of(entry, agent)
+            if places:  # the workers load what they need while this process makes its first prompts
+                for _ in range(workers):
+                    elsewhere.submit(answer_in_worker, next(iter(places.values()))[1], [])
         runner = _Runner(study, store, progress, workers, batch, shard, places)
         return runner.run(acting)
 
