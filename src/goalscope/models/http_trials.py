@@ -66,7 +66,7 @@ class Wanted:
     """
 
     sampling: Sampling
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...] = ()
     answers: tuple[str, ...] = ()
     written: bool = True
     scored: bool = False
