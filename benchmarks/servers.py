@@ -4,7 +4,7 @@ Usage: python benchmarks/servers.py [--only NAME ...] [--environments DIR] [--in
 
 Each server has an environment of its own below DIR (build/servers), made with --install: transformers serve, the server
 of llama.cpp (compiled: 20 minutes and more on two cores), vLLM for processors. Servers without one are passed over.
-Theseus or SmolLM2-135M-Instruct is served on loopback, at temperature 0, in float32 where the weights are.
+Theseus or SmolLM2-135M-Instruct is served on loopback and asked at temperature 0; all but the GGUF file is float32.
 """
 
 import argparse

@@ -374,16 +374,15 @@ def doctor(
     as_json: Annotated[bool, flag("--json", "With --server: print one JSON object.")] = False,
 ) -> None:
     """Say what is installed and missing and whether runs can be written; with --server, what a server can do."""
-    if server is not None:
-        from goalscope.cli.server_doctor import doctor_server
-
-        doctor_server(server, model, mode=mode, tokenizer=tokenizer, key_env=key_env, as_json=as_json)
-        return
-    if any((model, tokenizer, key_env, as_json)) or mode != "chat":
-        raise ValueError("--model, --mode, --tokenizer, --key-env and --json must come with --server: add its address")
     from goalscope.cli.doctor import doctor_here
 
-    if not doctor_here(folder):
+    if server is not None:
+        from goalscope.cli.server_doctor import doctor_server  # a core dependency may be missing
+
+        doctor_server(server, model, mode=mode, tokenizer=tokenizer, key_env=key_env, as_json=as_json)
+    elif any((model, tokenizer, key_env, as_json)) or mode != "chat":
+        raise ValueError("--model, --mode, --tokenizer, --key-env and --json need --server: add its address")
+    elif not doctor_here(folder):
         raise typer.Exit(WRONG_INPUT)
 
 
