@@ -117,6 +117,24 @@ def test_help_loads_nothing_heavy_and_every_command_has_an_example() -> None:
         assert f"goalscope {name}" in call(name, "--help").split("Example")[1]
 
 
+def test_doctor_shows_what_a_server_does(capsys: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    from server import VLLM, Loopback, speaker
+
+    from goalscope.cli.server_doctor import doctor_server
+
+    with Loopback(speaker(), **VLLM) as server:
+        doctor_server(server.url, None, as_json=True)
+        found = json.loads(capsys.readouterr().out)
+        server.behaviour.pages = {}
+        with pytest.raises(ValueError, match="give --model NAME"):
+            doctor_server(server.url, None)
+    states = {one["name"]: one["state"] for one in found["abilities"]}
+    assert found["model"] == "speaker" and found["told"]["server"]["version"] == "0.32.0"
+    assert states["temperature"] == states["stop strings"] == states["token ids"] == "yes"
+
+
 def test_a_real_process_reports_errors_on_standard_error_with_status_2(tmp_path: Path) -> None:
     found = command("measure", "no\x1b[31mwhere", cwd=tmp_path)
     assert found.returncode == 2 and not found.stdout

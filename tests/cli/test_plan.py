@@ -16,7 +16,7 @@ agents:
   - kind: chat
     model: far-away
     max_tokens: 100
-    server: {base_url: "http://192.0.2.1/v1"}
+    server: {base_url: "http://192.0.2.1/v1", preflight: false}
     prices: {input: 1.5, output: 6, date: "2025-08-05"}
 trajectories: 4
 horizon: {steps: 5}

@@ -29,7 +29,7 @@ def test_no_run_takes_more_than_its_plan_says(history: str, mode: str, tmp_path:
     model = speaker(positions=16_384)
     model.tokenizer.save_pretrained(tmp_path / "tokenizer")
     with Loopback(model) as server:
-        served: dict[str, Any] = {"base_url": server.url, "timeout": 20, "retries": 0, "mode": mode}
+        served: dict[str, Any] = {"base_url": server.url, "timeout": 20, "retries": 0, "mode": mode, "preflight": False}
         more = {}
         if mode == "completions":
             served["tokenizer"], more["reasoning"] = str(tmp_path / "tokenizer"), "none"
@@ -173,7 +173,12 @@ def test_no_run_by_likelihood_takes_more_than_its_plan_says(more: dict[str, Any]
     model = speaker(positions=16_384)
     model.tokenizer.save_pretrained(tmp_path / "tokenizer")
     with Loopback(model) as server:
-        address = {"base_url": server.url, "mode": "completions", "tokenizer": str(tmp_path / "tokenizer")}
+        address = {
+            "base_url": server.url,
+            "mode": "completions",
+            "tokenizer": str(tmp_path / "tokenizer"),
+            "preflight": False,
+        }
         agent = {"kind": "chat", "model": "speaker", "task": str(template), "max_tokens": 4, "reasoning": "none"}
         agent |= {"reasoning_effort": None, "server": address, "answer": "likelihood", "least_mass": 0.0, **more}
         study = Study.parse(

@@ -367,7 +367,13 @@ def test_what_a_server_says_in_an_error_is_shown_and_not_obeyed(status: int, tmp
                     "kind": "chat",
                     "model": "speaker",
                     "task": str(task),
-                    "server": {"base_url": server.url, "retries": 1, "backoff": 0.01, "patience": 1},
+                    "server": {
+                        "base_url": server.url,
+                        "retries": 1,
+                        "backoff": 0.01,
+                        "patience": 1,
+                        "preflight": False,
+                    },
                 }
             ],
         }

@@ -8,12 +8,16 @@ from tiny_models import request
 
 from goalscope.agents.chat import turn
 from goalscope.models import HttpModel, Sampling, Server
+from goalscope.models.http_answers import chat_answer
+from goalscope.models.http_errors import GarbledError
 from goalscope.worlds import Action
 
 UP = '{"action": "UP"}'
 DOWN = '{"action": "DOWN"}'
 CUT = [  # what the server says, and the answer and the reasoning in it
     (f"analysisNot {DOWN}, since that is a wall.assistantfinal{UP}", UP, f"Not {DOWN}, since that is a wall."),
+    (f"analysisto (2,5) by {DOWN}.assistantfinal{UP}", UP, f"to (2,5) by {DOWN}."),
+    (f"analysis so {DOWN}.assistantfinal{UP}", UP, f" so {DOWN}."),
     (f"analysisFirst.assistantanalysisSecond.assistantfinal{UP}", UP, "First.\nSecond."),
     (f"final{UP}", UP, None),
     (f"<|channel|>analysis<|message|>{DOWN}?<|end|><|start|>assistant<|channel|>final<|message|>{UP}", UP, f"{DOWN}?"),
@@ -33,7 +37,14 @@ LEFT = [
     f"{DOWN}</think>so</think>{UP}",
     f"<think>a<think>{DOWN}</think>{UP}",
 ]
-PLAIN = [UP, f"The final answer is {UP}", f"analysis: none\n{UP}", f"Finally, as an assistant, {UP}", f"<grid> {UP}"]
+PLAIN = [
+    UP,
+    f"finally {UP}",
+    f"The final answer is {UP}",
+    f"analysis: none\n{UP}",
+    f"Finally, as an assistant, {UP}",
+    f"<grid> {UP}",
+]
 
 
 def answered(said: dict[str, Any], **settings: Any) -> Any:
@@ -78,3 +89,22 @@ def test_reasoning_that_the_server_keeps_apart_stands_before_what_it_left_in_the
 def test_a_study_that_says_there_is_no_reasoning_reads_no_action_beside_markers() -> None:
     found = answered({"content": f"<think>{DOWN}</think>{UP}"}, reasoning="none")
     assert found.reasoning is None and turn(found).failure == "markers"
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["beside the choices", "in the choice"])
+def test_token_ids_of_a_chat_are_read_where_servers_put_them_and_checked(beside: bool) -> None:
+    def read(prompt: Any, output: Any, **usage: int) -> Any:
+        choice = {"message": {"content": UP}, "finish_reason": "stop", "token_ids": output}
+        body: dict[str, Any] = {"choices": [choice], "usage": usage}
+        (body if beside else choice)["prompt_token_ids"] = prompt
+        return chat_answer(body, "auto")
+
+    found = read([7, 8], [1, 2, 3], prompt_tokens=2, completion_tokens=3)
+    assert (found.prompt_tokens, found.output_tokens) == ((7, 8), (1, 2, 3))
+    assert read(None, None, prompt_tokens=2).output_tokens is None
+    for prompt, output in (([-1], [1]), ([1.5], [1]), ([2**40], [1]), (["7"], [1]), ({"7": 8}, [1]), ([7], "12")):
+        with pytest.raises(GarbledError):
+            read(prompt, output)
+    for counts in ({"prompt_tokens": 3, "completion_tokens": 1}, {"prompt_tokens": 2, "completion_tokens": 9}):
+        with pytest.raises(ValueError, match="as many as the tokens that it counts"):
+            read([7, 8], [1], **counts)

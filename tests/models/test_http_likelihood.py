@@ -29,7 +29,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LocalModel:
 
 
 def served(server: Loopback, model: Any, **changes: Any) -> HttpModel:
-    address = {"base_url": server.url, "mode": "completions", "tokenizer": str(model.folder), "retries": 0}
+    address = {
+        "base_url": server.url,
+        "mode": "completions",
+        "tokenizer": str(model.folder),
+        "retries": 0,
+        "preflight": False,
+    }
     return HttpModel("speaker", server=address, reasoning="none", **changes)
 
 

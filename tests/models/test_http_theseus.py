@@ -28,7 +28,7 @@ def study(url: str, mode: str, worlds: dict[str, Any], steps: int) -> Study:
                     "template": "schema",  # the card lies beside the weights, and a server in mode chat shows neither
                     "temperature": 0.0,
                     "max_tokens": 96,
-                    "server": {"base_url": url, "mode": mode, "timeout": 60},
+                    "server": {"base_url": url, "mode": mode, "timeout": 60, "preflight": False},
                 }
             ],
             "trajectories": 1,

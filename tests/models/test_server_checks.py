@@ -11,6 +11,7 @@ from tiny_models import request
 from goalscope.models import HttpModel, LocalModel, Sampling
 from goalscope.models.http_checks import ServerReport, apply_report, check_server
 from goalscope.models.http_trials import DRAWS, Wanted, most_trial_tokens
+from goalscope.preflight import costs
 from goalscope.runs import Store, run
 
 DRAWN: dict[str, Any] = {"temperature": 0.7, "server": {"preflight": True}}
@@ -83,9 +84,14 @@ def test_a_run_tries_its_server_once_and_keeps_what_it_saw(model: LocalModel, tm
         again = len(server.log)
         with Store(tmp_path / "longer") as store:
             (kept,) = store.info()["servers"]
-            told = sum(row[0] for row in store.query("SELECT json_extract(usage, '$.prompt_tokens') FROM calls"))
+            ((told, calls),) = store.query(
+                "SELECT SUM(json_extract(usage, '$.prompt_tokens') + json_extract(usage, '$.output_tokens')), "
+                "COUNT(*) FROM calls"
+            )
         assert kept["accepted"] and kept["server"]["version"] == "0.32.0" and kept["usage"]["requests"] == tried
-        assert 0 < kept["usage"]["prompt_tokens"] < prompts + outputs and told > 0
+        assert 0 < kept["usage"]["prompt_tokens"] < prompts + outputs
+        (cost,) = costs(longer)
+        assert cost.calls >= calls + tried and (cost.tokens or 0) >= told + kept["usage"]["prompt_tokens"]
         with Store(tmp_path / "longer", "w") as store, store.transaction() as database:
             database.execute("DELETE FROM episodes WHERE number = 1")
             database.execute("DELETE FROM calls")

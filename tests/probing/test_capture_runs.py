@@ -6,20 +6,21 @@ from typing import Any
 import numpy as np
 import pytest
 from replays import local, record
-from server import Loopback, speaker
+from server import SGLANG, VLLM, Loopback, speaker
 from typer.testing import CliRunner
 
 from goalscope.activations import capture, captures, load_activations
 from goalscope.agents import ChatAgent
 from goalscope.cli import app
-from goalscope.runs import Study, run
+from goalscope.models import LocalModel
+from goalscope.runs import Store, Study, run
 
 TEMPLATE = "{{grid}}\nGo: "
 
 
 def study(url: str, folder: Path, **changes: Any) -> Study:
     (folder / "template.txt").write_text(TEMPLATE, encoding="utf-8")
-    agent = {
+    agent: dict[str, Any] = {
         "kind": "chat",
         "model": "speaker",
         "task": str(folder / "template.txt"),
@@ -30,6 +31,7 @@ def study(url: str, folder: Path, **changes: Any) -> Study:
         "server": {"base_url": url, "mode": "completions", "tokenizer": str(folder / "tokenizer"), "timeout": 60},
         **changes,
     }
+    agent["server"]["preflight"] = False
     worlds = {"kind": "grid", "sizes": [5, 7], "densities": [0.3], "count": 2, "minimum_distance": 2}
     return Study.parse({"worlds": [worlds], "agents": [agent], "trajectories": 2, "horizon": {"steps": 3}})
 
@@ -79,13 +81,39 @@ def _by_world(found: Any) -> Any:
     return np.array(sorted(range(len(keys)), key=keys.__getitem__))
 
 
-def test_chat_mode_is_refused_with_the_setting(tmp_path: Path) -> None:
+def test_a_chat_run_without_ids_is_refused_with_the_setting(tmp_path: Path) -> None:
     model = speaker()
     with Loopback(model) as server:
         asked = study(server.url, tmp_path, server={"base_url": server.url, "timeout": 60})
         run(asked, tmp_path / "chat")
-    with pytest.raises(ValueError, match="In mode chat a server keeps its token ids: set mode: completions"):
+    with pytest.raises(ValueError, match=r"returned no token ids.*set mode: completions"):
         capture(tmp_path / "chat", model, sites=["pre"])
+
+
+@pytest.mark.parametrize("kind", [VLLM, SGLANG], ids=["vllm", "sglang"])
+def test_a_chat_run_whose_server_returns_ids_captures_to_the_vectors_of_the_local_run(
+    kind: dict[str, Any], tmp_path: Path
+) -> None:
+    model = LocalModel("theseus", device="cpu")
+    served = {"model": "theseus", "task": "grid", "template": "schema", "max_tokens": 96, "reasoning": "auto"}
+    with Loopback(model, models=("theseus",), **kind) as server:
+        asked = study(server.url, tmp_path, **served, server={"base_url": server.url, "timeout": 60})
+        asked = asked.model_copy(update={"trajectories": 1})
+        run(asked, tmp_path / "chat")
+    (agent,) = asked.agents()
+    assert isinstance(agent, ChatAgent)
+    run(asked, tmp_path / "local", agents=[ChatAgent(model=model, task="grid", sampling=agent.sampling)])
+    vectors = []
+    for name in ("chat", "local"):
+        done = capture(tmp_path / name, model, sites=["pre", "post", "action"], layers=[3])
+        assert done.complete and done.steps > 5 and not done.reconstructed
+        found = [load_activations(tmp_path / name, site=site, layer=3) for site in ("pre", "post", "action")]
+        vectors.append([one.vectors[_by_world(one)] for one in found])
+    assert all(np.array_equal(*pair) for pair in zip(*vectors, strict=True))
+    with Store(tmp_path / "chat", "w") as store, store.transaction() as database:
+        database.execute('UPDATE steps SET text = \'{"action": "up"}\'')
+    with pytest.raises(ValueError, match="give the model that was served"):
+        capture(tmp_path / "chat", model, sites=["pre"], layers=[2])
 
 
 def test_the_study_names_the_model_and_the_command_line_shows_what_was_captured(tmp_path: Path) -> None:

@@ -36,7 +36,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory, model: LocalModel) -> Path:
 
 def study(url: str, folder: Path, mode: str, *, count: int = 2, alpha: float = 2, **changes: Any) -> Study:
     """Maps of at most nine cells with three nodes; the agent's parameters can be changed."""
-    served: dict[str, Any] = {"base_url": url, "timeout": 20, "backoff": 0.02, "retries": 20, "patience": 60}
+    served: dict[str, Any] = {
+        "base_url": url,
+        "timeout": 20,
+        "backoff": 0.02,
+        "retries": 20,
+        "patience": 60,
+        "preflight": False,
+    }
     if mode == "completions":
         served |= {"mode": "completions", "tokenizer": str(folder / "tokenizer")}
         changes["reasoning"] = "none"

@@ -26,7 +26,7 @@ from goalscope.activations.capture_schedule import (
 from goalscope.activations.hooks import Blocks, Prefix, Recording, check_blocks, shares_prefixes, thirds
 from goalscope.activations.load import CAPTURE, SHARD, Capture, captures, put_capture
 from goalscope.activations.record import SITES, Site, check_site
-from goalscope.activations.replay_target import ReplayTarget, check_model, find_target, model_of
+from goalscope.activations.replay_target import ReplayTarget, check_ids, check_model, find_target, model_of
 from goalscope.activations.shards import (
     FORMAT,
     Artifact,
@@ -109,6 +109,7 @@ def capture(
         chosen = chosen_steps(store, target.agent_id, scope)
         model = model or model_of(store, target, untrained, random_weights)
         check_model(target, model, other_weights=other_weights)
+        check_ids(store, target, model)
         wanted = wanted if sites is not None else sites_there(store, target.agent_id, model)
     steps = target.steps if chosen is None else sum(map(len, chosen.values()))
     blocks = Blocks(model.model)

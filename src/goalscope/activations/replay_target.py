@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from goalscope.activations.record import Site
@@ -12,6 +13,7 @@ from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights
 from goalscope.models.local import LocalModel
 from goalscope.runs import Store
 
+_LOOKED = 100
 _MODEL_KINDS = ("chat", "task-chat")  # of agents: the others read no weights
 _NO_TOKENIZER = ("config.json", "generation_config.json", "hub", "revision", "weights")
 
@@ -130,6 +132,28 @@ def check_model(target: ReplayTarget, model: LocalModel, *, other_weights: bool)
         )
 
 
+def check_ids(store: Store, target: ReplayTarget, model: LocalModel) -> None:
+    """Raise a ValueError where token ids that a server returned in mode chat cannot be those of a model's tokenizer.
+
+    Of such a run no tokenizer is known. The ids must stand for tokens of the model, and those of an output for the text
+    that came with them; `_LOOKED` steps are looked at.
+    """
+    told = target.description.get("model", {})
+    if not isinstance(told, Mapping) or told.get("kind") != "http" or told.get("mode") == "completions":
+        return
+    size = model.model.get_input_embeddings().num_embeddings
+    ids = (episode.id for episode in store.episodes() if episode.spec.agent_id == target.agent_id)
+    steps = (step for episode in store.episodes(islice(ids, _LOOKED)) for step in episode.steps)
+    for step in islice(steps, _LOOKED):
+        tokens = [*(step.prompt_tokens or ()), *(step.output_tokens or ())]
+        text = "" if step.output_tokens is None else (step.text or "").strip()
+        if max(tokens, default=0) >= size or text not in model.text(step.output_tokens or ()):
+            raise ValueError(
+                f"the token ids that the server of {target.agent} returned must be those of the model, those of a step "
+                f"are not the text that came with them in {model.name}: give the model that was served"
+            )
+
+
 def _advice(description: Mapping[str, Any], agent: str) -> str:
     model = description.get("model")
     if isinstance(model, Mapping) and model.get("kind") == "http":
@@ -138,7 +162,10 @@ def _advice(description: Mapping[str, Any], agent: str) -> str:
                 "The server returned no output ids: use one that does (vLLM with return_token_ids), or capture the "
                 "sites pre and grid alone."
             )
-        return "In mode chat a server keeps its token ids: set mode: completions under its server: and run again."
+        return (
+            "The server returned no token ids: use one that does in mode chat (vLLM, SGLang), or set mode: completions "
+            "under its server: and run again."
+        )
     if description.get("kind") == "chat":
         return f"{agent} stored none."
     return f"{agent} is no language model of this run: scripted agents and imported logs have no token ids."

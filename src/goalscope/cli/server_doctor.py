@@ -50,10 +50,10 @@ def doctor_server(
     say(f"{served.budget.calls} requests, {served.budget.tokens} tokens")
 
 
-def examine_server(model: HttpModel) -> ServerReport:
-    """Return all that is seen of a server; the prompt is that of a small grid."""
+def examine_server(model: HttpModel, template: str = "") -> ServerReport:
+    """Return all that is seen of a server; the prompt is that of a small grid, in the given form of the template."""
     world = GridWorld(grid=Grid.parse(_GRID))
-    asked = ChatAgent(model=model, sampling=_SAMPLING).request(Observation(view=world.begin().view))
+    asked = ChatAgent(model=model, sampling=_SAMPLING, template=template).request(Observation(view=world.begin().view))
     return check_server(
         model, Wanted(sampling=_SAMPLING, messages=asked.messages, answers=asked.answers, everything=True)
     )

@@ -66,7 +66,7 @@ class Wanted:
     """
 
     sampling: Sampling
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...] = ()
     answers: tuple[str, ...] = ()
     written: bool = True
     scored: bool = False
@@ -128,6 +128,11 @@ class Trials:
     def answers(self) -> bool:
         """Whether the server answers at all."""
         return bool(self.seen)
+
+    @property
+    def _failures(self) -> tuple[type[Exception], ...]:
+        """What counts as a no; before a run, a server that cannot be reached is no answer to anything."""
+        return (ValueError, ConnectionError) if self.wanted.everything else (ValueError,)
 
     def add(self, name: str, state: State | bool, detail: str) -> None:
         """Take note of what was seen."""
@@ -261,11 +266,11 @@ class Trials:
             ("json_schema", "structured_outputs", "guided_choice") if self.wanted.everything else (own,) * bool(own)
         ):
             try:
-                acts = constraint_acts(self.model, self.wanted.answers, how)
+                acts = constraint_acts(self.model, self.wanted.answers, how, wait=not self.wanted.everything)
                 detail = "keeps the answer to an action" if acts else "taken, and the answer is another text"
             except NotSentError:
                 raise
-            except (ValueError, ConnectionError) as error:
+            except self._failures as error:
                 acts, detail = False, _shown(str(error), 200)
             self.add(f"constrained: {how}", acts, detail)
 
@@ -297,7 +302,7 @@ class Trials:
             self.add("log-probabilities of prompts", "yes", "returned")
         except NotSentError:
             raise
-        except (ValueError, ConnectionError) as error:
+        except self._failures as error:
             self.add("log-probabilities of prompts", "no", _shown(str(error), 300))
 
     def token_prompts(self) -> None:
@@ -316,13 +321,14 @@ class Trials:
         self.add("prompts as token ids", "yes", "mode completions works, with server.tokenizer")
 
 
-def constraint_acts(model: HttpModel, answers: Sequence[str], how: str | None = None) -> bool:
+def constraint_acts(model: HttpModel, answers: Sequence[str], how: str | None = None, *, wait: bool = True) -> bool:
     """Return whether a server keeps an answer to some texts when it is asked for another one; this is one call.
 
     Args:
         model: a model in mode chat.
         answers: the complete answers that it may give.
         how: as in `goalscope.models.Server.constrained`, what the model's server is set to by default.
+        wait: see `HttpModel.trial`.
 
     Raises:
         ValueError: nothing is to be constrained, or the server rejects the parameter.
@@ -331,7 +337,7 @@ def constraint_acts(model: HttpModel, answers: Sequence[str], how: str | None = 
     if not constraint_name(how) or model.dialect is not None:
         raise ValueError("a constraint must be set to be tried, got none: set server.constrained in mode chat")
     asked = {"messages": [{"role": "user", "content": _SEA}]}
-    answer = model.trial(asked, MOST_LETTERS, {"temperature": 0.0, **constraint(how, answers)}, wait=False)
+    answer = model.trial(asked, MOST_LETTERS, {"temperature": 0.0, **constraint(how, answers)}, wait=wait)
     return answer.finish == "stop" and kept_to(answer.text, answers)
 
 

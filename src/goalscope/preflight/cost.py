@@ -11,6 +11,7 @@ from goalscope.models.gguf_files import read_header
 from goalscope.models.http import HttpModel
 from goalscope.models.http_budget import CHAT_ALLOWANCE, MESSAGE_ALLOWANCE
 from goalscope.models.http_settings import Prices
+from goalscope.models.http_trials import most_trial_tokens
 from goalscope.preflight.prompts import (
     MOST_ANSWER,
     Measure,
@@ -21,6 +22,7 @@ from goalscope.preflight.prompts import (
     prompts_of,
 )
 from goalscope.runs import Study
+from goalscope.runs.server_checks import wanted_by
 from goalscope.untrusted import decode_object
 from goalscope.worlds.world import World
 
@@ -34,7 +36,8 @@ class Cost:
     Attributes:
         name: the agent.
         episodes: number of episodes.
-        calls: most calls: each step of each horizon, and each retry after an answer without an action.
+        calls: most calls: each step of each horizon, each retry after an answer without an action, and what tries a
+            server before the first of them.
         turns: most turns, each of one call or more.
         written: most tokens that are written in a turn.
         prompt: about how many prompt tokens one call has, mean over worlds and, where a history makes them grow, over
@@ -162,28 +165,38 @@ def _cost(
     if isinstance(agent.model, HttpModel):
         requests = calls * (1 + agent.model.resent)
     prices = agent.model.prices if isinstance(agent.model, HttpModel) else None
+    tried, trial_prompts, trial_outputs = _trials(agent, max((bound or 0 for bound in bounds), default=0))
+    if tried:
+        how += f"; {tried} calls before the first one try what the server does"
     usd = expected_usd = None
     if prices is not None and most is not None:
-        usd = prices.usd(most, output * calls)
+        usd = prices.usd(most + trial_prompts, output * calls + trial_outputs)
     if prices is not None and expected is not None:
         said = expected if choice is None else min(expected, output)
         expected_usd = prices.usd(round((plain + reasoned * expected) * calls), said * calls)
     return Cost(
         name=agent.name,
         episodes=episodes,
-        calls=calls,
+        calls=calls + tried,
         turns=steps * attempts,
         written=0 if choice is not None and choice.after != "reasoning" else agent.sampling.max_tokens,
         prompt=plain + reasoned * agent.sampling.max_tokens,
         how=how,
         most_prompt=None if most is None else most / calls,
         output=output,
-        tokens=None if most is None else most + output * calls,
-        requests=requests,
+        tokens=None if most is None else most + output * calls + trial_prompts + trial_outputs,
+        requests=None if requests is None else requests + tried,
         usd=usd,
         expected_usd=expected_usd,
         prices=prices,
     )
+
+
+def _trials(agent: ChatAgent, most_prompt: int) -> tuple[int, int, int]:
+    """Return the calls, prompt tokens and output tokens that try an agent's server before its first call."""
+    if not isinstance(agent.model, HttpModel) or not agent.model.server.preflight:
+        return 0, 0, 0
+    return most_trial_tokens(wanted_by(agent), agent.model.server, most_prompt)
 
 
 def beyond_reach(study: Study) -> list[str]:

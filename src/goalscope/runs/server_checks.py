@@ -16,14 +16,14 @@ INFO: Final = "servers"
 """Under which name a run keeps what was seen of its servers, one entry for each time that one was tried."""
 
 
-def wanted_of(agent: ChatAgent, observation: Observation) -> Wanted:
-    """Return what an agent needs of its server, with the prompt of an observation."""
-    asked = agent.request(observation)
+def wanted_by(agent: ChatAgent, observation: Observation | None = None) -> Wanted:
+    """Return what an agent needs of its server, with the prompt of an observation where there is one."""
+    asked = None if observation is None else agent.request(observation)
     choice = agent.choice
     return Wanted(
         sampling=agent.sampling,
-        messages=asked.messages,
-        answers=asked.answers,
+        messages=() if asked is None else asked.messages,
+        answers=() if asked is None else asked.answers,
         written=choice is None or choice.after == "reasoning",
         scored=choice is not None,
     )
@@ -55,7 +55,7 @@ def check_before_calls(store: Store, agent: Agent, observation: Observation) -> 
     if not model.server.preflight:
         _note(store, model, told_by(model.client))
         return
-    wanted, identity = wanted_of(agent, observation), agent_id(agent)
+    wanted, identity = wanted_by(agent, observation), agent_id(agent)
     settings = content_id("server", {"model": dict(model.describe()), **wanted.settings(model.server)})
     known = [entry for entry in _entries(store) if entry.get("settings") == settings and entry.get("accepted")]
     if known:

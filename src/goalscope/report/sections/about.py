@@ -193,6 +193,7 @@ def run_description(run: RunData) -> Iterator[Declared]:
     if study is not None:
         facts += [("study", f"{study.name} ({study.id})"), ("seed", str(study.seed))]
     facts += [(name, _text(info[key])) for key, name in _FACTS.items() if info.get(key) not in (None, "", {})]
+    facts += [("server", line) for line in _servers(info.get("servers"))]
     facts.append(("commit", _commit(info)))
     sessions = info.get("sessions")
     if isinstance(sessions, list) and len(sessions) > 1:
@@ -240,6 +241,18 @@ _FACTS = {
     "arguments": "arguments",
     "schema": "layout of run.db, version",
 }
+
+
+def _servers(entries: Any) -> list[str]:
+    """Return a line for each server that was tried or told of itself: what it says, and what it was seen to do."""
+    found = []
+    for entry in entries if isinstance(entries, list) else ():
+        told, report = _mapping(_mapping(entry).get("server")), _mapping(_mapping(entry).get("report"))
+        seen = [_mapping(one) for one in report.get("abilities", ()) if isinstance(report.get("abilities"), list)]
+        parts = [f"{name} {text}" for name, text in told.items()]
+        parts += [f"{one.get('name')}: {one.get('state')}" for one in seen]
+        found.append(f"{_mapping(entry).get('model')} at {_mapping(entry).get('address')}: {', '.join(parts)}")
+    return list(dict.fromkeys(found))
 
 
 def _commit(info: Mapping[str, Any]) -> str:
