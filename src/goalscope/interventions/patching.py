@@ -236,7 +236,7 @@ class _Work:
 
 
 def _wrong(others: Sequence[Pair], target: Side, source: Side) -> Side | None:
-    """Return a side of another pair with as many tokens and cells whose action is another one: neither's, if there is."""
+    """Return a side of another pair, as many tokens and cells, another action: neither of theirs, if there is one."""
     shape = target.view.grid.walls.shape
     fits = [
         side
