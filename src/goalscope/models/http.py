@@ -10,7 +10,14 @@ from goalscope.models.backends import model_backend
 from goalscope.models.base import Completion, Likelihoods, Message, Request, Sampling
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder
-from goalscope.models.http_answers import Answer, chat_answer, completions_answer, scores_answer
+from goalscope.models.http_answers import (
+    Answer,
+    chat_answer,
+    chat_messages,
+    completions_answer,
+    continued,
+    scores_answer,
+)
 from goalscope.models.http_budget import Budget, Reservation, most_prompt_tokens
 from goalscope.models.http_settings import CONSTRAINTS, Caps, Prices, Server, constraint, constraint_name, kept_to
 from goalscope.models.http_transport import Client, RejectedError
@@ -144,8 +151,9 @@ class HttpModel:
 
     def _complete(self, request: Request, sampling: Sampling) -> Completion:
         text = self.render(request.messages, sampling) or ""
-        ids = None if self.dialect is None else self.dialect.encode(text)
-        most = most_prompt_tokens(request.messages, sampling.max_tokens) if ids is None else len(ids)
+        begun = self.dialect.encode(request.prefill) if self.dialect is not None and request.prefill else []
+        ids = None if self.dialect is None else [*self.dialect.encode(text), *begun]
+        most = most_prompt_tokens(chat_messages(request), sampling.max_tokens) if ids is None else len(ids)
         with self.budget.reserve(most, sampling.max_tokens, request.key) as reservation:
             began = time.perf_counter()
             answer = self._answered(request, sampling, ids, reservation)
@@ -167,8 +175,10 @@ class HttpModel:
                 "reasoning": answer.reasoning,
                 "marked": answer.marked,
             }
+            if self.dialect is None and request.prefill:
+                found |= continued(request.prefill, answer)
             if self.dialect is not None and ids is not None:
-                found = _from_tokens(self.dialect, text, ids, answer)
+                found = _from_tokens(self.dialect, text, ids, answer, len(begun))
                 unsupported += ["token_ids"] if found["output_tokens"] is None else []
                 unsupported += self.dialect.unsupported(sampling)
             return Completion(
@@ -272,8 +282,10 @@ class HttpModel:
         self, request: Request, sampling: Sampling, ids: list[int] | None, reservation: Reservation
     ) -> Answer:
         """Ask until there is an answer, without the parameters that the server has no place for."""
-        chat = [{"role": message.role, "content": message.content} for message in request.messages]
+        chat = [{"role": message.role, "content": message.content} for message in chat_messages(request)]
         asked: dict[str, Any] = {"messages": chat} if ids is None else {"prompt": ids}
+        if ids is None and request.prefill:
+            asked |= {"add_generation_prompt": False, "continue_final_message": True}
         while True:
             optional = self._parameters(request, sampling)
             body = {"model": self._model, self._limit: sampling.max_tokens, **optional, **asked}
@@ -337,8 +349,11 @@ class HttpModel:
             self._dropped |= dict.fromkeys(dropped)
 
 
-def _from_tokens(dialect: Dialect, text: str, ids: list[int], answer: Answer) -> dict[str, Any]:
-    """Return what an output in completions mode is: the fields of a `Completion`, its ids None where not known."""
+def _from_tokens(dialect: Dialect, text: str, ids: list[int], answer: Answer, begun: int = 0) -> dict[str, Any]:
+    """Return what an output in completions mode is: the fields of a `Completion`, its ids None where not known.
+
+    The last ``begun`` ids that were sent are the beginning of the output.
+    """
     read = len(ids) if answer.prompt_count is None else answer.prompt_count
     if read != len(ids) or (answer.prompt_tokens is not None and list(answer.prompt_tokens) != ids):
         raise ValueError(
@@ -347,14 +362,18 @@ def _from_tokens(dialect: Dialect, text: str, ids: list[int], answer: Answer) ->
             "own, or use mode chat"
         )
     tokens = answer.output_tokens if answer.output_tokens is not None else _reconstruct(dialect, answer)
-    parts = dialect.text_parts(text, answer.text) if tokens is None else dialect.parts(text, tokens)
+    given, prompt = ids[len(ids) - begun :], ids[: len(ids) - begun]
+    raw = dialect.text(given) + answer.text
+    if tokens is not None:
+        tokens = (*given, *tokens)
+    parts = dialect.text_parts(text, raw) if tokens is None else dialect.parts(text, tokens)
     return {
         "text": parts.text,
         "reasoning": parts.reasoning,
-        "prompt_tokens": tuple(ids),
+        "prompt_tokens": tuple(prompt),
         "output_tokens": tokens,
         "reconstructed": answer.output_tokens is None and tokens is not None,
-        "raw": answer.text if tokens is None else dialect.text(tokens),
+        "raw": raw if tokens is None else dialect.text(tokens),
     }
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from goalscope.models.base import MOST_USAGE, Finish
+from goalscope.models.base import MOST_USAGE, Finish, Message, Request
 from goalscope.models.harmony import left_over, split, split_said, text_segments
 from goalscope.models.http_transport import GarbledError
 
@@ -206,3 +206,19 @@ def _pair(token: Any, score: Any) -> list[Any]:
     number = token.removeprefix(_TOKEN_ID)
     known = number != token and number.isascii() and number.isdigit() and len(number) < 11
     return [int(number) if known else token, float(score)]
+
+
+def chat_messages(request: Request) -> tuple[Message, ...]:
+    """Return a chat as a server in mode chat is given it; what the answer must begin with is its last message."""
+    begun = (Message(role="assistant", content=request.prefill),) if request.prefill else ()
+    return (*request.messages, *begun)
+
+
+def continued(prefill: str, answer: Answer) -> dict[str, Any]:
+    """Return reasoning and answer of a text that a server in mode chat has continued.
+
+    A server repeats the beginning or leaves it out, and takes reasoning apart or does not: all of it is read as one.
+    """
+    said = answer.text if answer.reasoning is None else f"{answer.reasoning}\n</think>\n\n{answer.text}"
+    parts = split(text_segments(said if said.startswith(prefill) else prefill + said, "think"), "think")
+    return {"text": parts.text, "reasoning": parts.reasoning, "marked": left_over(parts.text)}
