@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from goalscope import __version__
-from goalscope.cli import activations, show
+from goalscope.cli import activations, interventions, show
 from goalscope.cli.errors import PROBLEMS, WRONG_INPUT, check_outputs, guarded
 from goalscope.cli.help import (
     HYPOTHESES,
@@ -274,6 +274,7 @@ def export(
 
 _command("capture")(activations.capture)
 _command("probe")(activations.probe)
+_command("patch")(interventions.patch)
 
 
 @_command("meg")

@@ -76,6 +76,7 @@ def run(
     part = None if shard is None else StudyShard.parse(shard)
     study = load_study(name, changes)
     inside = study.analysis.inside if study.analysis is not None else None
+    interventions = study.analysis.interventions if study.analysis is not None else ()
     if full and inside is None:
         raise ValueError(f"--full must come with a study that declares analysis: inside:, {study.name} does not")
     names = [agent.name for agent in study.agents()]
@@ -112,12 +113,21 @@ def run(
     if done.replayed or done.lost:
         say(f"{counted(done.replayed, 'answer')} taken from the journal, {counted(done.lost, 'call')} in flight lost")
     if part is not None:
-        later = ", and goalscope run on the merged run reads its activations" if inside is not None else ""
+        later = (
+            ", and goalscope run on the merged run works on its activations"
+            if inside is not None or interventions
+            else ""
+        )
         say(f"shard {part}; next, once all {part.of} are there: goalscope merge OUT {quote(str(out))} ...{later}")
-    elif inside is not None:
-        from goalscope.cli.activations import read_inside
+    elif inside is not None or interventions:
+        if inside is not None:
+            from goalscope.cli.activations import read_inside
 
-        read_inside(out, inside, full=full)
+            read_inside(out, inside, full=full)
+        if interventions:
+            from goalscope.cli.interventions import change
+
+            change(out, interventions)
         if can_report():
             report(out, None, None)
         else:

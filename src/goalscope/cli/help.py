@@ -20,6 +20,7 @@ SUMMARY: Final[Mapping[str, str]] = {
     "export": "Write the tables of a run as Parquet files.",
     "capture": "Store the activations of a run by replaying its token ids.",
     "probe": "Fit probes on activations beside their controls.",
+    "patch": "Change activations, see whether the action follows.",
     "meg": "Say how goal-directed agents are, in nats, and towards what.",
     "score": "Score exploration and exploitation errors of a log.",
     "cliff-world": "Compute both experiments of the MEG paper exactly.",
@@ -28,7 +29,8 @@ SUMMARY: Final[Mapping[str, str]] = {
 
 STUDIES: Final = (
     "A study file (YAML), or a shipped study: demo, scripted, baseline, iso-difficulty, key-door, two-path, fog; of "
-    "activations cognitive-map, beliefs, plans, distance; in task worlds explore-exploit, harness, semantic, demand."
+    "activations cognitive-map, beliefs, plans, distance, patching; in task worlds explore-exploit, harness, semantic, "
+    "demand."
 )
 """What a study may be, as the help of `run` and `estimate` says it."""
 
@@ -76,6 +78,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope probe runs/gpt --reads cognitive-map,beliefs --sites pre,post --layers 7,15,23",
         "goalscope probe runs/inside --full",
         "goalscope probe runs/gpt --model openai/gpt-oss-20b --set probes.hidden=1024 --set probes.epochs=50",
+    ),
+    "patch": (
+        "goalscope patch runs/patching",
+        "goalscope patch runs/baseline --kind patching --pairs 4 --sites grid,changed",
     ),
     "meg": (
         "goalscope meg world.json",

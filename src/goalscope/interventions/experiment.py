@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Annotated, Any, Final, Protocol, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Final, Protocol, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, Field
 
@@ -14,7 +14,7 @@ from goalscope.ids import content_id
 from goalscope.interventions.pairs import Moved, Original, Pair, Pairs, counterfactuals, find_pairs
 from goalscope.models.local import LocalModel
 from goalscope.rng import stream
-from goalscope.rows import Rows
+from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
 from goalscope.runs.kinds import Part, listed
 from goalscope.worlds.gridworld import GridView
@@ -26,6 +26,8 @@ Settings = TypeVar("Settings", bound=BaseModel)
 Things = Annotated[tuple[Moved, ...], Field(strict=False), AfterValidator(listed)]
 
 
+Headline = tuple[tuple[str, ...], Mapping[str, Tag], tuple[str, ...]]
+"""What is printed of an experiment: measures, tags that their rows have, and the tags that make the lines."""
 Progress = Callable[[int, int], object]
 """Shows how far a piece of work is: done, total."""
 
@@ -108,6 +110,7 @@ class Experiment(Protocol):
 
     kind: str
     agent: str | None
+    headline: ClassVar[Headline]
 
     def run(self, subject: Subject) -> Mapping[str, Any]:
         """Do what is not stored yet, keep its rows, and return what is worth knowing about the whole: plain values."""
@@ -122,12 +125,13 @@ def intervention(name: str) -> Callable[[type[Settings]], type[Settings]]:
 
     Raises:
         ValueError: a name that is taken.
-        TypeError: no pydantic model with the fields ``kind`` and ``agent`` and a method ``run``.
+        TypeError: no pydantic model with the fields ``kind`` and ``agent``, a ``headline`` and a method ``run``.
     """
 
     def add(settings: type[Settings]) -> type[Settings]:
         fits = isinstance(settings, type) and issubclass(settings, BaseModel)
-        if not fits or not {"kind", "agent"} <= set(settings.model_fields) or not hasattr(settings, "run"):
+        fits = fits and {"kind", "agent"} <= set(settings.model_fields)
+        if not fits or not hasattr(settings, "run") or not hasattr(settings, "headline"):
             raise TypeError(
                 f"an intervention must be a pydantic model with kind, agent and run(subject), got {settings}"
             )

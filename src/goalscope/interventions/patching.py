@@ -8,7 +8,7 @@ Source: behavioural and representational evaluation, Section 5.2 and Appendix F.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Field
@@ -17,7 +17,7 @@ from goalscope.activations.hooks import thirds
 from goalscope.agents.chat import turn
 from goalscope.interventions.conditions import SOURCE, TARGET, WRONG, Condition, Patch, conditions
 from goalscope.interventions.edits import EMBEDDING, Component, Editor
-from goalscope.interventions.experiment import PairSettings, Subject, intervention
+from goalscope.interventions.experiment import Headline, PairSettings, Subject, intervention
 from goalscope.interventions.forward import Batch, Generated, generate, score_answers
 from goalscope.interventions.pairs import Pair, Side, check_pairs
 from goalscope.interventions.passes import IN_OUTPUT, Pass, Reader, Reading
@@ -28,6 +28,7 @@ from goalscope.runs.kinds import Part, sequence
 KIND: Final = "patching"
 FOLLOWS: Final = "action follows the source"
 CHANGED: Final = "action changed"
+EQUAL: Final = "output that must be equal"
 REROUTED: Final = "tokens rerouted"
 LOG_ODDS: Final = "change of log-odds"
 RECOVERY: Final = "normalised recovery"
@@ -37,6 +38,7 @@ WHOLE: Final = "prompt"
 """Site of the forced reading with the source's whole prompt: no patch of the prompt can do more in that reading."""
 
 Site = Literal["grid", "changed", "pre", "post", "action"]
+_FEW: Final = 12  # blocks of a model whose every layer is patched by default
 _ENDS: Final = ("pre", "post", "action")  # sites that hold the last token of their pass
 _PAIRS: Final = {False: "counterfactual", True: "control"}
 
@@ -51,7 +53,8 @@ class Patching(Part):
 
     `sites` are the cells of the grid, the cells that differ, the tokens before and after the reasoning, and the token
     before the word of the action; `spans` are further ones: a name, and a text of the prompt whose tokens they are.
-    `layers` are thirds, all, or numbers, -1 for the embedding; `windows` the widths of runs of layers. `components`
+    `layers` are thirds, all, auto (all of a model of at most 12 blocks, else thirds), or numbers, -1 for the
+    embedding; `windows` the widths of runs of layers. `components`
     are the residual stream and what attention and MLP add to it. `forced` also reads the answer after the replayed
     reasoning. `max_tokens` is the most tokens of an output, the agent's own by default.
     """
@@ -61,7 +64,7 @@ class Patching(Part):
     pairs: PairSettings = PairSettings()
     sites: tuple[Site, ...] = sequence(default=("grid", "changed", "pre", "post", "action"))
     spans: dict[str, str] = Field(default_factory=dict)
-    layers: Annotated[Literal["thirds", "all"] | tuple[int, ...], BeforeValidator(_tuple)] = "all"
+    layers: Annotated[Literal["auto", "thirds", "all"] | tuple[int, ...], BeforeValidator(_tuple)] = "auto"
     windows: tuple[int, ...] = sequence(default=(3,))
     components: tuple[Component, ...] = sequence(default=("residual", "attention", "mlp"))
     controls: tuple[Literal["isotropic", "covariance", "wrong"], ...] = sequence(
@@ -69,6 +72,11 @@ class Patching(Part):
     )
     forced: bool = True
     max_tokens: int | None = Field(default=None, ge=1)
+    headline: ClassVar[Headline] = (
+        (FOLLOWS,),
+        {"reading": "free", "component": "residual", "patch": "source", "pairs": "counterfactual", "structural": None},
+        ("site", "layers"),
+    )
 
     def run(self, subject: Subject) -> Mapping[str, Any]:
         """Patch every pair in both directions; what is stored is not done again."""
@@ -115,10 +123,11 @@ class _Work:
         self._reader = Reader(model, settings.sites, settings.spans, blocks.width)
         everything = tuple(range(EMBEDDING, blocks.count))
         named = {"all": everything, "thirds": thirds(blocks.count)}
+        named["auto"] = named["all" if blocks.count <= _FEW else "thirds"]
         asked = named[settings.layers] if isinstance(settings.layers, str) else settings.layers
         if not asked or not set(asked) <= set(everything) or len(set(asked)) < len(asked):
             raise ValueError(
-                f"layers must be thirds, all, or different numbers in {EMBEDDING}..{self.last}, {EMBEDDING} the "
+                f"layers must be auto, thirds, all, or different numbers in {EMBEDDING}..{self.last}, {EMBEDDING} the "
                 f"embedding, got {list(asked)}: {model.name} has {blocks.count} blocks"
             )
         self.layers = tuple(sorted(asked))
@@ -134,7 +143,7 @@ class _Work:
         """
         target, source = pair.sides if direction == NOISING else pair.sides[::-1]
         sides = {TARGET: target, SOURCE: source}
-        wrong = next((side for other in others for side in other.sides if _fits(side, target)), None)
+        wrong = _wrong(others, target, source)
         if wrong is not None:
             sides[WRONG] = wrong
         base = {**pair.tags, "direction": direction, "moved": pair.moved, "pairs": _PAIRS[pair.control]}
@@ -181,11 +190,15 @@ class _Work:
             self.left_out[f"{done.site}: the unchanged answer fell otherwise in this pass"] += 1
             return
         count = len(done.sides)
-        for condition, action, share in zip(done.conditions, actions[count:], output.rerouted[count:], strict=True):
+        found = zip(done.conditions, output.outputs[count:], actions[count:], output.rerouted[count:], strict=True)
+        for condition, one, action, share in found:
             tags = {"reading": "free", **condition.tags}
             if target.optimal != source.optimal:
                 yield _row(FOLLOWS, "share", float(action in source.optimal), tags)
             yield _row(CHANGED, "share", float(action not in target.optimal), tags)
+            must = _must_equal(condition)
+            if must is not None:
+                yield _row(EQUAL, "share", float(one.tokens == output.outputs[must].tokens), tags)
             if share is not None and condition.component == "residual" and condition.patch == "source":
                 yield _row(REROUTED, "share", share, tags)
 
@@ -222,10 +235,26 @@ class _Work:
         return turn(self._reader.completion(side, [*given, *tokens], complete=finish == "stop")).action
 
 
-def _fits(side: Side, target: Side) -> bool:
-    """Whether a side of another pair can be a wrong source: as many tokens and cells, another action."""
-    same = len(side.prompt) == len(target.prompt) and side.view.grid.walls.shape == target.view.grid.walls.shape
-    return same and side.action not in target.optimal
+def _wrong(others: Sequence[Pair], target: Side, source: Side) -> Side | None:
+    """Return a side of another pair, as many tokens and cells, another action: neither of theirs, if there is one."""
+    shape = target.view.grid.walls.shape
+    fits = [
+        side
+        for other in others
+        for side in other.sides
+        if len(side.prompt) == len(target.prompt) and side.view.grid.walls.shape == shape
+        if side.action not in target.optimal
+    ]
+    return next((side for side in fits if side.action not in source.optimal), fits[0] if fits else None)
+
+
+def _must_equal(condition: Condition) -> int | None:
+    """Return the row whose output a patch must reproduce: the target's own, or the source's after a swap of the cells
+    that differ in the embedding; None for all others."""
+    if condition.patch == "identity":
+        return TARGET
+    swap = condition.site == "changed" and condition.patch == "source" and condition.layers == (EMBEDDING,)
+    return SOURCE if swap else None
 
 
 def _row(measure: str, unit: str, value: float, tags: Mapping[str, Any]) -> Row:

@@ -258,6 +258,7 @@ class RunData:
     store: Store = field(repr=False)
     rows: Rows = field(repr=False)  # about behaviour
     probed: Rows = field(repr=False)  # about activations
+    changed: Rows = field(repr=False)  # about changed activations
     ledger: Ledger = field(repr=False)  # the estimates of behaviour
     groups: AgentGroups
     study: Study | None  # None for an import
@@ -270,7 +271,10 @@ class RunData:
         Raises:
             ValueError: the run has no rows.
         """
-        rows, probed = split_probing(store.rows())
+        everything = store.rows()
+        known = everything.known("intervention")
+        changed = everything.where(known)
+        rows, probed = split_probing(everything.where(~known))
         study = store.study()
         ledger = build_ledger(rows, agents=store.agent_names() if study else ())
         about, shared = dict(store.agents().values()), "none" if study is None else study.history
@@ -281,7 +285,16 @@ class RunData:
             history={name: str(about.get(name, {}).get("history", shared)) for name in ledger.agents},
         )
         digest = content_hash(store)
-        return cls(store=store, rows=rows, probed=probed, ledger=ledger, groups=groups, study=study, digest=digest)
+        return cls(
+            store=store,
+            rows=rows,
+            probed=probed,
+            changed=changed,
+            ledger=ledger,
+            groups=groups,
+            study=study,
+            digest=digest,
+        )
 
     @property
     def analysis(self) -> Analysis:

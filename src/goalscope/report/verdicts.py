@@ -7,6 +7,7 @@
 * *less readable than every random network*: below the networks of every kind, by the same rule the other way round.
   Below the strictest one alone says nothing: it is chosen among several by what it scored.
 * *used*: never said of a probe, whatever it reads; an intervention alone can say it.
+* *carries the action*: of a patch, above every control at the same place: noise of its norm, another pair's source.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,6 +45,11 @@ MADE: Final = Word(
     below="less readable than every random network",
     none="not shown to be made more readable by training",
 )
+CARRIES: Final = Word(
+    above="carries the action",
+    below="follows the source less than its controls do",
+    none="not shown to carry the action",
+)
 READABLE_RULE: Final = (
     "Readable: above every floor that reads no activation, each with a 95 % interval of the paired difference above 0. "
     "The floor whose difference has the lowest end decides and is named."
@@ -57,6 +63,13 @@ MADE_RULE: Final = (
 )
 USED_RULE: Final = (
     "That something is readable does not show that the model uses it: that takes an intervention, never a probe."
+)
+CARRIES_RULE: Final = (
+    "Carries the action: with the source's vectors written there, the freely written action is one of the source's "
+    "optimal actions more often than under every control at the same place (noise of the same norm, isotropic and with "
+    "the covariance of activations; another pair's source), each with a 95 % interval of the paired difference, over "
+    "grids, above 0. The control whose difference has the lowest end decides and is named. Intervals are of single "
+    "places: among many, a few lie beside their value by chance."
 )
 RULES: Final = f"{RULE} {READABLE_RULE} {MADE_RULE} {USED_RULE}"
 """How all sentences about probes follow from intervals."""

@@ -1,0 +1,103 @@
+"""`goalscope patch`: change activations of a run's agent as its study declares, or as asked for."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
+
+from goalscope.cli.help import RunDirectory, option
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from goalscope.interventions.pipeline import InterventionSummary
+
+
+def patch(
+    run: RunDirectory,
+    kind: Annotated[
+        str, option("NAME", "A registered intervention, e.g. patching; those of the study if left out.")
+    ] = "",
+    layers: Annotated[
+        str, option("LIST", "Blocks (-1: embedding), e.g. -1,0,3; thirds; all; auto: all of at most 12, else thirds.")
+    ] = "",
+    sites: Annotated[str, option("LIST", "grid, changed, pre, post, action.")] = "",
+    pairs: Annotated[int | None, option("N", "Counterfactual pairs of each grid size.", min=1)] = None,
+    agent: Annotated[str, option("NAME", "Whose activations, where several have token ids.")] = "",
+    model: Annotated[str, option("NAME", "A folder or a hub name; the model of the run's study if left out.")] = "",
+    device: Annotated[str, option("NAME", "With --model: auto (the default), cpu, cuda, cuda:1.")] = "auto",
+    settings: Annotated[
+        list[str] | None, option("KEY=VALUE", "Any key of the intervention, e.g. pairs.controls=0.", "--set")
+    ] = None,
+) -> None:
+    """Find counterfactual pairs, patch activations between them, store rows. What is stored is not done again."""
+    from goalscope import registry
+    from goalscope.cli.console import say
+    from goalscope.cli.overrides import layers_of, set_key, split
+    from goalscope.interventions.pipeline import declared_in
+    from goalscope.runs import Store
+    from goalscope.untrusted import explain
+
+    with Store(run) as store:
+        declared = [one for one in declared_in(store) if not kind or one.kind == kind]  # type: ignore[attr-defined]
+    if not declared:
+        kinds = registry.resolve("intervention", kind or "patching")
+        declared = [kinds()]
+    wanted: list[BaseModel] = []
+    for one in declared:
+        plain: dict[str, Any] = one.model_dump(mode="json")
+        asked = {"sites": split(sites), "agent": agent}
+        plain |= {name: value for name, value in asked.items() if value}
+        if layers:
+            plain["layers"] = layers if layers == "auto" else layers_of(layers)
+        if pairs is not None:
+            plain["pairs"]["per_size"] = pairs
+        for setting in settings or ():
+            set_key(plain, setting)
+        wanted.append(_parsed(type(one), plain, explain))
+    change(run, wanted, model=model, device=device)
+    say(f"next: goalscope report {quote(str(run))}")
+
+
+def change(run: Path, declared: "Sequence[BaseModel]", *, model: str = "", device: str = "auto") -> None:
+    """Do declared interventions, show how far they are, and print the headline of each."""
+    from goalscope.cli.console import duration, progress, say
+    from goalscope.interventions.pipeline import study_interventions
+
+    own = None
+    if model:
+        from goalscope.models.local import LocalModel
+
+        own = LocalModel(model, device=device)
+    began = time.monotonic()
+    for done in study_interventions(run, declared, model=own, stage=progress):
+        _print(done, declared)
+    say(f"interventions in {duration(time.monotonic() - began)}")
+
+
+def _parsed(kind: "type[BaseModel]", plain: dict[str, Any], explain: Any) -> "BaseModel":
+    from pydantic import ValidationError
+
+    try:
+        return kind.model_validate(plain)
+    except ValidationError as error:
+        raise ValueError(explain(error, {"": list(kind.model_fields)}, "what is asked for", "declaration")) from None
+
+
+def _print(done: "InterventionSummary", declared: "Sequence[BaseModel]") -> None:
+    """Print the estimates that an experiment leads with, one line each."""
+    from goalscope.cli.console import table
+    from goalscope.cli.measuring import written
+    from goalscope.interventions.experiment import own_rows
+    from goalscope.stats import estimate_rows
+
+    settings: Any = next(one for one in declared if one.kind == done.kind)  # type: ignore[attr-defined]
+    measures, fixed, by = settings.headline
+    found = own_rows(done.rows, fixed)
+    lines = [
+        (one.key["measure"], *(str(one.key[name]) for name in by), written(one.estimate), str(one.estimate.grids))
+        for one in estimate_rows(found.where(found.among("measure", measures)), by=by)
+    ]
+    columns = ("what", *by, "value", "grids")
+    table(columns, lines, title=f"{done.agent}: {done.kind}, mean and 95 % interval over grids", numbers=(len(by) + 1,))

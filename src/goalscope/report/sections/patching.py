@@ -1,0 +1,282 @@
+"""Activation patching: where control of the action sits, by site and layer, beside controls of the same place.
+
+Source: behavioural and representational evaluation, Section 5.2 and Appendix F.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from goalscope.interventions.conditions import PATCHES
+from goalscope.interventions.experiment import TAG
+from goalscope.interventions.patching import CHANGED, FOLLOWS, KIND, LOG_ODDS, RECOVERY, REROUTED, WHOLE
+from goalscope.interventions.pipeline import INFO
+from goalscope.probing.scores import chosen, pairs
+from goalscope.report.blocks import counted
+from goalscope.report.ledger import Estimates, RunData
+from goalscope.report.specs import (
+    MEAN,
+    Claim,
+    Column,
+    Curve,
+    CurveSpec,
+    Declared,
+    FoldSpec,
+    Line,
+    MapSpec,
+    TableSpec,
+    section,
+)
+from goalscope.report.verdicts import CARRIES, CARRIES_RULE
+from goalscope.rows import Rows, Tag
+from goalscope.stats import Grouped, estimate_rows
+
+_SITES: Final = {
+    "grid": "all cells of the grid",
+    "changed": "the cells that differ",
+    "pre": "the tokens before the reasoning",
+    "post": "the tokens between reasoning and answer",
+    "action": "the token before the action",
+    WHOLE: "the whole prompt",
+}
+_PATCHES: Final = {
+    "source": "source",
+    "isotropic": "isotropic noise",
+    "covariance": "noise with the activations' covariance",
+    "wrong": "another pair's source",
+    "identity": "itself (identity)",
+}
+_CONTROLS: Final = tuple(name for name in PATCHES if name not in ("source", "identity"))
+_FREE: Final = {"reading": "free", "pairs": "counterfactual", "structural": None}
+_BY: Final = ("site", "layers", "layer", "component", "patch", "reading")
+_TEXT: Final = (
+    "Vectors of a run on one grid (the source) are written into a run on its counterfactual (the target), "
+    "in which agent or goal is moved so that no optimal action is shared; the agent acted optimally in both. Then the "
+    "model writes reasoning and answer freely. Shown is the share of runs whose action is one of the source's optimal "
+    "ones, both directions together. Layer -1 is the embedding: at the cells that differ a swap there must move the "
+    "action, for the prompt is then the source's."
+)
+_NULLS: Final = (
+    "Not counted: the last layer at sites without the last token of the pass. No later layer reads it there: it cannot "
+    "move anything, whatever the model does."
+)
+_FORCED: Final = (
+    "Answer after the target's recorded reasoning (forced), biased to null: the plan that was written stays in the "
+    "context. The line on the whole prompt is the bias itself: there every token of the prompt is the source's, and no "
+    "patch of the prompt can do more. Recovery is the change of log-odds between the two sets of optimal actions, in "
+    "units of their difference between the two unchanged runs: 0 is the target, 1 the source."
+)
+
+
+@section("patching", source="behavioural and representational evaluation, Section 5.2 and Appendix F", worlds="grids")
+def content(run: RunData) -> Iterator[Declared]:
+    """Yield one section for each agent whose activations were patched."""
+    rows = chosen(run.changed, **{TAG: KIND}) if len(run.changed) else run.changed
+    agents = list(dict.fromkeys(rows["agent"].tolist())) if len(rows) else []
+    about = run.store.info().get(INFO, {})
+    facts = about.get(KIND, {}) if isinstance(about, Mapping) else {}
+    for agent in agents:
+        title = "Patched activations" + (f", {agent}" if len(agents) > 1 else "")
+        yield _declared(title, chosen(rows, agent=agent), facts if facts.get("agent") == agent else {})
+
+
+def _declared(title: str, rows: Rows, about: Mapping[str, Any]) -> Declared:
+    free = chosen(rows, **_FREE)
+    found = Estimates(estimate_rows(free, by=_BY))
+    less = _less(chosen(free, measure=FOLLOWS))
+    sites = [site for site in [*_SITES, *_others(found)] if found.values("layers", measure=FOLLOWS, site=site)]
+    single = {"measure": FOLLOWS, "patch": "source", "component": "residual", "reading": "free"}
+    forced = Estimates(estimate_rows(chosen(rows, reading="forced", structural=None), by=_BY))
+    control = Estimates(estimate_rows(chosen(rows, pairs="control", structural=None), by=_BY))
+    return Declared(
+        anchor="patching",
+        title=title,
+        paragraphs=(_TEXT, _NULLS),
+        facts=_facts(about),
+        sentences=[claim for site in sites if (claim := _claim(site, found, less)) is not None],
+        rule=CARRIES_RULE,
+        tables=(
+            _table("Action follows the source, single layers and all of them", found, sites, FOLLOWS, _places),
+            *_differences(less, sites),
+        ),
+        figures=(_map(found, single), *_curves(found, sites)),
+        legend="Bands are 95 % intervals over grids.",
+        layout="pairs",
+        folds=[
+            FoldSpec("Windows of layers", [_table("Windows", found, sites, FOLLOWS, _windows)]),
+            FoldSpec("Attention and MLP apart", list(_parts(found, sites))),
+            FoldSpec(
+                "Any change of the action, controls of the norm and of the source",
+                [_table("Action leaves the target's optimal set", found, sites, CHANGED, _places)],
+            ),
+            FoldSpec(
+                "Control pairs: the optimal actions are the same, the action must stay",
+                [_table("Action leaves the optimal set", control, sites, CHANGED, _places)],
+            ),
+            FoldSpec("Answers after replayed reasoning", list(_forced_tables(forced, sites)), paragraphs=[_FORCED]),
+            FoldSpec(
+                "By direction", [_directions(free, sites)], paragraphs=["Vectors of the one grid into the other's run."]
+            ),
+            FoldSpec("Experts", [_table("Tokens whose experts are others", found, sites, REROUTED, _places)]),
+        ],
+        undefined=[(str(one.key["measure"]), _place(one.key), one.estimate) for one in found],
+        counted=[*found, *less, *forced, *control],
+    )
+
+
+def _others(found: Estimates) -> list[str]:
+    return [str(site) for site in found.values("site") if site not in _SITES]
+
+
+def _facts(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if not about:
+        return []
+    left = {f"{kind}, {reason}": n for kind, found in about["left out"].items() for reason, n in found.items()}
+    left |= about["passes left out"]
+    return [
+        ("model", str(about["model"])),
+        ("pairs", f"{counted(about['pairs'], 'pair')}, {counted(about['control pairs'], 'control pair')}"),
+        ("left out", "; ".join(f"{reason}: {count}" for reason, count in left.items()) or "nothing"),
+    ]
+
+
+def _less(rows: Rows) -> Estimates:
+    """Return how much more often the action follows the source than under each control of the same place."""
+    own = chosen(rows, patch="source")
+    by = ("site", "layers", "component", "direction", "moved")
+    listed: list[Grouped] = []
+    for control in _CONTROLS:
+        found = pairs(own, chosen(rows, patch=control), name=control, by=by)
+        if len(found):
+            listed += estimate_rows(found, by=("site", "layers", "layer", "component"))
+    return Estimates(listed)
+
+
+def _claim(site: str, found: Estimates, less: Estimates) -> Claim | None:
+    """Return what is said of a site: single layers, and all of them."""
+    parts = []
+    for key in found.keys("layers", "layer", measure=FOLLOWS, site=site, component="residual", patch="source"):
+        if key["layer"] is None and key["layers"] != "all":
+            continue
+        at = {"measure": FOLLOWS, "site": site, "component": "residual", **key}
+        rivals = {name: {**at, "less": name} for name in _CONTROLS if less.get(at, {"less": name}) is not None}
+        if rivals:
+            parts.append((f"layer {key['layer']}" if key["layer"] is not None else "all layers", rivals))
+    return Claim(_name(site), less, parts, CARRIES, needed=("isotropic",)) if parts else None
+
+
+def _name(site: Tag) -> str:
+    return _SITES.get(str(site), str(site))
+
+
+def _place(key: Mapping[str, Tag]) -> str:
+    return f"{_name(key.get('site'))}, layers {key.get('layers')}, {key.get('component')}, {key.get('patch')}"
+
+
+def _places(key: Mapping[str, Tag]) -> bool:
+    return key["component"] == "residual" and (key["layer"] is not None or key["layers"] == "all")
+
+
+def _windows(key: Mapping[str, Tag]) -> bool:
+    return key["component"] == "residual" and key["layer"] is None and key["layers"] != "all"
+
+
+def _lines(found: Estimates, sites: list[str], measure: str, kept: Any) -> list[Line]:
+    lines = []
+    for site in sites:
+        keys = found.keys("layers", "layer", "component", "reading", measure=measure, site=site)
+        for key in sorted(filter(kept, keys), key=_order):
+            lines.append(Line(f"{_name(site)}, {_layers(key)}", {"site": site, **key}))
+    return lines
+
+
+def _layers(key: Mapping[str, Tag]) -> str:
+    return "all layers" if key["layers"] == "all" else f"layer{'' if key['layer'] is not None else 's'} {key['layers']}"
+
+
+def _order(key: Mapping[str, Tag]) -> tuple[bool, int]:
+    return key["layers"] == "all", int(str(key["layers"]).split()[0]) if key["layers"] != "all" else 0
+
+
+def _table(caption: str, found: Estimates, sites: list[str], measure: str, kept: Any, unit: str = "share") -> TableSpec:
+    columns = [Column(label, unit, {"measure": measure, "patch": patch}) for patch, label in _PATCHES.items()]
+    return TableSpec(f"{caption}: {MEAN}", "site and layer", found, columns, _lines(found, sites, measure, kept))
+
+
+def _differences(less: Estimates, sites: list[str]) -> Iterator[TableSpec]:
+    """Yield the table of differences to the controls."""
+    lines = []
+    for site in sites:
+        keys = less.keys("layers", "layer", "component", site=site)
+        there = sorted(filter(_places, keys), key=_order)
+        lines += [Line(f"{_name(site)}, {_layers(key)}", {"site": site, **key}) for key in there]
+    columns = [Column(f"less {_PATCHES[name]}", "share", {"measure": FOLLOWS, "less": name}) for name in _CONTROLS]
+    caption = f"Action follows the source, less its controls, paired: {MEAN}"
+    yield TableSpec(caption, "site and layer", less, columns, lines)
+
+
+def _by_layer(found: Estimates) -> Estimates:
+    """Return the estimates of single layers, by their number alone."""
+    single = [one for one in found if one.key["layer"] is not None]
+    return Estimates(replace(one, key={k: v for k, v in one.key.items() if k != "layers"}) for one in single)
+
+
+def _map(found: Estimates, key: Mapping[str, Tag]) -> MapSpec:
+    return MapSpec(
+        title="Action follows the source, by site and layer",
+        label="Share of runs whose action is one of the source's optimal ones, one layer patched",
+        estimates=_by_layer(found),
+        key=key,
+        rows="site",
+        columns="layer",
+        row_label="site",
+        column_label="layer (-1 is the embedding)",
+    )
+
+
+def _curves(found: Estimates, sites: list[str]) -> Iterator[CurveSpec]:
+    """Yield recovery over layers: the share that follows the source, one curve for what was patched."""
+    estimates = _by_layer(found)
+    for site in sites:
+        at = {"measure": FOLLOWS, "site": site, "reading": "free"}
+        curves = [
+            Curve(label, {**at, "component": component, "patch": patch})
+            for label, component, patch in (
+                ("residual stream", "residual", "source"),
+                ("attention output", "attention", "source"),
+                ("MLP output", "mlp", "source"),
+                ("residual stream, isotropic noise", "residual", "isotropic"),
+                ("residual stream, another pair's source", "residual", "wrong"),
+            )
+        ]
+        title = f"{_name(site)[0].upper()}{_name(site)[1:]}"
+        yield CurveSpec(title, "action follows the source (share)", "layer", estimates, curves)
+
+
+def _parts(found: Estimates, sites: list[str]) -> Iterator[TableSpec]:
+    for component, label in (("attention", "Attention output"), ("mlp", "MLP or expert output")):
+        yield _table(label, found, sites, FOLLOWS, lambda key, wanted=component: key["component"] == wanted)
+
+
+def _forced_tables(forced: Estimates, sites: list[str]) -> Iterator[TableSpec]:
+    order = [WHOLE, *sites]
+    for measure, unit, caption in (
+        (FOLLOWS, "share", "The most likely answer is one of the source's optimal ones"),
+        (RECOVERY, "ratio", "Normalised recovery of the log-odds"),
+        (LOG_ODDS, "nats", "Change of the log-odds towards the source's optimal actions"),
+    ):
+        yield _table(caption, forced, order, measure, _places, unit)
+
+
+def _directions(free: Rows, sites: list[str]) -> TableSpec:
+    """Return the table of both directions, as the paper's Appendix F has them."""
+    source = chosen(free, measure=FOLLOWS, patch="source", component="residual")
+    found = Estimates(estimate_rows(source, by=("site", "layers", "layer", "component", "reading", "direction")))
+    columns = [Column(str(one), "share", {"measure": FOLLOWS, "direction": one}) for one in found.values("direction")]
+    return TableSpec(
+        f"Action follows the source, by direction: {MEAN}",
+        "site and layer",
+        found,
+        columns,
+        _lines(found, sites, FOLLOWS, _places),
+    )
