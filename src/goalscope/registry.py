@@ -25,7 +25,9 @@ GROUP: Final = "goalscope"
 _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "world": ("goalscope.runs.builtin_worlds",),
     "head": ("goalscope.probing.builtin_heads",),
-    "intervention": ("goalscope.interventions.patching",),
+    "intervention": tuple(
+        f"goalscope.interventions.{name}" for name in ("patching", "steering", "alignment", "ablation", "reasoning")
+    ),
     "agent": tuple(f"goalscope.agents.{name}" for name in ("scripted", "chat", "task_scripted", "task_chat")),
     "model": ("goalscope.models.local", "goalscope.models.http"),
     "measure": tuple(

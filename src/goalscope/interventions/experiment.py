@@ -160,7 +160,12 @@ def originals_of(store: Store, agent_id: str) -> list[Original]:
 
 
 def choose_pairs(
-    agent: ChatAgent, originals: Sequence[Original], settings: PairSettings, *, control: bool = False
+    agent: ChatAgent,
+    originals: Sequence[Original],
+    settings: PairSettings,
+    *,
+    control: bool = False,
+    find: Callable[..., Pairs] = find_pairs,
 ) -> Pairs:
     """Return the pairs of some settings: of each size as many as are wanted, one of a grid, things moved in turn."""
     wanted = settings.controls if control else settings.per_size
@@ -174,9 +179,7 @@ def choose_pairs(
         while waiting and there < wanted:
             part, waiting = waiting[: 2 * (wanted - there)], waiting[2 * (wanted - there) :]
             for thing, group in _by_thing(part, settings, turn, control=control).items():
-                found = find_pairs(
-                    agent, group, moved=[thing], control=control, tries=settings.tries, seed=settings.seed
-                )
+                found = find(agent, group, moved=[thing], control=control, tries=settings.tries, seed=settings.seed)
                 for reason, number in found.left_out.items():
                     left_out[reason] = left_out.get(reason, 0) + number
                 kept += found.kept[: wanted - there]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic import BaseModel
 
@@ -73,7 +73,7 @@ def study_interventions(
                 f"interventions must be declared, the study of {run} has none (analysis: interventions:): name a kind, "
                 "e.g. goalscope patch RUN --kind patching"
             )
-        targets = [find_target(store, one.agent, ("pre",)) for one in wanted]  # type: ignore[attr-defined]
+        targets = [_target(store, one) for one in wanted]
     found = []
     with Store(run, "w") as store:
         note_libraries(store, "interventions")
@@ -91,7 +91,7 @@ def declared_in(store: Store) -> tuple[BaseModel, ...]:
 def _done(
     store: Store, settings: Any, target: ReplayTarget, model: LocalModel | None, stage: Stage
 ) -> InterventionSummary:
-    agent, own = _agent(store, target, model)
+    agent, own = _agent(store, target, model, weights=_needs_weights(settings))
     source = f"{settings.kind}/{target.agent_id}"
     identity = settings_id(settings, agent_id(agent))
     tags = {TAG: settings.kind, "agent": target.agent}
@@ -113,7 +113,30 @@ def _done(
     return InterventionSummary(kind=settings.kind, agent=target.agent, rows=own_rows(store.rows(), tags), about=about)
 
 
-def _agent(store: Store, target: ReplayTarget, model: LocalModel | None) -> tuple[ChatAgent, LocalModel]:
+def _needs_weights(settings: Any) -> bool:
+    return bool(getattr(settings, "needs_weights", True))
+
+
+def _target(store: Store, settings: Any) -> ReplayTarget:
+    """Return whose insides or reasoning are changed; the latter needs no token ids."""
+    if _needs_weights(settings):
+        return find_target(store, settings.agent, ("pre",))
+    study = store.study()
+    agents = [entry.build() for entry in (study.agents_ if study is not None else ()) if entry.kind == "chat"]
+    named = [one for one in agents if settings.agent in (None, one.name)]
+    if len(named) != 1:
+        there = ", ".join(one.name for one in agents) or "none"
+        raise ValueError(
+            f"edits of reasoning are made to one chat agent of the run ({there}), got {settings.agent!r}: name one "
+            "(agent)"
+        )
+    identity = agent_id(named[0])
+    return ReplayTarget(agent=named[0].name, agent_id=identity, description=named[0].describe(), steps=0)
+
+
+def _agent(
+    store: Store, target: ReplayTarget, model: LocalModel | None, *, weights: bool = True
+) -> tuple[ChatAgent, LocalModel]:
     """Return the agent of a run's study, with another model where one is given, and its local model."""
     study = store.study()
     for entry in study.agents_ if study is not None else ():
@@ -127,8 +150,8 @@ def _agent(store: Store, target: ReplayTarget, model: LocalModel | None) -> tupl
             return ChatAgent(
                 model=model, sampling=agent.sampling, name=agent.name, task=agent.task, template=agent.template
             ), model
-        if isinstance(agent.model, LocalModel):
-            return agent, agent.model
+        if isinstance(agent.model, LocalModel) or not weights:
+            return agent, cast(LocalModel, agent.model)  # what needs no weights asks it as any model
     raise ValueError(
         f"{store.path} does not say how {target.agent} is asked and where its model lies: interventions need a run of "
         "a study with a chat agent and a local model (for one behind a server, give --model FOLDER)"

@@ -105,6 +105,8 @@ class Request:
         key: (root seed, episode id, step, attempt); it names the random stream of the output.
         answers: the complete texts of all answers that state an action, in the order of the actions; needed by
             `Scoring.likelihoods` and by servers that are to constrain an answer.
+        prefill: what the output must begin with, in the model's own markup (channels, think tags); the model writes on.
+            A completion holds it like what the model wrote itself.
 
     Raises:
         ValueError: no message.
@@ -113,6 +115,7 @@ class Request:
     messages: tuple[Message, ...]
     key: tuple[int, str, int, int]
     answers: tuple[str, ...] = ()
+    prefill: str = ""
 
     def __post_init__(self) -> None:
         if not self.messages:

@@ -9,7 +9,15 @@ from goalscope.models.backends import model_backend
 from goalscope.models.base import Completion, Likelihoods, Message, Request, Sampling
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder
-from goalscope.models.http_answers import Answer, chat_answer, completions_answer, from_tokens, scores_answer
+from goalscope.models.http_answers import (
+    Answer,
+    chat_answer,
+    chat_messages,
+    completions_answer,
+    continued,
+    from_tokens,
+    scores_answer,
+)
 from goalscope.models.http_budget import Budget, CallKey, Reservation, most_prompt_tokens
 from goalscope.models.http_errors import RejectedError
 from goalscope.models.http_settings import CONSTRAINTS, Caps, Prices, Server, constraint, constraint_name, kept_to
@@ -160,8 +168,9 @@ class HttpModel:
 
     def _complete(self, request: Request, sampling: Sampling) -> Completion:
         text = self.render(request.messages, sampling) or ""
-        ids = None if self.dialect is None else self.dialect.encode(text)
-        most = most_prompt_tokens(request.messages, sampling.max_tokens) if ids is None else len(ids)
+        begun = self.dialect.encode(request.prefill) if self.dialect is not None and request.prefill else []
+        ids = None if self.dialect is None else [*self.dialect.encode(text), *begun]
+        most = most_prompt_tokens(chat_messages(request), sampling.max_tokens) if ids is None else len(ids)
         with self.budget.reserve(most, sampling.max_tokens, request.key) as reservation:
             began = time.perf_counter()
             answer = self._answered(request, sampling, ids, reservation)
@@ -187,8 +196,10 @@ class HttpModel:
                 "prompt_tokens": answer.prompt_tokens,
                 "output_tokens": answer.output_tokens,
             }
+            if self.dialect is None and request.prefill:
+                found |= continued(request.prefill, answer)
             if self.dialect is not None and ids is not None:
-                found = from_tokens(self.dialect, text, ids, answer)
+                found = from_tokens(self.dialect, text, ids, answer, len(begun))
                 unsupported += ["token_ids"] if found["output_tokens"] is None else []
                 unsupported += self.dialect.unsupported(sampling)
             return Completion(
@@ -270,8 +281,10 @@ class HttpModel:
         self, request: Request, sampling: Sampling, ids: list[int] | None, reservation: Reservation
     ) -> Answer:
         """Ask until there is an answer, without the parameters that the server has no place for."""
-        chat = [{"role": message.role, "content": message.content} for message in request.messages]
+        chat = [{"role": message.role, "content": message.content} for message in chat_messages(request)]
         asked: dict[str, Any] = {"messages": chat} if ids is None else {"prompt": ids}
+        if ids is None and request.prefill:
+            asked |= {"add_generation_prompt": False, "continue_final_message": True}
         while True:
             optional = self.parameters(request, sampling)
             body = {"model": self.served, self._limit: sampling.max_tokens, **optional, **asked}

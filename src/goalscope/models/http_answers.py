@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from goalscope.models.base import MOST_USAGE, Finish
+from goalscope.models.base import MOST_USAGE, Finish, Message, Request
 from goalscope.models.dialect import Dialect
 from goalscope.models.harmony import left_over, split, split_said, text_segments
 from goalscope.models.http_errors import GarbledError
@@ -237,8 +237,11 @@ def _pair(token: Any, score: Any) -> list[Any]:
     return [int(number) if known else token, float(score)]
 
 
-def from_tokens(dialect: Dialect, text: str, ids: list[int], answer: Answer) -> dict[str, Any]:
-    """Return what an output in completions mode is: the fields of a `Completion`, its ids None where not known."""
+def from_tokens(dialect: Dialect, text: str, ids: list[int], answer: Answer, begun: int = 0) -> dict[str, Any]:
+    """Return what an output in completions mode is: the fields of a `Completion`, its ids None where not known.
+
+    The last ``begun`` ids that were sent are the beginning of the output.
+    """
     read = len(ids) if answer.prompt_count is None else answer.prompt_count
     if read != len(ids) or (answer.prompt_tokens is not None and list(answer.prompt_tokens) != ids):
         raise ValueError(
@@ -247,14 +250,18 @@ def from_tokens(dialect: Dialect, text: str, ids: list[int], answer: Answer) -> 
             "own, or use mode chat"
         )
     tokens = answer.output_tokens if answer.output_tokens is not None else _reconstruct(dialect, answer)
-    parts = dialect.text_parts(text, answer.text) if tokens is None else dialect.parts(text, tokens)
+    given, prompt = ids[len(ids) - begun :], ids[: len(ids) - begun]
+    raw = dialect.text(given) + answer.text
+    if tokens is not None:
+        tokens = (*given, *tokens)
+    parts = dialect.text_parts(text, raw) if tokens is None else dialect.parts(text, tokens)
     return {
         "text": parts.text,
         "reasoning": parts.reasoning,
-        "prompt_tokens": tuple(ids),
+        "prompt_tokens": tuple(prompt),
         "output_tokens": tokens,
         "reconstructed": answer.output_tokens is None and tokens is not None,
-        "raw": answer.text if tokens is None else dialect.text(tokens),
+        "raw": raw if tokens is None else dialect.text(tokens),
     }
 
 
@@ -271,3 +278,20 @@ def _reconstruct(dialect: Dialect, answer: Answer) -> tuple[int, ...] | None:
         return None
     (last,) = dialect.stop if len(dialect.stop) == 1 else (answer.stop_token,)
     return (*tokens, last) if last is not None and last in dialect.stop else tokens
+
+
+def chat_messages(request: Request) -> tuple[Message, ...]:
+    """Return a chat as a server in mode chat is given it; what the answer must begin with is its last message."""
+    begun = (Message(role="assistant", content=request.prefill),) if request.prefill else ()
+    return (*request.messages, *begun)
+
+
+def continued(prefill: str, answer: Answer) -> dict[str, Any]:
+    """Return reasoning and answer of a text that a server in mode chat has continued.
+
+    A server repeats the beginning or leaves it out, and takes reasoning apart or does not: all of it is read as one.
+    """
+    said = answer.text if answer.reasoning is None else f"{answer.reasoning}\n</think>\n\n{answer.text}"
+    parts = split(text_segments(said if said.startswith(prefill) else prefill + said, "think"), "think")
+    read: dict[str, Any] = {"text": parts.text, "reasoning": parts.reasoning, "marked": left_over(parts.text)}
+    return {**read, "prompt_tokens": None, "output_tokens": None}  # the ids that it tells begin elsewhere

@@ -163,10 +163,12 @@ class LocalModel(Dialect):
         started = time.perf_counter()
         prompts, outputs = self.decode(requests, sampling, texts=texts)
         seconds = (time.perf_counter() - started) / max(1, len(requests))
-        return [
-            self.completion(text, prompt, output, sampling, seconds)
-            for text, prompt, output in zip(texts, prompts, outputs, strict=True)
-        ]
+        found = []
+        for request, text, prompt, output in zip(requests, texts, prompts, outputs, strict=True):
+            begun = len(self.encode(request.prefill)) if request.prefill else 0
+            output.tokens[:0] = prompt[len(prompt) - begun :]
+            found.append(self.completion(text, prompt[: len(prompt) - begun], output, sampling, seconds))
+        return found
 
     def completion(
         self, text: str, prompt: Sequence[int], output: Decoded, sampling: Sampling, seconds: float = 0.0
@@ -243,6 +245,8 @@ class LocalModel(Dialect):
     ) -> tuple[list[list[int]], list[Decoded]]:
         """Return the prompt ids and the raw outputs of some chats; `complete` is what most callers want.
 
+        What an output must begin with stands at the end of its prompt.
+
         Args:
             requests, sampling: as in `complete`.
             texts: the rendered prompts where they are at hand.
@@ -250,7 +254,10 @@ class LocalModel(Dialect):
         """
         loaded = self._load()
         rendered = texts if texts is not None else [self.render(request.messages, sampling) for request in requests]
-        prompts = [self.encode(text) for text in rendered]
+        prompts = [
+            self.encode(text) + (self.encode(request.prefill) if request.prefill else [])
+            for text, request in zip(rendered, requests, strict=True)
+        ]
         settings = Settings(
             temperature=sampling.temperature,
             top_p=sampling.top_p,

@@ -1,0 +1,266 @@
+"""Ablation of what a probe reads: its directions are projected out until a refitted probe finds nothing; who suffers?
+
+Each round removes the directions along which activations covary with the truth: without them no linear predictor has
+anything to go by in the states that they are learned from. Only once the predictor that is fitted to what is left does
+not correlate with the truth on held-back grids either has the information gone, linearly; before that a behaviour that
+stays says nothing. Random subspaces of the same rank stand beside it: many directions hurt by themselves. What is
+removed is set to the mean over the states that the directions are learned from.
+
+Sources: Elazar et al. 2021, Amnesic probing; Ravfogel et al. 2020, Null it out (iterated projection); Haghighatkhah et
+al. 2022, Better hit the nail on the head than beat around the bush (the covariance's direction in place of the
+predictor's: as much is removed with fewer directions).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from goalscope.interventions.edits import Edit
+from goalscope.interventions.experiment import PairSettings, Subject, intervention
+from goalscope.interventions.pairs import Pair, check_pairs
+from goalscope.interventions.reading import (
+    STAYS,
+    Passage,
+    States,
+    answers,
+    finder_of,
+    fresh_views,
+    layers_of,
+    pair_tags,
+    passage,
+    read_activations,
+    states_of,
+)
+from goalscope.rng import stream
+from goalscope.rows import Row, Rows, Tag
+from goalscope.runs.kinds import Part, sequence
+from goalscope.runs.probing_config import Layers
+
+KIND: Final = "ablation"
+AMNESIC: Final = "probe's directions"
+RANDOM: Final = "random subspace"
+READABLE: Final = "correlation of the refitted probe"
+RANK: Final = "directions removed"
+_RIDGE: Final = 1e-3  # of the mean variance of an input
+_CHANCE: Final = 1.96
+_PART: Final = 16
+_TOKENS: Final = 6  # of other cells of each grid
+
+Thing = Literal["goal", "agent"]
+Place = Literal["grid", "pre", "post"]
+Array = npt.NDArray[np.float64]
+
+
+@intervention(KIND)
+class Ablation(Part):
+    """What linear probes of goal or agent read, projected out at each site and layer of the original of each pair.
+
+    At the cells of the grid a probe tells the thing's cell from all others, elsewhere it tells its row and column.
+    Directions are removed until the refitted probe has fallen to chance on grids that are held back, `most` of them at
+    most. They are learned from `states` grids of each size and density, none of them tested; `random` is the number of
+    random subspaces of the same rank.
+    """
+
+    kind: Literal["ablation"] = KIND
+    agent: str | None = Field(default=None, min_length=1, max_length=200)
+    pairs: PairSettings = PairSettings(controls=0)
+    things: tuple[Thing, ...] = sequence(default=("goal", "agent"))
+    sites: tuple[Place, ...] = sequence(default=("grid", "pre"))
+    layers: Layers = "thirds"
+    most: int = Field(default=48, ge=1, le=10_000)
+    random: int = Field(default=3, ge=1, le=100)
+    states: int = Field(default=12, ge=2, le=100_000)
+    seed: int = Field(default=0, ge=0, le=2**62)
+    max_tokens: int | None = Field(default=None, ge=1)
+
+    def run(self, subject: Subject) -> Mapping[str, Any]:
+        """Ablate at each place; what is stored is not done again."""
+        layers = layers_of(subject.model, self.layers)
+        pairs = subject.pairs(self.pairs)
+        check_pairs(pairs.kept, subject.model)
+        places = [(thing, site, layer) for thing in self.things for site in self.sites for layer in layers]
+        missing = [one for one in places if not subject.has(" ".join(map(str, one)))]
+        limit = self.max_tokens or subject.agent.sampling.max_tokens
+        views = fresh_views(pairs.kept, count=self.states, seed=self.seed)
+        states = states_of(subject.agent, views, self.sites, max_tokens=limit) if missing else None
+        for done, (thing, site, layer) in enumerate(places):
+            subject.show(done, len(places))
+            if states is not None and (thing, site, layer) in missing:
+                rows = self._rows(subject, pairs.kept, states, thing, site, layer)
+                subject.keep(f"{thing} {site} {layer}", rows)
+        subject.show(len(places), len(places))
+        return {
+            "settings": self.model_dump(mode="json"),
+            "pairs": len(pairs.kept),
+            "left out": dict(pairs.left_out),
+            "layers": list(layers),
+            "grids that directions are learned from": len(views),
+        }
+
+    def _rows(
+        self,
+        subject: Subject,
+        pairs: Sequence[Pair],
+        states: States,
+        thing: Thing,
+        site: Literal["grid", "pre", "post"],
+        layer: int,
+    ) -> Rows:
+        learned = states.passages[site]
+        known = read_activations(subject.model, [one.ids for one in learned], [one.places for one in learned], [layer])[
+            layer
+        ]
+        truth = _truth(states, known, thing, site, self.seed)
+        erased = erase(*truth, most=self.most)
+        width = len(erased.mean)
+        subspaces = [(AMNESIC, erased.basis)]
+        rng = stream(self.seed, "random subspaces", thing, site, layer)
+        for _ in range(self.random if erased.rank else 0):
+            drawn = np.linalg.qr(rng.standard_normal((width, erased.rank)))[0]
+            subspaces.append((RANDOM, drawn))
+        finder = finder_of(subject.model, [site])
+        rows: list[Row] = []
+        tags: dict[str, Tag] = {"thing": thing, "site": site, "layer": layer}
+        whole = {READABLE: (erased.readable, "correlation"), RANK: (float(erased.rank), "directions")}
+        for name, (value, unit) in whole.items():
+            about: dict[str, Tag] = {**tags, "subspace": AMNESIC, "fallen": erased.fallen}
+            rows.append(Row(measure=name, unit=unit, value=value, grid_id="all", tags=about))
+        for begin in range(0, len(pairs), _PART):
+            part = pairs[begin : begin + _PART]
+            passages = [passage(finder, site, pair.sides[0], pair.changed) for pair in part]
+            now = read_activations(
+                subject.model, [one.ids for one in passages], [one.places for one in passages], [layer]
+            )
+            changes = [
+                [_edits(one, layer, basis, erased.mean, present) for _, basis in subspaces]
+                for one, present in zip(passages, now[layer], strict=True)
+            ]
+            done = answers(
+                subject.agent,
+                [pair.sides[0].view for pair in part],
+                passages,
+                changes,
+                max_tokens=self.max_tokens,
+            )
+            for pair, said in zip(part, done, strict=True):
+                for (name, _), one in zip(subspaces, said, strict=True):
+                    about = {**pair_tags(pair), **tags, "subspace": name, "fallen": erased.fallen}
+                    rows.append(
+                        Row(
+                            measure=STAYS,
+                            unit="share",
+                            value=one.effect(pair)[STAYS],
+                            grid_id=pair.cluster,
+                            tags=about,
+                        )
+                    )
+        return Rows.from_rows(rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Erased:
+    """A subspace without which a linear predictor finds nothing.
+
+    Attributes:
+        basis: ``[F, K]`` orthonormal directions.
+        mean: ``[F]`` what the activations are on average.
+        rank: K.
+        readable: correlation of prediction and truth on held-back rows before anything was removed.
+        left: that of the predictor that was fitted last.
+        fallen: whether that is at chance: below 1.96 / sqrt(rows - 3) of held-back rows.
+    """
+
+    basis: npt.NDArray[np.float64]
+    mean: npt.NDArray[np.float64]
+    rank: int
+    readable: float
+    left: float
+    fallen: bool
+
+
+def erase(vectors: Array, targets: Array, held: npt.NDArray[np.bool_], *, most: int) -> Erased:
+    """Return the directions that a linear predictor can use, removed round by round until it finds nothing.
+
+    Args:
+        vectors: ``[N, F]`` activations.
+        targets: ``[N, T]`` numbers that are predicted.
+        held: ``[N]`` which rows are held back to score the predictor.
+        most: most directions.
+
+    Returns:
+        The subspace. With T targets each round removes at most T directions.
+    """
+    mean = vectors[~held].mean(axis=0)
+    left = vectors - mean
+    basis = np.zeros((vectors.shape[1], 0))
+    first, score = math.nan, math.nan
+    level = targets[~held].mean(axis=0)
+    wanted = targets - level
+    chance = _CHANCE / math.sqrt(max(1, int(held.sum()) - 3))
+    while True:
+        train = left[~held]
+        spread = float((train**2).mean())
+        gram = train.T @ train / len(train) + max(spread * _RIDGE, 1e-12) * np.eye(left.shape[1])
+        weights = np.linalg.solve(gram, train.T @ wanted[~held] / len(train))
+        score = _correlation(left[held] @ weights, wanted[held])
+        first = score if math.isnan(first) else first
+        if score <= chance or basis.shape[1] >= most:
+            break
+        shared = train.T @ wanted[~held]
+        fresh = np.linalg.qr(shared - basis @ (basis.T @ shared))[0][:, : most - basis.shape[1]]
+        basis = np.concatenate([basis, fresh], axis=1)
+        left = left - (left @ fresh) @ fresh.T
+    return Erased(basis=basis, mean=mean, rank=basis.shape[1], readable=first, left=score, fallen=bool(score <= chance))
+
+
+def _correlation(said: Array, true: Array) -> float:
+    """Return the mean correlation of the columns of two arrays, 0 where one does not vary."""
+    found = []
+    for mine, theirs in zip(said.T, true.T, strict=True):
+        spread = float(mine.std() * theirs.std())
+        scale = max(float(np.abs(mine).max()), 1e-30)
+        flat = spread <= 1e-9 * scale * float(theirs.std())
+        found.append(0.0 if flat else float(np.mean((mine - mine.mean()) * (theirs - theirs.mean())) / spread))
+    return float(np.mean(found))
+
+
+def _truth(
+    states: States, known: Sequence[npt.NDArray[np.float32]], thing: Thing, site: Place, seed: int
+) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
+    """Return activations, what is to be read from them, and which rows are held back: a third of the grids."""
+    rng = stream(seed, "held-back grids", thing, site)
+    clusters = list(dict.fromkeys(states.clusters))
+    out = {clusters[index] for index in rng.permutation(len(clusters))[: max(1, len(clusters) // 3)]}
+    vectors, targets, held = [], [], []
+    for view, cluster, activation in zip(states.views, states.clusters, known, strict=True):
+        cell = view.grid.goal if thing == "goal" else view.grid.start
+        assert cell is not None  # generated grids have both
+        if site == "grid":
+            own = cell[0] * view.grid.width + cell[1]
+            others = rng.permutation(np.setdiff1d(np.arange(len(activation)), [own]))[:_TOKENS]
+            vectors += [activation[own], *activation[others]]
+            targets += [[1.0], *[[0.0]] * len(others)]
+            held += [cluster in out] * (1 + len(others))
+        else:
+            vectors.append(activation.reshape(-1))
+            targets.append([float(cell[0]), float(cell[1])])
+            held.append(cluster in out)
+    return np.array(vectors, dtype=np.float64), np.array(targets, dtype=np.float64), np.array(held, dtype=bool)
+
+
+def _edits(one: Passage, layer: int, basis: Array, mean: Array, present: npt.NDArray[np.float32]) -> list[Edit]:
+    """Return the edits that set a subspace to its mean; the tokens of `pre` and `post` are one vector together."""
+    import torch
+
+    if not basis.shape[1]:
+        return []
+    flat = present.astype(np.float64).reshape(-1, len(mean))
+    added = -((flat - mean) @ basis @ basis.T).reshape(present.shape)
+    return [
+        Edit(row=0, layer=layer, positions=one.places, vectors=torch.from_numpy(added.astype(np.float32)), how="add")
+    ]

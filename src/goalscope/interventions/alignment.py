@@ -1,0 +1,395 @@
+"""Alignment search: a subspace of small rank whose interchange between two grids moves the action.
+
+An orthogonal map is trained so that writing the counterfactual's coordinates in K of its directions makes the model
+write what it wrote in the counterfactual. This is a supervised search: it can find directions that nothing reads but
+that reach dormant pathways. So each result stands beside the whole residual stream at the same place, random subspaces
+and principal components of the same rank, a search on shuffled pairs and on random networks, and the parts of the found
+subspace that the next block reads strongly and hardly.
+
+Sources: Geiger et al. 2024, Finding alignments between interpretable causal variables and distributed neural
+representations (distributed alignment search); Makelov, Lange and Nanda 2023, arXiv:2311.17030 (dormant pathways).
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from goalscope.agents.chat import ChatAgent
+from goalscope.interventions.edits import Edit, Editor
+from goalscope.interventions.experiment import PairSettings, Subject, intervention
+from goalscope.interventions.forward import Batch, score_answers
+from goalscope.interventions.pairs import Pair, Side, check_pairs
+from goalscope.interventions.passes import Reader
+from goalscope.interventions.reading import (
+    FOLLOWS,
+    Passage,
+    Where,
+    answers,
+    finder_of,
+    layers_of,
+    pair_tags,
+    passage,
+    read_activations,
+)
+from goalscope.interventions.reading_weights import reading_directions, split_subspace
+from goalscope.models.initialisation import permute
+from goalscope.models.local import LocalModel
+from goalscope.rng import stream
+from goalscope.rows import Row, Rows
+from goalscope.runs.kinds import Part, sequence
+from goalscope.runs.probing_config import Layers
+
+KIND: Final = "alignment"
+ODDS: Final = "log-odds of the forced answer follow"
+"""Whether the counterfactual's word of action is likelier than the original's after the original's own output."""
+FOUND, WHOLE, RANDOM, COMPONENTS, SHUFFLED = (
+    "found subspace",
+    "whole residual",
+    "random subspace",
+    "principal components",
+    "trained on shuffled pairs",
+)
+READ, UNREAD = "found, part that is read", "found, part that is hardly read"
+_PART: Final = 16
+
+
+@intervention(KIND)
+class Alignment(Part):
+    """Subspaces of small rank, searched for at each site and layer, interchanged within pairs of held-back grids.
+
+    `ranks` are the numbers of directions; `steps`, `batch` and `lr` are those of the search; `test` is the share of the
+    grids that is held back. `random` is the number of random subspaces; `networks` the number of random networks of the
+    permuted weights on which the search is done too, read by the log-odds of the forced answer.
+    """
+
+    kind: Literal["alignment"] = KIND
+    agent: str | None = Field(default=None, min_length=1, max_length=200)
+    pairs: PairSettings = PairSettings(per_size=40, controls=0)
+    sites: tuple[Literal["changed", "grid", "pre", "post"], ...] = sequence(default=("changed", "pre"))
+    layers: Layers = "thirds"
+    ranks: tuple[Annotated[int, Field(ge=1, le=4096)], ...] = sequence(default=(1, 4))
+    steps: int = Field(default=60, ge=1, le=1_000_000)
+    batch: int = Field(default=8, ge=1, le=4096)
+    lr: float = Field(default=0.02, gt=0, le=10)
+    test: float = Field(default=0.5, gt=0, lt=1)
+    random: int = Field(default=3, ge=1, le=100)
+    networks: int = Field(default=1, ge=0, le=100)
+    seed: int = Field(default=0, ge=0, le=2**62)
+    max_tokens: int | None = Field(default=None, ge=1)
+
+    def run(self, subject: Subject) -> Mapping[str, Any]:
+        """Search at each place; what is stored is not done again."""
+        layers = layers_of(subject.model, self.layers)
+        pairs = subject.pairs(self.pairs)
+        check_pairs(pairs.kept, subject.model)
+        train, test = split_pairs(pairs.kept, self.test, self.seed)
+        places = [(site, layer) for site in self.sites for layer in layers]
+        missing = [(site, layer) for site, layer in places if not subject.has(f"{site} {layer}")]
+        networks = [permuted(subject.model, seed) for seed in range(self.networks if missing else 0)]
+        for done, (site, layer) in enumerate(places):
+            subject.show(done, len(places))
+            if (site, layer) not in missing:
+                continue
+            rows = [search(subject.agent, subject.model, train, test, self, site, layer)]
+            for network in networks:
+                rows.append(search(subject.agent, network, train, test, self, site, layer, own=False))
+            subject.keep(f"{site} {layer}", Rows.concatenate(rows))
+        subject.show(len(places), len(places))
+        return {
+            "settings": self.model_dump(mode="json"),
+            "training pairs": len(train),
+            "tested pairs": len(test),
+            "left out": dict(pairs.left_out),
+            "layers": list(layers),
+        }
+
+
+def permuted(model: LocalModel, seed: int) -> LocalModel:
+    """Return a copy of a model with the entries of every weight permuted: the scale of each, and nothing learned."""
+    with model.alone() as network:
+        twin = deepcopy(network)
+    permute(twin, seed=seed)
+    style = str(model.describe()["reasoning"])
+    return LocalModel.from_parts(twin, model.tokenizer, name=f"{model.name}-permuted-{seed}", reasoning=style)
+
+
+def split_pairs(pairs: Sequence[Pair], test: float, seed: int) -> tuple[list[Pair], list[Pair]]:
+    """Return training and tested pairs; both directions of a pair, and all pairs of a grid, stand on one side.
+
+    Raises:
+        ValueError: too few grids for both.
+    """
+    grids = list(dict.fromkeys(pair.cluster for pair in pairs))
+    if len(grids) < 2:
+        raise ValueError(f"an alignment search must have pairs of at least 2 grids, got {len(grids)}: add worlds")
+    order = stream(seed, "alignment split").permutation(len(grids))
+    count = min(max(1, round(test * len(grids))), len(grids) - 1)
+    held = {grids[index] for index in order[:count]}
+    both = [one for pair in pairs for one in (pair, pair.swapped)]
+    return [one for one in both if one.cluster not in held], [one for one in both if one.cluster in held]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Case:
+    """A pair at one site and layer: the original's passage, both sides' activations ``[P, D]``, and what is forced.
+
+    ``told`` is the side whose output a search must bring about. ``context`` is the original with its own reasoning up
+    to the word of the action, ``words`` the ids of all actions.
+    """
+
+    pair: Pair
+    told: Side
+    context: tuple[int, ...]
+    words: tuple[tuple[int, ...], ...]
+    passage: Passage
+    own: npt.NDArray[np.float32]
+    source: npt.NDArray[np.float32]
+
+
+def search(
+    agent: ChatAgent,
+    model: LocalModel,
+    train: Sequence[Pair],
+    test: Sequence[Pair],
+    settings: Alignment,
+    site: Where,
+    layer: int,
+    *,
+    own: bool = True,
+) -> Rows:
+    """Search subspaces at one site and layer, and interchange them in the tested pairs.
+
+    Args:
+        agent: the agent that the pairs were found with.
+        model: its model, or a random network of the same architecture.
+        train, test: pairs of different grids.
+        settings: ranks, steps, seeds.
+        site, layer: where.
+        own: whether the model is the agent's own: then it writes freely; a random network's forced answer is read.
+
+    Returns:
+        Rows with the tags site, layer, rank, subspace, network, and those of the pairs; clusters are grids.
+    """
+    cases = [_cases(model, group, site, layer) for group in (train, test)]
+    width = cases[0][0].own.shape[-1]
+    wide = [rank for rank in settings.ranks if rank > width]
+    if wide:
+        raise ValueError(f"the rank of a subspace must be at most the width {width} of the model, got {wide[0]}")
+    subspaces: list[tuple[str, int, Any]] = [(WHOLE, width, None)]
+    vectors = np.concatenate([one for case in cases[0] for one in (case.own, case.source)]).astype(np.float64)
+    centred = vectors - vectors.mean(axis=0)
+    main = np.linalg.svd(centred, full_matrices=False)[2]
+    reading = reading_directions(model, layer) if own else None
+    rng = stream(settings.seed, "random subspaces", site, layer)
+    for rank in settings.ranks:
+        found = train_subspace(model, cases[0], layer, rank, settings, own=own)
+        subspaces.append((FOUND, rank, found))
+        if not own:
+            continue
+        wrong = _shuffled(cases[0], stream(settings.seed, "shuffled pairs", site, layer, rank))
+        subspaces.append((SHUFFLED, rank, train_subspace(model, wrong, layer, rank, settings, own=own)))
+        subspaces.append((COMPONENTS, rank, main[:rank].T))
+        subspaces += [
+            (RANDOM, rank, np.linalg.qr(rng.standard_normal((width, rank)))[0]) for _ in range(settings.random)
+        ]
+        assert reading is not None
+        subspaces += [
+            (name, rank, part) for name, part in zip((READ, UNREAD), split_subspace(found, reading), strict=True)
+        ]
+    name = "own" if own else "permuted"
+    rows: list[Row] = []
+    for begin in range(0, len(cases[1]), _PART):
+        part = cases[1][begin : begin + _PART]
+        for measure, values in _effects(agent, model, part, layer, subspaces, settings, own=own).items():
+            for case, found_values in zip(part, values, strict=True):
+                for (label, rank, _), value in zip(subspaces, found_values, strict=True):
+                    tags = {
+                        **pair_tags(case.pair),
+                        "site": site,
+                        "layer": layer,
+                        "rank": None if label == WHOLE else rank,
+                        "subspace": label,
+                        "network": name,
+                    }
+                    rows.append(Row(measure=measure, unit="share", value=value, grid_id=case.pair.cluster, tags=tags))
+    return Rows.from_rows(rows)
+
+
+def _cases(model: LocalModel, pairs: Sequence[Pair], site: Where, layer: int) -> list[_Case]:
+    finder = finder_of(model, [site])
+    passages = [[passage(finder, site, side, pair.changed) for side in pair.sides] for pair in pairs]
+    flat = [one for both in passages for one in both]
+    vectors = read_activations(model, [one.ids for one in flat], [one.places for one in flat], [layer])[layer]
+    reader = Reader(model, [site], {}, vectors[0].shape[-1])
+    found = []
+    for at, (pair, both) in enumerate(zip(pairs, passages, strict=True)):
+        place = reader.answers(pair.sides[0])
+        found.append(
+            _Case(
+                pair=pair,
+                told=pair.sides[1],
+                context=place.context,
+                words=place.answers,
+                passage=both[0],
+                own=vectors[2 * at],
+                source=vectors[2 * at + 1],
+            )
+        )
+    return found
+
+
+def _shuffled(cases: Sequence[_Case], rng: np.random.Generator) -> list[_Case]:
+    """Return cases that must write what was written in another case's counterfactual.
+
+    The sources stay: at the changed cells those of other pairs hold the same code, and would be no control.
+    """
+    order = rng.permutation(len(cases))
+    others = {int(at): int(other) for at, other in zip(order, np.roll(order, 1), strict=True)}
+    return [replace(case, told=cases[others[at]].told) for at, case in enumerate(cases)]
+
+
+def train_subspace(
+    model: LocalModel, cases: Sequence[_Case], layer: int, rank: int, settings: Alignment, *, own: bool
+) -> npt.NDArray[np.float64]:
+    """Return a basis ``[D, K]`` whose interchange makes the model write what it wrote in the counterfactual.
+
+    The loss is the cross-entropy of those tokens of the counterfactual's output that differ from the original's, each
+    after the counterfactual's tokens before it. On a random network, which writes nothing of sense, it is that of the
+    counterfactual's action after the original's reasoning: what is then read, so that its search has the advantage.
+    """
+    import torch
+    from torch.nn.utils.parametrizations import orthogonal
+
+    rng = stream(settings.seed, "alignment search", layer, rank)
+    with model.alone() as network:
+        editor = Editor(network)
+        device, width = editor.blocks.device, editor.blocks.width
+        map_ = torch.nn.Linear(width, rank, bias=False)
+        with torch.no_grad():
+            drawn = np.linalg.qr(rng.standard_normal((width, rank)))[0].T
+            map_.weight.copy_(torch.from_numpy(np.ascontiguousarray(drawn, dtype=np.float32)))
+        orthogonal(map_)
+        map_.to(device)
+        parameters = [one for one in map_.parameters() if one.requires_grad]
+        optimiser = torch.optim.Adam(parameters, lr=settings.lr)
+        frozen = [one.requires_grad for one in network.parameters()]
+        network.requires_grad_(False)
+        try:
+            with editor.hooked([(layer, "residual")]):
+                for step in range(settings.steps):
+                    for group in optimiser.param_groups:
+                        group["lr"] = settings.lr * (1 - step / settings.steps)
+                    chosen = [cases[int(at)] for at in rng.permutation(len(cases))[: settings.batch]]
+                    loss = _loss(network, editor, chosen, layer, map_.weight.T, own=own)
+                    optimiser.zero_grad()
+                    loss.backward()
+                    optimiser.step()
+            basis = map_.weight.detach().T.double().cpu().numpy()
+        finally:
+            for one, wanted in zip(network.parameters(), frozen, strict=True):
+                one.requires_grad_(wanted)
+    found: npt.NDArray[np.float64] = np.linalg.qr(basis)[0]
+    return found
+
+
+def _loss(network: Any, editor: Editor, cases: Sequence[_Case], layer: int, basis: Any, *, own: bool) -> Any:
+    """Return the mean cross-entropy over cases; rows are padded on the right, where nothing is read."""
+    import torch
+
+    sequences, targets = zip(*(_target(case, own=own) for case in cases), strict=True)
+    longest = max(map(len, sequences))
+    device = editor.blocks.device
+    ids = torch.tensor([[*one, *[one[-1]] * (longest - len(one))] for one in sequences], device=device)
+    edits = [
+        Edit(
+            row=row,
+            layer=layer,
+            positions=case.passage.places,
+            vectors=torch.from_numpy(case.source).to(device),
+            basis=basis,
+        )
+        for row, case in enumerate(cases)
+    ]
+    with editor.applying(edits, range(len(cases)), [0] * len(cases)):
+        logits = network(input_ids=ids, use_cache=False).logits
+    rows = [row for row, places in enumerate(targets) for _ in places]
+    columns = [place - 1 for places in targets for place in places]
+    wanted = torch.tensor(
+        [sequences[row][column + 1] for row, column in zip(rows, columns, strict=True)], device=device
+    )
+    return torch.nn.functional.cross_entropy(logits[rows, columns].float(), wanted)
+
+
+def _target(case: _Case, *, own: bool) -> tuple[tuple[int, ...], list[int]]:
+    """Return a sequence, and the places of the tokens that it must have."""
+    first, second = case.pair.sides[0], case.told
+    begin = len(case.passage.ids)
+    replayed = case.passage.replayed
+    written = (*case.passage.ids, *second.output[replayed:])
+    plain = (*case.passage.ids, *first.output[replayed:])
+    places = [at for at in range(begin, len(written)) if at >= len(plain) or written[at] != plain[at]]
+    if own and places:
+        return written, places
+    word = case.words[second.action]
+    return (*case.context, *word), list(range(len(case.context), len(case.context) + len(word)))
+
+
+def _effects(
+    agent: ChatAgent,
+    model: LocalModel,
+    cases: Sequence[_Case],
+    layer: int,
+    subspaces: Sequence[tuple[str, int, Any]],
+    settings: Alignment,
+    *,
+    own: bool,
+) -> dict[str, list[list[float]]]:
+    """Return measure -> case -> subspace -> whether the interchange moved it."""
+    edits = [[_interchange(case, layer, basis) for _, _, basis in subspaces] for case in cases]
+    found: dict[str, list[list[float]]] = {}
+    if own:
+        said = answers(
+            agent,
+            [case.pair.sides[0].view for case in cases],
+            [case.passage for case in cases],
+            edits,
+            max_tokens=settings.max_tokens,
+        )
+        found[FOLLOWS] = [
+            [one.effect(case.pair)[FOLLOWS] for one in mine] for case, mine in zip(cases, said, strict=True)
+        ]
+    batches, wanted = [], []
+    for case, changes in zip(cases, edits, strict=True):
+        there = [
+            Edit(row=row, layer=one.layer, positions=one.positions, vectors=one.vectors, basis=one.basis)
+            for row, change in enumerate(changes)
+            for one in change
+        ]
+        batches.append(Batch(prompts=[case.context] * len(changes), edits=there))
+        wanted.append([case.words] * len(changes))
+    scored = score_answers(model, batches, wanted)
+    found[ODDS] = [
+        [_odds(case.pair, list(map(sum, one))) for one in mine.scores] for case, mine in zip(cases, scored, strict=True)
+    ]
+    return found
+
+
+def _odds(pair: Pair, logprobs: Sequence[float]) -> float:
+    """Return whether the counterfactual's optimal actions are likelier together than the original's."""
+    first, second = (np.logaddexp.reduce([logprobs[action] for action in side.optimal]) for side in pair.sides)
+    return float(second > first)
+
+
+def _interchange(case: _Case, layer: int, basis: Any) -> list[Edit]:
+    import torch
+
+    if basis is not None and not basis.shape[1]:
+        return []
+    on = None if basis is None else torch.from_numpy(np.ascontiguousarray(basis, dtype=np.float32))
+    source = torch.from_numpy(case.source)
+    return [Edit(row=0, layer=layer, positions=case.passage.places, vectors=source, basis=on)]

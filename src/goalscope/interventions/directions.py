@@ -1,0 +1,241 @@
+"""Directions of the residual stream that stand for "the goal (or the agent) is at cell c", and their controls.
+
+At the tokens of cells a direction is that of a class of cells: what a cell that becomes the goal is given, and a cell
+that was it loses. At the sites before and after the reasoning it is one of a cell: "goal at c" less "goal at b".
+A probe's direction is the gradient of a class's score. A mean difference is that of the activations of two classes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.interventions.pairs import Pair
+from goalscope.interventions.reading import States, Where
+from goalscope.probing.fitting import fit
+from goalscope.probing.inputs import Features, Source
+from goalscope.probing.labels import AGENT, CLASSES, GOAL, label_grid
+from goalscope.probing.probe import Probe, ProbeKey
+from goalscope.probing.probe_store import stored_probes
+from goalscope.probing.problem import FitSettings, Problem
+from goalscope.rng import stream
+
+PROBE: Final = "probe"
+MEAN: Final = "mean difference"
+SHUFFLED: Final = "shuffled probe"
+RANDOM: Final = "random"
+OWN: Final = "own difference"
+"""Kinds of directions; the last one is the pair's own, which is a patch: the most that a change there can do."""
+Kind = Literal["probe", "mean difference", "shuffled probe"]
+
+_THINGS: Final[Mapping[str, int]] = {"agent": AGENT, "goal": GOAL}
+_FEWEST: Final = 2  # states of each side of a mean difference
+_PENALTIES: Final = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+
+Array = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Directions:
+    """The directions of one site and layer.
+
+    Attributes:
+        site, layer: where.
+        probe: what says which class is there; by whether it turns a steered state is said to flip it.
+        shuffled: the same, fitted to the labels of other states.
+        means: class, or (class, cell), -> mean activation ``[P * D]`` float64 and number of states.
+    """
+
+    site: Where
+    layer: int
+    probe: Probe
+    shuffled: Probe
+    means: Mapping[Any, tuple[npt.NDArray[np.float64], int]] = field(default_factory=dict)
+
+    def vectors(self, kind: Kind, pair: Pair) -> npt.NDArray[np.float64] | None:
+        """Return what turns the first side of a pair into the second, ``[P, D]`` of any length.
+
+        None where a class or a cell has too few states, or where a thing moves that is no class (a key).
+        """
+        changes = self._changes(pair)
+        if changes is None:
+            return None
+        found = []
+        for gained, lost in changes:
+            if kind == MEAN:
+                (after, many), (before, few) = (
+                    self.means.get(self._mean_key(one), (np.zeros(1), 0)) for one in (gained, lost)
+                )
+                if min(many, few) < _FEWEST:
+                    return None
+                found.append(after - before)
+            else:
+                probe = self.probe if kind == PROBE else self.shuffled
+                found.append(_gradient(probe, *gained) - _gradient(probe, *lost))
+        joined = np.stack(found) if self.site == "changed" else found[0]
+        return joined.reshape(len(pair.changed) if self.site == "changed" else 3, -1)
+
+    def flips(self, pair: Pair, steered: Array) -> bool:
+        """Return whether the probe sees the second side of a pair in activations ``[P, D]`` of its first side."""
+        changes = self._changes(pair)
+        if changes is None:
+            return False
+        cells = self.site == "changed"
+        said = self.probe.predict(_features(self.probe.source, steered if cells else steered.reshape(1, -1))).balanced
+        if cells:
+            return all(int(one[0].argmax()) == gained[1] for one, (gained, _) in zip(said, changes, strict=True))
+        ((cell, label), _) = changes[0]
+        return int(said[0, :, label].argmax()) == cell
+
+    def _changes(self, pair: Pair) -> list[tuple[tuple[int, int], tuple[int, int]]] | None:
+        """Return what is gained and lost, as (cell of the frame, class): by changed cell, or of the thing that moves.
+
+        At the tokens of cells the frame is a single cell.
+        """
+        if pair.moved not in _THINGS:
+            return None
+        grids = [side.view.grid for side in pair.sides]
+        labels = [label_grid(grid, max(grid.height, grid.width)) for grid in grids]
+        if self.site == "changed":
+            return [((0, int(labels[1][cell])), (0, int(labels[0][cell]))) for cell in pair.cells]
+        label = _THINGS[pair.moved]
+        places = [np.argwhere(one == label)[0] for one in labels]
+        first, second = (int(row) * self.probe.frame + int(col) for row, col in places)
+        return [((second, label), (first, label))]
+
+    def _mean_key(self, one: tuple[int, int]) -> Any:
+        return one[1] if self.site == "changed" else one
+
+
+def _gradient(probe: Probe, cell: int, label: int) -> npt.NDArray[np.float64]:
+    """Return the gradient ``[P * D]`` of the score of a class at a cell by the activations."""
+    act = probe.weights["act"].astype(np.float64).reshape(len(probe.mean), -1, len(CLASSES))
+    factor = np.divide(1.0, probe.std, out=np.zeros(len(probe.std)), where=probe.std > 0)
+    found: npt.NDArray[np.float64] = act[:, cell, label] * factor
+    return found
+
+
+def _features(source: Source, vectors: Array, grids: Sequence[str] | None = None) -> Features:
+    count = len(vectors)
+    names = np.array([f"row {at}" for at in range(count)], dtype=object)
+    return Features(
+        source=source,
+        vectors=np.ascontiguousarray(vectors, dtype=np.float32),
+        episode_id=names,
+        step=np.zeros(count, dtype=np.int64),
+        grid_id=names if grids is None else np.array(list(grids), dtype=object),
+    )
+
+
+def fit_directions(
+    site: Where, layer: int, model: str, states: States, activations: Sequence[Array], *, seed: int
+) -> Directions:
+    """Fit the directions of one site and layer.
+
+    Args:
+        site: where the activations are of; "changed" and "grid" are the tokens of all cells.
+        layer: number of the block.
+        model: content id of the model.
+        states: N states.
+        activations: ``[N]`` arrays ``[P, D]``.
+        seed: root seed of what is shuffled and drawn.
+
+    Raises:
+        ValueError: too few grids for a probe.
+    """
+    rng = stream(seed, "directions", site, layer)
+    side = max(max(view.grid.height, view.grid.width) for view in states.views)
+    maps = [label_grid(view.grid, max(view.grid.height, view.grid.width)) for view in states.views]
+    if site in ("changed", "grid"):
+        vectors, labels, grids = _tokens(maps, activations, states.clusters, rng)
+    else:
+        vectors = np.stack([one.reshape(-1) for one in activations])
+        labels = np.stack([label_grid(view.grid, side).ravel() for view in states.views])
+        grids = list(states.clusters)
+    source = Source(site="grid" if site == "changed" else site, layer=layer, model=model, width=vectors.shape[1])
+    features = _features(source, vectors, grids)
+    mixed = labels[rng.permutation(len(labels))]
+    keys = [
+        ProbeKey(head="percell", target="cells", control=control, site=source.site, layer=layer)
+        for control in ("none", "shuffled")
+    ]
+    settings = FitSettings(penalties=_PENALTIES, seed=seed)
+    probe, shuffled = fit(
+        [Problem(key=key, features=features, target=one) for key, one in zip(keys, (labels, mixed), strict=True)],
+        settings,
+    )
+    return Directions(site=site, layer=layer, probe=probe, shuffled=shuffled, means=_means(site, vectors, labels))
+
+
+def read_directions(run: Path, site: Where, layer: int, model: str, fresh: Directions, side: int) -> Directions:
+    """Return directions with the probes of a run in place of those that were fitted.
+
+    Args:
+        run: a run directory with per-cell linear probes and their control of shuffled labels.
+        site: where; probes of runs are of the sites pre and post.
+        layer: number of the block.
+        model: content id of the model.
+        fresh: what was fitted here.
+        side: side of the largest grid.
+
+    Raises:
+        FileNotFoundError: no run there.
+        ValueError: no such probe, or one of another model, site or layer.
+    """
+    found: dict[str, Probe] = {}
+    others: list[str] = []
+    for kept, probe in stored_probes(run, head="percell", target="cells"):
+        control = str(kept.tags.get("control"))
+        source = probe.source
+        if control not in ("none", "shuffled") or probe.frame < side:
+            continue
+        if (source.site, source.layer, source.model) != (site, layer, model):
+            others.append(f"site {source.site}, layer {source.layer} of {source.model}")
+        else:
+            found.setdefault(control, probe)
+    if set(found) != {"none", "shuffled"}:
+        listed = "; ".join(sorted(set(others))[:4]) or "none"
+        raise ValueError(
+            f"steering at site {site}, layer {layer} of {model} must have its per-cell probe and the one of shuffled "
+            f"labels in {run}, with a frame of at least {side} cells; that run has those of: {listed}. Fit them "
+            f"(goalscope probe {run} --reads cognitive-map --layers {layer} --full), or leave probes out"
+        )
+    fresh.probe.source.check_same(found["none"].source)
+    return Directions(site=site, layer=layer, probe=found["none"], shuffled=found["shuffled"], means=fresh.means)
+
+
+def _tokens(
+    maps: Sequence[npt.NDArray[np.int8]],
+    activations: Sequence[Array],
+    clusters: Sequence[str],
+    rng: np.random.Generator,
+) -> tuple[Array, npt.NDArray[np.int64], list[str]]:
+    """Return tokens of cells with classes ``[N, 1]``: agent, goal, and a few open cells and walls of each grid."""
+    vectors, labels, grids = [], [], []
+    for given, activation, cluster in zip(maps, activations, clusters, strict=True):
+        flat = given.ravel()
+        for label in range(len(CLASSES) - 1):
+            there = np.flatnonzero(flat == label)
+            chosen = rng.permutation(there)[:4]
+            vectors.append(activation[chosen])
+            labels += [label] * len(chosen)
+            grids += [cluster] * len(chosen)
+    return np.concatenate(vectors), np.array(labels, dtype=np.int64)[:, None], grids
+
+
+def _means(site: Where, vectors: Array, labels: npt.NDArray[Any]) -> dict[Any, tuple[npt.NDArray[np.float64], int]]:
+    found: dict[Any, tuple[npt.NDArray[np.float64], int]] = {}
+    if site in ("changed", "grid"):
+        for label in np.unique(labels).tolist():
+            mine = vectors[labels[:, 0] == label].astype(np.float64)
+            found[label] = mine.mean(axis=0), len(mine)
+        return found
+    for label in _THINGS.values():
+        rows, cells = np.nonzero(labels == label)
+        for cell in np.unique(cells).tolist():
+            mine = vectors[rows[cells == cell]].astype(np.float64)
+            found[cell, label] = mine.mean(axis=0), len(mine)
+    return found

@@ -1,0 +1,304 @@
+"""What interventions read and what becomes of them: activations at places of prompts, and the actions that follow."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.activations.hooks import Blocks, check_layers, thirds
+from goalscope.activations.record import Site
+from goalscope.activations.sites import SiteFinder
+from goalscope.agents.agent import Observation
+from goalscope.agents.chat import ChatAgent, turn
+from goalscope.ids import content_id
+from goalscope.interventions.edits import Edit
+from goalscope.interventions.forward import Batch, generate
+from goalscope.interventions.pairs import Pair, Side
+from goalscope.models.base import Sampling
+from goalscope.models.local import LocalModel
+from goalscope.rows import Tag
+from goalscope.runs.probing_config import Layers
+from goalscope.runs.record import Step
+from goalscope.worlds.dynamics import State
+from goalscope.worlds.generate import generate_batch
+from goalscope.worlds.grid import Action
+from goalscope.worlds.gridworld import GridView
+
+Where = Literal["changed", "grid", "pre", "post"]
+"""The tokens of the changed cells, those of all cells, and those before and after the reasoning."""
+WHERE: Final[tuple[Where, ...]] = get_args(Where)
+
+_ROWS: Final = 32  # sequences of one length that are read together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Passage:
+    """A prompt, and what is replayed of its output so that a site is in it.
+
+    Attributes:
+        ids: token ids of all that passes through the model before it writes on.
+        replayed: how many of them are of the output.
+        places: ``[P]`` int64 places of the site.
+    """
+
+    ids: tuple[int, ...]
+    replayed: int
+    places: npt.NDArray[np.int64]
+
+
+def passage(finder: SiteFinder, site: Where, side: Side, cells: npt.NDArray[np.int64]) -> Passage:
+    """Return a side of a pair up to the end of a site.
+
+    Args:
+        finder: finds the sites grid, pre and post.
+        site: which one.
+        side: what was shown and written.
+        cells: ``[C]`` places of the changed cells.
+
+    Raises:
+        ValueError: the side lacks the site; says why.
+    """
+    if site == "changed":
+        return Passage(ids=side.prompt, replayed=0, places=cells)
+    found = finder.find(side.step, side.view.grid)
+    wanted: Site = site
+    if wanted not in found.positions:
+        raise ValueError(f"site {site} must be in what the agent wrote, it is not: {found.missing[wanted]}")
+    places = found.positions[wanted]
+    replayed = max(0, int(places.max()) + 1 - len(side.prompt))
+    return Passage(ids=(*side.prompt, *side.output[:replayed]), replayed=replayed, places=places)
+
+
+def finder_of(model: LocalModel, sites: Sequence[Where | Site]) -> SiteFinder:
+    """Return what finds sites in a model's prompts; a ValueError where its template has no such site."""
+    wanted: list[Site] = [site for site in sites if site != "changed"]
+    return SiteFinder(model, wanted or ["grid"])
+
+
+def read_activations(
+    model: LocalModel,
+    prompts: Sequence[Sequence[int]],
+    places: Sequence[npt.NDArray[np.int64]],
+    layers: Sequence[int],
+) -> dict[int, list[npt.NDArray[np.float32]]]:
+    """Return the residual stream after some blocks at some places of each prompt.
+
+    Args:
+        model: a local model.
+        prompts: ``[N]`` token ids.
+        places: ``[N]`` places ``[P]`` of each.
+        layers: numbers of blocks, 0-based.
+
+    Returns:
+        Layer -> ``[N]`` arrays ``[P, D]``.
+
+    Raises:
+        ValueError: a layer that the model does not have.
+    """
+    with model.alone() as network:
+        blocks = Blocks(network, layers)
+        found = {layer: [np.zeros(0, dtype=np.float32)] * len(prompts) for layer in blocks.layers}
+        order = sorted(range(len(prompts)), key=lambda at: len(prompts[at]))
+        with blocks.recording() as recording:
+            for group in _equal(order, prompts):
+                ids = np.array([list(prompts[at]) for at in group], dtype=np.int64)
+                rows = np.concatenate([np.full(len(places[at]), row) for row, at in enumerate(group)])
+                columns = np.concatenate([places[at] for at in group])
+                kept = recording.run(ids, rows.astype(np.int64), columns.astype(np.int64))
+                for layer, tensor in zip(blocks.layers, kept, strict=True):
+                    parts = np.split(tensor.float().cpu().numpy(), np.cumsum([len(places[at]) for at in group])[:-1])
+                    for at, part in zip(group, parts, strict=True):
+                        found[layer][at] = part
+    return found
+
+
+def _equal(order: Sequence[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return the places of prompts of one length, `_ROWS` at most together."""
+    groups: list[list[int]] = []
+    for at in order:
+        if groups and len(groups[-1]) < _ROWS and len(prompts[groups[-1][0]]) == len(prompts[at]):
+            groups[-1].append(at)
+        else:
+            groups.append([at])
+    return groups
+
+
+def model_id(model: LocalModel) -> str:
+    """Return the content id by which captures and probes know a model."""
+    return content_id("model", dict(model.describe()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answer:
+    """What an agent did after an intervention.
+
+    Attributes:
+        action: what it did, None where the answer states none.
+        text: all that was written, what was replayed included.
+    """
+
+    action: Action | None
+    text: str
+
+    def effect(self, pair: Pair) -> dict[str, float]:
+        """Return what became of the action of a pair's first side, as shares of one: ties count as the same."""
+        first, second = (side.optimal for side in pair.sides)
+        follows, stays = self.action in second, self.action in first
+        return {FOLLOWS: float(follows), STAYS: float(stays), ELSEWHERE: float(not follows and not stays)}
+
+
+FOLLOWS: Final = "action follows the edit"
+STAYS: Final = "action stays optimal"
+ELSEWHERE: Final = "action is optimal in neither"
+"""Measures of an intervention in a pair; in a control pair an action follows and stays."""
+
+
+def answers(
+    agent: ChatAgent,
+    views: Sequence[GridView],
+    passages: Sequence[Passage],
+    edits: Sequence[Sequence[Sequence[Edit]]],
+    *,
+    max_tokens: int | None = None,
+) -> list[list[Answer]]:
+    """Return what an agent does with changed activations, each change beside the others of its passage.
+
+    Args:
+        agent: a chat agent with a local model.
+        views: ``[N]`` what is shown.
+        passages: ``[N]`` what passes through the model before it writes on, most likely token by token.
+        edits: for each passage the changes that are made one at a time, each a list of edits that name the passage
+            as prompt 0; an empty list changes nothing.
+        max_tokens: most tokens of an answer; by default the agent's own.
+    """
+    model = agent.model
+    assert isinstance(model, LocalModel)  # pairs have been found with it
+    limit = agent.sampling.max_tokens if max_tokens is None else max_tokens
+    batches = [
+        Batch(
+            prompts=[one.ids] * len(changes),
+            edits=[_placed(edit, row) for row, change in enumerate(changes) for edit in change],
+        )
+        for one, changes in zip(passages, edits, strict=True)
+    ]
+    sampling = Sampling(temperature=0.0, top_p=1.0, max_tokens=limit)
+    found = []
+    for view, one, done in zip(views, passages, generate(model, batches, max_tokens=limit), strict=True):
+        text = model.render(agent.messages(Observation(view=view)), agent.sampling)
+        split = len(one.ids) - one.replayed
+        mine = []
+        for output in done.outputs:
+            output.tokens[:0] = one.ids[split:]
+            said = model.completion(text, one.ids[:split], output, sampling)
+            action = turn(said).action
+            mine.append(Answer(action=None if action is None else Action(action), text=said.raw or ""))
+        found.append(mine)
+    return found
+
+
+def _placed(edit: Edit, row: int) -> Edit:
+    """Return an edit of prompt 0 as one of another row."""
+    return replace(edit, row=row)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class States:
+    """Grids that an agent was shown, and its prompts: what directions and subspaces are learned from.
+
+    Attributes:
+        views: ``[N]`` what was shown.
+        clusters: ``[N]`` the grid of each.
+        prompts: ``[N]`` token ids.
+        passages: site -> ``[N]`` prompts up to its end, and its places.
+    """
+
+    views: Sequence[GridView]
+    clusters: Sequence[str]
+    passages: Mapping[Site, Sequence[Passage]]
+
+
+def states_of(agent: ChatAgent, views: Sequence[GridView], sites: Sequence[Where], *, max_tokens: int) -> States:
+    """Return states with their prompts; where a site lies in the output the agent is asked, at temperature 0.
+
+    Args:
+        agent: a chat agent with a local model.
+        views: what is shown.
+        sites: grid, pre, post; "changed" stands for grid.
+        max_tokens: most tokens of an answer.
+    """
+    model: Any = agent.model
+    wanted: list[Site] = list(dict.fromkeys("grid" if site == "changed" else site for site in sites))
+    requests = [agent.request(Observation(view=view)) for view in views]
+    prompts = [tuple(model.encode(model.render(one.messages, agent.sampling))) for one in requests]
+    outputs: list[tuple[int, ...]] = [()] * len(views)
+    if "post" in wanted:
+        said = model.complete(requests, Sampling(temperature=0.0, top_p=1.0, max_tokens=max_tokens))
+        outputs = [one.output_tokens or () for one in said]
+    finder = finder_of(model, wanted)
+    kept: list[int] = []
+    passages: dict[Site, list[Passage]] = {site: [] for site in wanted}
+    for at, (view, prompt, output) in enumerate(zip(views, prompts, outputs, strict=True)):
+        start = view.grid.start
+        assert start is not None  # the views of pairs and of generated grids show their agent
+        step = Step(
+            index=0,
+            state=State(start, view.carrying_key),
+            action=None,
+            failure="not asked",
+            prompt_tokens=prompt,
+            output_tokens=output or None,
+        )
+        found = finder.find(step, view.grid)
+        if any(site in found.missing for site in wanted):
+            continue
+        kept.append(at)
+        for site in wanted:
+            places = found.positions[site]
+            replayed = max(0, int(places.max()) + 1 - len(prompt))
+            passages[site].append(Passage(ids=(*prompt, *output[:replayed]), replayed=replayed, places=places))
+    return States(
+        views=[views[at] for at in kept],
+        clusters=[content_id("grid", views[at].grid.at(start=None).render()) for at in kept],
+        passages=passages,
+    )
+
+
+def fresh_views(pairs: Sequence[Pair], *, count: int, seed: int) -> list[GridView]:
+    """Return new grids of the sizes and densities of some pairs, none with the walls and goal of one of them.
+
+    Args:
+        pairs: what they must differ from.
+        count: how many of each size and density.
+        seed: root seed.
+    """
+    known = {_layout(side.view) for pair in pairs for side in pair.sides}
+    kinds = dict.fromkeys((pair.sides[0].view.grid.height, pair.tags.get("density")) for pair in pairs)
+    found: dict[bytes, GridView] = {}
+    for size, density in kinds:
+        share = float(density) if isinstance(density, int | float) else 0.5
+        for grid in generate_batch(size, share, seed=seed, count=count, name="grids of directions"):
+            view = GridView(grid=grid)
+            if _layout(view) not in known:
+                found.setdefault(_layout(view), view)
+    return list(found.values())
+
+
+def _layout(view: GridView) -> bytes:
+    return view.grid.at(start=None).render().encode()
+
+
+def layers_of(model: LocalModel, wanted: Layers) -> tuple[int, ...]:
+    """Return numbers of blocks from what a study says: thirds, all, or numbers; a ValueError for one not there."""
+    with model.alone() as network:
+        count = Blocks(network).count
+    if isinstance(wanted, str):
+        return thirds(count) if wanted == "thirds" else tuple(range(count))
+    return check_layers(wanted, count)
+
+
+def pair_tags(pair: Pair) -> dict[str, Tag]:
+    """Return what the rows of a pair carry."""
+    kind = "control" if pair.control else "counterfactual"
+    return {**pair.tags, "moved": pair.moved, "pairs": kind}

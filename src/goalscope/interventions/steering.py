@@ -1,0 +1,222 @@
+"""Steering: add a direction that stands for another cell of goal or agent, and see whether the action follows.
+
+A dose is the length of what is added in units of the site's own difference, that of the two sides of the pair: norms
+differ by place and layer. Dose 1 of the pair's own difference is a patch. Beside each direction stand random ones and
+one of a probe of shuffled labels, of the same length; what the action must become is known from the edited map.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from goalscope.activations.record import Site
+from goalscope.agents.chat import ChatAgent
+from goalscope.interventions.directions import OWN, RANDOM, Directions, fit_directions, read_directions
+from goalscope.interventions.edits import Edit
+from goalscope.interventions.experiment import PairSettings, Subject, intervention
+from goalscope.interventions.pairs import Pair, check_pairs
+from goalscope.interventions.reading import (
+    Answer,
+    Passage,
+    States,
+    Where,
+    answers,
+    finder_of,
+    fresh_views,
+    layers_of,
+    model_id,
+    pair_tags,
+    passage,
+    read_activations,
+    states_of,
+)
+from goalscope.models.local import LocalModel
+from goalscope.rng import stream
+from goalscope.rows import Row, Rows, Tag
+from goalscope.runs.kinds import Part, sequence
+from goalscope.runs.probing_config import Layers
+
+KIND: Final = "steering"
+FLIPPED: Final = "its own probe flips"
+STATED: Final = "position of the unmoved thing still stated"
+"""Measures beside those of `goalscope.interventions.reading`."""
+Direction = Literal["probe", "mean difference", "shuffled probe", "random", "own difference"]
+DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)
+_PART: Final = 8  # pairs whose changed prompts are in memory at a time
+
+
+@intervention(KIND)
+class Steering(Part):
+    """Directions that stand for another cell of goal or agent, added to the original of each pair.
+
+    `sites` are the cells that differ, and the tokens before and after the reasoning; `layers` are thirds, all, or
+    numbers. `doses` are lengths in units of the site's own difference, `random` the number of random directions of each
+    pair. Directions are learned from `states` grids of each size and density, none of them steered; with `probes`, a
+    run directory, those before and after the reasoning are of the per-cell probes of that run.
+    """
+
+    kind: Literal["steering"] = KIND
+    agent: str | None = Field(default=None, min_length=1, max_length=200)
+    pairs: PairSettings = PairSettings()
+    sites: tuple[Literal["changed", "pre", "post"], ...] = sequence(default=("changed", "pre"))
+    layers: Layers = "thirds"
+    doses: tuple[Annotated[float, Field(gt=0, le=1000)], ...] = sequence(default=(0.5, 1.0, 2.0, 4.0))
+    directions: tuple[Direction, ...] = sequence(default=DIRECTIONS)
+    random: int = Field(default=3, ge=1, le=1000)
+    states: int = Field(default=12, ge=2, le=100_000)
+    probes: str | None = None
+    seed: int = Field(default=0, ge=0, le=2**62)
+    max_tokens: int | None = Field(default=None, ge=1)
+
+    def run(self, subject: Subject) -> Mapping[str, Any]:
+        """Steer all pairs at each site and layer; what is stored is not done again."""
+        layers = layers_of(subject.model, self.layers)
+        found = [subject.pairs(self.pairs, control=control) for control in (False, True)]
+        pairs = [pair for one in found for pair in one.kept]
+        check_pairs(pairs, subject.model)
+        places = [(site, layer) for site in self.sites for layer in layers]
+        missing = [(site, layer) for site, layer in places if not subject.has(f"{site} {layer}")]
+        limit = self.max_tokens or subject.agent.sampling.max_tokens
+        views = fresh_views(pairs, count=self.states, seed=self.seed)
+        states = states_of(subject.agent, views, self.sites, max_tokens=limit) if missing else None
+        for done, (site, layer) in enumerate(places):
+            subject.show(done, len(places))
+            if states is not None and (site, layer) in missing:
+                rows = steer(subject.agent, pairs, states, self, site, layer)
+                subject.keep(f"{site} {layer}", rows)
+        subject.show(len(places), len(places))
+        return {
+            "settings": self.model_dump(mode="json"),
+            "pairs": len(found[0].kept),
+            "control pairs": len(found[1].kept),
+            "left out": [dict(one.left_out) for one in found],
+            "layers": list(layers),
+            "grids that directions are learned from": len(views),
+        }
+
+
+def steer(agent: ChatAgent, pairs: Sequence[Pair], states: States, settings: Steering, site: Where, layer: int) -> Rows:
+    """Steer the first side of each pair towards its second at one site and layer.
+
+    Args:
+        agent: the agent that the pairs were found with.
+        pairs: pairs and control pairs.
+        states: what directions are learned from; no grid of the pairs is among them.
+        settings: directions, doses, seeds.
+        site, layer: where.
+
+    Returns:
+        Rows with the tags site, layer, direction, dose, moved, pairs, and those of the pairs; clusters are grids.
+
+    Raises:
+        ValueError: a layer or site that is not there, or a probe of another model, site or layer.
+    """
+    model = agent.model
+    assert isinstance(model, LocalModel)  # pairs are found with local models alone
+    where: Site = "grid" if site == "changed" else site
+    learned = states.passages[where]
+    known = read_activations(model, [one.ids for one in learned], [one.places for one in learned], [layer])[layer]
+    directions = fit_directions(site, layer, model_id(model), states, known, seed=settings.seed)
+    if settings.probes is not None and site in ("pre", "post"):
+        side = max(max(pair.sides[0].view.grid.walls.shape) for pair in pairs)
+        directions = read_directions(Path(settings.probes), site, layer, model_id(model), directions, side)
+    finder = finder_of(model, [site])
+    rows: list[Row] = []
+    for begin in range(0, len(pairs), _PART):
+        part = pairs[begin : begin + _PART]
+        passages = [[passage(finder, site, side, pair.changed) for side in pair.sides] for pair in part]
+        flat = [one for both in passages for one in both]
+        vectors = read_activations(model, [one.ids for one in flat], [one.places for one in flat], [layer])[layer]
+        planned = [
+            list(_planned(pair, directions, settings, vectors[2 * at], vectors[2 * at + 1]))
+            for at, pair in enumerate(part)
+        ]
+        done = answers(
+            agent,
+            [pair.sides[0].view for pair in part],
+            [both[0] for both in passages],
+            [[_edits(both[0], layer, plan) for plan in plans] for both, plans in zip(passages, planned, strict=True)],
+            max_tokens=settings.max_tokens,
+        )
+        for pair, plans, said in zip(part, planned, done, strict=True):
+            before = model.text(pair.sides[0].output)
+            for plan, one in zip(plans, said, strict=True):
+                rows += _rows(pair, directions, plan, one, before)
+    return Rows.from_rows(rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Plan:
+    """One change: the direction, its dose, what is added ``[P, D]``, and what the site then holds."""
+
+    kind: str
+    dose: float
+    draw: int
+    added: npt.NDArray[np.float32]
+    after: npt.NDArray[np.float32]
+
+
+def _planned(
+    pair: Pair,
+    directions: Directions,
+    wanted: Steering,
+    first: npt.NDArray[np.float32],
+    second: npt.NDArray[np.float32],
+) -> Iterator[_Plan]:
+    own = (second - first).astype(np.float64)
+    rng = stream(wanted.seed, "random directions", pair.id, directions.site, directions.layer)
+    # Each changed cell is scaled by its own difference; several tokens of one site by that of all together.
+    axis: Any = -1 if directions.site in ("changed", "grid") else None
+    size = np.linalg.norm(own, axis=axis, keepdims=True)
+    for kind in wanted.directions:
+        for draw in range(wanted.random if kind == RANDOM else 1):
+            given: npt.NDArray[np.float64] | None
+            if kind == RANDOM:
+                given = rng.standard_normal(own.shape)
+            else:
+                given = own if kind == OWN else directions.vectors(kind, pair)
+            if given is None:
+                continue
+            norm = np.linalg.norm(given, axis=axis, keepdims=True)
+            unit = np.divide(given, norm, out=np.zeros_like(given), where=norm > 0)
+            for dose in wanted.doses:
+                added = (dose * size * unit).astype(np.float32)
+                yield _Plan(kind=kind, dose=float(dose), draw=draw, added=added, after=first + added)
+
+
+def _edits(one: Passage, layer: int, plan: _Plan) -> list[Edit]:
+    import torch
+
+    return [Edit(row=0, layer=layer, positions=one.places, vectors=torch.from_numpy(plan.added), how="add")]
+
+
+def _rows(pair: Pair, directions: Directions, plan: _Plan, said: Answer, before: str) -> Iterator[Row]:
+    tags: Mapping[str, Tag] = {
+        **pair_tags(pair),
+        "site": directions.site,
+        "layer": directions.layer,
+        "direction": plan.kind,
+        "dose": plan.dose,
+    }
+    values = dict(said.effect(pair))
+    values[FLIPPED] = float(directions.flips(pair, plan.after))
+    stated = _still_stated(pair, before, said.text)
+    if stated is not None:
+        values[STATED] = float(stated)
+    for measure, value in values.items():
+        yield Row(measure=measure, unit="share", value=value, grid_id=pair.cluster, tags=tags)
+
+
+def _still_stated(pair: Pair, before: str, after: str) -> bool | None:
+    """Return whether the cell of what did not move is still written as (row,col), None where it never was."""
+    grid = pair.sides[0].view.grid
+    cell = grid.start if pair.moved == "goal" else grid.goal
+    if cell is None:
+        return None
+    text = f"({cell[0]},{cell[1]})"
+    return text in after.replace(" ", "") if text in before.replace(" ", "") else None
