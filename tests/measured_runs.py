@@ -52,9 +52,16 @@ def measured(directory: Path, study: Study, agents: Sequence[Any] | None = None)
 
 def run_of(rows: Rows, *, agents: Sequence[str] = (), store: Any = None, groups: AgentGroups | None = None) -> RunData:
     """What sections are told of some rows alone, or of those of a store."""
-    behaviour, probed = split_probing(rows)
+    behaviour, probed = split_probing(rows.where(~rows.known("intervention")))
     ledger = build_ledger(behaviour, agents=agents)
     scripted = AgentGroups(models=(), scripted=ledger.agents, history={})
     return RunData(
-        store=store, rows=behaviour, probed=probed, ledger=ledger, groups=groups or scripted, study=None, digest=""
+        store=store,
+        rows=behaviour,
+        probed=probed,
+        changed=rows.where(rows.known("intervention")),
+        ledger=ledger,
+        groups=groups or scripted,
+        study=None,
+        digest="",
     )

@@ -239,7 +239,7 @@ def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> 
                 continue
             data = ArmData.of(runs[one.name, subject.name], subject.name)
             episodes = data.rows.select(measure="success")
-            told = {"worlds": len(set(episodes.grid_id.tolist())), "episodes": len(episodes)}
+            told: dict[str, Any] = {"worlds": len(set(episodes.grid_id.tolist())), "episodes": len(episodes)}
             told = told if one.reads is None else {}  # they are those of the arm whose activations it reads
             reports.append(ArmReport(name=one.name, title=one.title, asked=True, **told))
             claims += [decide(rule, data) for rule in rules if rule.arm == one.name]

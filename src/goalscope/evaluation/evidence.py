@@ -67,7 +67,8 @@ class ArmRun:
         cls, store: Store, confidence: float, belongs: Callable[[Mapping[str, Tag]], bool] | None = None
     ) -> "ArmRun":
         """Read a measured run; ``belongs`` says of the tags of a recorded episode whether it belongs to the arm."""
-        rows, probed = split_probing(store.rows())
+        everything = store.rows()
+        rows, probed = split_probing(everything.where(~everything.known("intervention")))
         if belongs is None:
             return cls(store=store, rows=rows, probed=probed, confidence=confidence)
         episodes = rows.where(rows.measure == "success")

@@ -19,7 +19,7 @@ from goalscope.models.http_answers import (
     scores_answer,
 )
 from goalscope.models.http_budget import Budget, CallKey, Reservation, most_prompt_tokens
-from goalscope.models.http_errors import RejectedError
+from goalscope.models.http_errors import RejectedError, rejection
 from goalscope.models.http_settings import CONSTRAINTS, Caps, Prices, Server, constraint, constraint_name, kept_to
 from goalscope.models.http_transport import Client
 from goalscope.models.likelihood import likelihoods, placed, unanswered
@@ -137,7 +137,7 @@ class HttpModel:
     @property
     def resent(self) -> int:
         """Most further requests of a call, after those that failed on their way."""
-        return self._server.retries
+        return self.server.retries
 
     def describe(self) -> Mapping[str, Any]:
         """Return name, revision, mode and template settings; neither address, waiting times, prices nor caps."""
@@ -298,7 +298,9 @@ class HttpModel:
                 if named is None and ids is None and _IDS[0] in optional:
                     named = _IDS[0]  # it may be what nobody set
                 if named is None:
-                    raise ValueError(self.rejection(said, ids is not None)) from None
+                    raise ValueError(
+                        rejection(self.served, bool(self.server.body), said, as_ids=ids is not None)
+                    ) from None
                 self.drop(named, f"it says: {said}")
 
     def _ask(
@@ -320,15 +322,6 @@ class HttpModel:
         if wanted:
             self._limit = "max_completion_tokens"
         return wanted
-
-    def rejection(self, said: str, as_ids: bool) -> str:
-        """Return the sentence on a request that is rejected for no parameter that could be left out."""
-        body = " and server.body" if self.server.body else ""
-        ids = ", and that the server takes prompts as token ids: where it does not, use mode chat" if as_ids else ""
-        return (
-            f"{self.served} must accept the request, the server says: {said}. Check max_tokens, the length of the "
-            f"prompt, the model's name{body}{ids}"
-        )
 
     def trial(self, asked: Mapping[str, Any], max_tokens: int, parameters: Mapping[str, Any], *, wait: bool) -> Answer:
         """Make one request that belongs to no episode, to see what the server does with it; the budget counts it.

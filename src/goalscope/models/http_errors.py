@@ -139,3 +139,13 @@ def retry_after(headers: Mapping[str, str]) -> float:
             return 0.0
         seconds = (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
     return seconds if 0 < seconds < math.inf else 0.0
+
+
+def rejection(served: str, has_body: bool, said: str, *, as_ids: bool) -> str:
+    """Return the sentence on a request that is rejected for no parameter that could be left out."""
+    body = " and server.body" if has_body else ""
+    ids = ", and that the server takes prompts as token ids: where it does not, use mode chat" if as_ids else ""
+    return (
+        f"{served} must accept the request, the server says: {said}. Check max_tokens, the length of the prompt, the "
+        f"model's name{body}{ids}"
+    )

@@ -14,7 +14,7 @@ from goalscope.models.base import Message, NotSentError, Request, Sampling
 from goalscope.models.http import HttpModel
 from goalscope.models.http_answers import Answer
 from goalscope.models.http_budget import most_prompt_tokens
-from goalscope.models.http_errors import RejectedError
+from goalscope.models.http_errors import RejectedError, rejection
 from goalscope.models.http_settings import CONSTRAINTS, Server, constraint, constraint_name, kept_to
 
 DRAWS: Final = 8
@@ -173,7 +173,9 @@ class Trials:
             answer = self.ask(self.wanted.messages, min(sampling.max_tokens, MOST_PLAIN), own)
         except RejectedError as rejected:
             if model.dialect is None:
-                raise ValueError(model.rejection(str(rejected), False)) from None
+                raise ValueError(
+                    rejection(model.served, bool(model.server.body), str(rejected), as_ids=False)
+                ) from None
             self.add("prompts as token ids", "no", f"it says: {rejected}")
             return
         self.add("model", "yes", f"answers as {self.model.name}")
