@@ -298,9 +298,7 @@ class HttpModel:
                 if named is None and ids is None and _IDS[0] in optional:
                     named = _IDS[0]  # it may be what nobody set
                 if named is None:
-                    raise ValueError(
-                        rejection(self.served, bool(self.server.body), said, as_ids=ids is not None)
-                    ) from None
+                    raise rejection(self.served, self.server, said, as_ids=ids is not None) from None
                 self.drop(named, f"it says: {said}")
 
     def _ask(

@@ -141,11 +141,11 @@ def retry_after(headers: Mapping[str, str]) -> float:
     return seconds if 0 < seconds < math.inf else 0.0
 
 
-def rejection(served: str, has_body: bool, said: str, *, as_ids: bool) -> str:
-    """Return the sentence on a request that is rejected for no parameter that could be left out."""
-    body = " and server.body" if has_body else ""
+def rejection(served: str, server: Server, said: str, *, as_ids: bool) -> ValueError:
+    """Return the error of a request that is rejected for no parameter that could be left out."""
+    body = " and server.body" if server.body else ""
     ids = ", and that the server takes prompts as token ids: where it does not, use mode chat" if as_ids else ""
-    return (
+    return ValueError(
         f"{served} must accept the request, the server says: {said}. Check max_tokens, the length of the prompt, the "
         f"model's name{body}{ids}"
     )

@@ -173,9 +173,7 @@ class Trials:
             answer = self.ask(self.wanted.messages, min(sampling.max_tokens, MOST_PLAIN), own)
         except RejectedError as rejected:
             if model.dialect is None:
-                raise ValueError(
-                    rejection(model.served, bool(model.server.body), str(rejected), as_ids=False)
-                ) from None
+                raise rejection(model.served, model.server, str(rejected), as_ids=False) from None
             self.add("prompts as token ids", "no", f"it says: {rejected}")
             return
         self.add("model", "yes", f"answers as {self.model.name}")
