@@ -30,20 +30,10 @@ def test_an_instruct_model_goes_through_all_commands(tmp_path: Path) -> None:
     assert descriptions["smollm2"]["model"]["reasoning"] == "none" and len(steps) == 12
     assert all(step.prompt_tokens and step.output_tokens for step in steps)
     assert "Action accuracy" in call("measure", str(run))
-    # One seed of each kind of random network, and the middle of three layers: each is a pass of 135 million weights.
-    reads = (
-        "--layers",
-        "15",
-        "--reads",
-        "cognitive-map",
-        "--random-seeds",
-        "1",
-        "--set",
-        "probes.epochs=2",
-        "--set",
-        "probes.hidden=8",
-    )
-    probed = call("probe", str(run), "--agent", "smollm2", *reads, "--set", "by_size=false")
+    # One layer and one random network: each network is a pass of 135 million weights.
+    reads = "--reads cognitive-map --layers 15 --random-kinds permuted --random-seeds 1"
+    small = "--set probes.epochs=2 --set probes.hidden=8"
+    probed = call("probe", str(run), "--agent", "smollm2", *f"{reads} {small} --set by_size=false".split())
     assert probed.count("site post is left out") == 1 and "agent at its cell" in probed
     assert "MEG in nats" in call("meg", str(run), "--hypotheses", "goal")
     assert "Report: " in call("report", str(run))
