@@ -124,7 +124,7 @@ def test_doctor_shows_what_a_server_does(capsys: pytest.CaptureFixture[str]) -> 
 
     from goalscope.cli.server_doctor import doctor_server
 
-    with Loopback(speaker(), **VLLM) as server:
+    with Loopback(speaker(positions=4096), **VLLM) as server:
         doctor_server(server.url, None, as_json=True)
         found = json.loads(capsys.readouterr().out)
         server.behaviour.pages = {}
@@ -132,7 +132,7 @@ def test_doctor_shows_what_a_server_does(capsys: pytest.CaptureFixture[str]) -> 
             doctor_server(server.url, None)
     states = {one["name"]: one["state"] for one in found["abilities"]}
     assert found["model"] == "speaker" and found["told"]["server"]["version"] == "0.32.0"
-    assert states["temperature"] == states["stop strings"] == states["token ids"] == "yes"
+    assert states["temperature"] == states["token ids"] == states["log-probabilities"] == "yes"
 
 
 def test_a_real_process_reports_errors_on_standard_error_with_status_2(tmp_path: Path) -> None:
