@@ -161,9 +161,9 @@ SCENARIOS = {
         ),
     ),
     "scripted": Scenario(
-        before=("goalscope run demo --sizes 7 --count 1 --agents optimal,random --out demo-run",),
+        before=("goalscope run demo --sizes 7 --count 1 --agents optimal,random --out runs/demo",),
         steps=(
-            "goalscope meg demo-run",
+            "goalscope meg runs/demo",
             (
                 "goalscope run scripted --out runs/scripted && goalscope meg runs/scripted --by size,density",
                 "--sizes 7 --densities 0.6 --count 2 --trajectories 1 --agents optimal,key-lured",
@@ -240,6 +240,19 @@ SCENARIOS = {
             ('goalscope estimate explore-exploit --agents "GPT-OSS-120B base;GPT-OSS-120B exploration"', MAPS),
         ),
     ),
+    "verdict": Scenario(
+        steps=(
+            "goalscope evaluate optimal random --quick --out runs/known",
+            "goalscope ledger runs/known --card",
+        )
+    ),
+    "verdict on Theseus": Scenario(
+        steps=(
+            "goalscope evaluate theseus --quick --out runs/theseus",
+            "goalscope ledger runs/theseus",
+            "goalscope demo --out runs/demo",
+        ),
+    ),
     "Cliff World": Scenario(
         steps=("goalscope cliff-world --out runs/cliff", ("goalscope cliff-world --out cliff", "--no-figures"))
     ),
@@ -272,7 +285,7 @@ SCENARIOS = {
         steps=(("goalscope run cognitive-map --out runs/inside --full", FEW),),
     ),
 }
-LONG = {"any model", "Cliff World", "activations", "interventions", "complete table", "task worlds"}
+LONG = {"any model", "verdict on Theseus", "Cliff World", "activations", "interventions", "complete table", "task worlds"}
 """Scenarios of the long tests; the gate runs the commands in other ways (tests/studies, tests/probing)."""
 
 _GPT = "needs the weights of GPT-OSS-20B: a download, and a GPU"

@@ -340,11 +340,8 @@ class HttpModel:
             client = Client(self.server.model_copy(update={"retries": 1, "backoff": min(self.server.backoff, 1.0)}))
         chat = [Message(role=one["role"], content=one["content"]) for one in asked.get("messages", ())]
         prompt = asked.get("prompt", ())
-        most = (
-            most_prompt_tokens(chat, max_tokens)
-            if chat
-            else len(prompt.encode() if isinstance(prompt, str) else prompt)
-        )
+        sent = prompt.encode() if isinstance(prompt, str) else prompt
+        most = most_prompt_tokens(chat, max_tokens) if chat else len(sent)
         while True:
             body = {"model": self.served, self._limit: max_tokens, **parameters, **self.server.body, **asked}
             with self.budget.reserve(most, max_tokens) as reservation:
