@@ -246,11 +246,23 @@ SCENARIOS = {
             "goalscope capture runs/inside --sites pre,post --untrained 0 --random-weights permuted",
         ),
     ),
+    "interventions": Scenario(
+        steps=(
+            (
+                "goalscope run patching --out runs/patching",
+                f"{FEW} --set analysis.interventions.0.pairs.per_size=1 --set analysis.interventions.0.pairs.controls=0",
+            ),
+            (
+                "goalscope patch runs/patching",
+                "--set pairs.per_size=1 --set pairs.controls=0",
+            ),
+        ),
+    ),
     "complete table": Scenario(
         steps=(("goalscope run cognitive-map --out runs/inside --full", FEW),),
     ),
 }
-LONG = {"Cliff World", "activations", "complete table", "task worlds"}
+LONG = {"Cliff World", "activations", "interventions", "complete table", "task worlds"}
 """Scenarios of the long tests; the gate runs the commands in other ways (tests/studies, tests/probing)."""
 
 _GPT = "needs the weights of GPT-OSS-20B: a download, and a GPU"

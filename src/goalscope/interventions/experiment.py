@@ -133,7 +133,7 @@ def intervention(name: str) -> Callable[[type[Settings]], type[Settings]]:
         fits = fits and {"kind", "agent"} <= set(settings.model_fields)
         if not fits or not hasattr(settings, "run") or not hasattr(settings, "headline"):
             raise TypeError(
-                f"an intervention must be a pydantic model with kind, agent and run(subject), got {settings}"
+                f"an intervention must be a pydantic model with kind, agent, headline and run(subject), got {settings}"
             )
         registry.register("intervention", name)(settings)
         return settings

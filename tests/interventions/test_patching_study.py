@@ -1,0 +1,107 @@
+"""The study of patching end to end on the bundled model, as small as it can be."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from goalscope.interventions.experiment import intervention
+from goalscope.interventions.patching import CHANGED, EQUAL, FOLLOWS, RECOVERY, WHOLE, Patching
+from goalscope.interventions.pipeline import study_interventions
+from goalscope.models.local import LocalModel
+from goalscope.probing.scores import chosen
+from goalscope.report import RunData, sections_of
+from goalscope.runs import Store, Study, content_hash, run
+
+SETTINGS: dict[str, Any] = {
+    "kind": "patching",
+    "pairs": {"per_size": 1, "controls": 1, "moved": ["goal"]},
+    "sites": ["changed", "action"],
+    "layers": [-1, 7],
+    "windows": [],
+    "components": ["residual"],
+}
+STUDY: dict[str, Any] = {
+    "worlds": [{"kind": "grid", "sizes": [7], "densities": [0.0], "count": 2}],
+    "agents": [{"kind": "chat", "model": "theseus", "max_tokens": 64}],
+    "trajectories": 1,
+    "horizon": {"steps": 1},
+    "analysis": {"interventions": [SETTINGS]},
+}
+
+
+@pytest.fixture(scope="module")
+def patched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("patched") / "run"
+    run(Study.parse(STUDY), out)
+    study_interventions(out)
+    return out
+
+
+def test_the_embedding_swap_moves_the_action_and_what_must_be_equal_is(patched: Path) -> None:
+    with Store(patched) as store:
+        rows = store.rows()
+    free = chosen(rows, intervention="patching", reading="free", pairs="counterfactual")
+    swap = chosen(free, measure=FOLLOWS, site="changed", layers="-1", patch="source")
+    assert swap.value.tolist() == [1.0, 1.0]  # both directions
+    assert set(chosen(free, measure=EQUAL).value.tolist()) == {1.0}
+    assert set(chosen(free, measure=CHANGED, patch="identity").value.tolist()) == {0.0}
+    null = chosen(free, site="changed", layers="7", patch="source")
+    assert set(null["structural"].tolist()) == {True} and not null.value.any()
+    last = chosen(free, measure=FOLLOWS, site="action", layers="7", patch="source")
+    assert last.value.tolist() == [1.0, 1.0]  # the logits are a function of this vector alone
+
+
+def test_the_forced_reading_has_its_bias_beside_it(patched: Path) -> None:
+    with Store(patched) as store:
+        forced = chosen(store.rows(), intervention="patching", reading="forced")
+    assert len(chosen(forced, measure=RECOVERY, site=WHOLE)) == 2
+    swap = chosen(forced, measure=RECOVERY, site="changed", layers="-1", patch="source")
+    assert swap.value.tolist() == chosen(forced, measure=RECOVERY, site=WHOLE).value.tolist()  # the same prompt
+
+
+def test_what_is_stored_is_not_done_again_and_other_settings_replace_it(
+    patched: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store(patched) as store:
+        before = content_hash(store)
+    with monkeypatch.context() as patch:
+        patch.setattr("goalscope.interventions.patching.generate", None)
+        study_interventions(patched)
+    with Store(patched) as store:
+        assert content_hash(store) == before
+
+
+def test_the_report_says_it_in_words(patched: Path) -> None:
+    from goalscope.measures import measure_store
+
+    with Store(patched, "w") as store:
+        store.put_rows(measure_store(store), source="behaviour")
+    with Store(patched) as store:
+        titles = [one.title for one in sections_of(RunData.of(store))]
+    assert "Patched activations" in titles
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"layers": [-1, 8]}, r"-1\.\.7.* got \[-1, 8\]"),
+        ({"layers": []}, r"-1\.\.7"),
+        ({"spans": {"rules": "no such text"}}, "span 'rules' .* is not in it"),
+    ],
+)
+def test_wrong_settings_are_refused_with_the_reason(patched: Path, changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        study_interventions(patched, [Patching.model_validate({**SETTINGS, **changed})])
+
+
+def test_wrong_keys_models_and_kinds_are_refused(patched: Path) -> None:
+    wrong = {**STUDY, "analysis": {"interventions": [{**SETTINGS, "site": ["grid"]}]}}
+    with pytest.raises(ValueError, match=r"interventions\[0\]\.site: unknown key; did you mean sites\?"):
+        Study.parse(wrong)
+    with pytest.raises(ValueError, match=r"interventions\[0\]\.kind: must be one of .*patching"):
+        Study.parse({**STUDY, "analysis": {"interventions": [{"kind": "patchng"}]}})
+    with pytest.raises(ValueError, match=r"tokenizer|weights"):
+        study_interventions(patched, model=LocalModel("ariadne"))
+    with pytest.raises(TypeError, match="headline"):
+        intervention("nothing")(type("Nothing", (), {}))
