@@ -41,7 +41,7 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
         f"goalscope.report.sections.{name}"
         for name in (
             *("results", "invariance", "probing", "cognitive_map", "learning_curves", "beliefs", "plans", "distance"),
-            *("logit_lens", "patching", "environments", "behaviour", "tasks", "meg", "agents", "about"),
+            *("logit_lens", "patching", "steering", "environments", "behaviour", "tasks", "meg", "agents", "about"),
         )
     ),
 }

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
@@ -225,10 +225,12 @@ class Loopback:
         )
         chat = [Message(role=item["role"], content=item["content"]) for item in body.get("messages", ())]
         words = self.model.tokenizer
+        begun = chat.pop().content if body.get("continue_final_message") else ""
         text = self.model.render(chat, sampling) if chat else words.decode(body["prompt"], skip_special_tokens=False)
         assert text is not None
         asked = Request(messages=(Message(role="user", content="."),), key=(int(body.get("seed", 0)), "server", 0, 0))
-        memory = json.dumps([text, asked.key, sampling.describe()])
+        asked = replace(asked, prefill=begun)
+        memory = json.dumps([text + begun, asked.key, sampling.describe()])
         known = self._said.get(memory)
         if known is None or (chat and known[-1] is None):
             self._said[memory] = known = self._decoded(asked, chat, text, sampling)
@@ -303,7 +305,7 @@ class Loopback:
         if not chat:
             prompts, outputs = self.model.decode([asked], sampling, texts=[text])
             return prompts[0], outputs[0].tokens, outputs[0].finish, outputs[0].logprobs, None
-        (said,) = self.model.complete([Request(messages=tuple(chat), key=asked.key)], sampling)
+        (said,) = self.model.complete([replace(asked, messages=tuple(chat))], sampling)
         assert said.prompt_tokens is not None and said.output_tokens is not None
         scores = [dict(entry) for entry in said.logprobs or ()]
         return list(said.prompt_tokens), list(said.output_tokens), said.finish, scores, said

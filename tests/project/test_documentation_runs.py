@@ -285,7 +285,15 @@ SCENARIOS = {
         steps=(("goalscope run cognitive-map --out runs/inside --full", FEW),),
     ),
 }
-LONG = {"any model", "verdict on Theseus", "Cliff World", "activations", "interventions", "complete table", "task worlds"}
+LONG = {
+    "any model",
+    "verdict on Theseus",
+    "Cliff World",
+    "activations",
+    "interventions",
+    "complete table",
+    "task worlds",
+}
 """Scenarios of the long tests; the gate runs the commands in other ways (tests/studies, tests/probing)."""
 
 _GPT = "needs the weights of GPT-OSS-20B: a download, and a GPU"

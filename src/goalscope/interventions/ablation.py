@@ -14,20 +14,21 @@ predictor's: as much is removed with fewer directions).
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 from goalscope.interventions.edits import Edit
-from goalscope.interventions.experiment import PairSettings, Subject, intervention
+from goalscope.interventions.experiment import Headline, PairSettings, Subject, intervention
 from goalscope.interventions.pairs import Pair, check_pairs
 from goalscope.interventions.reading import (
     STAYS,
     Passage,
     States,
     answers,
+    averaged,
     finder_of,
     fresh_views,
     layers_of,
@@ -44,10 +45,12 @@ from goalscope.runs.probing_config import Layers
 KIND: Final = "ablation"
 AMNESIC: Final = "probe's directions"
 RANDOM: Final = "random subspace"
-READABLE: Final = "correlation of the refitted probe"
-RANK: Final = "directions removed"
+READABLE: Final = "correlation"
+RANK: Final = "rank"
+"""Tags: correlation of prediction and truth on held-back grids before anything was removed; directions removed."""
 _RIDGE: Final = 1e-3  # of the mean variance of an input
 _CHANCE: Final = 1.96
+_FEWEST: Final = 20  # rows
 _PART: Final = 16
 _TOKENS: Final = 6  # of other cells of each grid
 
@@ -65,6 +68,8 @@ class Ablation(Part):
     most. They are learned from `states` grids of each size and density, none of them tested; `random` is the number of
     random subspaces of the same rank.
     """
+
+    headline: ClassVar[Headline] = ((STAYS,), {}, ("thing", "site", "layer", "rank", "fallen", "subspace"))
 
     kind: Literal["ablation"] = KIND
     agent: str | None = Field(default=None, min_length=1, max_length=200)
@@ -125,11 +130,14 @@ class Ablation(Part):
             subspaces.append((RANDOM, drawn))
         finder = finder_of(subject.model, [site])
         rows: list[Row] = []
-        tags: dict[str, Tag] = {"thing": thing, "site": site, "layer": layer}
-        whole = {READABLE: (erased.readable, "correlation"), RANK: (float(erased.rank), "directions")}
-        for name, (value, unit) in whole.items():
-            about: dict[str, Tag] = {**tags, "subspace": AMNESIC, "fallen": erased.fallen}
-            rows.append(Row(measure=name, unit=unit, value=value, grid_id="all", tags=about))
+        tags: dict[str, Tag] = {
+            "thing": thing,
+            "site": site,
+            "layer": layer,
+            RANK: erased.rank,
+            READABLE: round(erased.readable, 3),
+            "fallen": erased.fallen,
+        }
         for begin in range(0, len(pairs), _PART):
             part = pairs[begin : begin + _PART]
             passages = [passage(finder, site, pair.sides[0], pair.changed) for pair in part]
@@ -137,7 +145,7 @@ class Ablation(Part):
                 subject.model, [one.ids for one in passages], [one.places for one in passages], [layer]
             )
             changes = [
-                [_edits(one, layer, basis, erased.mean, present) for _, basis in subspaces]
+                [removal(one, layer, basis, erased.mean, present) for _, basis in subspaces]
                 for one, present in zip(passages, now[layer], strict=True)
             ]
             done = answers(
@@ -149,7 +157,7 @@ class Ablation(Part):
             )
             for pair, said in zip(part, done, strict=True):
                 for (name, _), one in zip(subspaces, said, strict=True):
-                    about = {**pair_tags(pair), **tags, "subspace": name, "fallen": erased.fallen}
+                    about = {**pair_tags(pair), **tags, "subspace": name}
                     rows.append(
                         Row(
                             measure=STAYS,
@@ -159,7 +167,7 @@ class Ablation(Part):
                             tags=about,
                         )
                     )
-        return Rows.from_rows(rows)
+        return averaged(rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -194,7 +202,15 @@ def erase(vectors: Array, targets: Array, held: npt.NDArray[np.bool_], *, most: 
 
     Returns:
         The subspace. With T targets each round removes at most T directions.
+
+    Raises:
+        ValueError: too few rows on either side.
     """
+    if min(int(held.sum()), int((~held).sum())) < _FEWEST:
+        raise ValueError(
+            f"a probe must have at least {_FEWEST} rows to learn from, and as many held back, to be called at chance, "
+            f"got {int((~held).sum())} and {int(held.sum())}: give more states"
+        )
     mean = vectors[~held].mean(axis=0)
     left = vectors - mean
     basis = np.zeros((vectors.shape[1], 0))
@@ -253,8 +269,8 @@ def _truth(
     return np.array(vectors, dtype=np.float64), np.array(targets, dtype=np.float64), np.array(held, dtype=bool)
 
 
-def _edits(one: Passage, layer: int, basis: Array, mean: Array, present: npt.NDArray[np.float32]) -> list[Edit]:
-    """Return the edits that set a subspace to its mean; the tokens of `pre` and `post` are one vector together."""
+def removal(one: Passage, layer: int, basis: Array, mean: Array, present: npt.NDArray[np.float32]) -> list[Edit]:
+    """Return the edits of prompt 0 that set a subspace to its mean; those of `pre` or `post` are one vector."""
     import torch
 
     if not basis.shape[1]:

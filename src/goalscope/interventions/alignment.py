@@ -13,7 +13,7 @@ representations (distributed alignment search); Makelov, Lange and Nanda 2023, a
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from pydantic import Field
 
 from goalscope.agents.chat import ChatAgent
 from goalscope.interventions.edits import Edit, Editor
-from goalscope.interventions.experiment import PairSettings, Subject, intervention
+from goalscope.interventions.experiment import Headline, PairSettings, Subject, intervention
 from goalscope.interventions.forward import Batch, score_answers
 from goalscope.interventions.pairs import Pair, Side, check_pairs
 from goalscope.interventions.passes import Reader
@@ -30,6 +30,7 @@ from goalscope.interventions.reading import (
     Passage,
     Where,
     answers,
+    averaged,
     finder_of,
     layers_of,
     pair_tags,
@@ -66,6 +67,8 @@ class Alignment(Part):
     grids that is held back. `random` is the number of random subspaces; `networks` the number of random networks of the
     permuted weights on which the search is done too, read by the log-odds of the forced answer.
     """
+
+    headline: ClassVar[Headline] = ((FOLLOWS,), {"network": "own"}, ("site", "layer", "rank", "subspace"))
 
     kind: Literal["alignment"] = KIND
     agent: str | None = Field(default=None, min_length=1, max_length=200)
@@ -135,7 +138,7 @@ def split_pairs(pairs: Sequence[Pair], test: float, seed: int) -> tuple[list[Pai
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Case:
+class Case:
     """A pair at one site and layer: the original's passage, both sides' activations ``[P, D]``, and what is forced.
 
     ``told`` is the side whose output a search must bring about. ``context`` is the original with its own reasoning up
@@ -217,10 +220,10 @@ def search(
                         "network": name,
                     }
                     rows.append(Row(measure=measure, unit="share", value=value, grid_id=case.pair.cluster, tags=tags))
-    return Rows.from_rows(rows)
+    return averaged(rows)
 
 
-def _cases(model: LocalModel, pairs: Sequence[Pair], site: Where, layer: int) -> list[_Case]:
+def _cases(model: LocalModel, pairs: Sequence[Pair], site: Where, layer: int) -> list[Case]:
     finder = finder_of(model, [site])
     passages = [[passage(finder, site, side, pair.changed) for side in pair.sides] for pair in pairs]
     flat = [one for both in passages for one in both]
@@ -230,7 +233,7 @@ def _cases(model: LocalModel, pairs: Sequence[Pair], site: Where, layer: int) ->
     for at, (pair, both) in enumerate(zip(pairs, passages, strict=True)):
         place = reader.answers(pair.sides[0])
         found.append(
-            _Case(
+            Case(
                 pair=pair,
                 told=pair.sides[1],
                 context=place.context,
@@ -243,7 +246,7 @@ def _cases(model: LocalModel, pairs: Sequence[Pair], site: Where, layer: int) ->
     return found
 
 
-def _shuffled(cases: Sequence[_Case], rng: np.random.Generator) -> list[_Case]:
+def _shuffled(cases: Sequence[Case], rng: np.random.Generator) -> list[Case]:
     """Return cases that must write what was written in another case's counterfactual.
 
     The sources stay: at the changed cells those of other pairs hold the same code, and would be no control.
@@ -254,7 +257,7 @@ def _shuffled(cases: Sequence[_Case], rng: np.random.Generator) -> list[_Case]:
 
 
 def train_subspace(
-    model: LocalModel, cases: Sequence[_Case], layer: int, rank: int, settings: Alignment, *, own: bool
+    model: LocalModel, cases: Sequence[Case], layer: int, rank: int, settings: Alignment, *, own: bool
 ) -> npt.NDArray[np.float64]:
     """Return a basis ``[D, K]`` whose interchange makes the model write what it wrote in the counterfactual.
 
@@ -297,7 +300,7 @@ def train_subspace(
     return found
 
 
-def _loss(network: Any, editor: Editor, cases: Sequence[_Case], layer: int, basis: Any, *, own: bool) -> Any:
+def _loss(network: Any, editor: Editor, cases: Sequence[Case], layer: int, basis: Any, *, own: bool) -> Any:
     """Return the mean cross-entropy over cases; rows are padded on the right, where nothing is read."""
     import torch
 
@@ -325,7 +328,7 @@ def _loss(network: Any, editor: Editor, cases: Sequence[_Case], layer: int, basi
     return torch.nn.functional.cross_entropy(logits[rows, columns].float(), wanted)
 
 
-def _target(case: _Case, *, own: bool) -> tuple[tuple[int, ...], list[int]]:
+def _target(case: Case, *, own: bool) -> tuple[tuple[int, ...], list[int]]:
     """Return a sequence, and the places of the tokens that it must have."""
     first, second = case.pair.sides[0], case.told
     begin = len(case.passage.ids)
@@ -342,7 +345,7 @@ def _target(case: _Case, *, own: bool) -> tuple[tuple[int, ...], list[int]]:
 def _effects(
     agent: ChatAgent,
     model: LocalModel,
-    cases: Sequence[_Case],
+    cases: Sequence[Case],
     layer: int,
     subspaces: Sequence[tuple[str, int, Any]],
     settings: Alignment,
@@ -350,7 +353,7 @@ def _effects(
     own: bool,
 ) -> dict[str, list[list[float]]]:
     """Return measure -> case -> subspace -> whether the interchange moved it."""
-    edits = [[_interchange(case, layer, basis) for _, _, basis in subspaces] for case in cases]
+    edits = [[interchange(case, layer, basis) for _, _, basis in subspaces] for case in cases]
     found: dict[str, list[list[float]]] = {}
     if own:
         said = answers(
@@ -385,7 +388,8 @@ def _odds(pair: Pair, logprobs: Sequence[float]) -> float:
     return float(second > first)
 
 
-def _interchange(case: _Case, layer: int, basis: Any) -> list[Edit]:
+def interchange(case: Case, layer: int, basis: Any) -> list[Edit]:
+    """Return the edit that writes the counterfactual's coordinates in a basis ``[D, K]``, None for the whole space."""
     import torch
 
     if basis is not None and not basis.shape[1]:

@@ -18,7 +18,7 @@ from goalscope.interventions.forward import Batch, generate
 from goalscope.interventions.pairs import Pair, Side
 from goalscope.models.base import Sampling
 from goalscope.models.local import LocalModel
-from goalscope.rows import Tag
+from goalscope.rows import Row, Rows, Tag
 from goalscope.runs.probing_config import Layers
 from goalscope.runs.record import Step
 from goalscope.worlds.dynamics import State
@@ -149,6 +149,8 @@ class Answer:
         return {FOLLOWS: float(follows), STAYS: float(stays), ELSEWHERE: float(not follows and not stays)}
 
 
+PAIR: Final = "pair"
+"""Tag of the content id of a pair."""
 FOLLOWS: Final = "action follows the edit"
 STAYS: Final = "action stays optimal"
 ELSEWHERE: Final = "action is optimal in neither"
@@ -301,4 +303,14 @@ def layers_of(model: LocalModel, wanted: Layers) -> tuple[int, ...]:
 def pair_tags(pair: Pair) -> dict[str, Tag]:
     """Return what the rows of a pair carry."""
     kind = "control" if pair.control else "counterfactual"
-    return {**pair.tags, "moved": pair.moved, "pairs": kind}
+    return {**pair.tags, "moved": pair.moved, "pairs": kind, PAIR: pair.id}
+
+
+def averaged(rows: Sequence[Row]) -> Rows:
+    """Return one row for each measure, grid and set of tags: the mean over random draws."""
+    found: dict[tuple[str, str, tuple[tuple[str, Tag], ...]], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row.measure, row.grid_id, tuple(row.tags.items())), []).append(row)
+    return Rows.from_rows(
+        replace(group[0], value=float(np.mean([one.value for one in group]))) for group in found.values()
+    )

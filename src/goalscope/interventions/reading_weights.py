@@ -21,7 +21,8 @@ def reading_directions(model: LocalModel, layer: int) -> npt.NDArray[np.float64]
     """Return the orthonormal directions ``[D, R]`` that the next block reads most: 90 % of its squared singular values.
 
     Its reading weights are those of queries, keys, values, router and the first layer of MLP or experts, each times the
-    weight of the norm before it; after the last block those of the unembedding.
+    weight of the norm before it and divided by its largest singular value, so that all count alike; after the last
+    block those of the unembedding.
 
     Raises:
         ValueError: a block whose reading weights are not known by name.
@@ -34,7 +35,7 @@ def reading_directions(model: LocalModel, layer: int) -> npt.NDArray[np.float64]
         else:
             head = network.get_output_embeddings().weight
             found = [_scaled(head.detach().double().cpu().numpy(), blocks.norm)]
-    stacked = np.concatenate(found)
+    stacked = np.concatenate([one / max(float(np.linalg.norm(one, 2)), 1e-30) for one in found])
     values, directions = np.linalg.svd(stacked, full_matrices=False)[1:]
     energy = np.cumsum(values**2) / np.sum(values**2)
     count = min(int(np.searchsorted(energy, _READ_SHARE)) + 1, int((values > values[0] * 1e-9).sum()))

@@ -18,7 +18,7 @@ from pydantic import Field
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.interventions.edits import EMBEDDING, Edit
-from goalscope.interventions.experiment import PairSettings, Subject, choose_pairs, intervention
+from goalscope.interventions.experiment import Headline, PairSettings, Subject, choose_pairs, intervention
 from goalscope.interventions.forward import Batch, generate
 from goalscope.interventions.pairs import Original, Pair, Pairs, Side, best, counterfactuals
 from goalscope.interventions.reading import ELSEWHERE, FOLLOWS, STAYS, Answer, pair_tags
@@ -33,6 +33,7 @@ from goalscope.worlds.gridworld import GridView
 KIND: Final = "reasoning-edits"
 EditName = Literal["own", "swap", "plan", "coordinates", "prefill", "truncate", "empty", "corrupt", "paraphrase"]
 EDITS: Final[tuple[EditName, ...]] = get_args(EditName)
+UNSTATED: Final = "no action stated"
 PATCHES: Final = ("activations", "activations, own reasoning")
 """The embedding of the changed cells is the counterfactual's: the model writes freely, or after its own reasoning."""
 
@@ -53,6 +54,7 @@ class ReasoningEdits(Part):
     """
 
     needs_weights: ClassVar[bool] = False
+    headline: ClassVar[Headline] = ((FOLLOWS, STAYS), {}, ("edit",))
 
     kind: Literal["reasoning-edits"] = KIND
     agent: str | None = Field(default=None, min_length=1, max_length=200)
@@ -316,7 +318,7 @@ def _cells(pair: Pair) -> tuple[Position, Position]:
 
 def _effects(one: Edited, said: Answer) -> Iterator[Row]:
     stays = said.action in one.pair.sides[0].optimal
-    values = {STAYS: float(stays)}
+    values = {STAYS: float(stays), UNSTATED: float(said.action is None)}
     if one.towards:
         follows = said.action in one.towards
         values |= {FOLLOWS: float(follows), ELSEWHERE: float(not follows and not stays)}

@@ -8,7 +8,7 @@ one of a probe of shuffled labels, of the same length; what the action must beco
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +18,16 @@ from goalscope.activations.record import Site
 from goalscope.agents.chat import ChatAgent
 from goalscope.interventions.directions import OWN, RANDOM, Directions, fit_directions, read_directions
 from goalscope.interventions.edits import Edit
-from goalscope.interventions.experiment import PairSettings, Subject, intervention
+from goalscope.interventions.experiment import Headline, PairSettings, Subject, intervention
 from goalscope.interventions.pairs import Pair, check_pairs
 from goalscope.interventions.reading import (
+    FOLLOWS,
     Answer,
     Passage,
     States,
     Where,
     answers,
+    averaged,
     finder_of,
     fresh_views,
     layers_of,
@@ -59,6 +61,8 @@ class Steering(Part):
     pair. Directions are learned from `states` grids of each size and density, none of them steered; with `probes`, a
     run directory, those before and after the reasoning are of the per-cell probes of that run.
     """
+
+    headline: ClassVar[Headline] = ((FOLLOWS,), {"pairs": "counterfactual"}, ("site", "layer", "direction", "dose"))
 
     kind: Literal["steering"] = KIND
     agent: str | None = Field(default=None, min_length=1, max_length=200)
@@ -147,7 +151,7 @@ def steer(agent: ChatAgent, pairs: Sequence[Pair], states: States, settings: Ste
             before = model.text(pair.sides[0].output)
             for plan, one in zip(plans, said, strict=True):
                 rows += _rows(pair, directions, plan, one, before)
-    return Rows.from_rows(rows)
+    return averaged(rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -71,6 +71,27 @@ CARRIES_RULE: Final = (
     "grids, above 0. The control whose difference has the lowest end decides and is named. Intervals are of single "
     "places: among many, a few lie beside their value by chance."
 )
+TURNS: Final = Word(
+    above="turns the action",
+    below="turns the action less often than its controls do",
+    none="not shown to turn the action",
+)
+TURNS_RULE: Final = (
+    "Turns the action: what is added, or interchanged, leads to an optimal action of the edited grid more often than "
+    "every control at the same place, of the same length or rank, each with a 95 % interval of the paired difference, "
+    "over grids, above 0. The control whose difference has the lowest end decides and is named. A direction that does "
+    "not flip its own probe is no test of what that probe reads. Intervals are of single places."
+)
+NEEDED_BY_ACTION: Final = Word(
+    above="leaves the action alone more often than random subspaces do",
+    below="needed for the action",
+    none="not shown to be needed for the action",
+)
+NEEDED_RULE: Final = (
+    "Needed for the action: the action stays optimal less often than where random subspaces of the same rank are "
+    "removed, with a 95 % interval of the paired difference, over grids, below 0. Where the refitted probe still finds "
+    "something, an action that stays says nothing, and is not counted."
+)
 RULES: Final = f"{RULE} {READABLE_RULE} {MADE_RULE} {USED_RULE}"
 """How all sentences about probes follow from intervals."""
 

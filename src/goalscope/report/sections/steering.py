@@ -1,0 +1,332 @@
+"""Steering, searched subspaces, ablation, and edits of the written reasoning, each beside its controls."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from goalscope.interventions import ablation, alignment, reasoning, steering
+from goalscope.interventions.directions import MEAN as DIFFERENCE
+from goalscope.interventions.directions import OWN, PROBE, RANDOM, SHUFFLED
+from goalscope.interventions.experiment import TAG
+from goalscope.interventions.reading import ELSEWHERE, FOLLOWS, PAIR, STAYS
+from goalscope.probing.scores import chosen, pairs
+from goalscope.report.ledger import Estimates, Key, RunData
+from goalscope.report.specs import (
+    BANDS,
+    MEAN,
+    Claim,
+    Column,
+    Curve,
+    CurveSpec,
+    Declared,
+    FoldSpec,
+    Line,
+    TableSpec,
+    section,
+)
+from goalscope.report.verdicts import NEEDED_BY_ACTION, NEEDED_RULE, TURNS, TURNS_RULE, Word
+from goalscope.rows import Rows, Tag
+from goalscope.stats import Grouped, estimate_rows
+
+_SITES: Final[Mapping[Tag, str]] = {
+    "changed": "the cells that differ",
+    "grid": "all cells of the grid",
+    "pre": "the tokens before the reasoning",
+    "post": "the tokens between reasoning and answer",
+}
+_STEERED: Final = (
+    "A direction for another cell of goal or agent is added to the run on one grid of a pair, after one layer. Doses "
+    "are lengths in units of the site's own difference, that of the two grids of the pair. Shown is the share of pairs "
+    "whose action is then an optimal one of the edited grid, where no optimal action is shared.",
+    "Whether the probe itself sees the edited grid in what was added is shown beside it. The pair's own difference at "
+    "dose 1 is a patch: the most that a change there can do. Damage: in control pairs the action must stay.",
+)
+_SEARCHED: Final = (
+    "An orthogonal subspace is trained, on other grids, so that writing the counterfactual's coordinates in it makes "
+    "the model write the counterfactual's reasoning and action. Such a search can find directions that nothing reads "
+    "but that reach dormant pathways: it counts only beside the whole residual stream at the same place, random "
+    "subspaces and principal components of the same rank, a search whose pairs are shuffled, and a random network, which is read "
+    "by the log-odds of the forced answer. The part that is hardly read is that outside of 90 % of what the weights of "
+    "the next block read.",
+)
+_ABLATED: Final = (
+    "All that a linear probe of goal or agent reads is projected out at a site after one layer, until the refitted "
+    "probe has fallen to chance on held-back grids. Shown is the share of pairs whose first action, optimal before, "
+    "stays optimal.",
+)
+_EDITED: Final = (
+    "The written reasoning of one grid of a pair is edited, and the model writes on: after the whole edited text its "
+    "answer, after `prefill` the rest of the reasoning, too. Swap: the reasoning of the other grid; plan: its moves "
+    "alone; coordinates: its cell of what was moved alone; corrupt: other moves. Truncate, empty and paraphrase are no "
+    "edits towards an action: it should stay.",
+    "Beside them activations: the embeddings of the other grid at the cells that differ, with free reasoning and with "
+    "the own reasoning replayed. Edits need no weights; they show what the answer follows once the text is there, not "
+    "what activations hold.",
+)
+
+
+@section("steering", worlds="grids")
+def content(run: RunData) -> Iterator[Declared]:
+    """Yield a section for each agent and experiment."""
+    makers = (
+        (steering.KIND, _steering),
+        (alignment.KIND, _alignment),
+        (ablation.KIND, _ablation),
+        (reasoning.KIND, _reasoning),
+    )
+    for kind, make in makers:
+        rows = chosen(run.changed, **{TAG: kind}) if len(run.changed) else run.changed
+        agents = list(dict.fromkeys(rows["agent"].tolist())) if len(rows) else []
+        for agent in agents:
+            yield make(chosen(rows, agent=agent), f", {agent}" if len(agents) > 1 else "")
+
+
+def _less(rows: Rows, own: Key, rivals: Mapping[str, Key], by: Sequence[str]) -> list[Grouped]:
+    """Return paired differences of some rows to those of each rival at the same place."""
+    listed: list[Grouped] = []
+    for name, rival in rivals.items():
+        found = pairs(chosen(rows, **own), chosen(rows, **rival), name=name, by=(*by, PAIR))
+        if len(found):
+            listed += [
+                Grouped(key={**own, **one.key, "less": name, "measure": str(rows.measure[0])}, estimate=one.estimate)
+                for one in estimate_rows(found, by=by)
+            ]
+    return listed
+
+
+def _claims(
+    less: Estimates, title: str, key: Key, by: Sequence[str], rivals: Sequence[str], word: Word, label: Any
+) -> Claim:
+    parts = []
+    for one in less.keys(*by, **key):
+        at = {**key, **one}
+        known = {name: {**at, "less": name} for name in rivals if less.get(at, {"less": name}) is not None}
+        if known:
+            parts.append((label(one), known))
+    return Claim(title, less, parts, word)
+
+
+def _steering(rows: Rows, of: str) -> Declared:
+    by = ("site", "layer", "dose")
+    kept = chosen(rows, pairs="counterfactual")
+    follows = chosen(kept, measure=FOLLOWS)
+    found = Estimates(estimate_rows(kept, by=("direction", *by)))
+    control = Estimates(estimate_rows(chosen(rows, pairs="control"), by=("direction", *by)))
+    rivals = {"random directions": {"direction": RANDOM}, "shuffled probe": {"direction": SHUFFLED}}
+    less = Estimates(one for kind in (PROBE, DIFFERENCE) for one in _less(follows, {"direction": kind}, rivals, by))
+    kinds = [kind for kind in (PROBE, DIFFERENCE, SHUFFLED, RANDOM, OWN) if kind in found.values("direction")]
+    places = found.keys("site", "layer")
+    lines = [Line(_where(key), key) for key in found.keys(*by)]
+
+    def table(caption: str, measure: str, given: Estimates) -> TableSpec:
+        columns = [Column(kind, "share", {"measure": measure, "direction": kind}) for kind in kinds]
+        return TableSpec(f"{caption}: {MEAN}", "site, layer, dose", given, columns, lines)
+
+    return Declared(
+        anchor="steering",
+        title=f"Steering{of}",
+        paragraphs=_STEERED,
+        sentences=[
+            _claims(
+                less,
+                f"{kind}, {_where(place)}",
+                {"direction": kind, "measure": FOLLOWS, **place},
+                ("dose",),
+                list(rivals),
+                TURNS,
+                lambda key: f"dose {key['dose']:g}",
+            )
+            for kind in (PROBE, DIFFERENCE)
+            for place in places
+        ],
+        rule=TURNS_RULE,
+        tables=(
+            table("Action follows the edited grid", FOLLOWS, found),
+            table("Its own probe flips", steering.FLIPPED, found),
+        ),
+        figures=[
+            CurveSpec(
+                f"{_where(place)[0].upper()}{_where(place)[1:]}",
+                "action follows the edited grid (share)",
+                "dose",
+                found,
+                [Curve(kind, {"measure": FOLLOWS, "direction": kind, **place}) for kind in kinds],
+                x_label="dose (own differences)",
+            )
+            for place in places
+        ],
+        legend=BANDS,
+        folds=[
+            FoldSpec(
+                "Damage",
+                [
+                    table("Control pairs: the action stays optimal", STAYS, control),
+                    table("The action is optimal in neither grid", ELSEWHERE, found),
+                    table("The position of what did not move is still stated", steering.STATED, found),
+                ],
+            )
+        ],
+        counted=[*found, *control, *less],
+    )
+
+
+def _alignment(rows: Rows, of: str) -> Declared:
+    by = ("site", "layer", "rank")
+    own = chosen(rows, network="own")
+    follows = chosen(own, measure=FOLLOWS)
+    found = Estimates(estimate_rows(follows, by=(*by, "subspace")))
+    odds = Estimates(estimate_rows(chosen(rows, measure=alignment.ODDS), by=(*by, "network", "subspace")))
+    names = (alignment.RANDOM, alignment.COMPONENTS, alignment.SHUFFLED)
+    rivals = {name: {"subspace": name} for name in names}
+    less = Estimates(_less(follows, {"subspace": alignment.FOUND}, rivals, by))
+    whole = {"subspace": alignment.WHOLE}
+    lines = [
+        Line(f"{_where(key)}, {key['subspace']}" + (f", rank {key['rank']}" if key["rank"] else ""), key)
+        for key in found.keys(*by, "subspace")
+    ]
+    forced = [
+        Line(f"{_where(key)}, {key['network']} weights, {key['subspace']}", key)
+        for key in odds.keys(*by, "network", "subspace")
+        if key["subspace"] in (alignment.FOUND, alignment.WHOLE)
+    ]
+    return Declared(
+        anchor="alignment",
+        title=f"Searched subspaces{of}",
+        paragraphs=_SEARCHED,
+        sentences=[
+            _claims(
+                less,
+                f"Found subspace, {_where(place)}",
+                {"subspace": alignment.FOUND, "measure": FOLLOWS, **place},
+                ("rank",),
+                names,
+                TURNS,
+                lambda key: f"rank {key['rank']}",
+            )
+            for place in found.keys("site", "layer", **whole)
+        ],
+        rule=TURNS_RULE,
+        tables=(
+            TableSpec(
+                f"Action after an interchange, tested grids: {MEAN}",
+                "site, layer, subspace",
+                found,
+                [Column("follows", "share", {"measure": FOLLOWS})],
+                lines,
+            ),
+        ),
+        folds=[
+            FoldSpec(
+                "Forced answers, and the random network",
+                [
+                    TableSpec(
+                        f"Log-odds after the own reasoning favour the counterfactual's actions: {MEAN}",
+                        "site, layer, network",
+                        odds,
+                        [Column("follow", "share", {"measure": alignment.ODDS})],
+                        forced,
+                    )
+                ],
+            )
+        ],
+        counted=[*found, *odds, *less],
+    )
+
+
+def _ablation(rows: Rows, of: str) -> Declared:
+    by = ("thing", "site", "layer", ablation.RANK, ablation.READABLE, "fallen")
+    found = Estimates(estimate_rows(rows, by=(*by, "subspace")))
+    sizes = Estimates(estimate_rows(chosen(rows, fallen=True), by=("thing", "site", "layer", "subspace", "size")))
+    rivals = {"random subspaces": {"subspace": ablation.RANDOM}}
+    less = Estimates(_less(rows, {"subspace": ablation.AMNESIC}, rivals, ("thing", "site", "layer", "fallen")))
+    columns = [
+        Column(name, "share", {"measure": STAYS, "subspace": name}) for name in (ablation.AMNESIC, ablation.RANDOM)
+    ]
+
+    def label(key: Key) -> str:
+        fallen = "at chance after" if key["fallen"] else "still readable after"
+        return f"{key['thing']}, {_where(key)}: r = {key[ablation.READABLE]}, {fallen} {key[ablation.RANK]}"
+
+    fallen = {"fallen": True, "measure": STAYS, "subspace": ablation.AMNESIC}
+    return Declared(
+        anchor="ablation",
+        title=f"Ablation of what probes read{of}",
+        paragraphs=_ABLATED,
+        sentences=[
+            _claims(
+                less,
+                f"Cell of the {thing}",
+                {"thing": thing, **fallen},
+                ("site", "layer"),
+                list(rivals),
+                NEEDED_BY_ACTION,
+                _where,
+            )
+            for thing in found.values("thing")
+        ],
+        rule=NEEDED_RULE,
+        tables=(
+            TableSpec(
+                f"Action stays optimal: {MEAN}",
+                "probe, correlation on held-back grids, directions removed",
+                found,
+                columns,
+                [Line(label(key), key) for key in found.keys(*by)],
+            ),
+        ),
+        folds=[
+            FoldSpec(
+                "By size, where the probe has fallen to chance",
+                [
+                    TableSpec(
+                        f"Action stays optimal, by size: {MEAN}",
+                        "probe, size",
+                        sizes,
+                        columns,
+                        [
+                            Line(f"{key['thing']}, {_where(key)}, size {key['size']}", key)
+                            for key in sizes.keys("thing", "site", "layer", "size")
+                        ],
+                    )
+                ],
+            )
+        ],
+        counted=[*found, *sizes, *less],
+    )
+
+
+def _reasoning(rows: Rows, of: str) -> Declared:
+    found = Estimates(estimate_rows(rows, by=("edit",)))
+    moved = Estimates(estimate_rows(rows, by=("edit", "moved")))
+    columns = [Column(name, "share", {"measure": name}) for name in (FOLLOWS, STAYS, ELSEWHERE, reasoning.UNSTATED)]
+    order = [*reasoning.EDITS, *reasoning.PATCHES]
+    lines = [Line(name, {"edit": name}) for name in order if name in found.values("edit")]
+    return Declared(
+        anchor="reasoning-edits",
+        title=f"Edits of the written reasoning{of}",
+        paragraphs=_EDITED,
+        tables=(TableSpec(f"The answer after an edit: {MEAN}", "edit", found, columns, lines),),
+        folds=[
+            FoldSpec(
+                "By what was moved",
+                [
+                    TableSpec(
+                        f"The answer after an edit, by what was moved: {MEAN}",
+                        "edit",
+                        moved,
+                        columns,
+                        [
+                            Line(f"{name}, {key['moved']} moved", {"edit": name, **key})
+                            for name in order
+                            for key in moved.keys("moved", edit=name)
+                        ],
+                    )
+                ],
+            )
+        ],
+        counted=[*found, *moved],
+    )
+
+
+def _where(key: Key) -> str:
+    parts = [_SITES.get(key["site"], str(key["site"])), f"layer {key['layer']}"]
+    return ", ".join([*parts, *([f"dose {key['dose']:g}"] if "dose" in key else [])])

@@ -1,0 +1,188 @@
+"""Steering, alignment search and ablation: positive exactly where a code is still to be read; edits of reasoning."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from handmade import CODE, DOWN, FIRST, UP, WIDTH, A, B, linear, prompt, redundant, spread
+from server import Loopback, speaker
+
+from goalscope.agents.chat import ChatAgent
+from goalscope.interventions import Batch, Edit, Original, Pair, Side, find_pairs, generate, score_answers
+from goalscope.interventions.ablation import erase, removal
+from goalscope.interventions.alignment import Alignment, Case, interchange, train_subspace
+from goalscope.interventions.reading import FOLLOWS, STAYS, Passage, fresh_views, read_activations, states_of
+from goalscope.interventions.reading_weights import reading_directions, split_subspace
+from goalscope.interventions.reasoning import Asked, edits_of
+from goalscope.interventions.steering import FLIPPED, Steering, steer
+from goalscope.models import HttpModel, Message, Request, Sampling
+from goalscope.models.local import LocalModel
+from goalscope.stats import estimate_rows
+from goalscope.worlds import Action, Grid, GridView
+
+SITE = np.array([4])
+PLAIN = Grid.parse(["#######", "#_____#", "#_____#", "#__A__#", "#___G_#", "#_____#", "#######"])
+
+
+def _first(model: LocalModel, edits: list[Edit]) -> int:
+    """Return the token that follows A's prompt."""
+    batch = Batch(prompts=[prompt(A)], edits=edits)
+    return generate(model, [batch], max_tokens=1)[0].outputs[0].tokens[0]
+
+
+def _odds(model: LocalModel, edits: list[Edit]) -> float:
+    """Return by how much UP is likelier than DOWN after A's prompt, nats."""
+    batch = Batch(prompts=[prompt(A)], edits=edits)
+    (((up,), (down,)),) = score_answers(model, [batch], [[[(UP,), (DOWN,)]]])[0].scores
+    return up - down
+
+
+def _vectors(model: LocalModel, layer: int) -> tuple[Any, Any]:
+    own, other = read_activations(model, [prompt(A), prompt(B)], [SITE, SITE], [layer])[layer]
+    return own, other
+
+
+def _steered(model: LocalModel, layer: int, scale: float = 1.0) -> bool:
+    own, other = _vectors(model, layer)
+    added = torch.from_numpy(scale * (other - own))
+    return _first(model, [Edit(row=0, layer=layer, positions=SITE, vectors=added, how="add")]) == DOWN
+
+
+def _random(model: LocalModel, layer: int) -> bool:
+    own, other = _vectors(model, layer)
+    drawn = np.random.default_rng(layer).standard_normal(own.shape).astype(np.float32)
+    drawn *= np.linalg.norm(other - own) / np.linalg.norm(drawn)
+    return _first(model, [Edit(row=0, layer=layer, positions=SITE, vectors=torch.from_numpy(drawn), how="add")]) != UP
+
+
+def _aligned(model: LocalModel, layer: int) -> bool:
+    own, other = _vectors(model, layer)
+    view = GridView(grid=PLAIN)
+    sides = [
+        Side(view=view, optimal=frozenset({action}), prompt=tuple(prompt(code)), output=(token,), action=action)
+        for code, token, action in ((A, UP, Action.UP), (B, DOWN, Action.DOWN))
+    ]
+    pair = Pair(
+        moved="agent", control=False, cluster="c", tags={}, sides=(sides[0], sides[1]), cells=(), changed=SITE,
+        tokenizer="",
+    )  # fmt: skip
+    case = Case(
+        pair=pair,
+        told=sides[1],
+        context=tuple(prompt(A)),
+        words=((UP,), (DOWN,), (0,), (0,)),
+        passage=Passage(ids=tuple(prompt(A)), replayed=0, places=SITE),
+        own=own,
+        source=other,
+    )
+    basis = train_subspace(model, [case], layer, 1, Alignment(steps=40, lr=0.15), own=True)
+    assert basis.T @ basis == pytest.approx(np.eye(1), abs=1e-6)
+    return _first(model, interchange(case, layer, basis)) == DOWN
+
+
+def _ablated(model: LocalModel, layer: int) -> bool:
+    own, other = _vectors(model, layer)
+    vectors = np.concatenate([own, other] * 32).astype(np.float64)
+    targets, held = np.array([[1.0], [0.0]] * 32), np.arange(64) >= 40
+    found = erase(vectors, targets, held, most=4)
+    assert found.fallen and found.rank <= 1
+    passage = Passage(ids=tuple(prompt(A)), replayed=0, places=SITE)
+    odds = [_odds(model, edits) for edits in ([], removal(passage, layer, found.basis, found.mean, own))]
+    assert odds[0] > 0.1
+    return abs(odds[1]) < 1e-3
+
+
+@pytest.mark.parametrize("changes", [_steered, _aligned, _ablated], ids=["steering", "alignment", "ablation"])
+def test_positive_from_where_a_code_is_written_to_where_it_is_read(
+    changes: Callable[[LocalModel, int], bool],
+) -> None:
+    model = linear()
+    assert [layer for layer in range(6) if changes(model, layer)] == [1, 2, 3]
+
+
+def test_single_layers_do_not_steer_a_redundant_model_nor_half_of_a_spread_code() -> None:
+    assert [layer for layer in range(6) if _steered(spread(), layer)] == [2, 3]
+    assert not any(_steered(redundant(), layer) for layer in range(8))
+    assert not any(_random(linear(), layer) for layer in range(6))
+
+
+def test_what_is_erased_is_orthogonal_and_no_longer_found() -> None:
+    """Oracle: least squares in numpy on what is left."""
+    rng = np.random.default_rng(0)
+    truth = rng.standard_normal((400, 2))
+    vectors = rng.standard_normal((400, 12))
+    vectors[:, :3] += truth @ rng.standard_normal((2, 3)) * 3
+    held = np.arange(400) >= 250
+    found = erase(vectors, truth, held, most=12)
+    assert found.fallen and found.readable > 0.8 and 2 <= found.rank <= 6
+    assert found.basis.T @ found.basis == pytest.approx(np.eye(found.rank), abs=1e-9)
+    left = (vectors - found.mean) @ (np.eye(12) - found.basis @ found.basis.T)
+    weights = np.linalg.lstsq(left[~held], truth[~held], rcond=None)[0]
+    errors = ((left[held] @ weights - truth[held]) ** 2).mean()
+    assert errors > 0.9 * truth[held].var()
+    assert not erase(vectors, truth, held, most=1).fallen
+
+
+def test_a_subspace_is_split_into_what_the_next_block_reads_and_its_null_space() -> None:
+    both = np.zeros((WIDTH, 1))
+    both[[FIRST, CODE]] = np.sqrt(0.5)
+    read, unread = split_subspace(both, reading_directions(linear(), 3))
+    assert np.abs(read[:, 0]).argmax() == FIRST and np.abs(unread[:, 0]).argmax() == CODE
+    assert np.abs(read[FIRST, 0]) == pytest.approx(1) and np.abs(unread[CODE, 0]) == pytest.approx(1)
+
+
+@pytest.fixture(scope="module")
+def agent() -> ChatAgent:
+    return ChatAgent(model=LocalModel("theseus"), sampling=Sampling(max_tokens=40))
+
+
+@pytest.fixture(scope="module")
+def pair(agent: ChatAgent) -> Pair:
+    (found,) = find_pairs(agent, [Original(view=GridView(grid=PLAIN), cluster="plain")], moved=["goal"], tries=2).kept
+    return found
+
+
+def test_the_bundled_model_follows_the_difference_of_classes_and_no_random_direction(
+    agent: ChatAgent, pair: Pair
+) -> None:
+    settings = Steering(doses=(1.0,), random=1, states=10)
+    tagged = replace(pair, tags={"density": 0.0})
+    views = fresh_views([tagged], count=10, seed=0)
+    states = states_of(agent, views, ["changed"], max_tokens=1)
+    rows = steer(agent, [tagged], states, settings, "changed", 0)
+    found = {
+        (one.key["direction"], one.key["measure"]): one.estimate.value for one in estimate_rows(rows, by=("direction",))
+    }
+    assert found["mean difference", FOLLOWS] == found["own difference", FOLLOWS] == 1
+    assert found["random", FOLLOWS] == 0 and found["random", STAYS] == 1
+    assert found["mean difference", FLIPPED] == 1
+
+
+def test_answers_follow_the_edited_plan_here_and_behind_a_server(agent: ChatAgent, pair: Pair) -> None:
+    own, other = pair.sides[0].optimal, pair.sides[1].optimal
+    assert isinstance(agent.model, LocalModel)
+    with Loopback(agent.model) as server:
+        http = HttpModel("speaker", server={"base_url": server.url, "mode": "completions", "tokenizer": "theseus"})
+        for one in (agent, replace(agent, model=http)):
+            asked = Asked(one, 40)
+            edits = list(edits_of(asked, pair, ("own", "plan", "swap"), 0))
+            said = asked.write_on([(pair.sides[0].view, edit.prefill) for edit in edits])
+            assert [edit.name for edit in edits] == ["own", "plan", "swap"]
+            assert said[0].action in own and said[1].action in other and said[2].action in other
+            assert all(answer.text.startswith(edit.prefill) for answer, edit in zip(said, edits, strict=True))
+
+
+def test_a_chat_server_continues_the_last_message() -> None:
+    model = speaker()
+    begun = "<think>\nwest\n</think>\n\n"
+    request = Request(messages=(Message(role="user", content="where"),), key=(0, "e", 0, 0), prefill=begun)
+    with Loopback(model) as server:
+        http = HttpModel("speaker", server={"base_url": server.url}, reasoning="none")
+        (said,) = http.complete([request], Sampling(temperature=0.0, max_tokens=4, reasoning_effort=None))
+        body = server.log[-1].body
+    assert body["continue_final_message"] is True and body["add_generation_prompt"] is False
+    assert body["messages"][-1] == {"role": "assistant", "content": begun}
+    assert said.reasoning == "west"
