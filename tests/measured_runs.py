@@ -56,5 +56,12 @@ def run_of(rows: Rows, *, agents: Sequence[str] = (), store: Any = None, groups:
     ledger = build_ledger(behaviour, agents=agents)
     scripted = AgentGroups(models=(), scripted=ledger.agents, history={})
     return RunData(
-        store=store, rows=behaviour, probed=probed, ledger=ledger, groups=groups or scripted, study=None, digest=""
+        store=store,
+        rows=behaviour,
+        probed=probed,
+        changed=Rows.from_rows([]),
+        ledger=ledger,
+        groups=groups or scripted,
+        study=None,
+        digest="",
     )

@@ -19,4 +19,5 @@ class Peer:
             hidden = model.model.layers[layer].output
             hidden[2:, places] = hidden[1:2, places].expand(len(ids) - 2, -1, -1)
             logits = model.output.logits.save()
-        return logits[:, -1]
+        last: torch.Tensor = logits[:, -1]
+        return last

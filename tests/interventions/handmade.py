@@ -43,7 +43,8 @@ def handmade(
         num_attention_heads=1, num_key_value_heads=1, head_dim=WIDTH, max_position_embeddings=128,
         rope_parameters={"rope_type": "default", "rope_theta": 1e12}, pad_token_id=0, eos_token_id=1, bos_token_id=None,
     )  # fmt: skip
-    model: Any = LlamaForCausalLM(config).eval()
+    model: Any = LlamaForCausalLM(config)
+    model.eval()
     with torch.no_grad():
         for name, weights in model.named_parameters():
             weights.fill_(1.0 if "norm" in name else 0.0)

@@ -261,7 +261,7 @@ SCENARIOS = {
         steps=(
             (
                 "goalscope run patching --out runs/patching",
-                f"{FEW} --set analysis.interventions.0.pairs.per_size=1 --set analysis.interventions.0.pairs.controls=0",
+                f"{FEW} --set 'analysis.interventions.0.pairs={{per_size: 1, controls: 0}}'",
             ),
             (
                 "goalscope patch runs/patching",
@@ -285,6 +285,7 @@ _GPT = "needs the weights of GPT-OSS-20B: a download, and a GPU"
 _SERVER = "needs a server of GPT-OSS-20B"
 _INSTALLS = "installs packages"
 NOT_RUN = {
+    "goalscope patch RUN --kind patching --pairs 4 --sites grid,changed": "goalscope patch runs/patching is run",
     "make demo": _INSTALLS,
     "make test": "is what runs this test",
     "pip install '.[lm]'": _INSTALLS,

@@ -96,7 +96,7 @@ def _print(done: "InterventionSummary", declared: "Sequence[BaseModel]") -> None
     measures, fixed, by = settings.headline
     found = own_rows(done.rows, fixed)
     lines = [
-        (one.key["measure"], *(str(one.key[name]) for name in by), written(one.estimate), str(one.estimate.grids))
+        (str(one.key["measure"]), *(str(one.key[name]) for name in by), written(one.estimate), str(one.estimate.grids))
         for one in estimate_rows(found.where(found.among("measure", measures)), by=by)
     ]
     columns = ("what", *by, "value", "grids")

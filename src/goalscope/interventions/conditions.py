@@ -84,25 +84,27 @@ def conditions(
         components: residual and parts of it.
         controls: patches beside those of the source.
     """
-    noise = [patch for patch in controls if patch == "isotropic"]
+    noise: list[Patch] = [patch for patch in controls if patch == "isotropic"]
+    own: tuple[Patch, ...] = ("source",)
     if "residual" in components:
         complete = tuple(range(EMBEDDING, last + 1))
         for layer in layers:
             structural = layer == last and not reaches_end
-            for patch in ("source",) if structural else ("source", *controls):
+            for patch in own if structural else (*own, *controls):
                 yield Condition(site=site, layers=(layer,), patch=patch, structural=structural)
-        for patch in ("source", "identity", *controls):
+        whole: tuple[Patch, ...] = ("source", "identity", *controls)
+        for patch in whole:
             yield Condition(site=site, layers=complete, patch=patch, everywhere=True)
         for width in windows:
             for begin in range(len(layers) - width + 1):
                 run = tuple(layers[begin : begin + width])
                 if run[-1] - run[0] == width - 1 and width > 1 and run != complete:
-                    for patch in ("source", *noise):
+                    for patch in (*own, *noise):
                         yield Condition(site=site, layers=run, patch=patch)
     for component in components:
         for layer in layers if component != "residual" else ():
             if layer != EMBEDDING and not (layer == last and not reaches_end):
-                for patch in ("source", *noise):
+                for patch in (*own, *noise):
                     yield Condition(site=site, layers=(layer,), component=component, patch=patch)
 
 

@@ -336,6 +336,7 @@ def _changed(hidden: Any, operations: Sequence[_Operation]) -> Any:
     """Return hidden states ``[B, T, D]`` after all operations; all of them read the states before."""
     import torch
 
+    given: Any
     after = hidden
     for one in operations:
         at = torch.tensor(one.rows, device=hidden.device), torch.tensor(one.columns, device=hidden.device)

@@ -68,7 +68,7 @@ class Reader:
 
     def __init__(self, model: LocalModel, sites: Sequence[str], spans: Mapping[str, str], width: int) -> None:
         self._model, self._spans, self._width = model, spans, width
-        wanted: list[FoundSite] = [site for site in ("pre", "post") if site in sites]  # type: ignore[misc]
+        wanted: list[FoundSite] = [site for site in ("pre", "post") if site in sites]
         self._finder = SiteFinder(model, ("grid", *wanted))
 
     def read(

@@ -46,7 +46,7 @@ _PATCHES: Final = {
     "wrong": "another pair's source",
     "identity": "itself (identity)",
 }
-_CONTROLS: Final = tuple(name for name in PATCHES if name not in ("source", "identity"))
+_CONTROLS: Final[tuple[str, ...]] = tuple(name for name in PATCHES if name not in ("source", "identity"))
 _FREE: Final = {"reading": "free", "pairs": "counterfactual", "structural": None}
 _BY: Final = ("site", "layers", "layer", "component", "patch", "reading")
 _TEXT: Final = (
