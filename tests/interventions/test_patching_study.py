@@ -15,7 +15,7 @@ from goalscope.runs import Store, Study, content_hash, run
 
 SETTINGS: dict[str, Any] = {
     "kind": "patching",
-    "pairs": {"per_size": 1, "controls": 1, "moved": ["goal"]},
+    "pairs": {"per_size": 1, "controls": 0, "moved": ["goal"]},
     "sites": ["changed", "action"],
     "layers": [-1, 7],
     "windows": [],

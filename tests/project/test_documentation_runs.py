@@ -29,6 +29,17 @@ BLOCKS = {block.name: block for block in blocks()}
 FEW = "--sizes 7 --densities 0,0.6 --count 2 --trajectories 1"
 SCRIPTED = f"{FEW} --agents optimal,random"
 MAPS = "--set worlds.0.presets=[high-small] --set 'worlds.0.generator={alpha: 1.5}' --count 2"
+STEERED = " ".join(
+    f"--set analysis.interventions.{at}.{setting}"
+    for at, settings in enumerate(
+        (
+            ("pairs.per_size=1", "pairs.controls=0", "layers=[0]", "doses=[1.0]", "random=1"),
+            ("pairs.per_size=4", "layers=[0]", "ranks=[1]", "steps=2", "random=1"),
+            ("pairs.per_size=1", "things=[goal]", "layers=[0]", "states=40", "random=1"),
+        )
+    )
+    for setting in settings
+)
 INSIDE = f"{FEW} --set analysis.inside.probes.epochs=2"
 
 
@@ -278,6 +289,11 @@ SCENARIOS = {
             (
                 "goalscope patch runs/patching",
                 "--set pairs.per_size=1 --set pairs.controls=0",
+            ),
+            ("goalscope run steering --out runs/steering", f"{FEW} {STEERED}"),
+            (
+                "goalscope run reasoning-edits --out runs/reasoning-edits",
+                f"{FEW} --set analysis.interventions.0.pairs.per_size=1",
             ),
         ),
     ),

@@ -31,8 +31,8 @@ SUMMARY: Final[Mapping[str, str]] = {
 
 STUDIES: Final = (
     "A study file (YAML), or a shipped study: demo, scripted, baseline, iso-difficulty, key-door, two-path, fog; of "
-    "activations cognitive-map, beliefs, plans, distance, patching; in task worlds explore-exploit, harness, semantic, "
-    "demand."
+    "activations cognitive-map, beliefs, plans, distance, patching, steering, reasoning-edits; in task worlds "
+    "explore-exploit, harness, semantic, demand."
 )
 """What a study may be, as the help of `run` and `estimate` says it."""
 

@@ -50,6 +50,7 @@ RANK: Final = "rank"
 """Tags: correlation of prediction and truth on held-back grids before anything was removed; directions removed."""
 _RIDGE: Final = 1e-3  # of the mean variance of an input
 _CHANCE: Final = 1.96
+_FLAT: Final = 1e-6  # of the spread of the truth
 _FEWEST: Final = 20  # rows
 _PART: Final = 16
 _TOKENS: Final = 6  # of other cells of each grid
@@ -218,10 +219,11 @@ def erase(vectors: Array, targets: Array, held: npt.NDArray[np.bool_], *, most: 
     level = targets[~held].mean(axis=0)
     wanted = targets - level
     chance = _CHANCE / math.sqrt(max(1, int(held.sum()) - 3))
+    # In units of the whole: what rounding leaves of a direction that was removed is not amplified.
+    penalty = max(float((left[~held] ** 2).mean()) * _RIDGE, 1e-12)
     while True:
         train = left[~held]
-        spread = float((train**2).mean())
-        gram = train.T @ train / len(train) + max(spread * _RIDGE, 1e-12) * np.eye(left.shape[1])
+        gram = train.T @ train / len(train) + penalty * np.eye(left.shape[1])
         weights = np.linalg.solve(gram, train.T @ wanted[~held] / len(train))
         score = _correlation(left[held] @ weights, wanted[held])
         first = score if math.isnan(first) else first
@@ -235,12 +237,11 @@ def erase(vectors: Array, targets: Array, held: npt.NDArray[np.bool_], *, most: 
 
 
 def _correlation(said: Array, true: Array) -> float:
-    """Return the mean correlation of the columns of two arrays, 0 where one does not vary."""
+    """Return the mean correlation of the columns of two arrays, 0 where what is said hardly varies."""
     found = []
     for mine, theirs in zip(said.T, true.T, strict=True):
+        flat = mine.std() <= _FLAT * theirs.std()
         spread = float(mine.std() * theirs.std())
-        scale = max(float(np.abs(mine).max()), 1e-30)
-        flat = spread <= 1e-9 * scale * float(theirs.std())
         found.append(0.0 if flat else float(np.mean((mine - mine.mean()) * (theirs - theirs.mean())) / spread))
     return float(np.mean(found))
 

@@ -218,9 +218,9 @@ def _lines(study: Study, agent: ChatAgent, given: Mapping[str, Any]) -> Iterator
         return
     world = max(study.worlds(), key=_cells)
     positions = configuration.get("max_position_embeddings")
-    count, how = counter(agent, given)
-    if isinstance(positions, int) and how.startswith("by"):
-        last = prompts_of(study, agent, world, study.horizon.of(world), count).last
+    if isinstance(positions, int):
+        count, how = counter(agent, given)
+        last = prompts_of(study, agent, world, study.horizon.of(world), count).last if how.startswith("by") else 0
         if last >= positions:
             yield (
                 f"a prompt of the largest world may take {last:,} tokens and the model has {positions:,} positions; "

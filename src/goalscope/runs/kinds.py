@@ -109,22 +109,24 @@ class UnknownSettings(BaseModel):
 
 
 def _read_worlds(given: Any, info: ValidationInfo) -> tuple[BaseModel, ...]:
-    return read_entries(given, info, {name: kind.settings for name, kind in known_kinds().items()}, UnknownWorlds)
+    return read_entries(
+        given, info, {name: kind.settings for name, kind in known_kinds().items()}, UnknownWorlds, "worlds"
+    )
 
 
 def _read_interventions(given: Any, info: ValidationInfo) -> tuple[BaseModel, ...]:
     known = {name: registry.resolve("intervention", name) for name in registry.names("intervention")} if given else {}
-    return read_entries(given, info, known, UnknownSettings) if given else ()
+    return read_entries(given, info, known, UnknownSettings, "interventions") if given else ()
 
 
 def read_entries(
-    given: Any, info: ValidationInfo, known: Mapping[str, type[BaseModel]], unknown: type[BaseModel]
+    given: Any, info: ValidationInfo, known: Mapping[str, type[BaseModel]], unknown: type[BaseModel], what: str
 ) -> tuple[BaseModel, ...]:
-    """Return the entries of a list of a study, each checked by the settings of its kind."""
+    """Return the entries of the list of a name in a study, each checked by the settings of its kind."""
     kinds = dict(known)
     if info.context is STORED and isinstance(given, list | tuple):
-        names = [entry.get("kind") for entry in given if isinstance(entry, Mapping)]
-        kinds |= {name: unknown for name in names if isinstance(name, str) and name not in kinds}
+        there = [entry.get("kind") for entry in given if isinstance(entry, Mapping)]
+        kinds |= {one: unknown for one in there if isinstance(one, str) and one not in kinds}
     # A union of annotated types that are known only now.
     choices: Any = reduce(or_, (Annotated[settings, Tag(name)] for name, settings in kinds.items()))
     entry: Any = Annotated[choices, Discriminator(_kind)]
@@ -133,7 +135,7 @@ def read_entries(
     except ValidationError as error:
         nested = error.errors(include_url=False)
         raise PydanticCustomError("nested", "entries that do not fit", {"nested": nested}) from None
-    listed([entry.model_dump_json() for entry in found], "entries")
+    listed([entry.model_dump_json() for entry in found], f"entries of {what}")
     return found
 
 

@@ -44,9 +44,9 @@ _SEARCHED: Final = (
     "An orthogonal subspace is trained, on other grids, so that writing the counterfactual's coordinates in it makes "
     "the model write the counterfactual's reasoning and action. Such a search can find directions that nothing reads "
     "but that reach dormant pathways: it counts only beside the whole residual stream at the same place, random "
-    "subspaces and principal components of the same rank, a search whose pairs are shuffled, and a random network, which is read "
-    "by the log-odds of the forced answer. The part that is hardly read is that outside of 90 % of what the weights of "
-    "the next block read.",
+    "subspaces and principal components of the same rank, a search whose pairs are shuffled, and a random network, "
+    "which is read by the log-odds of the forced answer. The part that is hardly read is that outside of 90 % of what "
+    "the weights of the next block read.",
 )
 _ABLATED: Final = (
     "All that a linear probe of goal or agent reads is projected out at a site after one layer, until the refitted "
