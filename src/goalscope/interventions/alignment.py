@@ -271,15 +271,16 @@ def train_subspace(
     rng = stream(settings.seed, "alignment search", layer, rank)
     with model.alone() as network:
         editor = Editor(network)
-        device, width = editor.blocks.device, editor.blocks.width
+        width = editor.blocks.width
         map_ = torch.nn.Linear(width, rank, bias=False)
         with torch.no_grad():
             drawn = np.linalg.qr(rng.standard_normal((width, rank)))[0].T
             map_.weight.copy_(torch.from_numpy(np.ascontiguousarray(drawn, dtype=np.float32)))
-        orthogonal(map_)
-        map_.to(device)
-        parameters = [one for one in map_.parameters() if one.requires_grad]
-        optimiser = torch.optim.Adam(parameters, lr=settings.lr)
+        with torch.random.fork_rng(devices=[]):  # the rest of the basis is drawn with torch's global numbers
+            torch.manual_seed(int(rng.integers(2**63)))
+            orthogonal(map_)
+        map_.to(editor.blocks.device)
+        optimiser = torch.optim.Adam(map_.parameters(), lr=settings.lr)
         frozen = [one.requires_grad for one in network.parameters()]
         network.requires_grad_(False)
         try:

@@ -246,7 +246,7 @@ def _ablation(rows: Rows, of: str) -> Declared:
         fallen = "at chance after" if key["fallen"] else "still readable after"
         return f"{key['thing']}, {_where(key)}: r = {key[ablation.READABLE]}, {fallen} {key[ablation.RANK]}"
 
-    fallen = {"fallen": True, "measure": STAYS, "subspace": ablation.AMNESIC}
+    fallen: Key = {"fallen": True, "measure": STAYS, "subspace": ablation.AMNESIC}
     return Declared(
         anchor="ablation",
         title=f"Ablation of what probes read{of}",
