@@ -95,7 +95,11 @@ def _ablated(model: LocalModel, layer: int) -> bool:
     return abs(odds[1]) < 1e-3
 
 
-@pytest.mark.parametrize("changes", [_steered, _aligned, _ablated], ids=["steering", "alignment", "ablation"])
+@pytest.mark.parametrize(
+    "changes",
+    [_steered, pytest.param(_aligned, marks=pytest.mark.full), _ablated],
+    ids=["steering", "alignment", "ablation"],
+)
 def test_positive_from_where_a_code_is_written_to_where_it_is_read(
     changes: Callable[[LocalModel, int], bool],
 ) -> None:

@@ -54,7 +54,11 @@ def contents(directory: Path, *, tokens: bool) -> dict[tuple[str, int], tuple[An
         }
 
 
-@pytest.mark.parametrize(("worlds", "count", "steps"), [(GRIDS, 2, 2), (KEYS, 2, 3)], ids=["grids", "key-door"])
+@pytest.mark.parametrize(
+    ("worlds", "count", "steps"),
+    [(GRIDS, 2, 2), pytest.param(KEYS, 2, 3, marks=pytest.mark.full)],
+    ids=["grids", "key-door"],
+)
 def test_the_bundled_model_acts_the_same_here_and_behind_a_server(
     worlds: dict[str, Any], count: int, steps: int, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import load_dataset  # type: ignore[import-not-found]
-from nnsight import LanguageModel  # type: ignore[import-not-found]
+from nnsight import LanguageModel
 from transformer_lens.model_bridge import TransformerBridge  # type: ignore[import-not-found]
 from transformers import AutoModelForCausalLM, AutoTokenizer
 

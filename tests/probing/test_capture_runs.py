@@ -90,7 +90,7 @@ def test_a_chat_run_without_ids_is_refused_with_the_setting(tmp_path: Path) -> N
         capture(tmp_path / "chat", model, sites=["pre"])
 
 
-@pytest.mark.parametrize("kind", [VLLM, SGLANG], ids=["vllm", "sglang"])
+@pytest.mark.parametrize("kind", [VLLM, pytest.param(SGLANG, marks=pytest.mark.full)], ids=["vllm", "sglang"])
 def test_a_chat_run_whose_server_returns_ids_captures_to_the_vectors_of_the_local_run(
     kind: dict[str, Any], tmp_path: Path
 ) -> None:

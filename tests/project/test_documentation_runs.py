@@ -118,9 +118,6 @@ SCENARIOS = {
             ("goalscope run baseline --out runs/baseline && goalscope report runs/baseline", f"{FEW} --agents Theseus"),
             "goalscope meg runs/baseline --unknown",
             "goalscope capture runs/baseline",
-            "goalscope capture runs/baseline --shard 1/2",
-            "goalscope capture runs/baseline --shard 2/2",
-            "goalscope export runs/baseline --out tables --activations parquet,safetensors",
             "goalscope capture runs/baseline --untrained 0",
             "goalscope capture runs/baseline --untrained 0 --random-weights permuted",
             "capture.md python 1",
@@ -251,6 +248,15 @@ SCENARIOS = {
             ('goalscope estimate explore-exploit --agents "GPT-OSS-120B base;GPT-OSS-120B exploration"', MAPS),
         ),
     ),
+    "captures in parts": Scenario(
+        before=(f"goalscope run baseline --out runs/baseline {FEW} --agents Theseus",),
+        steps=(
+            "goalscope capture runs/baseline --shard 1/2",
+            "goalscope capture runs/baseline --shard 2/2",
+            "goalscope capture runs/baseline",
+            "goalscope export runs/baseline --out tables --activations parquet,safetensors",
+        ),
+    ),
     "verdict": Scenario(
         steps=(
             "goalscope evaluate optimal random --quick --out runs/known",
@@ -302,13 +308,8 @@ SCENARIOS = {
     ),
 }
 LONG = {
-    "any model",
-    "verdict on Theseus",
-    "Cliff World",
-    "activations",
-    "interventions",
-    "complete table",
-    "task worlds",
+    *("any model", "captures in parts", "verdict on Theseus", "Cliff World", "activations"),
+    *("interventions", "complete table", "task worlds"),
 }
 """Scenarios of the long tests; the gate runs the commands in other ways (tests/studies, tests/probing)."""
 
