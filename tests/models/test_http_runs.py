@@ -64,7 +64,7 @@ def test_the_same_study_over_http_and_local_gives_the_same_trajectories(
     assert all(pair == (None, None) for pairs in tokens(tmp_path / "chat").values() for pair in pairs)
 
 
-@pytest.mark.parametrize("mode", ["chat", "completions"])
+@pytest.mark.parametrize("mode", [pytest.param("chat", marks=pytest.mark.full), "completions"])
 def test_faults_change_no_result_and_no_answer_is_asked_for_again(
     mode: str, model: LocalModel, folder: Path, tmp_path: Path
 ) -> None:
@@ -83,7 +83,7 @@ def test_faults_change_no_result_and_no_answer_is_asked_for_again(
     assert made == sum(outcomes.values()), "every request is counted"
 
 
-@pytest.mark.parametrize("fault", ["hang", "cut", "garbage", "reset"])
+@pytest.mark.parametrize("fault", [pytest.param("hang", marks=pytest.mark.full), "cut", "garbage", "reset"])
 def test_each_fault_alone_is_outlived(fault: str, model: LocalModel, folder: Path, tmp_path: Path) -> None:
     only: dict[str, Any] = {fault: 0.3}
     faults = Faults(seed=4, **only)

@@ -68,6 +68,7 @@ def check_killed(tmp_path: Path, numbers: range | list[int]) -> tuple[int, int]:
     return sum(killed), half
 
 
+@pytest.mark.full
 def test_a_killed_capture_goes_on_to_identical_files(tmp_path: Path) -> None:
     # Before the first file, and later: a rename, and the last commit.
     killed, half = check_killed(tmp_path, [20, 141, 147])

@@ -40,6 +40,7 @@ SMALL: dict[str, Any] = {
 }
 
 
+@pytest.mark.full
 def test_a_reading_of_other_places_is_not_stopped_by_what_an_earlier_one_kept(tmp_path: Path) -> None:
     path, model, _ = recorded(tmp_path / "run")
 

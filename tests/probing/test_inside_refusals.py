@@ -41,6 +41,7 @@ def test_steps_that_lack_a_site_are_left_out_at_all_of_them(tmp_path: Path) -> N
     assert alone.steps["steps left out"] == 0 and alone.steps["steps"] == 48
 
 
+@pytest.mark.full
 def test_the_steps_of_each_grid_can_be_bounded(tmp_path: Path) -> None:
     path, model, control = recorded(tmp_path / "run", change=silent_at(1))
     done = study_inside(path, small(steps=3), model=model, random=given(control))

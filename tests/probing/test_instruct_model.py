@@ -31,6 +31,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("default::UserWarning")
 def test_plan_run_and_probe_need_no_further_key(study: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"

@@ -30,6 +30,7 @@ def check(kept: Kept, count: int) -> None:
         assert share <= nominal + error or count < MANY, (kind, rival, share, nominal, error)
 
 
+@pytest.mark.full
 def test_nothing_is_said_of_nothing_more_often_than_the_level_allows() -> None:
     kept = {(kind, seed): one_null(kind, seed, ("distance",)) for kind in KINDS for seed in range(FEW)}
     check(kept, FEW)

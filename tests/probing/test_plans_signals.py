@@ -46,6 +46,7 @@ def accuracy(head: str, control: str) -> dict[int, Estimate]:
     return {int(str(one.key["N"])): one.estimate for one in summarise_plans(rows)}
 
 
+@pytest.mark.full
 def test_a_planted_plan_is_decoded() -> None:
     found = accuracy("decoder-1", "none")
     assert found[1].value > 0.95 and found[4].value > 0.9 and found[10].value > 0.8

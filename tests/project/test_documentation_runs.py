@@ -309,7 +309,8 @@ SCENARIOS = {
 }
 LONG = {
     *("any model", "captures in parts", "verdict on Theseus", "Cliff World", "activations"),
-    *("interventions", "complete table", "task worlds"),
+    *("interventions", "complete table", "task worlds", "baseline", "the paper's figures", "scripted"),
+    *("iso-difficulty", "fog"),
 }
 """Scenarios of the long tests; the gate runs the commands in other ways (tests/studies, tests/probing)."""
 

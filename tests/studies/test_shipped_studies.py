@@ -157,7 +157,9 @@ def check_record(one: dict[str, Any]) -> None:
         assert one["low"] <= one["difference"] <= one["high"] and one["low"] < one["high"]
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.full] * (name in ("baseline", "fog"))) for name in SMALL]
+)
 def test_every_number_of_a_study_carries_n_grids_interval_and_method(name: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
     options = [word.replace("_", " ") for word in SMALL[name].split()]

@@ -75,7 +75,7 @@ def local_agent(model: LocalModel, like: Study) -> TaskChatAgent:
     "changes",
     [
         {"history": "actions", "strategy": "exploitation"},
-        {"history": "conversation", "strategy": "balance", "memory": True},
+        pytest.param({"history": "conversation", "strategy": "balance", "memory": True}, marks=pytest.mark.full),
     ],
     ids=lambda changes: str(changes["history"]),
 )
@@ -98,7 +98,8 @@ def test_the_same_task_study_over_http_and_local_gives_the_same_episodes(
         assert str(values[0]) == str(values[1]) and len(values[0]) == 2
 
 
-@pytest.mark.parametrize("mode", ["chat", pytest.param("completions", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["chat", "completions"])
 def test_a_killed_task_run_asks_no_answer_twice_and_ends_the_same(
     mode: str, model: LocalModel, folder: Path, tmp_path: Path
 ) -> None:

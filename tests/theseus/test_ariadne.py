@@ -28,6 +28,7 @@ def folder() -> Path:
     return found
 
 
+@pytest.mark.full
 def test_a_small_study_runs_on_the_bundled_model_in_every_kind_of_prompt(tmp_path: Path) -> None:
     arms = [
         ("base", False, False),

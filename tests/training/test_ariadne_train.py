@@ -91,6 +91,7 @@ def test_held_out_walks_are_other_walks_and_always_the_same() -> None:
     assert [one.tokens.tobytes() for one in once] == [one.tokens.tobytes() for one in again]
 
 
+@pytest.mark.full
 def test_the_command_trains_on_task_worlds_evaluates_and_exports(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

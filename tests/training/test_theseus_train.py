@@ -65,6 +65,7 @@ def test_the_seed_determines_the_weights(tmp_path: Path) -> None:
     assert not np.array_equal(weights(first)[name], weights(reseeded)[name])
 
 
+@pytest.mark.full
 def test_a_tiny_model_learns_one_batch_by_heart(tmp_path: Path) -> None:
     run = Run(replace(TINY, rate=0.01, balance=0.01), tmp_path)
     batch = block(replace(MIXTURE, sizes=MIXTURE.sizes[:2]), 0)[0]
