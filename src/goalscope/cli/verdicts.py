@@ -100,9 +100,9 @@ def _announce(subjects: Sequence[Subject], open_to: Sequence[Arm], sizes: Mappin
             continue
         size = one.make([each for each in subjects if one.open_to(each)], count, seed).size()
         settles = (
-            "claims are settled four times in five"
+            "claims are expected to be settled"
             if count >= one.full
-            else (f"{100 * count / one.full:.0f} % of the worlds at which claims are settled four times in five")
+            else (f"{100 * count / one.full:.0f} % of the worlds at which claims are expected to be settled")
         )
         lines.append((one.title, f"{size.worlds:,}", f"{size.steps:,}", settles))
     table(
