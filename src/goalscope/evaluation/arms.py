@@ -27,7 +27,7 @@ class Arm:
         agent: keys of a language model's entry that are its own here.
         study: further keys of its study.
         quick: worlds a cell with ``--quick``.
-        full: worlds a cell at which its claims are expected to be settled for agents with planted goals four times in five.
+        full: worlds a cell at which its claims are expected to be settled, for agents with planted goals.
         varies: tag that must have two values among recorded episodes, "" for none.
         reads: for an arm that reads the activations of the run of another arm: that arm, and what is read out of them
             for a number of random networks of each kind, which `quick` and `full` then count.
