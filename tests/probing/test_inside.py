@@ -173,6 +173,7 @@ class StopError(Exception):
     pass
 
 
+@pytest.mark.full
 def test_an_interrupted_run_goes_on_where_it_stopped(finished: Path, tmp_path: Path) -> None:
     """Probes are kept one by one; those of a reading that was not finished are not fitted again."""
     run = Path(shutil.copytree(finished, tmp_path / "run"))

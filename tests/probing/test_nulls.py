@@ -37,6 +37,7 @@ def test_nothing_is_said_of_nothing_more_often_than_the_level_allows() -> None:
     assert {one.rule.split(":")[0] for said in kept.values() for one in said} == {"distance"}
 
 
+@pytest.mark.full
 def test_all_rules_that_print_sentences_are_asked() -> None:
     said = one_null("twins", 0)
     assert {one.rule.split(":")[0] for one in said} == set(nulls.SECTIONS)
