@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from goalscope.rng import stream
 from goalscope.rows import Row, Rows, Tag
-from goalscope.stats import estimate_mean, estimate_pooled, estimate_rows, paired_difference
+from goalscope.stats import distinct, estimate_mean, estimate_pooled, estimate_rows, grids_of, paired_difference
 
 
 def _rows(count: int = 400) -> Rows:
@@ -150,3 +151,29 @@ def test_import_loads_no_scipy_stats() -> None:
     code = "import sys, goalscope.stats; print([m for m in sys.modules if m.startswith('scipy')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_row_of_each_kind_tells_the_grids_of_every_group(seed: int) -> None:
+    rng = stream(seed, "distinct")
+    count = 200
+    drawn = {name: rng.integers(0, high, count) for name, high in (("agent", 3), ("size", 4), ("grid", 30))}
+    rows = Rows.from_columns(
+        measure=rng.choice(["a", "b"], count).tolist(),
+        unit="share",
+        value=rng.random(count),
+        grid_id=[f"g{at}" for at in drawn["grid"]],
+        tags={
+            "agent": [f"x{at}" for at in drawn["agent"]],
+            "size": drawn["size"].tolist(),
+            "distance": list(range(count)),
+        },
+    )
+    few = distinct(rows, ("agent", "size", "distance", "grid_id"))
+    assert len(few) == len(set(zip(*(drawn[name].tolist() for name in drawn), strict=True))) < count
+    for by in ((), ("agent",), ("size", "agent"), ("agent", "distance")):
+        wanted: dict[tuple[Tag, ...], set[str]] = {}
+        for row in rows:
+            wanted.setdefault(tuple(row.tags[name] for name in by if name != "distance"), set()).add(row.grid_id)
+        assert grids_of(few, by) == {key: len(grids) for key, grids in wanted.items()}
+        assert grids_of(rows, by) == grids_of(few, by)

@@ -1,5 +1,6 @@
 """Statistics: rows in, estimates with intervals over grids out."""
 
+from goalscope.stats.between import spread_between
 from goalscope.stats.compare import (
     Equivalence,
     PairedComparison,
@@ -11,7 +12,7 @@ from goalscope.stats.compare import (
 from goalscope.stats.crossed import crossed_difference, estimate_crossed, estimate_table
 from goalscope.stats.estimate import FEWEST, UNBOUNDED, Estimate, estimate_mean, estimate_pooled
 from goalscope.stats.family import Corrected, Family, corrected, holm
-from goalscope.stats.groups import DRAW, LESS, Grouped, estimate_rows, grids_of
+from goalscope.stats.groups import DRAW, LESS, Grouped, distinct, estimate_rows, grids_of
 from goalscope.stats.intervals import exact_binomial
 from goalscope.stats.power import (
     Paired,
@@ -24,6 +25,7 @@ from goalscope.stats.power import (
     simulate_power,
     smallest_margin,
 )
+from goalscope.stats.regression import Regression, indicators, regress
 from goalscope.stats.sensitivity import Sensitivity, sensitivity
 
 __all__ = [
@@ -39,11 +41,13 @@ __all__ = [
     "Paired",
     "PairedComparison",
     "PairedDesign",
+    "Regression",
     "Sensitivity",
     "SignedRank",
     "SimulatedPower",
     "corrected",
     "crossed_difference",
+    "distinct",
     "equivalence",
     "equivalence_power",
     "estimate_crossed",
@@ -55,11 +59,14 @@ __all__ = [
     "grids_needed",
     "grids_of",
     "holm",
+    "indicators",
     "minimum_detectable_effect",
     "paired_difference",
     "power",
+    "regress",
     "sensitivity",
     "signed_rank",
     "simulate_power",
     "smallest_margin",
+    "spread_between",
 ]

@@ -136,6 +136,14 @@ def grids_of(rows: Rows, by: Sequence[str]) -> dict[tuple[Tag, ...], int]:
     return dict(zip(keys, counts.tolist(), strict=True))
 
 
+def distinct(rows: Rows, names: Sequence[str]) -> Rows:
+    """Return the first of all rows that are equal in some columns and tags, but for `PARTS`."""
+    factors = [factorize(column) for name, column in _columns(rows, names) if name not in PARTS]
+    mask = np.zeros(len(rows), dtype=bool)
+    mask[np.unique(_combined(factors, len(rows)), return_index=True)[1]] = True
+    return rows.where(mask)
+
+
 def _columns(rows: Rows, names: Sequence[str]) -> list[tuple[str, npt.NDArray[Any]]]:
     present, missing = rows.columns(), np.full(len(rows), None, dtype=object)
     return [(name, present.get(name, missing)) for name in names]
