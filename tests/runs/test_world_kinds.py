@@ -178,7 +178,10 @@ def test_a_world_kind_that_knows_its_optimal_policy_has_the_measures_that_need_i
     assert [spec.horizon for spec, _, _ in study.specs()] == [9] * 6 + [15] * 6
     episodes, _ = episodes_of(tmp_path, study)
     table = StepTable.from_episodes(episodes)
-    assert table.offers == {"oracle", "reward"} and table.optimal.shape == (len(table.step), 5)
+    assert table.offers == {"oracle", "distance", "environment", "reward"} and table.optimal.shape == (
+        len(table.step),
+        5,
+    )
     assert table.is_optimal.tolist() == [step.action == 1 for one in episodes for step in one.steps]
     assert (table.distance - table.after).max() <= 2 and set(table.optimal_length.tolist()) == {3, 5}
     rows = measure_episodes(episodes)

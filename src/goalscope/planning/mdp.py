@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 
+_SINGLE = 1e-5  # by how much the sums of probabilities in single precision may be off
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TabularMDP:
@@ -285,11 +287,15 @@ def at_cell(grid: Grid, cell: Position) -> Array:
 
 
 def policy_by_time(policy: npt.NDArray[Any], horizon: int, states: int, actions: int) -> Array:
-    """Return a checked policy ``[S, A]`` or ``[n, S, A]`` by time, ``[n, S, A]``."""
+    """Return a checked policy ``[S, A]`` or ``[n, S, A]`` by time, ``[n, S, A]``; in single precision renormalised."""
     chances = np.asarray(policy)
     chances = _numbers("policy", chances.astype(np.int8) if chances.dtype == np.bool_ else chances)
     shape = "n S A" if chances.ndim == 3 else "S A"
     check_shape("policy", chances, shape, {"n": horizon, "S": states, "A": actions})
+    if np.asarray(policy).dtype in (np.float16, np.float32):
+        # The sums of a network's probabilities are off by its rounding.
+        check_distributions("policy", chances, _SINGLE)
+        chances = chances / chances.sum(axis=-1, keepdims=True)
     check_distributions("policy", chances)
     return np.broadcast_to(chances, (horizon, states, actions))
 

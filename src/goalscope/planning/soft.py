@@ -10,7 +10,9 @@ large utilities that nobody can influence out of every difference, and makes dec
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,20 @@ _ROUNDING = 1e-12  # advantages below this share of the values that they are dif
 _SMALLEST = 1e-302  # range of attainable utility below which a rationality per unit of it may overflow
 _STEEP = 1e150  # scaled differences of utility whose square would overflow, where chances as small as 1e-300 count
 _KEEP = 8_000_000  # most numbers of stored advantages; beyond they are computed anew in each pass
+
+_WORD = 1024  # decisions between two words on a pass
+
+_TOLD: ContextVar[Callable[[int, int], None] | None] = ContextVar("told", default=None)
+
+
+@contextmanager
+def passes_told(told: Callable[[int, int], None]) -> Iterator[None]:
+    """Have a function told how far each pass through the decisions of a process is: decisions done, of how many."""
+    token = _TOLD.set(told)
+    try:
+        yield
+    finally:
+        _TOLD.reset(token)
 
 
 class SoftProcess:
@@ -162,6 +178,13 @@ class SoftProcess:
 
     def _backward(self) -> Iterator[Array]:
         """Yield ``[A, K]``, the advantage of each action over the uniform policy, from the last decision on."""
+        told = _TOLD.get()
+        for number, advantage in enumerate(self._advantages(), 1):
+            yield advantage
+            if told is not None and number % _WORD == 0:
+                told(number, self.mdp.horizon)
+
+    def _advantages(self) -> Iterator[Array]:
         if self._stored is not None:
             yield from self._stored[::-1]
             return

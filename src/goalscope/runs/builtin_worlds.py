@@ -4,8 +4,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import count, product
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
+import numpy as np
 from pydantic import (
     AfterValidator,
     Field,
@@ -17,20 +18,24 @@ from pydantic import (
 
 from goalscope.checks import near_miss
 from goalscope.ids import content_id
+from goalscope.planning.shortest import distances_to
 from goalscope.rng import stream, words
 from goalscope.rows import Tag
 from goalscope.runs.kinds import MOST_COUNT, Part, listed, sequence, world_kind
 from goalscope.worlds.generate import check_density, check_size, generate_batch
-from goalscope.worlds.grid import Grid, Side
+from goalscope.worlds.grid import Grid, Position, Side
 from goalscope.worlds.gridworld import GridWorld
 from goalscope.worlds.layouts import control, layout
-from goalscope.worlds.tasks.generate import COOKING, PRESETS, TaskSpec, cooking_map, generate_task_map, symbolic_twin
+from goalscope.worlds.named import NamedWorld
+from goalscope.worlds.tasks.cooking import COOKING, WIDE_COOKING, cooking_map, symbolic_twin
+from goalscope.worlds.tasks.generate import PRESETS, TaskSpec, generate_task_map, preset_tags
 from goalscope.worlds.tasks.taskmap import TaskMap, plan_task
 from goalscope.worlds.tasks.world import TaskWorld
 from goalscope.worlds.transform import TRANSFORMS, transform
 
 _MOST_SIZE = 501  # rows of a grid; far beyond, one grid alone fills the memory
 _MOST_REPEATS = 1_000  # in a row
+Made = TypeVar("Made", bound=GridWorld)
 _TASK_SPEC = tuple(entry.name for entry in fields(TaskSpec))
 
 TransformName = Literal["identity", "reflect", "rotate", "transpose", "swap"]
@@ -78,29 +83,30 @@ class _Grids(_Lists):
             for name in self.transforms
         ]
 
-    def _series(
-        self, path: str, drawn: Iterable[list[GridWorld]], tags: Mapping[str, Tag], taken: set[str], wanted: int
-    ) -> Iterator[GridWorld]:
-        """Yield the first worlds of one series with their versions, passing over the ones that are there already.
 
-        Small empty rooms repeat soon. A drawn world that is there already, itself or one of its versions, is passed
-        over for the next of its series, so that every grid is a cluster of its own.
-        """
-        found = passed = 0
-        for worlds in drawn:
-            if _new(worlds, taken):
-                found, passed = found + 1, 0
-                yield from worlds
-            else:
-                passed += 1
-            if found == wanted:
-                return
-            if passed > _MOST_REPEATS:
-                asked = ", ".join(f"{name} {value}" for name, value in tags.items())
-                raise ValueError(
-                    f"{path} must have as many different worlds as it asks for, but only {found} of {wanted} "
-                    f"were found ({asked}): lower count or use fewer transforms"
-                )
+def _series(
+    path: str, drawn: Iterable[Sequence[Made]], tags: Mapping[str, Tag], taken: set[str], wanted: int
+) -> Iterator[Made]:
+    """Yield the first worlds of one series with their versions, passing over the ones that are there already.
+
+    Small empty rooms repeat soon. A drawn world that is there already, itself or one of its versions, is passed
+    over for the next of its series, so that every grid is a cluster of its own.
+    """
+    found = passed = 0
+    for worlds in drawn:
+        if _new(worlds, taken):
+            found, passed = found + 1, 0
+            yield from worlds
+        else:
+            passed += 1
+        if found == wanted:
+            return
+        if passed > _MOST_REPEATS:
+            asked = ", ".join(f"{name} {value}" for name, value in tags.items())
+            raise ValueError(
+                f"{path} must have as many different worlds as it asks for, but only {found} of {wanted} "
+                f"were found ({asked}): lower count or use fewer transforms"
+            )
 
 
 def _new(worlds: Sequence[GridWorld], taken: set[str]) -> bool:
@@ -154,7 +160,7 @@ class GridWorlds(_Grids):
         known = set(taken)
         for size, density in product(self.sizes, self.densities):
             tags: dict[str, Tag] = {"kind": "grid", "size": size, "density": density}
-            yield from self._series(path, self._drawn(size, density, seed, tags), tags, known, self.count)
+            yield from _series(path, self._drawn(size, density, seed, tags), tags, known, self.count)
 
     def _drawn(self, size: int, density: float, seed: int, tags: Mapping[str, Tag]) -> Iterator[list[GridWorld]]:
         """Yield the versions of one world after the other; grids are drawn in batches."""
@@ -187,7 +193,7 @@ class LayoutWorlds(_Grids):
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[GridWorld]:
         """Yield the worlds, each with its control where asked."""
-        yield from self._series(path, self._drawn(seed), {"kind": self.kind}, set(taken), self.count)
+        yield from _series(path, self._drawn(seed), {"kind": self.kind}, set(taken), self.count)
 
     def _drawn(self, seed: int) -> Iterator[list[GridWorld]]:
         for index in count():
@@ -231,6 +237,70 @@ class TextWorlds(_Grids):
             yield from worlds
 
 
+@world_kind("named-place", world=NamedWorld)
+class NamedPlaceWorlds(_Lists):
+    """Generated grids, each with three instructions: to G, to the cell of G, and to the cell of a corner as far away.
+
+    The corner is a rival of the goal: in each grid the goal lies exactly as many steps from the start as one corner,
+    and of all such cells it is the one farthest from that corner. The three worlds of a grid are one cluster; their tag
+    `named` is "no", "goal" or "rival".
+    """
+
+    kind: Literal["named-place"]
+    sizes: tuple[Annotated[int, Field(le=_MOST_SIZE), AfterValidator(check_size)], ...] = sequence()
+    densities: tuple[Annotated[float, AfterValidator(check_density)], ...] = sequence()
+    count: int = Field(ge=1, le=MOST_COUNT)
+    minimum_distance: int = Field(default=4, ge=1)
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[NamedWorld]:
+        """Yield the worlds of each size and density, the three of a grid one after the other."""
+        known = set(taken)
+        for size, density in product(self.sizes, self.densities):
+            tags: dict[str, Tag] = {"kind": "named-place", "size": size, "density": density}
+            yield from _series(path, self._drawn(size, density, seed, tags), tags, known, self.count)
+
+    def _drawn(self, size: int, density: float, seed: int, tags: Mapping[str, Tag]) -> Iterator[list[NamedWorld]]:
+        """Yield the worlds of one grid after the other; a grid without a cell as far as the corner is passed over."""
+        length, passed = 2 * self.count + 8, 0
+        for first in count(0, length):
+            batch = generate_batch(size, density, seed=seed, count=length, first=first, name="named places")
+            for index, grid in enumerate(batch, first):
+                corner = ((1, size - 2)[index % 2], (1, size - 2)[index // 2 % 2])
+                goal = _as_far(grid, corner, self.minimum_distance)
+                passed = passed + 1 if goal is None else 0
+                if goal is not None:
+                    yield _instructed(grid.at(goal=goal), corner, {**tags, "index": index})
+                elif passed > _MOST_REPEATS:
+                    raise ValueError(
+                        f"minimum_distance must be such that grids of size {size} have a corner that far from their "
+                        f"start, got {self.minimum_distance}: lower it"
+                    )
+
+
+def _as_far(grid: Grid, corner: Position, least: int) -> Position | None:
+    """Return the cell that is as far from the start as a corner and farthest from it; None where there is none."""
+    assert grid.start is not None
+    steps = distances_to(grid.walls, [grid.start])
+    as_far = steps == steps[corner]
+    as_far[corner] = False
+    if steps[corner] < least or not as_far.any():
+        return None
+    apart = np.where(as_far, distances_to(grid.walls, [corner]), -1)
+    row, col = np.unravel_index(int(np.argmax(apart)), apart.shape)  # ties: first by row, then by column
+    return int(row), int(col)
+
+
+def _instructed(grid: Grid, rival: Position, tags: Mapping[str, Tag]) -> list[NamedWorld]:
+    """Return the worlds of a grid with the usual instruction, with the goal named, and with a rival named."""
+    shared = GridWorld(grid=grid).id
+    made: dict[str, dict[str, Any]] = {
+        "no": {"grid": grid, "named": False},
+        "goal": {"grid": grid},
+        "rival": {"grid": grid.at(goal=rival), "marker": grid.goal},
+    }
+    return [NamedWorld(**given, cluster=shared, tags={**tags, "named": name}) for name, given in made.items()]
+
+
 @world_kind("task-map", world=TaskWorld)
 class TaskMapWorlds(_Lists):
     """Generated task maps: for each preset a number of maps.
@@ -257,9 +327,7 @@ class TaskMapWorlds(_Lists):
         """Yield the maps of each preset; map i of a preset does not depend on how many follow it."""
         for preset in self.presets:
             spec = _changed(PRESETS[preset], self.generator)
-            demand, _, graph = preset.partition("-")
-            tags: dict[str, Tag] = {"kind": "task-map", "preset": preset}
-            tags |= {"demand": demand, "graph": graph} if graph else {}
+            tags: dict[str, Tag] = {"kind": "task-map", "preset": preset, **preset_tags(preset)}
             for index in range(self.count):
                 # Maps of different presets have streams of their own.
                 number = int(words(seed, "task maps", first=index, count=1, each=1)[0, 0] >> 1)
@@ -279,7 +347,7 @@ class CookingWorlds(_Lists):
     """
 
     kind: Literal["cooking"]
-    maps: tuple[Annotated[str, _named(COOKING, "cooking maps")], ...] = sequence(default=COOKING)
+    maps: tuple[Annotated[str, _named((*COOKING, *WIDE_COOKING), "cooking maps")], ...] = sequence(default=COOKING)
     names: tuple[Literal["semantic", "symbolic"], ...] = sequence(default=("semantic", "symbolic"))
     starts: int = Field(default=1, ge=1, le=10)
 

@@ -28,6 +28,9 @@ MOST_COUNT = 1_000_000
 STORED: Final[Mapping[str, Any]] = {"stored": True}
 """The context in which a study is read that was stored: agents are not built, kinds of others may be missing."""
 
+OWN: Final = "module:Class"
+"""The name under which the settings of worlds are registered whose kind names a class of one's own."""
+
 Settings = TypeVar("Settings", bound=BaseModel)
 
 
@@ -109,9 +112,10 @@ class UnknownSettings(BaseModel):
 
 
 def _read_worlds(given: Any, info: ValidationInfo) -> tuple[BaseModel, ...]:
-    return read_entries(
-        given, info, {name: kind.settings for name, kind in known_kinds().items()}, UnknownWorlds, "worlds"
-    )
+    known = {name: kind.settings for name, kind in known_kinds().items()}
+    there = [entry.get("kind") for entry in given if isinstance(entry, Mapping)] if isinstance(given, list) else []
+    known |= {kind: known[OWN] for kind in there if isinstance(kind, str) and ":" in kind and OWN in known}
+    return read_entries(given, info, known, UnknownWorlds, "worlds")
 
 
 def _read_interventions(given: Any, info: ValidationInfo) -> tuple[BaseModel, ...]:
@@ -154,7 +158,8 @@ def world_class(entry: BaseModel) -> type[World]:
     """Return the class of the worlds of an entry."""
     if isinstance(entry, UnknownWorlds):
         return StoredWorld
-    kind: WorldKind = registry.resolve("world", entry.kind)  # type: ignore[attr-defined]
+    name: str = entry.kind  # type: ignore[attr-defined]
+    kind: WorldKind = registry.resolve("world", OWN if ":" in name else name)
     return kind.world
 
 

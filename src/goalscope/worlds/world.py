@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -115,6 +115,15 @@ class Oracle(Protocol):
 
     def look_up(self, states: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
         """Return the optimal sets ``[N, A]`` and the fewest actions to the goal ``[N]`` (-1: none) of states."""
+        ...
+
+
+@runtime_checkable
+class TimedOracle(Oracle, Protocol):
+    """The exact optimal policy of a world with chance: what is optimal depends on the actions that are left."""
+
+    def look_up_left(self, states: npt.NDArray[np.int64], left: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return the optimal sets ``[N, A]`` of states with ``[N]`` actions left, the present one counted."""
         ...
 
 
@@ -229,6 +238,10 @@ class World(_Reads, ABC):
 
     def oracle(self) -> Oracle | None:
         """Return the exact optimal policy, None where it is not known; grids have theirs in `goalscope.planning`."""
+        return None
+
+    def process(self) -> Any:
+        """Return the decision process, a `goalscope.planning.process.Process`; None where it is not known."""
         return None
 
 

@@ -1,0 +1,31 @@
+"""Worlds of others: finite environments, enumerated, solved exactly and played back."""
+
+from goalscope.environments.environment import Environment, Observed, Player
+from goalscope.environments.playback import Mismatch, PlayBack, play_back
+from goalscope.environments.policy_agent import PolicyAgent
+from goalscope.environments.solution import SolvedTable, solve_table
+from goalscope.environments.sources import environment_kind
+from goalscope.environments.state_copy import StateCopy
+from goalscope.environments.table import LIMIT, StateTable, enumerate_states
+from goalscope.environments.world import Believed, EnvironmentView, EnvironmentWorld, believe
+
+__all__ = [
+    "LIMIT",
+    "Believed",
+    "Environment",
+    "EnvironmentView",
+    "EnvironmentWorld",
+    "Mismatch",
+    "Observed",
+    "PlayBack",
+    "Player",
+    "PolicyAgent",
+    "SolvedTable",
+    "StateCopy",
+    "StateTable",
+    "believe",
+    "enumerate_states",
+    "environment_kind",
+    "play_back",
+    "solve_table",
+]

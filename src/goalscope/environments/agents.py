@@ -1,0 +1,159 @@
+"""Agents in environments whose goal is known: each is told the world, and has an exact distribution over actions."""
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.agents.agent import Observation
+from goalscope.agents.build import agent_kind
+from goalscope.agents.scripted import PROBABILITY, Scripted
+from goalscope.checks import check_whole
+from goalscope.environments.world import EnvironmentView, EnvironmentWorld
+from goalscope.worlds.world import View
+
+Distribution = npt.NDArray[np.float64]
+
+
+def _horizon(name: str, given: Any) -> int | None:
+    return None if given is None else check_whole(name, given, 1, "decisions")
+
+
+@dataclass(frozen=True)
+class EnvironmentAgent(Scripted):
+    """A scripted agent of environments; where nothing is left to do, all offered actions are equally likely."""
+
+    prefix: ClassVar[str] = "environment-"
+    needs: ClassVar[type[View]] = EnvironmentView
+    knows_world: ClassVar[bool] = True
+
+    @abstractmethod
+    def preferred(self, world: EnvironmentWorld, state: int, step: int) -> npt.NDArray[np.bool_]:
+        """Return ``[A]`` the actions of the rule in a state, none where it knows of nothing to do."""
+
+    def probabilities(self, observation: Observation) -> Distribution:
+        """Return the probability of each action, ``[A]``: uniform over the actions of the rule.
+
+        Raises:
+            ValueError: the observation does not hold its world.
+        """
+        world, view = observation.world, observation.seen(EnvironmentView)
+        if not isinstance(world, EnvironmentWorld):
+            raise ValueError("a scripted agent of environments must be told its world, got an observation without it")
+        offered = world.believed.table.offered[view.number]
+        chosen = self.preferred(world, view.number, observation.step) & offered
+        chosen = chosen if chosen.any() else offered
+        return np.asarray(chosen / chosen.sum())
+
+    def _choose(self, observation: Observation) -> int:
+        total = np.cumsum(self.probabilities(observation))
+        return min(int(np.searchsorted(total, observation.uniform() * total[-1], side="right")), len(total) - 1)
+
+
+@agent_kind("environment-optimal")
+@dataclass(frozen=True)
+class EnvironmentOptimal(EnvironmentAgent):
+    """Takes each optimal action with equal probability.
+
+    Args:
+        horizon: decisions of an episode, as the study has them; needed with chance, where what is optimal depends on
+            how many are left, and without meaning otherwise.
+    """
+
+    kind: ClassVar[str] = "optimal"
+    horizon: int | None = field(default=None, metadata={"check": _horizon})
+
+    def preferred(self, world: EnvironmentWorld, state: int, step: int) -> npt.NDArray[np.bool_]:
+        """Return the optimal set."""
+        solved = world.believed.solved
+        if solved.optimal is not None:
+            found: npt.NDArray[np.bool_] = solved.optimal[state]
+            return found
+        if self.horizon is None:
+            raise ValueError(
+                "an optimal agent must be told the horizon where the environment has chance: add horizon: N, the steps "
+                "of the study, to the agent"
+            )
+        by_time: npt.NDArray[np.bool_] = world.believed.by_time(self.horizon)[min(step, self.horizon - 1), state]
+        return by_time
+
+    def _parameters(self) -> dict[str, Any]:
+        return {} if self.horizon is None else super()._parameters()
+
+
+@agent_kind("environment-epsilon-greedy")
+@dataclass(frozen=True)
+class EnvironmentEpsilonGreedy(EnvironmentOptimal):
+    """Acts uniformly at random over the offered actions with probability epsilon, else as the optimal agent.
+
+    Args:
+        epsilon: probability of a random action, in [0, 1].
+        horizon: as in `EnvironmentOptimal`.
+    """
+
+    kind: ClassVar[str] = "epsilon-greedy"
+    epsilon: float = field(default=0.3, metadata=PROBABILITY)
+
+    def probabilities(self, observation: Observation) -> Distribution:
+        """Return the mixture of the optimal and the uniform distribution."""
+        view = observation.seen(EnvironmentView)
+        even = np.zeros(len(view.actions))
+        even[list(view.offered)] = 1 / len(view.offered)
+        return (1 - self.epsilon) * super().probabilities(observation) + self.epsilon * even
+
+    def _parameters(self) -> dict[str, Any]:
+        return {**super()._parameters(), "epsilon": self.epsilon}
+
+
+@agent_kind("environment-wrong-goal")
+@dataclass(frozen=True)
+class EnvironmentWrongGoal(EnvironmentAgent):
+    """Goes to another of the goals that its environment names, and stays there where it can.
+
+    Args:
+        target: the name of that goal.
+    """
+
+    kind: ClassVar[str] = "wrong-goal"
+    target: str = ""
+
+    def preferred(self, world: EnvironmentWorld, state: int, step: int) -> npt.NDArray[np.bool_]:
+        """Return the actions of the shortest ways to the target; at it, those that keep it."""
+        table = world.believed.table
+        if self.target not in table.goals:
+            raise ValueError(f"target must be a goal of the world, {', '.join(table.goals)}, got {self.target!r}")
+        if not table.deterministic:
+            raise ValueError("an agent with a wrong goal must be given an environment without chance, got one with it")
+        here = table.goals[self.target]
+        if here[state]:
+            found: npt.NDArray[np.bool_] = here[table.successor[state]]
+            return found
+        towards = world.believed.towards(self.target).optimal
+        assert towards is not None  # no chance
+        chosen: npt.NDArray[np.bool_] = towards[state]
+        return chosen
+
+
+@agent_kind("environment-greedy")
+@dataclass(frozen=True)
+class EnvironmentGreedy(EnvironmentAgent):
+    """Takes the actions whose next state its environment's own `heuristic` calls nearest to the goal, on average."""
+
+    kind: ClassVar[str] = "greedy"
+
+    def preferred(self, world: EnvironmentWorld, state: int, step: int) -> npt.NDArray[np.bool_]:
+        """Return the actions with the least expected heuristic of the next state."""
+        table, guess = world.believed.table, getattr(world.believed.environment, "heuristic", None)
+        if guess is None:
+            raise ValueError("a greedy agent must be given an environment with a method heuristic(state), got none")
+        values = np.full(len(table.actions), np.inf)
+        for action in np.flatnonzero(table.offered[state]).tolist():
+            found = table.outcomes(state, action)
+            after = table.triples[found, 2].tolist() or [state]
+            chances = table.chance[found].tolist() or [1.0]
+            values[action] = sum(
+                chance * float(guess(table.states[one])) for one, chance in zip(after, chances, strict=True)
+            )
+        return np.asarray(values <= values.min() + 1e-12)

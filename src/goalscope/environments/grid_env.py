@@ -1,0 +1,154 @@
+"""goalscope's grids as environments of Gymnasium: importing this module registers "goalscope/Grid-v0".
+
+Observations are planes, symbols or text. What is optimal stands in ``info``. An episode ends at the goal; its limit of
+time is that of a study, a factor of the shortest path.
+"""
+
+import math
+from typing import Any, ClassVar, Final, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.checks import check_number
+from goalscope.environments.policy_agent import PLANES, planes
+from goalscope.extras import lacking
+from goalscope.planning.shortest import ShortestPaths, solve
+from goalscope.worlds.dynamics import State, initial_state, shown, step
+from goalscope.worlds.generate import generate
+from goalscope.worlds.grid import ACTIONS, Grid
+from goalscope.worlds.gridworld import GridView, GridWorld
+
+try:
+    import gymnasium
+except ImportError as _error:
+    raise lacking("goalscope's worlds as environments need gymnasium", "gymnasium", _error) from _error
+
+Form = Literal["planes", "symbols", "text"]
+NAME: Final = "goalscope/Grid-v0"
+"""The name that `gymnasium.make` knows."""
+SYMBOLS: Final = "_#AGKD"
+"""The symbols of a grid; an observation of symbols holds their indices."""
+
+_PIXELS = 16  # of a cell in pictures
+_COLOURS = np.array(
+    [(255, 255, 255), (60, 60, 60), (40, 90, 220), (40, 160, 60), (220, 180, 30), (160, 90, 30)], dtype=np.uint8
+)  # in the order of SYMBOLS
+
+
+class GridEnv(gymnasium.Env):  # type: ignore[misc]
+    """A grid: a new one each episode, or always the same.
+
+    Actions are those of `goalscope.worlds.Action`. The reward is 1 on entering the goal. ``info`` holds "optimal",
+    ``[4]`` bool, the actions of shortest paths; "distance", steps to the goal; and "grid", the whole grid as text.
+
+    Args:
+        size, density: of generated grids, see `goalscope.worlds.generate`.
+        grid: a grid as text, which every episode then begins on.
+        form: "planes" (``[6, H, W]`` float32, see `PLANES`), "symbols" (``[H, W]`` int64, see `SYMBOLS`) or "text".
+        factor: most actions of an episode, as a factor of the shortest path, rounded up.
+        render_mode: "ansi", "rgb_array" or None.
+
+    Raises:
+        ValueError: an unknown form, a factor out of range, a grid whose goal cannot be reached.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
+    _grid: Grid
+    _paths: ShortestPaths
+    _state: State
+    _left: int
+
+    def __init__(
+        self,
+        size: int = 9,
+        density: float = 0.4,
+        grid: str | None = None,
+        form: Form = "planes",
+        factor: float = 1.5,
+        render_mode: str | None = None,
+    ) -> None:
+        if form not in get_args(Form):
+            raise ValueError(f"form must be one of {', '.join(get_args(Form))}, got {form!r}")
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"render_mode must be ansi, rgb_array or None, got {render_mode!r}")
+        self._form, self._factor = form, check_number("factor", factor, 1.0, 1000.0)
+        self._drawn = size, density
+        self._given = None if grid is None else GridWorld(grid=Grid.parse(grid)).grid
+        self.render_mode = render_mode
+        self.action_space = gymnasium.spaces.Discrete(len(ACTIONS))
+        first = generate(size, density, rng=np.random.default_rng(0)) if self._given is None else self._given
+        self.observation_space = _space(form, first)
+        self._begin(first)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode; grids are drawn from the random numbers that ``seed`` begins."""
+        super().reset(seed=seed)
+        self._begin(generate(*self._drawn, rng=self.np_random) if self._given is None else self._given)
+        return self._observation(), self._info()
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take an action."""
+        self._state = step(self._grid, self._state, ACTIONS[int(action)])
+        self._left -= 1
+        arrived = self._state.position == self._grid.goal
+        return self._observation(), float(arrived), arrived, self._left <= 0 and not arrived, self._info()
+
+    def render(self) -> Any:
+        """Return the grid as text or as a picture ``[H, W, 3]`` uint8, as ``render_mode`` says."""
+        now = shown(self._grid, self._state)
+        if self.render_mode == "ansi":
+            return now.render()
+        if self.render_mode == "rgb_array":
+            picture = _COLOURS[_symbols(now)]
+            return np.kron(picture, np.ones((_PIXELS, _PIXELS, 1), dtype=np.uint8))
+        return None
+
+    def _begin(self, grid: Grid) -> None:
+        self._grid, self._paths, self._state = grid, solve(grid), initial_state(grid)
+        length = int(self._paths.steps_from(self._state))
+        if length < 0:
+            raise ValueError(f"the goal of a grid must be within reach, got\n{grid}")
+        self._left = max(1, math.ceil(self._factor * length))
+
+    def _observation(self) -> Any:
+        now = shown(self._grid, self._state)
+        if self._form == "text":
+            return now.render()
+        if self._form == "symbols":
+            return _symbols(now)
+        return planes(GridView(grid=now, carrying_key=self._state.carrying_key))
+
+    def _info(self) -> dict[str, Any]:
+        optimal, distance = _looked_up(self._paths, self._state)
+        return {"optimal": optimal, "distance": distance, "grid": shown(self._grid, self._state).render()}
+
+
+def _looked_up(paths: ShortestPaths, state: State) -> tuple[npt.NDArray[np.bool_], int]:
+    where = min(state.phase, len(paths.distance) - 1), *state.position
+    return paths.optimal[where].copy(), int(paths.distance[where])
+
+
+def _symbols(grid: Grid) -> npt.NDArray[np.int64]:
+    """Return ``[H, W]`` the index of each cell's symbol."""
+    found = grid.walls.astype(np.int64)
+    for symbol, cell in (("G", grid.goal), ("K", grid.key), ("D", grid.door), ("A", grid.start)):
+        if cell is not None:
+            found[cell] = SYMBOLS.index(symbol)
+    return found
+
+
+def _space(form: Form, grid: Grid) -> Any:
+    """Return the space of observations of grids of one shape."""
+    spaces = gymnasium.spaces
+    if form == "text":
+        text = grid.render()
+        characters = "".join(sorted({*text, *SYMBOLS, *"0123456789 \n"}))
+        return spaces.Text(max_length=len(text), min_length=1, charset=characters)
+    if form == "symbols":
+        return spaces.Box(0, len(SYMBOLS) - 1, grid.walls.shape, dtype=np.int64)
+    return spaces.Box(0.0, 1.0, (len(PLANES), *grid.walls.shape), dtype=np.float32)
+
+
+if NAME not in gymnasium.registry:
+    gymnasium.register(id=NAME, entry_point=GridEnv)

@@ -1,0 +1,150 @@
+"""The world kinds of environments in a study file: own classes, Gymnasium's, MiniGrid's and BabyAI's, TextWorld's."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from goalscope.environments.table import LIMIT
+from goalscope.environments.world import EnvironmentWorld
+from goalscope.ids import content_id
+from goalscope.own import is_own
+from goalscope.rows import Tag
+from goalscope.runs.kinds import OWN, Part, listed, sequence, world_kind
+
+_MOST_SEED = 2**31 - 1
+_Seed = Annotated[int, Field(ge=0, le=_MOST_SEED)]
+
+
+class _Searched(Part):
+    """What all entries of environments have: how far states are searched, and how worlds are made of parameters."""
+
+    limit: int = Field(default=LIMIT, ge=1, le=2_000_000)
+    depth: int | None = Field(default=None, ge=1, le=100_000)
+
+    def _world(
+        self, path: str, source: str, parameters: Mapping[str, Any], tags: Mapping[str, Tag], same: Sequence[str] = ()
+    ) -> EnvironmentWorld:
+        """Return a world; those whose descriptions are the ``same`` under some keys share a cluster."""
+        try:
+            made = EnvironmentWorld.make(source, parameters, limit=self.limit, depth=self.depth, tags=tags)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        if not same:
+            return made
+        return replace(made, cluster=content_id("world", {name: made.description[name] for name in same}))
+
+
+@world_kind("environment", world=EnvironmentWorld)
+@world_kind(OWN, world=EnvironmentWorld)
+class Environments(_Searched):
+    """Environments by class: one world for each mapping of parameters.
+
+    ``kind: module:Class`` names a class in the working directory; ``kind: environment`` with ``source`` one that is
+    registered.
+    """
+
+    kind: str
+    source: str = ""
+    name: str = Field(default="", max_length=80)
+    parameters: tuple[dict[str, Any], ...] = sequence(default=({},))
+
+    @field_validator("parameters")
+    @classmethod
+    def _different(cls, given: Any) -> Any:
+        return listed(given)
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.kind == "environment":
+            if not self.source:
+                raise ValueError("source must name a registered environment or module:Class, got none: add source")
+        elif not is_own(self.kind) or self.source:
+            raise ValueError(f"kind must be environment with a source, or module:Class without one, got {self.kind!r}")
+        return self
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
+        """Yield the worlds in the order of their parameters."""
+        source = self.source or self.kind
+        name = self.name or source.rpartition(":")[2]
+        for index, parameters in enumerate(self.parameters):
+            plain: dict[str, Tag] = {
+                key: value for key, value in parameters.items() if isinstance(value, str | int | float | bool)
+            }
+            yield self._world(path, source, parameters, {**plain, "kind": name, "index": index})
+
+
+@world_kind("gymnasium", world=EnvironmentWorld)
+class GymnasiumWorlds(_Searched):
+    """Gymnasium's environments with a table of transitions ``P``: names, each with options in brackets where needed.
+
+    `options` are arguments of `gymnasium.make`, the same for all.
+    """
+
+    kind: Literal["gymnasium"]
+    environments: tuple[str, ...] = sequence()
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("environments")
+    @classmethod
+    def _different(cls, given: Any) -> Any:
+        return listed(given)
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
+        """Yield one world for each name."""
+        for index, name in enumerate(self.environments):
+            options = {"options": self.options} if self.options else {}
+            tags: dict[str, Tag] = {"kind": "gymnasium", "environment": name, "index": index}
+            tags |= {key: one for key, one in self.options.items() if isinstance(one, str | int | float | bool)}
+            yield self._world(path, "gymnasium", {"name": name, **options}, tags)
+
+
+@world_kind("minigrid", world=EnvironmentWorld)
+class MiniGridWorlds(_Searched):
+    """MiniGrid's and BabyAI's levels, each made from each seed.
+
+    `form` is how a level is shown: "words" or "grid".
+    """
+
+    kind: Literal["minigrid"]
+    levels: tuple[str, ...] = sequence()
+    seeds: tuple[_Seed, ...] = sequence(default=(1,))
+    form: Literal["words", "grid"] = "words"
+
+    @field_validator("levels", "seeds")
+    @classmethod
+    def _different(cls, given: Any) -> Any:
+        return listed(given)
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
+        """Yield level by level, seed by seed."""
+        for level in self.levels:
+            for number in self.seeds:
+                parameters = {"level": level, "seed": number, "form": self.form}
+                tags: dict[str, Tag] = {"kind": "minigrid", "level": level, "world seed": number}
+                # Some levels have one layout whatever the seed.
+                yield self._world(path, "minigrid", parameters, tags, same=("level", "layout"))
+
+
+@world_kind("textworld", world=EnvironmentWorld)
+class TextWorlds(_Searched):
+    """Generated games of TextWorld, each made from each seed; at most five objects keep them enumerable."""
+
+    kind: Literal["textworld"]
+    rooms: int = Field(ge=1, le=20)
+    objects: int = Field(ge=1, le=20)
+    quest_length: int = Field(ge=1, le=20)
+    seeds: tuple[_Seed, ...] = sequence(default=(1,))
+
+    @field_validator("seeds")
+    @classmethod
+    def _different(cls, given: Any) -> Any:
+        return listed(given)
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
+        """Yield seed by seed."""
+        shape = {"rooms": self.rooms, "objects": self.objects, "quest_length": self.quest_length}
+        for number in self.seeds:
+            tags: dict[str, Tag] = {"kind": "textworld", **shape, "world seed": number}
+            yield self._world(path, "textworld", {**shape, "seed": number}, tags, same=("game",))

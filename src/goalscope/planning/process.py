@@ -1,0 +1,193 @@
+"""The decision process of a world as measures of runs take it: numbered states, chances, an absorbing end."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.planning.mdp import TabularMDP, at_cell
+from goalscope.planning.tasks import process_of_map
+from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions
+from goalscope.worlds.grid import Grid
+from goalscope.worlds.gridworld import PlanarWorld
+from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.world import World
+
+Array = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
+
+SUB_GOALS: Final = "sub-goals"
+"""Name of the goal of a task map to achieve as many nodes beside the goal as there are."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Process:
+    """What every action does in a world, utilities left open.
+
+    Attributes:
+        transitions: ``[S, A]`` int64 next states, or sparse chances ``[S * A, S]``, as `TabularMDP` takes them; where
+            an episode is over the state stays.
+        start: ``[S]`` chances of the first state.
+        number: recorded states ``[N, D]`` int64 -> their numbers ``[N]``; None where they do not tell the state, which
+            is then that to which the actions lead.
+        goals: name -> ``[S]`` 0 or 1, or how many of several: the goals that the world itself names; empty on grids,
+            whose places have names of their own.
+        asked: the goals that are hypotheses where none are named; all where empty.
+        most: most decisions of a horizon, None for any.
+    """
+
+    transitions: Any
+    start: Array
+    number: Callable[[Numbers], Numbers] | None = field(repr=False)
+    goals: Mapping[str, Array] = field(default_factory=dict)
+    asked: tuple[str, ...] = ()
+    most: int | None = None
+
+    @cached_property
+    def base(self) -> TabularMDP:
+        """The process without utilities, one decision: what expectations are taken with."""
+        return self.mdp(np.zeros(len(self.start)), 1, terminal=None)
+
+    @property
+    def chance(self) -> bool:
+        """Whether an action may have several outcomes."""
+        return not isinstance(self.transitions, np.ndarray)
+
+    @property
+    def states(self) -> int:
+        """Number of states S."""
+        return len(self.start)
+
+    @property
+    def actions(self) -> int:
+        """Number of actions A."""
+        return self.base.actions
+
+    def mdp(self, utility: Array, horizon: int, *, terminal: Array | None, idle: bool = False) -> TabularMDP:
+        """Return the decision process of an episode.
+
+        Args:
+            utility: ``[S]`` utility of each decision that begins in a state.
+            horizon: number of decisions.
+            terminal: ``[S]`` utility of the state after the last one, None for none.
+            idle: whether there is one more action, the last one, which changes nothing.
+
+        Raises:
+            ValueError: a horizon beyond `most`.
+        """
+        if self.most is not None and horizon > self.most:
+            raise ValueError(
+                f"the horizon must be at most {self.most} decisions, the depth to which this world was searched, got "
+                f"{horizon}: raise depth in the study"
+            )
+        table = self.with_idle if idle else self.transitions
+        return TabularMDP(
+            transitions=table, utility=utility, horizon=horizon, start=self.start, terminal_utility=terminal
+        )
+
+    @cached_property
+    def with_idle(self) -> Any:
+        """The transitions with one more action, the last one, which changes nothing."""
+        states = len(self.start)
+        if isinstance(self.transitions, np.ndarray):
+            return np.concatenate([self.transitions, np.arange(states)[:, None]], axis=1)
+        from scipy.sparse import csr_array
+
+        rows = self.transitions.tocoo()
+        actions = rows.shape[0] // states
+        state, action = np.divmod(rows.row, actions)
+        here = np.arange(states)
+        where = np.concatenate([state * (actions + 1) + action, here * (actions + 1) + actions])
+        chances, to = np.concatenate([rows.data, np.ones(states)]), np.concatenate([rows.col, here])
+        return csr_array((chances, (where, to)), shape=(states * (actions + 1), states))
+
+    def draw_start(self, count: int, rng: np.random.Generator) -> Numbers:
+        """Return ``[count]`` first states; no random number is drawn where there is only one."""
+        there = np.flatnonzero(self.start)
+        if len(there) == 1:
+            return np.full(count, there[0], dtype=np.int64)
+        total = np.cumsum(self.start[there])
+        drawn = np.searchsorted(total, rng.random(count) * total[-1], side="right")
+        return np.asarray(there[np.minimum(drawn, len(there) - 1)], dtype=np.int64)
+
+    def draw_next(self, state: Numbers, action: Numbers, rng: np.random.Generator) -> Numbers:
+        """Return ``[N]`` next states; no random number is drawn where nothing is left to chance."""
+        if not self.chance:
+            return np.asarray(self.transitions[state, action])
+        total, ends, targets = self._cumulative
+        row = state * self.actions + action
+        low = np.where(ends[row] > 0, total[ends[row] - 1], 0.0)
+        high = total[ends[row + 1] - 1]
+        found = np.searchsorted(total, low + rng.random(len(row)) * (high - low), side="right")
+        return np.asarray(targets[np.clip(found, ends[row], ends[row + 1] - 1)], dtype=np.int64)
+
+    @cached_property
+    def _cumulative(self) -> tuple[Array, Numbers, Numbers]:
+        """The sums of all chances up to each transition, where the rows begin, and where the transitions lead."""
+        matrix = self.transitions.tocsr()
+        matrix.sum_duplicates()
+        return np.cumsum(matrix.data), matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
+
+
+def process_of(world: World) -> Process | None:
+    """Return the decision process of a world without fog, None where it is not known."""
+    task_map = getattr(world, "task_map", None)  # first: a task map lies on a grid, too
+    if isinstance(task_map, TaskMap):
+        return task_process(task_map)
+    if isinstance(world, PlanarWorld):
+        return grid_process(world.grid)
+    found = world.process()
+    if found is not None and not isinstance(found, Process):
+        raise TypeError(f"process() of a world must return a Process or None, got {type(found).__name__}")
+    return found
+
+
+@lru_cache(maxsize=256)
+def task_process(task_map: TaskMap) -> Process:
+    """Return the process of a task map with its goals: the map's, the number of achieved sub-goals, each single node.
+
+    Raises:
+        ValueError: too many states, see `TaskProcess`.
+    """
+    task = process_of_map(task_map)
+    others = [task.achieved(node) for node in task_map.nodes if node != task_map.goal]
+    start = np.zeros(len(task.states))
+    start[0] = 1.0
+    return Process(
+        transitions=task.next,
+        start=start,
+        number=None,  # a recorded state is a cell, without the nodes that are achieved
+        goals={
+            "goal": task.achieved(),
+            SUB_GOALS: np.asarray(np.sum(others, axis=0)) if others else np.zeros(len(task.states)),
+            **{f"node {node}": task.achieved(node) for node in task_map.nodes},
+        },
+        asked=("goal", SUB_GOALS),
+    )
+
+
+@lru_cache(maxsize=4096)
+def grid_process(grid: Grid) -> Process:
+    """Return the process of a grid whose goal ends the episode; states as `from_grid` counts them.
+
+    Raises:
+        ValueError: the grid shows no goal or no agent.
+    """
+    if grid.goal is None:
+        raise ValueError("an episode can end on a grid that shows its goal (G) only, got a grid without one")
+    table = transitions(grid).astype(np.int64)
+    there = np.flatnonzero(at_cell(grid, grid.goal))
+    table[there] = there[:, None]
+    start = np.zeros(len(table))
+    start[state_number(grid, initial_state(grid))] = 1.0
+
+    def number(states: Numbers) -> Numbers:
+        # A phase that the grid does not have counts as its last one.
+        row, col, phase = states.T
+        found: Numbers = np.minimum(phase, phases(grid) - 1) * grid.walls.size + row * grid.width + col
+        return found
+
+    return Process(transitions=table, start=start, number=number)

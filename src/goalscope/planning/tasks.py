@@ -1,0 +1,127 @@
+"""Task maps as decision processes: a state is a cell and the nodes achieved so far."""
+
+from functools import cached_property, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.planning.mdp import TabularMDP
+from goalscope.worlds.grid import ACTIONS
+from goalscope.worlds.tasks.knowledge import NodeReport, Report
+from goalscope.worlds.tasks.taskmap import TaskMap
+
+MOST_STATES = 200_000
+
+
+class TaskProcess:
+    """What the moves on a task map do, over all (cell, achieved nodes) that the start leads to.
+
+    A node is achieved by standing on its cell while one of its prerequisite sets is achieved in full; the goal ends the
+    episode, so that its states lead to themselves. A move without a way leaves the state as it is.
+
+    Attributes:
+        task_map: the map.
+        states: the index of the cell on the map's `Board` and the bits of the achieved nodes; the first is the start.
+        next: ``[S, 4]`` int64, the state after each move.
+
+    Raises:
+        ValueError: more than 200,000 states.
+    """
+
+    def __init__(self, task_map: TaskMap) -> None:
+        self.task_map = task_map
+        board = task_map.board
+        self.states = [(board.start, 0)]
+        numbers = {self.states[0]: 0}
+        rows = list[list[int]]()
+        for cell, achieved in self.states:  # it grows while it is walked
+            row = []
+            for action in ACTIONS:
+                place = cell + board.offsets[action]
+                after = (place, self._entered(place, achieved)) if board.open[place] else (cell, achieved)
+                after = (cell, achieved) if achieved >> board.goal & 1 else after
+                if after not in numbers:
+                    if len(numbers) >= MOST_STATES:
+                        raise ValueError(
+                            f"a task map must have at most {MOST_STATES:,} pairs of cell and achieved nodes, got more "
+                            f"on {len(task_map.cells)} cells with {len(task_map.nodes)} nodes: take a smaller map"
+                        )
+                    numbers[after] = len(numbers)
+                    self.states.append(after)
+                row.append(numbers[after])
+            rows.append(row)
+        self.next = np.array(rows, dtype=np.int64)
+
+    def _entered(self, place: int, achieved: int) -> int:
+        number = self.task_map.board.node_at.get(place)
+        if number is None:
+            return achieved
+        options = self.task_map.board.options[number]
+        met = not options or any(option & achieved == option for option in options)
+        return achieved | met << number
+
+    @cached_property
+    def _bits(self) -> npt.NDArray[np.int64]:
+        return np.array([achieved for _, achieved in self.states], dtype=np.int64)
+
+    def achieved(self, node: str = "") -> npt.NDArray[np.float64]:
+        """Return ``[S]`` 1 in the states in which a node is achieved; "" stands for the goal.
+
+        Raises:
+            ValueError: the map has no such node.
+        """
+        names = self.task_map.board.names
+        node = node or self.task_map.goal
+        if node not in names:
+            raise ValueError(f"a node must be one of the map's ({', '.join(names)}), got {node[:60]!r}")
+        return np.asarray(self._bits >> names.index(node) & 1, dtype=np.float64)
+
+    def process(self, node: str = "", *, horizon: int | None = None) -> TabularMDP:
+        """Return the decision process in which each step that begins with a node achieved is worth 1.
+
+        Args:
+            node: name of the node, the goal or a sub-goal; "" for the goal.
+            horizon: number of decisions; the map's budget where None.
+        """
+        start = np.zeros(len(self.states))
+        start[0] = 1.0
+        steps = self.task_map.budget if horizon is None else horizon
+        return TabularMDP.deterministic(self.next, utility=self.achieved(node), horizon=steps, start=start)
+
+    def utility_of(self, actions: list[int | None], node: str = "", *, horizon: int | None = None) -> float:
+        """Return the utility of an episode: the steps, up to the horizon, that begin with a node achieved.
+
+        Args:
+            actions: the moves, None for a turn without one, which changes nothing.
+            node, horizon: as in `process`; an episode that ended at the goal stays there, one that ended earlier is
+                not told apart from one that stood still.
+        """
+        steps = self.task_map.budget if horizon is None else horizon
+        worth, at, total = self.achieved(node), 0, 0.0
+        for step in range(steps):
+            total += float(worth[at])
+            action = actions[step] if step < len(actions) else None
+            at = at if action is None else int(self.next[at, action])
+        return total
+
+    def report(self, state: int) -> Report:
+        """Return what the world tells in a state, without what the last move did."""
+        place, achieved = self.states[state]
+        board = self.task_map.board
+        cell, number = board.cell(place), board.node_at.get(place)
+        node = None
+        if number is not None:
+            name = board.names[number]
+            node = NodeReport(
+                name=name,
+                options=self.task_map.nodes[name].options,
+                children=self.task_map.children[name],
+                achieved=bool(achieved >> number & 1),
+            )
+        return Report(position=cell, available=self.task_map.available(cell), node=node)
+
+
+@lru_cache(maxsize=256)
+def process_of_map(task_map: TaskMap) -> TaskProcess:
+    """Return the process of a map, kept for the next call."""
+    return TaskProcess(task_map)

@@ -1,0 +1,68 @@
+"""What docs/environments.md shows is true: its environment, its agent, and a policy that learns."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from goalscope.environments.sources import build
+from goalscope.measures.goals import measure_goals
+from goalscope.runs import Store, Study, run
+
+PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
+PYTHON, YAML = (re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL) for language in ("python", "yaml"))
+
+
+def executed(code: str) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(code, "environments.md", "exec"), names)
+    return names
+
+
+def test_the_environment_of_the_page_is_measured_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert len(PYTHON[0].splitlines()) < 52, "some forty lines"
+    Path("delivery.py").write_text(PYTHON[0], encoding="utf-8")
+    study = Study.parse(yaml.safe_load(YAML[0]))
+    run(study, tmp_path / "run")
+    with Store(tmp_path / "run") as store:
+        found = {(one.agent, one.hypothesis): one for one in measure_goals(store.episodes()).estimates}
+    assert {name for _, name in found} == {"goal", "charger", "parcel held"}
+    for agent, goal in (("optimal", "goal"), ("wrong-goal(charger)", "charger")):
+        assert found[agent, goal].signed == pytest.approx(found[agent, goal].bound) and found[agent, goal].n == 30
+    assert found["wrong-goal(charger)", "goal"].signed < 0.1
+    assert found["random", "goal"].low <= 0
+    executed(PYTHON[1])
+    states, length, share = capsys.readouterr().out.split()
+    assert int(states) > 20 and int(length) > 5 and float(share) == pytest.approx(1)
+
+
+def test_the_agent_of_the_page_acts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("delivery.py").write_text(PYTHON[0], encoding="utf-8")
+    Path("agents_of_the_page.py").write_text(PYTHON[2], encoding="utf-8")
+    given = {**yaml.safe_load(YAML[0]), "agents": [{"kind": "agents_of_the_page:Framework"}], "trajectories": 1}
+    run(Study.parse(given), tmp_path / "run")
+    with Store(tmp_path / "run") as store:
+        steps = [step for one in store.episodes() for step in one.steps]
+    assert {(step.action, step.text) for step in steps} == {(0, "up")}
+
+
+def test_the_levels_of_the_page_can_be_made() -> None:
+    pytest.importorskip("minigrid", reason="the extra minigrid is not installed")
+    (entry,) = yaml.safe_load(YAML[1])["worlds"]
+    assert all(build("minigrid", {"level": level}).actions for level in entry["levels"])
+
+
+@pytest.mark.full
+def test_the_meg_of_a_policy_that_learns_rises_from_0_towards_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    for package in ("gymnasium", "stable_baselines3"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    values = executed(PYTHON[3])["values"]
+    bound = float(capsys.readouterr().out.split()[-1])
+    assert values[0] < 0.1 < bound / 2 < max(values) <= bound
+    assert values[1] > values[0]

@@ -1,0 +1,256 @@
+"""Environments as worlds of a study: run, resumed, stored, measured, reported; own classes and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_worlds import Corridor
+
+from command_line import call
+from goalscope import registry
+from goalscope.environments import EnvironmentWorld, environment_kind
+from goalscope.environments.agents import EnvironmentGreedy, EnvironmentOptimal, EnvironmentWrongGoal
+from goalscope.measures import StepTable, measure_episodes
+from goalscope.measures.behaviour import left_out
+from goalscope.measures.goals import GoalSettings, held_out_goals, measure_goals
+from goalscope.measures.goals.returns import Unit, random_returns
+from goalscope.planning import expected_utility
+from goalscope.runs import Store, Study, content_hash, run
+
+HERE = Path(__file__).parent
+AGENTS: list[dict[str, Any]] = [
+    {"kind": "environment-optimal"},
+    {"kind": "environment-epsilon-greedy", "epsilon": 0.3},
+    {"kind": "environment-wrong-goal", "target": "lever"},
+    {"kind": "environment-greedy"},
+    {"kind": "random"},
+]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder with the module of the environments, as a user does."""
+    monkeypatch.chdir(HERE)
+    return tmp_path
+
+
+def study(source: str = "small_worlds:Corridor", **changes: Any) -> Study:
+    worlds = {"kind": source, "parameters": [{"length": 5}, {"length": 7}, {"length": 9}]}
+    return Study.parse({"worlds": [worlds], "agents": AGENTS, "trajectories": 4, **changes})
+
+
+def by_agent(values: Any) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for row in values:
+        found.setdefault(str(row.tags["agent"]), []).append(row.value)
+    return {agent: float(np.mean(each)) for agent, each in found.items()}
+
+
+def test_a_study_of_an_own_environment_measures_agents_as_they_were_planted(folder: Path) -> None:
+    small = study()
+    assert [spec.horizon for spec, _, _ in small.specs()][:9:4] == [11, 15, 20], "1.5 x the shortest way"
+    run(small, folder)
+    with Store(folder) as store:
+        episodes = list(store.episodes())
+        said = left_out(store.worlds())
+    table = StepTable.from_episodes(episodes)
+    assert table.offers == {"oracle", "distance", "environment", "reward"}
+    rows = measure_episodes(episodes)
+    names = set(rows.measure.tolist())
+    assert {"success", "return", "action accuracy", "path ratio", "JSD from optimal, excess", "action entropy"} <= names
+    assert not {"wall bumps", "policy entropy", "exploration error"} & names and "map as a grid" in said
+    success = by_agent(rows.where(rows.measure == "success"))
+    assert success["optimal"] == 1 and success["wrong-goal(lever)"] == 0 and success["random"] < 0.3
+    assert success["greedy"] == 0, "its heuristic knows nothing of the lever"
+    accuracy = by_agent(rows.where(rows.measure == "action accuracy"))
+    assert accuracy["optimal"] == 1 and accuracy["random"] < accuracy["epsilon-greedy(0.3)"] < 1
+    assert by_agent(rows.where(rows.measure == "path ratio"))["optimal"] == 1
+    excess = by_agent(rows.where(rows.measure == "JSD from optimal, excess"))
+    assert abs(excess["optimal"]) < 1e-9 < excess["epsilon-greedy(0.3)"] < excess["wrong-goal(lever)"]
+    optimal = [one for one in episodes if one.agent == "optimal"]
+    for one in optimal:
+        assert sum(step.reward or 0 for step in one.steps) == pytest.approx(1 - 0.1 * (len(one.steps) - 1))
+
+
+def test_meg_names_the_goal_that_each_agent_has(folder: Path) -> None:
+    run(study(trajectories=8), folder)
+    with Store(folder) as store:
+        found = measure_goals(store.episodes())
+    assert found.settings["hypotheses"] == ["goal", "lever", "pit"]
+    signed = {(one.agent, one.hypothesis): one for one in found.estimates}
+    optimal = signed["optimal", "goal"]
+    assert optimal.signed == pytest.approx(optimal.bound) and optimal.bound > 3
+    assert signed["wrong-goal(lever)", "lever"].share == pytest.approx(1)
+    assert signed["wrong-goal(lever)", "goal"].signed <= 0.1 < signed["wrong-goal(lever)", "lever"].signed
+    random = signed["random", "goal"]
+    assert random.low <= 0 <= random.high and random.null_p > 0.05
+    assert signed["random", "pit"].low <= 0, "a jump ends it"
+
+
+def test_a_run_is_the_same_whatever_the_order_of_work_and_is_stored_whole(folder: Path) -> None:
+    slippery = study("small_worlds:Slippery", agents=[{"kind": "random"}], horizon={"steps": 15}, trajectories=6)
+    run(slippery, folder / "a")
+    run(slippery, folder / "b", batch=1, workers=3)
+    with Store(folder / "a") as one, Store(folder / "b") as other:
+        assert content_hash(one) == content_hash(other)
+        worlds, episodes = list(one.worlds()), list(one.episodes())
+        restored = one.study()
+    assert all(isinstance(world, EnvironmentWorld) for world in worlds) and restored is not None
+    assert [world.id for world in worlds] == sorted(world.id for world in slippery.worlds())
+    assert len({tuple(step.action for step in one.steps) for one in episodes}) > 1
+
+
+def test_with_chance_optimal_sets_go_by_state_and_decisions_left_and_there_are_no_distances(folder: Path) -> None:
+    agents = [{"kind": "environment-optimal", "horizon": 30}, {"kind": "random"}]
+    chance = study("small_worlds:Slippery", agents=agents, horizon={"steps": 30}, trajectories=6)
+    run(chance, folder)
+    with Store(folder) as store:
+        episodes = list(store.episodes())
+        said = left_out(store.worlds())
+    table = StepTable.from_episodes(episodes)
+    assert "oracle" in table.offers and "distance" not in table.offers and (table.distance == -1).all()
+    rows = measure_episodes(episodes)
+    assert by_agent(rows.where(rows.measure == "action accuracy"))["optimal(30)"] == 1
+    assert not {"path ratio", "success weighted by path length"} & set(rows.measure.tolist())
+    assert "fewest actions to the goal" in said
+    excess = by_agent(rows.where(rows.measure == "JSD from optimal, excess"))
+    assert abs(excess["optimal(30)"]) < 0.02 < excess["random"]
+    found = {(one.agent, one.hypothesis): one for one in measure_goals(episodes).estimates}
+    best = found["optimal(30)", "goal"]
+    assert best.signed == pytest.approx(best.bound, rel=0.2) and "every episode" not in best.note
+    assert found["random", "goal"].low <= 0
+    with pytest.raises(ValueError, match="without chance"):
+        held_out_goals(episodes)
+
+
+def test_simulated_random_agents_have_the_expected_utility_of_a_uniform_policy(folder: Path) -> None:
+    for source in ("small_worlds:Corridor", "small_worlds:Slippery"):
+        world = EnvironmentWorld.make(source, {"length": 4})
+        place = world.process()
+        unit = Unit(world_id=world.id, grid_id=world.id, grid=place, horizon=12, masks=place.goals)
+        for exact in (False, True):
+            drawn = random_returns(unit, 200, 20, GoalSettings(), exact=exact)
+            for name, mask in place.goals.items():
+                even = np.full((place.states, place.actions), 1 / place.actions)
+                wanted = expected_utility(place.mdp(mask, 12, terminal=None), even)
+                error = float(drawn[name].std(ddof=1)) / 20**0.5
+                assert abs(float(drawn[name].mean()) - wanted) < 4 * error + 1e-9, (source, name, exact)
+        idle = place.mdp(place.goals["pit"], 12, terminal=None, idle=True)
+        assert idle.actions == place.actions + 1
+        alone = np.zeros((place.states, idle.actions))
+        alone[:, -1] = 1.0
+        assert expected_utility(idle, alone) == 0, "who does nothing stays where it is"
+
+
+def test_commands_measure_report_and_name_goals(folder: Path) -> None:
+    (folder / "study.yaml").write_text(json.dumps(study(trajectories=2).dump()), encoding="utf-8")
+    out = folder / "run"
+    call("run", folder / "study.yaml", "--out", out)
+    shown = call("measure", out, "--measures", "action accuracy;action entropy")
+    assert "action accuracy" in shown and "action entropy" in shown and "optimal" in shown
+    told = call("meg", out)
+    assert "lever" in told and "wrong-goal" in told
+    assert "hypotheses must be different ones of" in call("meg", out, "--hypotheses", "levre", status=2)
+    call("report", out)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "What the agents are after" in page and "lever" in page and "15 episodes" not in page
+
+
+def test_a_stored_run_is_read_without_importing_anything_and_says_what_it_lacks(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = folder / "home"
+    home.mkdir()
+    shutil.copy(HERE / "small_worlds.py", home / "elsewhere.py")
+    monkeypatch.chdir(home)
+    run(study("elsewhere:Corridor", agents=[{"kind": "random"}]), folder / "run")
+    monkeypatch.chdir(folder)
+    from goalscope.environments.world import _believed
+
+    _believed.cache_clear()
+    with Store(folder / "run") as store:
+        episodes = list(store.episodes())
+        assert len(episodes) == 12 and {one.outcome for one in episodes}
+        assert isinstance(episodes[0].world, EnvironmentWorld)
+    with pytest.raises(ValueError, match="an environment in a module of the working directory"):
+        measure_episodes(episodes)
+    # Other rules under the same name.
+    monkeypatch.chdir(home)
+    changed = EnvironmentWorld.make("elsewhere:Corridor", {"length": 5})
+    other = EnvironmentWorld(source=changed.source, parameters={"length": 5}, description={"name": "another"})
+    with pytest.raises(ValueError, match="what it was when the study was made"):
+        other.oracle()
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"kind": "nowhere:Corridor"}, "no .*nowhere.py"),
+        ({"kind": "small_worlds:Nobody"}, "must be a class with the methods"),
+        ({"kind": "small_worlds:np"}, "must be a class with the methods"),
+        ({"kind": "os:system"}, "in a module of the working directory"),
+        ({"kind": "subprocess:Popen", "parameters": [{"args": "true"}]}, "in a module of the working directory"),
+        ({"kind": "small_worlds:Corridor", "parameters": [{"width": 5}]}, "must take the parameters"),
+        ({"kind": "small_worlds:Forgetting"}, "same answer|lacks something"),
+        ({"kind": "environment"}, "source must name"),
+        ({"kind": "environment", "source": "gymnasum"}, "did you mean gymnasium"),
+        ({"kind": "small_worlds:Corridor", "limit": 4}, "at most 4 states"),
+        ({"kind": "small_worlds:Corridor", "parameters": []}, "at least one entry"),
+        ({"kind": "small_worlds:Corridor", "sizes": [3]}, "unknown key"),
+    ],
+)
+def test_what_cannot_be_a_world_is_refused_with_a_sentence(entry: dict[str, Any], words: str, folder: Path) -> None:
+    with pytest.raises(ValueError, match=words):
+        one = Study.parse({"worlds": [entry], "agents": [{"kind": "random"}], "horizon": {"steps": 5}})
+        run(one, folder)
+
+
+def test_a_bounded_search_serves_horizons_within_it_and_refuses_longer_ones(folder: Path) -> None:
+    entry = {"kind": "small_worlds:Corridor", "parameters": [{"length": 40}], "depth": 8}
+    agents = [{"kind": "environment-wrong-goal", "target": "pit"}, {"kind": "random"}]
+    near = Study.parse({"worlds": [entry], "agents": agents, "horizon": {"steps": 8}})
+    run(near, folder / "near")
+    with Store(folder / "near") as store:
+        episodes = list(store.episodes())
+    assert {one.outcome for one in episodes if one.agent == "wrong-goal(pit)"} == {"ended"}
+    found = {(one.agent, one.hypothesis): one for one in measure_goals(episodes).estimates}
+    assert found["wrong-goal(pit)", "pit"].share == pytest.approx(1)
+    assert found["wrong-goal(pit)", "goal"].bound == 0, "the goal is out of reach of eight steps"
+    accuracy = measure_episodes(episodes)
+    assert np.isnan(accuracy.where(accuracy.measure == "action accuracy").value).all(), "nothing is known to be optimal"
+    entry["parameters"] = [{"length": 41}]
+    far = Study.parse({"worlds": [entry], "agents": [{"kind": "small_worlds:Waiting"}], "horizon": {"steps": 9}})
+    with pytest.raises(ValueError, match="raise depth"):
+        run(far, folder / "far")
+
+
+def test_a_registered_class_is_named_by_its_source(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in registry.KINDS:  # what is loaded meanwhile would be forgotten afterwards
+        registry.names(kind)
+    entries = {kind: dict(known) for kind, known in registry._entries.items()}
+    monkeypatch.setattr(registry, "_entries", entries)
+    environment_kind("corridor of a test")(Corridor)
+    entry = {"kind": "environment", "source": "corridor of a test", "name": "corridor", "parameters": [{"length": 6}]}
+    found = Study.parse({"worlds": [entry], "agents": AGENTS}).worlds()
+    assert [world.tags["kind"] for world in found] == ["corridor"] and found[0].oracle().length == 9  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match="must not look like module:Class"):
+        environment_kind("small_worlds:Corridor")
+
+
+def test_scripted_agents_say_what_they_need(folder: Path) -> None:
+    chance = {"worlds": [{"kind": "small_worlds:Slippery"}], "horizon": {"steps": 5}}
+    for agent, words in (
+        ({"kind": "environment-optimal"}, "add horizon: N"),
+        ({"kind": "environment-wrong-goal", "target": "lever"}, "without chance"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            run(Study.parse({**chance, "agents": [agent]}), folder / str(agent["kind"]))
+    with pytest.raises(ValueError, match="must be a goal of the world"):
+        run(study(agents=[{"kind": "environment-wrong-goal", "target": "moon"}]), folder / "moon")
+    with pytest.raises(ValueError, match="needs to see an environment"):
+        Study.parse({"worlds": [{"kind": "grid", "sizes": [7], "densities": [0.0], "count": 1}], "agents": [AGENTS[0]]})
+    assert EnvironmentOptimal().describe()["kind"] == "environment-optimal"
+    assert EnvironmentGreedy().name == "greedy" and EnvironmentWrongGoal(target="lever").name == "wrong-goal(lever)"
