@@ -17,11 +17,11 @@ from goalscope.agents import EpsilonGreedy, Optimal, Uniform
 from goalscope.agents.agent import Agent
 from goalscope.measures.goals import GoalSettings, measure_goals
 from goalscope.measures.goals.curves import Curves, interval, weigh, with_random
-from goalscope.measures.goals.returns import absorbing
 from goalscope.measures.goals.settings import place, process
 from goalscope.measures.testing import roll_out
 from goalscope.meg import RationalityCurve
 from goalscope.planning.policy import epsilon_greedy
+from goalscope.planning.process import grid_process
 from goalscope.planning.shortest import shortest_length
 from goalscope.rng import stream
 from goalscope.runs import GridWorld
@@ -104,7 +104,7 @@ def coverage() -> None:
 
 def _bank(grid: Grid, horizon: int, epsilon: float, rng: np.random.Generator) -> npt.NDArray[np.float64]:
     """Return the utilities of many episodes of an epsilon-greedy agent in one world."""
-    table = absorbing(grid)
+    table = grid_process(grid).transitions
     mask = place("goal", grid, None)
     assert mask is not None
     chances = np.cumsum(epsilon_greedy(grid, epsilon).reshape(len(table), 4), axis=1)

@@ -162,6 +162,17 @@ def test_optimal_actions_weigh_by_what_stays_open_after_them() -> None:
     assert curve.policy(200.0)[0, first] == pytest.approx([2 / 3, 1 / 3], abs=1e-9)
 
 
+@pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
+def test_the_naive_plug_in_is_the_score_of_rationality_one_and_depends_on_the_scale(scale: float) -> None:
+    utility = scale * np.array([[1.0, -1.0], [-1.0, 1.0]])
+    mdp = TabularMDP.deterministic([[0, 0], [1, 1]], utility=utility, horizon=1, start=np.array([0.5, 0.5]))
+    policy = np.array([[0.8, 0.2], [0.2, 0.8]])
+    found = meg_known(mdp, policy)
+    literal = 0.8 * -np.log1p(np.exp(-2 * scale)) + 0.2 * (-2 * scale - np.log1p(np.exp(-2 * scale))) + np.log(2)
+    assert found.plug_in == pytest.approx(literal, abs=1e-12)
+    assert found.plug_in <= found.value == pytest.approx(0.192745, abs=1e-6)
+
+
 @given(worlds(), st.integers(0, 999), st.floats(-5, 5).filter(lambda a: abs(a) > 1e-2), st.floats(-50, 50))
 def test_proposition_3_1_scale_and_shift(arguments: dict[str, Any], seed: int, factor: float, shift: float) -> None:
     mdp = TabularMDP(**arguments)

@@ -1,4 +1,4 @@
-"""The examples in the pages on causal models and on Cliff World run and print what stands beside them."""
+"""The examples in the pages on MEG and on published numbers print what stands beside them."""
 
 import contextlib
 import io
@@ -11,7 +11,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PRINTED = re.compile(r"^ *print\(.*\)  # (.+)$", re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["meg-causal.md", "cliff-world.md"])
+@pytest.mark.parametrize("name", ["meg-causal.md", "cliff-world.md", "corrections.md", "meg-unseen.md"])
 def test_examples_print_what_the_page_says(name: str) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, object] = {}

@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -15,6 +15,7 @@ from goalscope.measures.goals import (
     DRAWS,
     GoalFindings,
     GoalSettings,
+    goal_settings,
     held_out_goals,
     joined,
     measure_decoded_beliefs,
@@ -23,6 +24,7 @@ from goalscope.measures.goals import (
 from goalscope.measures.table import StepTable
 from goalscope.meg import KnownMEG, chance_note, meg_known, meg_unknown
 from goalscope.meg.file import read_meg_file
+from goalscope.planning.soft import passes_told
 from goalscope.report.blocks import counted
 from goalscope.report.sections.meg import (
     belief_words,
@@ -39,6 +41,9 @@ from goalscope.studies.cliff_world import CliffCase, cliff_study
 SOURCE = "meg"
 """The source under which a store keeps the rows, and the name under which it keeps the figures of the cells."""
 
+_QUIET = 5.0  # seconds between two words on a long computation
+_SLOW = 1_000_000  # decisions times states from which on the search for a utility takes minutes
+
 
 def meg_file(path: Path, *, unknown: bool, confidence: float, as_json: bool) -> None:
     """Print the MEG of the agent that a `.json` or `.npz` file describes (docs/meg.md)."""
@@ -47,8 +52,13 @@ def meg_file(path: Path, *, unknown: bool, confidence: float, as_json: bool) -> 
         raise ValueError(
             "--unknown needs a policy, got returns: from few episodes the supremum over utilities diverges"
         )
-    known = meg_known(given.mdp, given.policy, given.returns, mean_return=given.mean_return, confidence=confidence)
-    other = meg_unknown(given.mdp, given.policy) if unknown and given.policy is not None else None
+    with passes_told(_pass_teller()):
+        known = meg_known(given.mdp, given.policy, given.returns, mean_return=given.mean_return, confidence=confidence)
+    other = None
+    if unknown and given.policy is not None:
+        if given.mdp.horizon * given.mdp.states > _SLOW:
+            say(f"the best utility over {given.mdp.horizon:,} decisions is searched for, which takes long", error=True)
+        other = meg_unknown(given.mdp, given.policy)
     process = {"states": given.mdp.states, "actions": given.mdp.actions, "horizon": given.mdp.horizon}
     if as_json:
         content: dict[str, Any] = {"process": process, "known": _known(known)}
@@ -69,6 +79,21 @@ def meg_file(path: Path, *, unknown: bool, confidence: float, as_json: bool) -> 
             ("reachable bound", other.bound, "nats", "log A for each decision that changes anything"),
         ]
         _figures("Utility unknown", lines)
+
+
+def _pass_teller() -> Callable[[int, int], None]:
+    """Return what says every few seconds how far the pass through the decisions of a process is."""
+    began = last = time.monotonic()
+    number, before = 1, 0
+
+    def told(done: int, total: int) -> None:
+        nonlocal last, number, before
+        number, before, now = number + (done < before), done, time.monotonic()
+        if now - last > _QUIET:
+            last = now
+            say(f"MEG: pass {number}, decision {done:,} of {total:,}, after {duration(now - began)}", error=True)
+
+    return told
 
 
 def _figures(title: str, lines: Sequence[tuple[str, float, str, str]]) -> None:
@@ -95,6 +120,7 @@ def _lines(known: KnownMEG) -> list[tuple[str, float, str, str]]:
         ("tight bound below", known.bound_lowest, "nats", "of a policy that is optimal at avoiding"),
         ("reachable bound", known.reachable_bound, "nats", "log A for each decision that changes anything"),
         ("naive bound", known.naive_bound, "nats", "n log A"),
+        ("naive plug-in", known.plug_in, "nats", "rationality 1 instead of the best: changes with the utility's scale"),
         ("utility", known.utility, "utility", "of the agent" + (", mean return" if known.n else "")),
         ("uniform utility", known.uniform_utility, "utility", "of the uniform policy"),
         ("lowest utility", known.lowest_utility, "utility", "least attainable"),
@@ -108,7 +134,7 @@ def _untold(known: KnownMEG) -> str:
 
 _KNOWN = (
     *("value", "low", "high", "signed", "signed_low", "signed_high", "bias", "share", "beta"),
-    *("bound", "bound_lowest", "reachable_bound", "naive_bound"),
+    *("bound", "bound_lowest", "reachable_bound", "naive_bound", "plug_in"),
     *("utility", "uniform_utility", "lowest_utility", "highest_utility"),
     *("n", "confidence", "method", "note"),
 )
@@ -153,16 +179,21 @@ def meg_run(
     asked: dict[str, Any] = {
         name: tuple(split(text)) if name in ("by", "hypotheses") else text for name, text in given.items() if text
     }
-    settings = GoalSettings(confidence=confidence, **asked)
     began = time.monotonic()
     with Store(path) as reader:
         episodes = list(reader.episodes())
     if not episodes:
         raise ValueError(f"a run must hold episodes to be measured, but {path} holds none")
+    tasks = all(episode.world.own_measures for episode in episodes)
+    if beliefs and (tasks or not all(episode.world.planar for episode in episodes)):
+        raise ValueError(
+            "--beliefs must name activations in grids, got a run in other ones (task worlds): leave it out"
+        )
+    settings = goal_settings({one.world.id: one.world for one in episodes}.values(), confidence=confidence, **asked)
     relative = []
     if beliefs:  # first: a site that was not captured is to be told at once
         relative = [_relative_to_beliefs(path, beliefs, settings, DRAWS if draws is None else draws)]
-    steps = StepTable.from_episodes(episodes)
+    steps = StepTable.from_episodes(episodes, tasks=tasks)
     with progress("curves of worlds") as told:
         found = measure_goals(steps, settings, progress=told)
     if unknown:

@@ -10,7 +10,7 @@ from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 from goalscope.runs.walks import read_walks
-from goalscope.worlds.world import World
+from goalscope.worlds.world import TimedOracle, World
 
 COMPARED = ("success", "action accuracy")
 """The measures that are compared where a study of grids names none."""
@@ -51,10 +51,18 @@ def left_out(worlds: Iterable[World]) -> str:
     """Return a sentence on the measures that some worlds lack something for, "" where they lack nothing."""
     listed = [world for world in worlds if not world.planar]
     offers = {"reward"}
-    offers |= {"oracle"} if all(oracle(world) is not None for world in listed) else set()
+    known = [oracle(world) for world in listed]
+    offers |= {"oracle"} if None not in known else set()
+    offers |= {"distance"} if not any(one is None or isinstance(one, TimedOracle) for one in known) else set()
     offers |= {"grid"} if all(hasattr(world, "grid") for world in listed) else set()
+    offers |= {"environment"} if "grid" not in offers else set()
     parts = []
-    for need, words in (("oracle", "the exact optimal policy"), ("grid", "a map as a grid")):
+    words_of = {
+        "oracle": "the exact optimal policy",
+        "distance": "the fewest actions to the goal",
+        "grid": "a map as a grid",
+    }
+    for need, words in words_of.items():
         lacking = [measure.name for measure in behaviour_measures() if need in _lacking(measure, offers)]
         if lacking:
             more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""

@@ -15,11 +15,13 @@ from goalscope.rows import Rows
 PAPER: Final = "Arghal et al. (2026)"
 OURS: Final = "goalscope"
 
-Need = Literal["oracle", "grid", "reward", "tasks"]
+Need = Literal["oracle", "distance", "grid", "environment", "reward", "tasks"]
 """What a measure reads beside the steps themselves.
 
-"oracle": the columns `optimal`, `distance`, `after` and `optimal_length`, which need the exact optimal policy.
+"oracle": the column `optimal`, which needs the exact optimal policy.
+"distance": the columns `distance`, `after` and `optimal_length`, which worlds with chance do not have.
 "grid": the worlds, as grids, and states that are (row, col, phase).
+"environment": the optimal sets of worlds that are no grids, with any number of actions.
 "reward": the column `reward`.
 "tasks": the worlds, as task maps.
 A measure is left out where the worlds lack what it needs.

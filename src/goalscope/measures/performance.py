@@ -61,7 +61,7 @@ def total_reward(table: StepTable) -> Values:
     return np.asarray(np.bincount(table.episode, weights=rewards, minlength=len(table.length)), dtype=np.float64)
 
 
-@measure("path ratio", unit="ratio", bounds=(1, math.inf), needs=("oracle",), source=OURS)
+@measure("path ratio", unit="ratio", bounds=(1, math.inf), needs=("distance",), source=OURS)
 def path_ratio(table: StepTable) -> Values:
     """Steps of an episode that arrived over the length of the shortest path (1 is best); undefined for one that
     did not arrive.
@@ -69,7 +69,7 @@ def path_ratio(table: StepTable) -> Values:
     return np.where(table.outcome == "goal", ratio(table.length, np.maximum(table.optimal_length, 0)), np.nan)
 
 
-@measure("success weighted by path length", unit="share", needs=("oracle",), source="Anderson et al. (2018)")
+@measure("success weighted by path length", unit="share", needs=("distance",), source="Anderson et al. (2018)")
 def path_efficiency(table: StepTable) -> Values:
     """Shortest path over steps taken, 0 for an episode that did not arrive."""
     return np.where(table.outcome == "goal", ratio(np.maximum(table.optimal_length, 0), table.length), 0.0)

@@ -14,7 +14,7 @@ from goalscope.rows import WHOLE_EPISODE, Rows, Tag
 from goalscope.runs.record import Episode
 from goalscope.runs.walks import NO_ACTION, Walks, walks_of
 from goalscope.worlds.dynamics import State
-from goalscope.worlds.world import World
+from goalscope.worlds.world import TimedOracle, World
 
 __all__ = ["CONDITIONS", "NO_ACTION", "PROVENANCE", "Per", "StepTable"]
 
@@ -60,13 +60,14 @@ class StepTable:
         state: ``[N, S]`` int64 true state before the action: (row, col, phase) on grids, phase as in `State`.
         action: ``[N]`` int64, `NO_ACTION` where the turn held none.
         reward: ``[N]`` float64 reward of each action, NaN without one.
-        optimal: ``[N, A]`` bool, the optimal set of the state.
+        optimal: ``[N, A]`` bool, the optimal set of the state (with chance: of state and actions left).
         distance: ``[N]`` int64 steps to the goal before the action, -1 where it cannot be reached.
         after: ``[N]`` int64 steps to the goal after the action.
         final: ``[E, S]`` int64 state after the last step.
         worlds: the G different worlds.
-        offers: what measures may need and these worlds have: "oracle" (`optimal`, `distance`, `after` and
-            `optimal_length`, which else hold False and -1), "grid", "reward", "tasks".
+        offers: what measures may need and these worlds have: "oracle" (`optimal`, which else holds False), "distance"
+            (`distance`, `after` and `optimal_length`, which else hold -1, as in worlds with chance), "grid",
+            "environment" (an oracle and no grid), "reward", "tasks".
     """
 
     episode_id: Texts
@@ -91,7 +92,7 @@ class StepTable:
     after: Ints
     final: Ints
     worlds: tuple[World, ...]
-    offers: frozenset[str] = frozenset({"oracle", "grid"})
+    offers: frozenset[str] = frozenset({"oracle", "distance", "grid"})
     _episodes: tuple[Episode, ...] | None = field(default=None, repr=False, compare=False)
     _made: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -138,10 +139,14 @@ class StepTable:
         world, length, state = walks.world, walks.length, walks.state
         following = _following(state, walks.final, length)
         episode = np.repeat(np.arange(len(length)), length)
+        step = np.arange(len(state)) - np.repeat(np.cumsum(length) - length, length)
+        left = np.array(walks.horizon, dtype=np.int64)[episode] - step
         known = [oracle(place) for place in walks.worlds]
         offers = {"oracle"} if None not in known else set()
+        offers |= {"distance"} if offers and not any(isinstance(one, TimedOracle) for one in known) else set()
         tasks = bool(walks.worlds) and all(place.own_measures for place in walks.worlds)
         offers |= {"tasks"} if tasks else {"grid"} if all(hasattr(place, "grid") for place in walks.worlds) else set()
+        offers |= {"environment"} if "oracle" in offers and not offers & {"tasks", "grid"} else set()
         offers |= {"reward"} if np.isfinite(walks.reward).any() else set()
         optimal = np.zeros((len(state), 0 if known else 4), dtype=bool)
         distance, after = np.full((2, len(state)), -1, dtype=np.int64)
@@ -152,11 +157,14 @@ class StepTable:
             if exact is None:
                 continue
             mine = order[bounds[index] : bounds[index + 1]]
-            sets, distance[mine] = exact.look_up(state[mine])
+            if isinstance(exact, TimedOracle):
+                sets = exact.look_up_left(state[mine], left[mine])
+            else:
+                sets, distance[mine] = exact.look_up(state[mine])
+                after[mine] = exact.look_up(following[mine])[1]
             if optimal.shape[1] < sets.shape[1]:
                 optimal = np.pad(optimal, ((0, 0), (0, sets.shape[1] - optimal.shape[1])))
             optimal[mine, : sets.shape[1]] = sets
-            after[mine] = exact.look_up(following[mine])[1]
             shortest[index] = exact.length
         listed = [_tags(tags, walks.worlds[index]) for tags, index in zip(walks.tags, world.tolist(), strict=True)]
         names = list(dict.fromkeys(name for tags in listed for name in tags))
@@ -167,10 +175,10 @@ class StepTable:
         return cls(
             **columns,
             world_id=_text([place.id for place in walks.worlds])[world],
-            optimal_length=shortest[world],
+            optimal_length=_shortest(shortest[world], distance, length),
             tags={name: _text([tags.get(name) for tags in listed]) for name in names},
             episode=episode,
-            step=np.arange(len(state)) - np.repeat(np.cumsum(length) - length, length),
+            step=step,
             optimal=optimal,
             distance=distance,
             after=after,
@@ -299,6 +307,13 @@ class StepTable:
             ``[E]`` int64 group of each episode, and ``[K]`` int64 the first episode of each of the K groups.
         """
         return self.once(_groups)
+
+
+def _shortest(shortest: Ints, distance: Ints, length: Ints) -> Ints:
+    """Return ``[E]`` shortest paths: of the world, where episodes begin alike, else of the first state."""
+    first = np.cumsum(length) - length
+    moved = (shortest < 0) & (length > 0)
+    return np.where(moved, distance[np.where(moved, first, 0)] if len(distance) else shortest, shortest)
 
 
 def _tags(tags: Mapping[str, Tag], world: World) -> Mapping[str, Tag]:

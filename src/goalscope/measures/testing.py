@@ -232,7 +232,7 @@ def check_measure(measure: Measure, episodes: Iterable[Episode] | None = None, *
             found = _run(measure, table, f"episodes under the transform {name!r}")
             advice = "pass invariant=False if it speaks of directions or places"
             _same(measure, rows, _renamed(found, names), f"must not change under the transform {name!r}", advice)
-    if isinstance(measure, StepMeasure) and "oracle" not in measure.needs:
+    if isinstance(measure, StepMeasure) and not {"oracle", "distance"} & set(measure.needs):
         found = _run(measure, cases.blind, "a table without the exact optimal policy")
         _same(measure, rows, found, "must not read the oracle's columns", 'declare needs=("oracle",)')
 

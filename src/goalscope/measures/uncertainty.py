@@ -28,6 +28,7 @@ from goalscope.measures.definition import (
     PAPER,
     Entries,
     Function,
+    Need,
     StepMeasure,
     Values,
     add_measures,
@@ -65,12 +66,22 @@ _PER: dict[Per, tuple[str, str]] = {
     "distance": ("by distance", "; by distance to the goal"),
 }
 _Figure = Callable[[Visits], Values]
+_ENTROPY: tuple[_Figure, _Figure] = (
+    lambda visits: entropy(visits.policy),
+    lambda visits: expected_entropy(visits.number, visits.options),
+)
 _QUANTITIES: dict[str, tuple[_Figure, _Figure, float, str, str]] = {
     "policy entropy": (
-        lambda visits: entropy(visits.policy),
-        lambda visits: expected_entropy(visits.number, visits.options),
+        *_ENTROPY,
         2.0,
         "entropy of the action frequencies in a state, pooled over a grid's trajectories; mean over visited states",
+        f"{_B2}, equation 4",
+    ),
+    "action entropy": (
+        *_ENTROPY,
+        math.inf,
+        "entropy of the action frequencies in a state among any number of actions, pooled over a world's trajectories; "
+        "mean over visited states",
         f"{_B2}, equation 4",
     ),
     "JSD from optimal": (
@@ -83,6 +94,8 @@ _QUANTITIES: dict[str, tuple[_Figure, _Figure, float, str, str]] = {
     ),
 }
 """``[V]`` bits of each state: observed, expected of an optimal agent; greatest value, definition, source."""
+_BESIDE: dict[str, tuple[Need, ...]] = {"policy entropy": ("grid",), "action entropy": ("environment",)}
+"""What quantities need beside optimal sets: entropies are bounded by the number of actions, four on grids."""
 
 
 def _check_among(name: str, given: str, known: Iterable[str]) -> None:
@@ -114,6 +127,14 @@ def policy_entropy(*, part: Part = "observed", least_visits: int = 1, per: Per =
     return _of_states("policy entropy", part, least_visits, per)
 
 
+def action_entropy(*, part: Part = "observed", least_visits: int = 1, per: Per = "state") -> StepMeasure:
+    """Return `policy_entropy` of environments with any number of actions: without an upper bound, no grids.
+
+    Arguments and errors as `policy_entropy`.
+    """
+    return _of_states("action entropy", part, least_visits, per)
+
+
 def policy_divergence(*, part: Part = "observed", least_visits: int = 1, per: Per = "state") -> StepMeasure:
     """Return the mean divergence from the uniform-over-optimal policy over the visited states, 0 to 1 bit.
 
@@ -142,7 +163,11 @@ def _of_states(quantity: str, part: Part, least_visits: int, per: Per) -> StepMe
 
     enough = (f"{least_visits}+ visits", f"; over states with at least {least_visits} visits")
     variants = [enough if least_visits > 1 else ("", ""), _PER[per]]
-    return _defined(quantity, part, mean, unit="bits", most=most, text=text, source=source, variants=variants)
+    needs: tuple[Need, ...] = ("oracle", *_BESIDE.get(quantity, ()))
+    needs = (*needs, "distance") if per == "distance" else needs
+    return _defined(
+        quantity, part, mean, unit="bits", most=most, text=text, source=source, needs=needs, variants=variants
+    )
 
 
 def _defined(
@@ -154,6 +179,7 @@ def _defined(
     most: float,
     text: str,
     source: str,
+    needs: tuple[Need, ...] = ("oracle",),
     variants: Sequence[tuple[str, str]] = (),
 ) -> StepMeasure:
     """Return the measure of a part of a quantity; variants are (end of the name, end of the definition)."""
@@ -166,7 +192,7 @@ def _defined(
         text=text + "".join(words for _, words in ends),
         source=source,
         per="group",
-        needs=("oracle", "grid"),
+        needs=needs,
         base="" if name == quantity else quantity,
         function=function,
     )
@@ -218,13 +244,15 @@ def rare_states(*, least_visits: int = ENOUGH_VISITS) -> StepMeasure:
 add_measures(
     *(policy_entropy(part=part, least_visits=least) for least in (1, ENOUGH_VISITS) for part in PARTS),
     *(policy_divergence(part=part, least_visits=least) for least in (1, ENOUGH_VISITS) for part in PARTS),
+    *(action_entropy(part=part) for part in PARTS),
     policy_entropy(part="excess", per="visit"),
+    action_entropy(part="excess", per="visit"),
     policy_divergence(part="excess", per="visit"),
     *(calibration_error(part=part) for part in PARTS),
 )
 
 
-@measure("visits per state", unit="visits", bounds=(1, math.inf), per="group", needs=("oracle", "grid"), source=OURS)
+@measure("visits per state", unit="visits", bounds=(1, math.inf), per="group", needs=("oracle",), source=OURS)
 def visits_per_state(table: StepTable) -> Values:
     """Mean number of visits of a visited state."""
     visits = table.once(Visits.from_table)
@@ -234,14 +262,18 @@ def visits_per_state(table: StepTable) -> Values:
 add_measures(rare_states())
 
 
-@measure("states without an optimal action", unit="states", per="group", needs=("oracle", "grid"), source=OURS)
+@measure("states without an optimal action", unit="states", per="group", needs=("oracle",), source=OURS)
 def undecided_states(table: StepTable) -> Values:
     """Visited states from which the goal cannot be reached; left out of entropy, divergence and calibration."""
     return table.once(Visits.from_table).undecided.astype(np.float64)
 
 
+_DRAWN: tuple[Part, ...] = ("observed", "excess")
+_BY_DISTANCE = (policy_entropy, policy_divergence)
 add_measures(
-    *(_of_states(name, part, ENOUGH_VISITS, "distance") for name in _QUANTITIES for part in ("observed", "excess"))
+    # Over all visited states, as the paper draws it: biased by the visits, which fall with distance.
+    policy_divergence(per="distance"),
+    *(make(part=part, least_visits=ENOUGH_VISITS, per="distance") for make in _BY_DISTANCE for part in _DRAWN),
 )
 
 

@@ -6,6 +6,7 @@ stands its expectation for an agent that draws uniformly from the optimal set an
 Source: behavioural and representational evaluation, Appendix B.2.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
@@ -26,20 +27,22 @@ class Visits:
 
     group: Counts  # [V] group of each state, as in `StepTable.groups`
     first: Counts  # [K] first episode of each group
-    counts: Counts  # [V, 4] how often each action was taken, pooled over the group's trajectories
-    optimal: npt.NDArray[np.bool_]  # [V, 4] the optimal set, never empty
+    counts: Counts  # [V, A] how often each action was taken, pooled over the group's trajectories
+    optimal: npt.NDArray[np.bool_]  # [V, A] the optimal set, never empty
     distance: Counts  # [V] steps to the goal
     undecided: Counts  # [K] number of visited states that have no optimal action; they are left out above
 
     @classmethod
     def from_table(cls, table: StepTable) -> "Visits":
-        """Count the actions of each visited state (cell and phase) of each group."""
+        """Count the actions of each visited state of each group; with chance a state counts by actions left."""
         group_of, first = table.groups()
         acted = np.flatnonzero(table.action >= 0)
-        key = state_keys(table, table.state, group_of[table.episode])
+        left = table.horizon[table.episode] - table.step if "distance" not in table.offers else None
+        key = state_keys(table, table.state, group_of[table.episode], left)
         _, where, state = np.unique(key[acted], return_index=True, return_inverse=True)
         where = acted[where]
-        counts = np.bincount(state * 4 + table.action[acted], minlength=4 * len(where)).reshape(-1, 4)
+        actions = table.optimal.shape[1]
+        counts = np.bincount(state * actions + table.action[acted], minlength=actions * len(where)).reshape(-1, actions)
         group = group_of[table.episode[where]]
         decided = table.optimal[where].any(axis=1)
         return cls(
@@ -59,13 +62,13 @@ class Visits:
 
     @property
     def options(self) -> Counts:
-        """``[V]`` int64 size of each optimal set, 1 to 4."""
+        """``[V]`` int64 size of each optimal set, from 1 on."""
         size: Counts = self.optimal.sum(axis=1, dtype=np.int64)
         return size
 
     @property
     def policy(self) -> Values:
-        """``[V, 4]`` empirical probability of each action."""
+        """``[V, A]`` empirical probability of each action."""
         shares: Values = self.counts / self.number[:, None]
         return shares
 
@@ -81,22 +84,31 @@ class Visits:
         return ratio(np.bincount(self.group, weights=weight * value, minlength=len(self.first)), size)
 
 
-def state_keys(table: StepTable, state: Counts, group: Counts) -> Counts:
-    """Return ``[N]`` numbers that are equal for equal states ``[N, 3]`` of equal groups ``[N]`` and different else."""
-    both = np.concatenate([table.state, table.final, np.zeros((1, 3), dtype=np.int64)])
-    rows, cols, phases = (int(most) + 1 for most in both.max(axis=0))
-    keys: Counts = ((group * phases + state[:, 2]) * rows + state[:, 0]) * cols + state[:, 1]
+def state_keys(table: StepTable, state: Counts, group: Counts, left: Counts | None = None) -> Counts:
+    """Return ``[N]`` numbers that are equal for equal states ``[N, S]`` of equal groups ``[N]`` and different else.
+
+    Where ``left`` ``[N]`` is given, states with different numbers of actions left differ, too.
+    """
+    both = np.concatenate([table.state, table.final, np.zeros((1, table.state.shape[1]), dtype=np.int64)])
+    keys = group if left is None else group * (int(table.horizon.max(initial=0)) + 1) + left
+    sizes = (both.max(axis=0) + 2).tolist()  # -1 fills up states of fewer numbers
+    if math.prod(sizes) * (int(keys.max(initial=0)) + 1) >= 2**63:
+        listed = np.unique(np.column_stack([keys, state]), axis=0, return_inverse=True)[1]
+        return listed.reshape(-1).astype(np.int64)
+    # On grids by phase, row and column: sums over states keep their order.
+    for column in (2, 0, 1) if len(sizes) == 3 else range(len(sizes)):
+        keys = keys * sizes[column] + state[:, column] + 1
     return keys
 
 
 def entropy(policy: Values) -> Values:
-    """Return the entropy of distributions ``[..., 4]`` in bits."""
+    """Return the entropy of distributions ``[..., A]`` in bits."""
     bits: Values = _surprise(policy).sum(axis=-1)
     return bits
 
 
 def divergence(policy: Values, optimal: npt.NDArray[np.bool_]) -> Values:
-    """Return the Jensen-Shannon divergence of ``[V, 4]`` policies from uniform ones over optimal sets, in bits."""
+    """Return the Jensen-Shannon divergence of ``[V, A]`` policies from uniform ones over optimal sets, in bits."""
     target = optimal / optimal.sum(axis=1, keepdims=True)
     bits: Values = np.clip(_divergence_terms(policy, target).sum(axis=1), 0.0, 1.0)
     return bits
@@ -261,7 +273,7 @@ def visited_cells(table: StepTable) -> list[set[tuple[int, ...]]]:
 
 
 def _visited(table: StepTable) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the episode and the state ``[., 3]`` of every visit, the final states included."""
+    """Return the episode and the state ``[., S]`` of every visit, the final states included."""
     return np.concatenate([table.episode, np.arange(len(table.length))]), np.concatenate([table.state, table.final])
 
 

@@ -17,7 +17,9 @@ from goalscope.meg.curve import (
     SharedDirectedness,
     meg_shared,
 )
+from goalscope.meg.hidden import HiddenWorlds, InformationProcess, information_process
 from goalscope.meg.known import KnownMEG, chance_note, meg_known
+from goalscope.meg.simulated import SimulatedMEG, Simulator, meg_simulated
 from goalscope.meg.unknown import UnknownMEG, meg_unknown
 
 __all__ = [
@@ -25,16 +27,22 @@ __all__ = [
     "CausalModel",
     "CurvePoint",
     "Directedness",
+    "HiddenWorlds",
     "InfluenceDiagram",
+    "InformationProcess",
     "KnownMEG",
     "RationalityCurve",
     "SharedCurve",
     "SharedDirectedness",
+    "SimulatedMEG",
+    "Simulator",
     "UnknownMEG",
     "Variable",
     "chance_note",
+    "information_process",
     "meg_known",
     "meg_shared",
+    "meg_simulated",
     "meg_target",
     "meg_unknown",
     "meg_utility",

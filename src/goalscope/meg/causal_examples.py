@@ -14,6 +14,11 @@ def _mostly(value: str, values: tuple[str, str], chance: float) -> dict[str, flo
     return {value: chance, values[1 - values.index(value)]: 1 - chance}
 
 
+def _turned(side: str, turned: bool) -> str:
+    """Return a side, or the other one."""
+    return SIDES[1 - SIDES.index(side)] if turned else side
+
+
 def mouse(towards: float = 0.8) -> CausalModel:
     """Return the mouse that sees on which side the cheese lies (S), moves (D) and obtains it or not (T).
 
@@ -38,6 +43,47 @@ def mouse_diagram() -> InfluenceDiagram:
     move = Variable(name="D", values=SIDES, parents=("S",))
     utility = Variable.by_rule("U", (-1, 1), [model["T"]], lambda got: 1 if got else -1)
     return InfluenceDiagram(variables=(model["S"], move, model["T"], utility), utilities=("U",))
+
+
+def mechanised_mouse(towards: float = 1.0) -> CausalModel:
+    """Return the mouse with the mechanisms of its movement and of the meal written out as variables.
+
+    The meal's mechanism (T~) says on which side the mouse finds the cheese: where it lies, as always here, or on the
+    other one. The movement's mechanism (D~) follows it, as far as the mouse has learned to.
+
+    Args:
+        towards: chance that it has learned to move to where the cheese is found.
+
+    Source: MacDermott et al. 2024, Appendix A and Figure 4; Kenton et al. 2023 for mechanised models.
+    """
+    share = check_probability("towards", towards)
+    where, habits = ("same side", "other side"), ("towards", "away")
+    side = Variable(name="S", values=SIDES, chances=np.array([0.5, 0.5]))
+    meal = Variable(name="T~", values=where, chances=np.array([1.0, 0.0]))
+    habit = Variable.by_rule("D~", habits, [meal], lambda found: _mostly(habits[where.index(found)], habits, share))
+    move = Variable.by_rule("D", SIDES, [side, habit], lambda cheese, how: _turned(cheese, how == "away"))
+    found = Variable.by_rule(
+        "T", (0, 1), [side, move, meal], lambda cheese, moved, how: int(moved == _turned(cheese, how == "other side"))
+    )
+    return CausalModel(variables=(side, meal, habit, move, found))
+
+
+def two_rooms(kitchen: float = 1.0) -> CausalModel:
+    """Return a mouse in the kitchen or in the hall (X): in the one it goes to the cheese, in the other anywhere.
+
+    Args:
+        kitchen: chance that it is in the kitchen.
+
+    Source: MacDermott et al. 2024, Section 7 (distributional shifts); the example is ours.
+    """
+    share, rooms = check_probability("kitchen", kitchen), ("kitchen", "hall")
+    room = Variable(name="X", values=rooms, chances=np.array([share, 1 - share]))
+    side = Variable(name="S", values=SIDES, chances=np.array([0.5, 0.5]))
+    move = Variable.by_rule(
+        "D", SIDES, [room, side], lambda where, cheese: _mostly(cheese, SIDES, 1.0 if where == "kitchen" else 0.5)
+    )
+    meal = Variable.by_rule("T", (0, 1), [side, move], lambda cheese, moved: int(cheese == moved))
+    return CausalModel(variables=(room, side, move, meal))
 
 
 def pomdp_mouse(towards: float = 1.0, *, smell: float = 1.0, recall: bool = True) -> CausalModel:

@@ -70,6 +70,17 @@ class KnownMEG:
         bound = self.bound if self.beta >= 0 else self.bound_lowest
         return self.value / bound if bound > 0 else 0.0
 
+    @property
+    def plug_in(self) -> float:
+        """What the naive alternative gives: the score of the prediction of rationality 1, less that of uniform actions.
+
+        Nats. It depends on the scale of the utility, may be below 0 and is never above ``value``.
+
+        Source: MacDermott et al. (2024), section 3, comparison to MCE IRL.
+        """
+        inner, _, _ = self.curve.soft.backup([self.curve.span])
+        return self.utility - self.uniform_utility - float(inner[0])
+
     def policy(self) -> Array:
         """Return the soft-optimal policy that predicts the agent best, ``[n, S, A]``."""
         return self.curve.policy(self.beta)

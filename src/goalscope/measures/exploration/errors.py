@@ -142,6 +142,9 @@ KINDS = tuple(CASES)
 PROGRESS_SHARE = "exploration share by progress"
 """Share of the steps that entered an unobserved cell, in each tenth of an episode; the tag "progress" is its end."""
 
+ONLY_EXPLORATION = "exploration-only share by progress"
+"""Share of the steps that call for exploration alone (case 1), in the same tenths: Fig. 4a of the paper."""
+
 TENTHS = 10
 
 UNDER_FOG = " under fog"
@@ -240,8 +243,18 @@ add_measures(*FOGGED, *(_of_summary(name, *each, fog=False) for name, each in _E
 @measure(PROGRESS_SHARE, unit="share", needs=("tasks",), source=_TASKS)
 def progress_share(table: StepTable) -> Entries:
     """Share of the steps that entered an unobserved cell, by tenth of the episode."""
+    return _by_tenth(table, 0)
+
+
+@measure(ONLY_EXPLORATION, unit="share", needs=("tasks",), source=f"{_TASKS}, Fig. 4a")
+def exploration_only_share(table: StepTable) -> Entries:
+    """Share of the steps that called for exploration alone, no node pending (case 1), by tenth of the episode."""
+    return _by_tenth(table, 1)
+
+
+def _by_tenth(table: StepTable, which: int) -> Entries:
     scored = table.once(_scored)
-    shares = np.array([shares for _, shares in scored.values()]).reshape(-1)
+    shares = np.array([shares[which] for _, shares in scored.values()]).reshape(-1)
     ends = np.array([tenth / TENTHS for tenth in range(1, TENTHS + 1)] * len(scored), dtype=object)
     return Entries(shares, np.repeat(_index(scored), TENTHS), {"progress": ends})
 
@@ -249,6 +262,7 @@ def progress_share(table: StepTable) -> Entries:
 TASK_DEFINITIONS: Mapping[str, str] = {
     **{name: text for name, (_, text, _) in _EPISODE.items()},
     progress_share.name: progress_share.text,
+    exploration_only_share.name: exploration_only_share.text,
 }
 """Definitions of the measures of task worlds, as the report shows them."""
 
@@ -260,7 +274,7 @@ def _index(scored: Mapping[int, Any]) -> npt.NDArray[np.int64]:
 
 
 def _scored(table: StepTable) -> dict[int, tuple[Summary, _Values]]:
-    """Return episode -> summary and `progress_shares`, where a score is defined; the same walk is scored once."""
+    """Return episode -> summary, and `progress_shares` ``[2, 10]`` of new cells and case 1; a walk is scored once."""
     known: dict[tuple[Any, ...], tuple[Summary, _Values]] = {}
     found = {}
     for index, number in enumerate(table.world.tolist()):
@@ -280,21 +294,23 @@ def _scored(table: StepTable) -> dict[int, tuple[Summary, _Values]]:
                     score = score_walk(world.grid, world.fog_radius, cells, actions, outcome)
             except ValueError as error:
                 raise ValueError(f"episode {table.episode_id[index]}: {error}") from error
-            known[walk] = score.summary, progress_shares(score.steps.column("new_cell"))
+            only = [int(case == 1) for case in score.steps.column("case")]
+            shares = [progress_shares(each) for each in (score.steps.column("new_cell"), only)]
+            known[walk] = score.summary, np.array(shares)
         found[index] = known[walk]
     return found
 
 
-def progress_shares(new_cells: Sequence[int]) -> _Values:
-    """Return ``[10]``: the share of steps that entered an unobserved cell in each tenth, NaN without steps.
+def progress_shares(marked: Sequence[int]) -> _Values:
+    """Return ``[10]``: the share of marked steps (1, others 0) in each tenth of an episode, NaN without steps.
 
     A step that lies on the border of two tenths counts for both with the part that lies in each, so that episodes of
     any length have ten values.
     """
-    length = len(new_cells)
+    length = len(marked)
     if not length:
         return np.full(TENTHS, np.nan)
-    entered = np.concatenate([[0.0], np.cumsum(new_cells, dtype=np.float64)])
+    entered = np.concatenate([[0.0], np.cumsum(marked, dtype=np.float64)])
     ends = np.interp(np.linspace(0, length, TENTHS + 1), np.arange(length + 1), entered)
     # Rounding must not carry a share over its bounds.
     shares: _Values = np.clip(np.diff(ends) * TENTHS / length, 0.0, 1.0)

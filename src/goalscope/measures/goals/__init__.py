@@ -4,7 +4,7 @@ from goalscope.measures.goals.beliefs import DRAWS, Belief, joined, measure_beli
 from goalscope.measures.goals.estimate import measure_goals
 from goalscope.measures.goals.heldout import held_out_goals
 from goalscope.measures.goals.results import GoalContrast, GoalEstimate, GoalFindings, HeldOut
-from goalscope.measures.goals.settings import HYPOTHESES, GoalSettings, HypothesisDraw
+from goalscope.measures.goals.settings import HYPOTHESES, GoalSettings, HypothesisDraw, goal_settings
 
 __all__ = [
     "DRAWS",
@@ -16,6 +16,7 @@ __all__ = [
     "GoalSettings",
     "HeldOut",
     "HypothesisDraw",
+    "goal_settings",
     "held_out_goals",
     "joined",
     "measure_beliefs",

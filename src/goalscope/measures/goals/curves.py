@@ -15,6 +15,7 @@ from goalscope.measures.goals.settings import GoalSettings, process
 from goalscope.meg import RationalityCurve
 from goalscope.meg._fast import quintic, quintic_slope, quintic_value
 from goalscope.planning import TabularMDP
+from goalscope.planning.process import Process
 from goalscope.rng import stream
 from goalscope.worlds.grid import Grid
 
@@ -124,8 +125,8 @@ def not_below_random(p: float, value: float, null: Array) -> float:
     return max(p, simulated) if simulated > 1 / (1 + len(null)) else p
 
 
-Place = tuple[int, Grid, bytes]
-"""Number of a world, the grid that stands there, and the cells that are meant: what a rationality curve belongs to."""
+Place = tuple[int, Grid | Process, bytes]
+"""Number of a world, what stands there, and the states that are meant: what a rationality curve belongs to."""
 
 NULL_AGENTS = 200
 TOP = 40.0

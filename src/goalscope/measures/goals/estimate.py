@@ -32,7 +32,7 @@ from goalscope.measures.goals.results import (
     joined_notes,
 )
 from goalscope.measures.goals.returns import acted, work_items
-from goalscope.measures.goals.settings import GoalSettings, cells_of
+from goalscope.measures.goals.settings import GoalSettings, cells_of, goal_settings
 from goalscope.measures.table import CONDITIONS, StepTable
 from goalscope.meg import RationalityCurve, meg_known
 from goalscope.rows import Rows, Tag
@@ -46,6 +46,7 @@ Sample = dict[int, Numbers]
 """Number of a world -> an agent's episodes in it, worlds in the order of their ids."""
 
 _NOTHING = "no policy changes the utility: 0 by definition"
+_BEYOND = "mean return at or beyond what is attainable in expectation, counted as the end of it"
 _FEW = (  # by simulation, see docs/meg-runs.md
     (2, "one grid"),
     (10, "fewer than 10 grids: simulated intervals cover 0.80 to 0.91"),
@@ -78,7 +79,7 @@ def measure_goals(
 
     Args:
         episodes: all episodes that belong together, or their table.
-        settings: what is asked, the defaults where None.
+        settings: what is asked; `goal_settings` of the worlds where None.
         believed: world id -> the grid that stands in the place of that world, e.g. a decoded map: MEG relative to
             beliefs. Where an agent went is looked up on that grid; worlds without one are left out.
         progress: called with (done, total) pieces of work.
@@ -86,8 +87,8 @@ def measure_goals(
     Raises:
         ValueError: no episode, a tag that no episode has, no hypothesis with a meaning in any world.
     """
-    settings = settings or GoalSettings()
     table = episodes if isinstance(episodes, StepTable) else StepTable.from_episodes(episodes)
+    settings = settings or goal_settings(table.worlds)
     if not len(table.length):
         raise ValueError("the goals of agents must be measured on episodes, got none")
     absent = [name for name in settings.by if name not in table.tags]
@@ -188,7 +189,9 @@ class _Estimator:
             std = statistics.stdev(draw.figures["signed"] for draw in draws)
             note = joined_notes(note, f"mean of {count} draws, their standard deviation {std:.2g} nats")
         elif math.isinf(fit.beta):
-            note = joined_notes(note, "every episode at the end of what is attainable")
+            units = self.bank.returns[self.bank.names[name][0]].units
+            by_luck = any(units[number].process.chance for number in sample)
+            note = joined_notes(note, _BEYOND if by_luck else "every episode at the end of what is attainable")
         if self._exact(self.bank.names[name][0], sample):
             note = joined_notes(note, EXACT_NOTE)
         figures: dict[str, Any] = {

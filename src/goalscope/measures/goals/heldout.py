@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from goalscope.measures.goals.results import EXACT_NOTE, NO_ACTION_NOTE, HeldOut, joined_notes
 from goalscope.measures.goals.returns import Unit, acted, episode_returns, expected_after, random_walks, visits
-from goalscope.measures.goals.settings import GoalSettings, cells_of, process
+from goalscope.measures.goals.settings import GoalSettings, cells_of, goal_settings, process
 from goalscope.measures.table import StepTable
 from goalscope.meg.unknown import OccupancyDual
 from goalscope.planning import TabularMDP
@@ -22,7 +22,6 @@ from goalscope.rng import stream
 from goalscope.rows import Tag
 from goalscope.runs.record import Episode
 from goalscope.stats import estimate_mean
-from goalscope.worlds.dynamics import phases
 
 Array = npt.NDArray[np.float64]
 
@@ -53,9 +52,14 @@ def held_out_goals(
     """
     if not (np.isfinite(ridge) and ridge > 0):
         raise ValueError(f"ridge must be a finite number above 0, got {ridge!r}: without it the fit diverges")
-    settings = settings or GoalSettings()
     table = episodes if isinstance(episodes, StepTable) else StepTable.from_episodes(episodes)
+    settings = settings or goal_settings(table.worlds)
     returns = episode_returns(table, ("goal",), utility="steps")
+    if any(unit.process.chance for unit in returns.units):
+        raise ValueError(
+            "unknown utilities must be fitted in worlds without chance, where occupancies give the log-probability of "
+            "actions, got a world with chance: measure known goals alone"
+        )
     moved = acted(table)
     work: list[tuple[str, dict[str, Tag], bool, list[tuple[int, npt.NDArray[np.int64]]]]] = []
     for cell, members in cells_of(table, ()):
@@ -71,7 +75,7 @@ def held_out_goals(
         scores = []
         for number, here in parts:
             unit, count = returns.units[number], len(here)
-            nothing = np.zeros(phases(unit.grid) * unit.grid.walls.size)
+            nothing = np.zeros(unit.process.states)
             mdp = process(unit.grid, nothing, unit.horizon, utility="steps", invalid=settings.invalid)
             exact = bool(returns.exact[here].all())
             key = number, count, exact
@@ -141,7 +145,7 @@ def _fit(dual: OccupancyDual, occupancy: Array, penalty: float) -> Array:
 
 
 def _random_visits(unit: Unit, walks: int, settings: GoalSettings, *, exact: bool) -> Array:
-    states = phases(unit.grid) * unit.grid.walls.size
+    states = unit.process.states
     found = np.zeros((walks, states))
     expected = expected_after(unit, np.eye(states), settings.invalid) if exact else None
     before = None

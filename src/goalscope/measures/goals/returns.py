@@ -17,11 +17,11 @@ import numpy.typing as npt
 from goalscope.measures.goals.settings import GoalSettings, Invalid, Mask, Utility, place, place_of_cell
 from goalscope.measures.key import key_cells
 from goalscope.measures.table import StepTable
-from goalscope.planning.mdp import at_cell
+from goalscope.planning.process import Process, grid_process, process_of
 from goalscope.rng import stream
 from goalscope.runs.record import policy_of
-from goalscope.worlds.dynamics import initial_state, phases, state_number, transitions
 from goalscope.worlds.grid import Action, Grid, Position
+from goalscope.worlds.world import World
 
 _SUM = 1e-6
 Array = npt.NDArray[np.float64]
@@ -34,9 +34,14 @@ class Unit:
 
     world_id: str
     grid_id: str  # its cluster
-    grid: Grid  # the world, or what the agent believes it to be
+    grid: Grid | Process  # the world, or what the agent believes it to be
     horizon: int
-    masks: Mapping[str, Mask]  # hypothesis -> [P * H * W] where it is fulfilled; without those that mean nothing here
+    masks: Mapping[str, Mask]  # hypothesis -> [S] where it is fulfilled; without those that mean nothing here
+
+    @property
+    def process(self) -> Process:
+        """What every action does there."""
+        return grid_process(self.grid) if isinstance(self.grid, Grid) else self.grid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,7 +83,7 @@ def episode_returns(
         if utility == "steps":
             spent = visits(table, one, mine, exact=exact[mine])
         else:
-            spent = _one_hot(one, _state_index(one, table.final[mine]))
+            spent = _one_hot(one, _last(table, one, mine))
             _expect(table, one, mine[exact[mine]], spent, np.flatnonzero(exact[mine]), first=one.horizon)
         for name, mask in one.masks.items():
             values[name][mine] = spent @ mask
@@ -94,8 +99,8 @@ def visits(table: StepTable, unit: Unit, members: Numbers, *, exact: npt.NDArray
     length = table.length[members]
     begin = np.cumsum(table.length)[members] - length
     steps = np.concatenate([np.arange(first, first + count) for first, count in zip(begin, length, strict=True)])
-    found = _one_hot(unit, _state_index(unit, table.final[members])) * (unit.horizon - length)[:, None]
-    np.add.at(found, (np.repeat(np.arange(len(members)), length), _state_index(unit, table.state[steps])), 1.0)
+    found = _one_hot(unit, _last(table, unit, members)) * (unit.horizon - length)[:, None]
+    np.add.at(found, (np.repeat(np.arange(len(members)), length), _before(table, unit, steps)), 1.0)
     if exact is not None:
         _expect(table, unit, members[exact], found, np.flatnonzero(exact), first=1, last=unit.horizon - 1)
     return found
@@ -105,24 +110,73 @@ def _expect(
     table: StepTable, unit: Unit, members: Numbers, found: Array, rows: Numbers, *, first: int, last: int | None = None
 ) -> None:
     """Put expected states in the place of those after the decisions ``first`` to ``last``, in rows of ``found``."""
-    policy, after, begin, following = table.once(policies), absorbing(unit.grid), table.begin, table.following
+    policy, place, begin = table.once(policies), unit.process, table.begin
     last = unit.horizon if last is None else last
     for episode, row in zip(members.tolist(), rows.tolist(), strict=True):
         steps = np.arange(begin[episode], begin[episode] + table.length[episode])
         decision = table.step[steps] + 1  # which comes next
         kept = steps[~np.isnan(policy[steps, 0]) & (decision >= first) & (decision <= last)]
-        here, led = _state_index(unit, table.state[kept]), _state_index(unit, following[kept])
+        here, led = _before(table, unit, kept), _after(table, unit, kept)
         np.add.at(found[row], led, -1.0)
-        np.add.at(found[row], after[here], policy[kept])
+        chances = policy[kept, : place.actions]
+        if not place.chance:
+            np.add.at(found[row], place.transitions[here], chances)
+        else:
+            mass = np.zeros((place.states, place.actions))
+            np.add.at(mass, here, chances)
+            found[row] += place.base.flow(mass)
+
+
+def _before(table: StepTable, unit: Unit, steps: Numbers) -> Numbers:
+    """Return the number of the state before each step."""
+    number = unit.process.number
+    return table.once(_followed)[0][steps] if number is None else number(table.state[steps])
+
+
+def _after(table: StepTable, unit: Unit, steps: Numbers) -> Numbers:
+    """Return the number of the state after each step."""
+    number = unit.process.number
+    return table.once(_followed)[1][steps] if number is None else number(table.following[steps])
+
+
+def _last(table: StepTable, unit: Unit, members: Numbers) -> Numbers:
+    """Return the number of the state after the last step of each episode."""
+    number = unit.process.number
+    return table.once(_followed)[2][members] if number is None else number(table.final[members])
+
+
+def _followed(table: StepTable) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the states before and after each step ``[N]`` and at the end ``[E]``, as far as the actions tell them.
+
+    In worlds whose records tell their states it holds zeros.
+    """
+    before, after = np.zeros((2, len(table.action)), dtype=np.int64)
+    last = np.zeros(len(table.length), dtype=np.int64)
+    known = [process_of(world) for world in table.worlds]
+    for episode, (first, count) in enumerate(zip(table.begin.tolist(), table.length.tolist(), strict=True)):
+        process = known[int(table.world[episode])]
+        if process is None or process.number is not None:
+            continue
+        at = int(process.start.argmax())
+        for step in range(first, first + count):
+            before[step] = at
+            at = int(process.transitions[at, table.action[step]]) if table.action[step] >= 0 else at
+            after[step] = at
+        last[episode] = at
+    return before, after, last
 
 
 def policies(table: StepTable) -> Array:
-    """Return ``[N, 4]`` the probabilities that each action was drawn with, NaN where a step tells none.
+    """Return ``[N, A]`` the probabilities that each action was drawn with, NaN where a step tells none.
+
+    A is that of the world with the most actions; what others do not have has probability 0.
 
     Raises:
-        ValueError: a stored policy that is none of four actions.
+        ValueError: a stored policy that is none of the actions of its world.
     """
-    found = np.full((len(table.action), len(Action)), np.nan)
+    known = [process_of(world) for world in table.worlds]
+    counts = [len(Action) if one is None else one.actions for one in known] or [len(Action)]
+    found = np.full((len(table.action), max(counts)), np.nan)
     if not table.has_texts:
         return found
     steps = (step for episode in table.episodes for step in episode.steps)
@@ -130,12 +184,13 @@ def policies(table: StepTable) -> Array:
         told = policy_of(step)
         if told is None or step.action is None:
             continue
-        if len(told) != len(Action) or abs(sum(told) - 1) > _SUM:
+        count = counts[int(table.world[table.episode[number]])]
+        if len(told) != count or abs(sum(told) - 1) > _SUM:
             raise ValueError(
-                f"the policy of a step must be the probabilities of {len(Action)} actions with the sum 1, got {told}: "
+                f"the policy of a step must be the probabilities of {count} actions with the sum 1, got {told}: "
                 "the run was changed, or written by another program"
             )
-        found[number] = told
+        found[number] = (*told, *(0.0,) * (max(counts) - count))
     return found
 
 
@@ -173,35 +228,28 @@ def random_walks(unit: Unit, walks: int, *, seed: int, invalid: Invalid) -> Iter
     """Yield ``[walks]`` the states of uniformly random agents, before each of the n decisions and after the last.
 
     The same world, horizon and number of walks give the same ones in any order of work. With ``invalid`` "action" there
-    are five equally likely actions, the fifth of which changes nothing.
+    is one more equally likely action, which changes nothing.
     """
     rng = stream(seed, "random agents", unit.world_id, unit.horizon, walks, invalid)
-    table = absorbing(unit.grid)
-    state = np.full(walks, state_number(unit.grid, initial_state(unit.grid)))
-    drawn = rng.integers(0, 4 if invalid == "no-op" else 5, size=(unit.horizon, walks), dtype=np.int8)
+    place = unit.process
+    own = place.actions
+    count = own + (invalid == "action")
+    drawn = rng.integers(0, count, size=(unit.horizon, walks), dtype=np.int8 if count <= 127 else np.int64)
+    state = place.draw_start(walks, rng)
     yield state
     for actions in drawn:
-        state = np.where(actions < 4, table[state, np.minimum(actions, 3)], state)
+        after = place.draw_next(state, np.minimum(actions, own - 1).astype(np.int64), rng)
+        state = np.where(actions < own, after, state)
         yield state
 
 
 def expected_after(unit: Unit, values: Array, invalid: Invalid) -> Array:
     """Return the mean of values ``[S]`` (or ``[S, K]``) over what a uniformly random agent does in each state."""
-    after = absorbing(unit.grid)
+    found = unit.process.base.expect(values)
     if invalid == "action":
-        after = np.concatenate([after, np.arange(len(after))[:, None]], axis=1)
-    found: Array = values[after].mean(axis=1)
-    return found
-
-
-def absorbing(grid: Grid) -> Numbers:
-    """Return the transition table ``[S, 4]`` of a world whose goal ends the episode."""
-    if grid.goal is None:
-        raise ValueError("an episode can end on a grid that shows its goal (G) only, got a grid without one")
-    table = transitions(grid).astype(np.int64)
-    there = np.flatnonzero(at_cell(grid, grid.goal))
-    table[there] = there[:, None]
-    return table
+        found = np.concatenate([found, values[:, None]], axis=1)
+    mean: Array = found.mean(axis=1)
+    return mean
 
 
 def work_items(
@@ -235,28 +283,55 @@ def _units(
     believed: Mapping[str, Grid] | None,
     meant: Mapping[str, Mapping[str, Position]],
 ) -> tuple[tuple[Unit, ...], Numbers]:
-    cells, known = key_cells(table)
+    cells, known = key_cells(table) if "grid" in table.offers else (np.zeros((0, 2), dtype=np.int64), None)
     numbers: dict[tuple[str, int], int] = {}
     units: list[Unit] = []
     unit = np.zeros(len(table.length), dtype=np.int64)
     for index, (world_id, horizon) in enumerate(zip(table.world_id.tolist(), table.horizon.tolist(), strict=True)):
         if (world_id, horizon) not in numbers:
-            grid = table.worlds[table.world[index]].grid
-            key = (int(cells[index, 0]), int(cells[index, 1])) if known[index] else None
-            there = believed is None or world_id in believed
-            if believed is not None:
-                grid = _check_believed(world_id, believed[world_id], grid) if there else grid
-                key = grid.key
-            found = {
-                name: place_of_cell(meant[name].get(world_id), grid) if name in meant else place(name, grid, key)
-                for name in (hypotheses if there else ())
-            }
-            masks = {name: mask for name, mask in found.items() if mask is not None}
+            world = table.worlds[table.world[index]]
+            place: Grid | Process
+            if known is None:
+                place, masks = _named(world, hypotheses)
+            else:
+                key = (int(cells[index, 0]), int(cells[index, 1])) if known[index] else None
+                place, masks = _placed(world_id, world.grid, key, hypotheses, believed, meant)
             numbers[world_id, horizon] = len(units)
             grid_id = str(table.grid_id[index])
-            units.append(Unit(world_id=world_id, grid_id=grid_id, grid=grid, horizon=horizon, masks=masks))
+            units.append(Unit(world_id=world_id, grid_id=grid_id, grid=place, horizon=horizon, masks=masks))
         unit[index] = numbers[world_id, horizon]
     return tuple(units), unit
+
+
+def _placed(
+    world_id: str,
+    grid: Grid,
+    key: Position | None,
+    hypotheses: Sequence[str],
+    believed: Mapping[str, Grid] | None,
+    meant: Mapping[str, Mapping[str, Position]],
+) -> tuple[Grid, dict[str, Mask]]:
+    """Return the grid that stands in the place of a world, and where each hypothesis is fulfilled there."""
+    there = believed is None or world_id in believed
+    if believed is not None:
+        grid = _check_believed(world_id, believed[world_id], grid) if there else grid
+        key = grid.key
+    found = {
+        name: place_of_cell(meant[name].get(world_id), grid) if name in meant else place(name, grid, key)
+        for name in (hypotheses if there else ())
+    }
+    return grid, {name: mask for name, mask in found.items() if mask is not None}
+
+
+def _named(world: World, hypotheses: Sequence[str]) -> tuple[Process, dict[str, Mask]]:
+    """Return the process of a world that is no grid, and where each hypothesis that it names is fulfilled."""
+    found = process_of(world)
+    if found is None:
+        raise ValueError(
+            f"MEG must be measured in worlds whose decision process is known, got one of kind {world.kind!r} without: "
+            "give its class a method process()"
+        )
+    return found, {name: found.goals[name] for name in hypotheses if name in found.goals}
 
 
 def _check_believed(world_id: str, believed: Grid, true: Grid) -> Grid:
@@ -268,15 +343,7 @@ def _check_believed(world_id: str, believed: Grid, true: Grid) -> Grid:
     return believed
 
 
-def _state_index(unit: Unit, states: Numbers) -> Numbers:
-    """Return the number of states ``[N, 3]``; a phase that the grid does not have counts as its last one."""
-    row, col, phase = states.T
-    grid = unit.grid
-    found: Numbers = np.minimum(phase, phases(grid) - 1) * grid.walls.size + row * grid.width + col
-    return found
-
-
 def _one_hot(unit: Unit, states: Numbers) -> Array:
-    found = np.zeros((len(states), phases(unit.grid) * unit.grid.walls.size))
+    found = np.zeros((len(states), unit.process.states))
     found[np.arange(len(states)), states] = 1.0
     return found

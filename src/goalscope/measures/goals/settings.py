@@ -5,22 +5,24 @@ for being there at the end). Its dynamics are those of the real episode: the tru
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.measures.table import CONDITIONS, StepTable
 from goalscope.planning import TabularMDP
-from goalscope.planning.mdp import at_cell, from_grid
+from goalscope.planning.mdp import at_cell
+from goalscope.planning.process import Process, grid_process, process_of
 from goalscope.planning.shortest import distances_to
 from goalscope.rows import Tag
 from goalscope.stats.groups import natural_order
 from goalscope.stats.intervals import check_confidence
 from goalscope.worlds.dynamics import phases
 from goalscope.worlds.grid import Grid, Position
+from goalscope.worlds.world import World
 
 Mask = npt.NDArray[np.float64]
 Invalid = Literal["no-op", "action"]
@@ -70,6 +72,7 @@ class GoalSettings:
             of other worlds. All figures are means over the draws, in the worlds that every draw has.
         less: hypothesis -> short name: the world's parts of the first hypothesis less those of this one become rows,
             too, "MEG towards the FIRST less NAME".
+        named: goals that the worlds name themselves, see `goal_settings`; they can be hypotheses, too.
     """
 
     hypotheses: tuple[str, ...] = HYPOTHESES
@@ -81,12 +84,13 @@ class GoalSettings:
     cells: Mapping[str, Mapping[str, Position]] = field(default_factory=dict)
     drawn: Mapping[str, Sequence[HypothesisDraw]] = field(default_factory=dict)
     less: Mapping[str, str] = field(default_factory=dict)
+    named: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, draws in self.drawn.items():
             if not len(draws) or name in self.cells:
                 raise ValueError(f"a drawn hypothesis must have one draw or more and a name of its own, got {name!r}")
-        others = {*self.cells, *self.drawn}
+        others = {*self.cells, *self.drawn, *self.named}
         object.__setattr__(self, "hypotheses", _known_names(self.hypotheses, others))
         object.__setattr__(self, "by", tuple(self.by))
         check_confidence(self.confidence)
@@ -110,12 +114,26 @@ def cells_of(table: StepTable, by: Sequence[str]) -> list[tuple[dict[str, Tag], 
     return [(dict(key), np.array(members, dtype=np.int64)) for key, members in found.items()]
 
 
+def goal_settings(worlds: Iterable[World], **settings: Any) -> GoalSettings:
+    """Return the settings for some worlds; where they name goals themselves, those are the hypotheses by default.
+
+    Args:
+        worlds: all of the run.
+        settings: as `GoalSettings` takes them.
+    """
+    found = (process_of(world) for world in worlds if world.own_measures or not world.planar)
+    known = [one for one in found if one is not None]
+    named = tuple(dict.fromkeys(name for one in known for name in one.goals))
+    asked = tuple(dict.fromkeys(name for one in known for name in one.asked or one.goals))
+    return GoalSettings(**{**({"hypotheses": asked, "named": named} if named else {}), **settings})
+
+
 def _known_names(names: Sequence[str], others: Collection[str]) -> tuple[str, ...]:
     found = tuple(_OTHER_NAMES.get(name, name) for name in names)
     wrong = [name for name in found if name not in (*HYPOTHESES, *others) and not _CELL.fullmatch(name)]
     if wrong or not found or len(set(found)) != len(found):
         raise ValueError(
-            f"hypotheses must be different ones of {', '.join(HYPOTHESES)} or 'cell ROW COL', got "
+            f"hypotheses must be different ones of {', '.join((*HYPOTHESES, *others))} or 'cell ROW COL', got "
             f"{', '.join(names) or 'none'}"
         )
     return found
@@ -159,20 +177,12 @@ def place_of_cell(cell: Position | None, grid: Grid) -> Mask | None:
     return np.zeros(phases(grid) * grid.walls.size)
 
 
-def process(grid: Grid, mask: Mask, horizon: int, *, utility: Utility, invalid: Invalid) -> TabularMDP:
-    """Return the decision process of an episode in which ``mask`` pays; a fifth action changes nothing."""
+def process(where: Grid | Process, mask: Mask, horizon: int, *, utility: Utility, invalid: Invalid) -> TabularMDP:
+    """Return the decision process of an episode in which ``mask`` pays; one action more changes nothing."""
+    whole = grid_process(where) if isinstance(where, Grid) else where
     final = mask if utility == "arrival" else None
-    whole = from_grid(grid, mask if final is None else np.zeros_like(mask), horizon=horizon, terminal_utility=final)
-    if invalid == "no-op":
-        return whole
-    here = np.arange(whole.states)[:, None]
-    return TabularMDP.deterministic(
-        np.concatenate([np.asarray(whole.transitions), here], axis=1),
-        utility=whole.utility,
-        horizon=horizon,
-        start=whole.start,
-        terminal_utility=final,
-    )
+    pays = mask if final is None else np.zeros_like(mask)
+    return whole.mdp(pays, horizon, terminal=final, idle=invalid == "action")
 
 
 def _near_corner(name: str, grid: Grid) -> Position:

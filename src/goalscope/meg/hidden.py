@@ -1,0 +1,267 @@
+"""Decision processes whose state the agent does not see: a prior over worlds, and what each state shows.
+
+The agent knows the prior and remembers what it was shown and what it did (perfect recall). Worlds are deterministic, so
+that a history leaves the prior on the worlds that fit to it, each in one state. That set of (world, state) pairs is all
+that the future depends on. Histories with the same set are one *information set* here, and the information sets are
+the states of an ordinary decision process. Its soft backups are those over histories, and MEG in it is MEG given what
+the decisions could depend on (their parents in the causal model).
+
+Source: MacDermott et al. (2024), section 2 and definition 3.1; Kaelbling et al. (1998) for beliefs as states.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from goalscope.checks import check_distributions, check_finite, check_shape, check_whole, freeze, refuse_where
+from goalscope.planning import TabularMDP
+from goalscope.planning.mdp import from_grid
+from goalscope.planning.tasks import TaskProcess
+from goalscope.worlds.fog import visible
+from goalscope.worlds.grid import Action, Grid
+from goalscope.worlds.tasks.taskmap import TaskMap
+
+Numbers = npt.NDArray[np.int64]
+Array = npt.NDArray[np.float64]
+Members = tuple[tuple[int, int], ...]
+
+MOST_WORLDS = 200
+MOST_SETS = 200_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HiddenWorlds:
+    """A prior over N deterministic worlds of S states, and what the agent is shown in each state.
+
+    Attributes:
+        next: ``[N, S, A]`` whole numbers, the state that each action leads to.
+        shown: ``[N, S]`` whole numbers: equal numbers look equal to the agent, in whichever world. What it saw earlier
+            it remembers, so that only what is seen in the state itself is needed.
+        start: ``[N]`` first state of each world.
+        utility: ``[N, S]`` utility of a decision in each state, summed over the decisions.
+        horizon: number n of decisions.
+        prior: ``[N]`` chances of the worlds, None for equal ones.
+        terminal_utility: ``[N, S]`` utility of the state after the last decision, None for none.
+
+    Raises:
+        ValueError: shapes that disagree, states that are none, a prior that is no distribution, more than 200 worlds.
+    """
+
+    next: npt.NDArray[np.integer]
+    shown: npt.NDArray[np.integer]
+    start: npt.NDArray[np.integer]
+    utility: Array
+    horizon: int
+    prior: Array | None = None
+    terminal_utility: Array | None = None
+
+    @classmethod
+    def of_grids(cls, grids: Sequence[Grid], *, horizon: int, radius: int = 3) -> "HiddenWorlds":
+        """Return equally likely mazes under fog: the goal ends the walk, and each step spent there is worth 1.
+
+        The agent sees its cell and, within the radius, walls and goal (`goalscope.worlds.fog.visible`).
+
+        Args:
+            grids: whole grids of one shape with agent and goal, without keys and doors.
+            horizon: number of decisions.
+            radius: radius of sight in steps.
+
+        Raises:
+            ValueError: grids of different shapes, with a key or a door, or without agent or goal.
+        """
+        shapes = {grid.walls.shape for grid in grids}
+        if len(shapes) != 1 or any(grid.key or grid.door or not grid.start or not grid.goal for grid in grids):
+            raise ValueError(
+                "a prior over mazes must be grids of one shape with an agent, a goal, no key and no door, got "
+                f"{len(grids)} grids of {len(shapes)} shapes"
+            )
+        processes = [from_grid(grid, horizon=horizon) for grid in grids]
+        looks: dict[bytes, int] = {}
+        shown = np.zeros((len(grids), processes[0].states), dtype=np.int64)
+        for number, grid in enumerate(grids):
+            for cell in np.argwhere(~grid.walls).tolist():
+                seen = visible(grid.walls, (cell[0], cell[1]), radius)
+                goal = seen[grid.goal] and grid.goal
+                look = repr((cell, seen.tobytes(), (grid.walls & seen).tobytes(), goal)).encode()
+                shown[number, cell[0] * grid.width + cell[1]] = looks.setdefault(look, len(looks))
+        return cls(
+            next=np.stack([np.asarray(one.transitions) for one in processes]),
+            shown=shown,
+            start=np.array([int(one.start.argmax()) for one in processes]),
+            utility=np.stack([one.utility for one in processes]),
+            horizon=horizon,
+        )
+
+    @classmethod
+    def of_task_maps(cls, maps: Sequence[TaskMap], *, horizon: int, node: str = "") -> "HiddenWorlds":
+        """Return equally likely task maps: each step that begins with a node achieved is worth 1; the goal ends all.
+
+        The agent sees what the world reports: its cell, the open directions, and the node on its cell.
+
+        Args:
+            maps: the maps; their nodes may have different names.
+            horizon: number of decisions.
+            node: name of a node that all maps have; "" for the goal of each.
+        """
+        tasks = [TaskProcess(one) for one in maps]
+        size = max(len(one.states) for one in tasks)
+        looks: dict[str, int] = {}
+        following = np.tile(np.arange(size)[:, None], (len(maps), 1, len(Action)))
+        shown, utility = np.zeros((len(maps), size), dtype=np.int64), np.zeros((len(maps), size))
+        for number, task in enumerate(tasks):
+            count = len(task.states)
+            following[number, :count] = task.next
+            shown[number, :count] = [looks.setdefault(repr(task.report(at)), len(looks)) for at in range(count)]
+            utility[number, :count] = task.achieved(node)
+        first = np.zeros(len(maps), dtype=np.int64)
+        return cls(next=following, shown=shown, start=first, utility=utility, horizon=horizon)
+
+    def __post_init__(self) -> None:
+        successor = np.asarray(self.next)
+        sizes = check_shape("next", successor, "N S A")
+        if sizes["N"] > MOST_WORLDS:
+            raise ValueError(
+                f"an enumerated prior must have at most {MOST_WORLDS} worlds, got {sizes['N']}: take a sample of them"
+            )
+        prior = np.full(sizes["N"], 1 / sizes["N"]) if self.prior is None else np.asarray(self.prior, dtype=np.float64)
+        parts = {"shown": (self.shown, "N S"), "start": (self.start, "N"), "utility": (self.utility, "N S")}
+        parts["prior"] = (prior, "N")
+        if self.terminal_utility is not None:
+            parts["terminal_utility"] = (self.terminal_utility, "N S")
+        for name, (given, shape) in parts.items():
+            check_shape(name, np.asarray(given), shape, sizes)
+        for name in ("next", "shown", "start"):
+            given = np.asarray(getattr(self, name))
+            if not np.issubdtype(given.dtype, np.integer):
+                raise ValueError(f"{name} must hold whole numbers, got {given.dtype}")
+            if name != "shown":
+                refuse_where((given < 0) | (given >= sizes["S"]), given, f"{name} must be states below {sizes['S']}")
+            object.__setattr__(self, name, freeze(given.astype(np.int64)))
+        check_distributions("prior", prior)
+        for name in ("utility", "terminal_utility"):
+            if getattr(self, name) is not None:
+                values = np.asarray(getattr(self, name), dtype=np.float64)
+                check_finite(name, values)
+                object.__setattr__(self, name, freeze(values))
+        object.__setattr__(self, "prior", freeze(prior))
+        check_whole("horizon", self.horizon, 1, "decisions")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class InformationProcess:
+    """The decision process of the information sets of `HiddenWorlds`.
+
+    Attributes:
+        worlds: what it was made of.
+        mdp: its states are the information sets; `meg_known`, `RationalityCurve` and `value_iteration` take it.
+        sets: for each information set its worlds and their states, ``[K, 2]``.
+        last: ``[I]`` what the agent is shown in each set.
+    """
+
+    worlds: HiddenWorlds
+    mdp: TabularMDP
+    sets: tuple[Numbers, ...]
+    last: Numbers
+
+    def returns(self, policy: npt.NDArray[np.floating]) -> Array:
+        """Return the expected utility in each world, ``[N]``, of an agent that acts by its information set.
+
+        The world itself is played; the information set is what the agent carries along.
+
+        Args:
+            policy: ``[I, A]`` or, by time, ``[n, I, A]`` action probabilities.
+        """
+        by_time = np.broadcast_to(policy, (self.worlds.horizon, *np.shape(policy)[-2:]))
+        return np.array([self._played(world, by_time) for world in range(len(self.worlds.start))])
+
+    def _played(self, world: int, by_time: Array) -> float:
+        ahead = {(self._first(world), int(self.worlds.start[world])): 1.0}
+        total = 0.0
+        for chances in by_time:
+            following: dict[tuple[int, int], float] = {}
+            for (at, state), mass in ahead.items():
+                total += mass * float(self.worlds.utility[world, state])
+                for action, chance in enumerate(chances[at].tolist()):
+                    if chance > 0:
+                        led = int(self.worlds.next[world, state, action])
+                        key = self._after(at, action, int(self.worlds.shown[world, led])), led
+                        following[key] = following.get(key, 0.0) + mass * chance
+            ahead = following
+        if self.worlds.terminal_utility is not None:
+            total += sum(mass * float(self.worlds.terminal_utility[world, state]) for (_, state), mass in ahead.items())
+        return total
+
+    def _first(self, world: int) -> int:
+        seen = int(self.worlds.shown[world, self.worlds.start[world]])
+        return next(at for at in np.flatnonzero(self.mdp.start > 0).tolist() if self.last[at] == seen)
+
+    def _after(self, at: int, action: int, seen: int) -> int:
+        table = self.mdp.transitions
+        row = at * self.mdp.actions + action
+        reached = table.indices[table.indptr[row] : table.indptr[row + 1]]  # type: ignore[union-attr]
+        return next(int(to) for to in reached if self.last[to] == seen)
+
+
+def information_process(worlds: HiddenWorlds) -> InformationProcess:
+    """Return the decision process of what an agent with perfect recall knows.
+
+    Raises:
+        ValueError: more than 200,000 information sets.
+    """
+    prior = np.asarray(worlds.prior)
+    numbers, queue, depth = dict[Members, int](), list[Members](), list[int]()
+
+    def number(members: Members, level: int) -> int:
+        if members not in numbers:
+            if len(queue) >= MOST_SETS:
+                raise ValueError(
+                    f"a prior must have at most {MOST_SETS:,} information sets, got more within {level} of "
+                    f"{worlds.horizon} decisions: take fewer worlds, fewer cells or a shorter horizon"
+                )
+            numbers[members] = len(queue)
+            queue.append(members)
+            depth.append(level)
+        return numbers[members]
+
+    def mass(members: Members) -> float:
+        return float(sum(prior[world] for world, _ in members))
+
+    whole = [(world, int(state)) for world, state in enumerate(worlds.start) if prior[world] > 0]
+    start = {number(members, 0): mass(members) for members in _split(worlds, whole)}
+    possible, chances = list[tuple[int, int, int]](), list[float]()
+    for at, members in enumerate(queue):  # it grows while it is walked
+        for action in range(worlds.next.shape[2]):
+            led = [(world, int(worlds.next[world, state, action])) for world, state in members]
+            # At the horizon nothing is decided any more: what is first reached there leads to itself.
+            for part in _split(worlds, led) if depth[at] < worlds.horizon else [members]:
+                possible.append((at, action, number(part, depth[at] + 1)))
+                chances.append(mass(part) / mass(members))
+    sets = tuple(freeze(np.array(members, dtype=np.int64)) for members in queue)
+    first_chances = np.zeros(len(sets))
+    first_chances[list(start)] = list(start.values())
+    mdp = TabularMDP.sparse(
+        possible,
+        chances,
+        actions=worlds.next.shape[2],
+        start=first_chances,
+        utility=_expected(worlds.utility, sets, prior),
+        horizon=worlds.horizon,
+        terminal_utility=None if worlds.terminal_utility is None else _expected(worlds.terminal_utility, sets, prior),
+    )
+    last = np.array([worlds.shown[world, state] for ((world, state), *_) in (one.tolist() for one in sets)])
+    return InformationProcess(worlds=worlds, mdp=mdp, sets=sets, last=freeze(last))
+
+
+def _split(worlds: HiddenWorlds, members: Sequence[tuple[int, int]]) -> list[Members]:
+    """Return the parts of a set that look different, each sorted by world."""
+    parts: dict[int, list[tuple[int, int]]] = {}
+    for world, state in members:
+        parts.setdefault(int(worlds.shown[world, state]), []).append((world, state))
+    return [tuple(part) for part in parts.values()]
+
+
+def _expected(values: Array, sets: Sequence[Numbers], prior: Array) -> Array:
+    """Return the expected value in each information set."""
+    return np.array([np.average(values[one[:, 0], one[:, 1]], weights=prior[one[:, 0]]) for one in sets])

@@ -1,0 +1,84 @@
+"""MEG from runs in task worlds: towards the goal, the sub-goals and single nodes, of agents whose goal is known."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from goalscope.cli import app
+from goalscope.measures.goals import GoalSettings, goal_settings, measure_goals
+from goalscope.measures.table import StepTable
+from goalscope.meg import meg_shared
+from goalscope.meg.curve import RationalityCurve
+from goalscope.planning.tasks import process_of_map
+from goalscope.runs import Store, Study, run
+from goalscope.runs.record import Episode
+
+
+def played(folder: Path, count: int = 4) -> Path:
+    study = Study.parse(
+        {
+            "name": "goals of task worlds",
+            "seed": 5,
+            "worlds": [{"kind": "task-map", "presets": ["medium-small"], "count": count}],
+            "agents": [{"kind": "task-oracle"}, {"kind": "task-greedy"}, {"kind": "task-random-walk"}],
+            "trajectories": 2,
+        }
+    )
+    run(study, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def episodes(tmp_path_factory: pytest.TempPathFactory) -> list[Episode]:
+    with Store(played(tmp_path_factory.mktemp("tasks") / "run")) as store:
+        return list(store.episodes())
+
+
+def test_the_oracle_has_all_of_the_bound_and_the_random_walk_none(episodes: list[Episode]) -> None:
+    table = StepTable.from_episodes(episodes, tasks=True)
+    found = measure_goals(table, goal_settings(table.worlds))
+    by = {(one.agent, one.hypothesis): one for one in found.estimates}
+    goal = by["oracle", "goal"]
+    assert goal.value == pytest.approx(goal.bound) and goal.beta == math.inf
+    assert 0 < by["greedy", "goal"].value < goal.value
+    assert by["random-walk", "goal"].value < 0.2 * by["greedy", "goal"].value
+    assert by["oracle", "sub-goals"].value > by["random-walk", "sub-goals"].value
+
+
+def test_it_is_the_shared_curve_of_the_worlds_at_returns_counted_by_hand(episodes: list[Episode]) -> None:
+    table = StepTable.from_episodes(episodes, tasks=True)
+    found = measure_goals(table, GoalSettings(hypotheses=("goal",)))
+    mine = [episode for episode in episodes if episode.agent == "greedy"]
+    worlds = {episode.world.id: episode.world.task_map for episode in mine}
+    curves, returns = [], []
+    for world_id, task_map in worlds.items():
+        task = process_of_map(task_map)
+        curves.append(RationalityCurve(task.process()))
+        gained = [
+            task_map.budget - len(one.steps) for one in mine if one.world.id == world_id and one.outcome == "goal"
+        ]
+        returns.append(sum(gained) / sum(one.world.id == world_id for one in mine))
+    (estimate,) = [one for one in found.estimates if one.agent == "greedy"]
+    assert estimate.value == pytest.approx(meg_shared(curves, np.array(returns)).signed, abs=2e-4 * estimate.bound)
+
+
+def test_single_nodes_and_what_has_no_meaning(episodes: list[Episode]) -> None:
+    table = StepTable.from_episodes(episodes, tasks=True)
+    name = next(iter(episodes[0].world.task_map.nodes))
+    found = measure_goals(table, goal_settings(table.worlds, hypotheses=(f"node {name}",)))
+    assert {one.hypothesis for one in found.estimates} == {f"node {name}"}
+    with pytest.raises(ValueError, match="some hypothesis must have a meaning"):
+        measure_goals(table, goal_settings(table.worlds, hypotheses=("key",)))
+    with pytest.raises(ValueError, match="sub-goals"):
+        goal_settings(table.worlds, hypotheses=("node nobody",))
+
+
+def test_the_command_takes_runs_in_task_worlds(tmp_path: Path) -> None:
+    folder = played(tmp_path / "run", count=2)
+    done = CliRunner().invoke(app, ["meg", str(folder)], env={"COLUMNS": "200"})
+    assert done.exit_code == 0 and "sub-goals" in done.output and "oracle" in done.output
+    refused = CliRunner().invoke(app, ["meg", str(folder), "--beliefs", "pre:0"], env={"COLUMNS": "200"})
+    assert refused.exit_code != 0 and "task worlds" in refused.output
