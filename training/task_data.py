@@ -52,7 +52,7 @@ class TaskMixture:
 
     seed: int = 0
     tokens: int = 4000
-    presets: tuple[str, ...] = tuple(PRESETS)
+    presets: tuple[str, ...] = tuple(name for name, spec in PRESETS.items() if spec.corridors == "nearest")
     memory_share: float = 0.5
     easy: float = 0.2
     hard: float = 0.7

@@ -26,7 +26,7 @@ from goalscope.models import TEMPLATE_FORMS, LocalModel
 from goalscope.planning import optimal_actions
 from goalscope.rng import stream
 from goalscope.runs import EpisodeSpec, Study
-from goalscope.worlds import ACTIONS, Action, Grid, GridView, initial_state, step
+from goalscope.worlds import ACTIONS, Action, Grid, GridView, NamedView, initial_state, step
 from goalscope.worlds.tasks import AgentKnowledge, TaskState, generate_task_map
 from task_observations import task_observation
 
@@ -107,16 +107,16 @@ def test_the_example_is_independent_of_the_optimal_actions() -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_each_prompt_of_a_conversation_keeps_its_own_example(task: str) -> None:
-    grid = Grid.parse("#####\n#A_G#\n#####")
-    past = tuple(Past(view=GridView(grid=grid), action=Action.UP, text='{"action": "UP"}') for _ in range(5))
+    view = NamedView(grid=Grid.parse("#####\n#A_G#\n#####"))  # a grid like any other, for tasks that name no place
+    past = tuple(Past(view=view, action=Action.UP, text='{"action": "UP"}') for _ in range(5))
     agent = chat(task=task)
     whole = agent.messages(
-        Observation(view=GridView(grid=grid), history=past, history_as="conversation", step=5, episode_id="episode")
+        Observation(view=view, history=past, history_as="conversation", step=5, episode_id="episode")
     )
     examples = [shown(message.content) for message in whole if message.role == "user"]
     assert examples == [example_action("episode", number, ACTIONS) for number in range(6)]
     before = agent.messages(
-        Observation(view=GridView(grid=grid), history=past[:4], history_as="conversation", step=4, episode_id="episode")
+        Observation(view=view, history=past[:4], history_as="conversation", step=4, episode_id="episode")
     )
     assert whole[: len(before)] == before, "the prompt of the next step only adds to it"
 

@@ -34,10 +34,11 @@ class Doomed(TaskDice):
 commit = Journal.done
 
 
-def done(journal: Journal, answered: Sequence[tuple[Call, Turn]]) -> None:
-    commit(journal, answered)
+def done(journal: Journal, answered: Sequence[tuple[Call, Turn]]) -> list[Turn]:
+    turns = commit(journal, answered)
     if FAULT == "journalled":
         countdown()
+    return turns
 
 
 Journal.done = done  # type: ignore[method-assign, assignment]

@@ -7,58 +7,11 @@ from literal_tasks import literal_score, stale
 
 from goalscope.measures.exploration import StaleScore, TaskMap, score_episode
 from goalscope.measures.exploration.view import View
+from goalscope.reproduction.stale_tables import TABLES, counted
 from goalscope.rng import stream
 from goalscope.worlds import Action
 from goalscope.worlds.tasks import PRESETS, TaskState, cooking_map, generate_task_map, task_spec
 from goalscope.worlds.tasks._fast import bits
-
-Row = tuple[tuple[int, int], int, int, int, int]
-# (p(t), c, e, n, S) for t = 0, 1, 2, ...: Tables 4 to 9 of the paper's Appendix B.
-TABLES: dict[int, list[Row]] = {
-    4: [((-1, 0), 0, 0, 0, 0), ((0, 0), 0, 0, 0, 0), ((1, 0), 0, 0, 0, 0), ((0, 0), 0, 0, 0, 0), ((-1, 0), 0, 0, 0, 0)],
-    5: [((-1, 0), 0, 0, 0, 0), ((0, 0), 0, 0, 0, 0), ((1, 0), 0, 0, 0, 0), ((0, 0), 0, 0, 0, 0), ((0, 1), 0, 0, 0, 0)],
-    6: [
-        ((-1, 0), 0, 0, 0, 0),
-        ((0, 0), 0, 0, 0, 0),
-        ((1, 0), 0, 0, 0, 0),
-        ((0, 0), 0, 0, 0, 0),
-        ((-1, 0), 0, 0, 0, 0),
-        ((0, 0), 0, 1, 1, 2),
-        ((1, 0), 0, 2, 1, 3),
-    ],
-    7: [
-        ((-1, -1), 0, 0, 0, 0),
-        ((0, -1), 0, 0, 0, 0),
-        ((0, 0), 0, 0, 0, 0),
-        ((-1, 0), 0, 0, 0, 0),
-        ((-1, -1), 1, 0, 0, 1),
-        ((0, -1), 1, 0, 0, 1),
-        ((0, 0), 1, 0, 0, 1),
-        ((-1, 0), 1, 0, 0, 1),
-        ((-1, -1), 1, 0, 1, 2),
-    ],
-    8: [
-        ((0, 0), 0, 0, 0, 0),
-        ((0, 1), 0, 0, 0, 0),
-        ((0, 0), 0, 0, 0, 0),
-        ((0, -1), 0, 0, 0, 0),
-        ((0, 0), 0, 0, 1, 1),
-        ((0, 1), 0, 1, 1, 2),
-        ((0, 0), 0, 2, 2, 4),
-        ((0, -1), 0, 3, 2, 5),
-    ],
-    9: [
-        ((-1, 0), 0, 0, 0, 0),
-        ((0, 0), 0, 0, 0, 0),
-        ((1, 0), 0, 0, 0, 0),
-        ((1, 1), 0, 0, 0, 0),
-        ((1, 0), 0, 0, 0, 0),
-        ((0, 0), 0, 0, 0, 0),
-        ((-1, 0), 0, 0, 0, 0),
-        ((0, 0), 0, 1, 1, 2),
-        ((0, 1), 0, 1, 1, 2),
-    ],
-}
 
 # The errors that the explanations under the tables name, by t.
 ERRORS = {4: set[int](), 5: set[int](), 6: {5, 6}, 7: {4, 8}, 8: {4, 5, 6, 7}, 9: {7}}
@@ -79,7 +32,7 @@ def test_stale_score_gives_the_papers_tables(table: int) -> None:
     for before, after in pairwise(rows):
         assert counter.move(number[before[0]], number[after[0]]) == (after[4] > before[4])
         found.append((counter.loops, counter.edge_reuse, counter.cell_reuse, counter.total))
-    assert found == [row[1:] for row in rows]
+    assert found == [row[1:] for row in rows] == counted(table)
     cells = [row[0] for row in rows]
     assert [stale(cells[: t + 1]) for t in range(len(cells))] == [row[1:4] for row in rows]
 

@@ -19,9 +19,20 @@ from goalscope.agents import (
 )
 from goalscope.agents.task_scripted import FrontierOnly, Oscillator, ShortMemory
 from goalscope.measures.exploration import estimate_errors, score_episode
-from goalscope.worlds.tasks import PRESETS, AgentKnowledge, TaskMap, TaskState, TaskView, generate_task_map, task_spec
+from goalscope.worlds.tasks import (
+    PRESETS,
+    WIDE_COOKING,
+    AgentKnowledge,
+    TaskMap,
+    TaskState,
+    TaskView,
+    cooking_map,
+    generate_task_map,
+    task_spec,
+)
 from goalscope.worlds.tasks.taskmap import plan_task
 
+DEMANDS, GRAPHS = ("low", "medium", "high"), ("small", "medium", "large")
 AGENTS: tuple[Agent, ...] = (
     Greedy(),
     ExploreFirst(),
@@ -61,9 +72,9 @@ def test_walks_along_shortest_paths_to_targets_have_no_error_on_a_thousand_maps(
         check_free_of_error(agent, generate_task_map(list(PRESETS)[seed % len(PRESETS)], seed=10_000 + seed))
 
 
-def doses(count: int) -> list[tuple[float, float]]:
+def doses(preset: str, count: int) -> list[tuple[float, float]]:
     """Pooled exploration and exploitation error of noisy greedy agents, by dose."""
-    worlds = maps("10x10", count)
+    worlds = maps(preset, count)
     found = []
     for epsilon in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0):
         agent = NoisyGreedy(epsilon)
@@ -73,16 +84,29 @@ def doses(count: int) -> list[tuple[float, float]]:
     return found
 
 
-def test_noise_raises_the_exploration_error_monotonically() -> None:
-    curve = [exploration for exploration, _ in doses(20)]
+@pytest.mark.parametrize("preset", ["10x10", "paper-low-large", "paper-medium-medium"])
+def test_noise_raises_the_exploration_error_monotonically(preset: str) -> None:
+    curve = [exploration for exploration, _ in doses(preset, 20)]
     assert curve[0] == 0
     assert all(low < high for low, high in pairwise(curve))
 
 
 @pytest.mark.full
 def test_noise_raises_the_exploration_error_monotonically_on_many_maps() -> None:
-    curve = [exploration for exploration, _ in doses(200)]
-    assert all(high - low > 0.01 for low, high in pairwise(curve))
+    for preset in ("10x10", "paper-low-large"):
+        curve = [exploration for exploration, _ in doses(preset, 200)]
+        assert all(high - low > 0.01 for low, high in pairwise(curve))
+
+
+def test_maps_of_the_papers_size_take_steps_of_the_papers_order() -> None:
+    """Language models of the paper take 66 to 94 steps to a success, one printed run has a budget of 228."""
+    worlds = [generate_task_map(f"paper-{d}-{g}", seed=seed) for d in DEMANDS for g in GRAPHS for seed in range(3)]
+    steps = [len(play(world, Greedy()).actions) for world in worlds]
+    noisy = [len(play(world, NoisyGreedy(0.3)).actions) for world in worlds]
+    assert 40 < sum(steps) / 27 < 70 < 100 < sum(world.budget for world in worlds) / 27
+    assert sum(steps) < sum(noisy) and max(world.budget for world in worlds) < 300
+    kitchens = [len(play(cooking_map(name), Greedy()).actions) for name in WIDE_COOKING]
+    assert 80 < sum(kitchens) / 4 < 143 < cooking_map("wide-berry-tart").budget
 
 
 def test_random_walk_and_oscillator_show_the_errors_of_the_calibration() -> None:

@@ -30,6 +30,7 @@ from goalscope.worlds.tasks import (
     generate_task_map,
     memory_from_log,
     memory_text,
+    write_log,
 )
 from task_observations import task_observation
 
@@ -252,6 +253,36 @@ def test_prompt_and_strategy_can_be_files_of_ones_own(tmp_path: Path) -> None:
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=words):
             arm(**given)
+
+
+def test_the_papers_wording_tells_no_axes_and_asks_for_no_few_steps() -> None:
+    ours = ("right adds 1", "as few steps", "leads to nothing further", "come back later", "Example of")
+    for strategy in STRATEGIES:
+        agent = arm(strategy, template="paper")
+        told = agent.system.replace(passage(strategy), "") if strategy != "base" else agent.system
+        assert not any(phrase in told for phrase in ours) and all(phrase in RULES for phrase in ours[:-1])
+        assert all(word in told for word in ("goal state", "directions", "prerequisites are active", "hidden budget"))
+        assert passage("direct") in told and agent.tags["wording"] == "paper" and "paper" in agent.name
+        assert "wording" not in arm(strategy).tags and not agent.axes_told and arm(strategy).axes_told
+    for memory, _, _ in walk(generate_task_map("high-small", seed=2), 1):
+        asked = text_of(arm(template="paper").messages(shown(memory, "conversation", ("",) * (len(memory.turns) - 1))))
+        assert not any(phrase in asked for phrase in ("right adds", "as few steps"))
+
+
+def test_without_rules_the_summary_learns_the_axes_from_the_moves(tmp_path: Path) -> None:
+    (tmp_path / "bare.txt").write_text("Go. {{summary}} {{answer}}")
+    agents = [arm(memory=True, template=template) for template in ("paper", str(tmp_path / "bare.txt"), "schema")]
+    differ = []
+    for memory, _, _ in walk(generate_task_map("paper-medium-small", seed=2), 1):
+        asked, own, with_axes = (agent.messages(shown(memory, "none"))[-1].content for agent in agents)
+        log = write_log(memory.turns).removeprefix(f"{RULES}\n")
+        summary = memory_text(memory_from_log(log))
+        assert asked.endswith(summary) and own.split("\n\nExample")[0].endswith(summary)
+        assert with_axes.endswith(memory_text(memory))
+        cells = [sorted(re.findall(r"\[-?\d+, -?\d+\]", text)) for text in (asked, with_axes)]
+        differ.append(cells[0] != cells[1])
+    # Before the first move it is not known which cell beside the start is open; in the end all are.
+    assert differ[0] and not differ[-1]
 
 
 def test_a_study_builds_every_arm_and_refuses_what_it_does_not_know() -> None:

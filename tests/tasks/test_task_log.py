@@ -13,6 +13,8 @@ from goalscope.agents.task_scripted import Oscillator
 from goalscope.cli import app
 from goalscope.importers import Ledger, score_task_log
 from goalscope.measures.exploration import episode_score_rows, estimate_errors, score_episode
+from goalscope.runs import Store
+from goalscope.stats import estimate_rows
 from goalscope.worlds.tasks import generate_task_map
 
 GOOD: dict[str, Any] = {
@@ -203,3 +205,43 @@ def test_rows_carry_both_errors_and_their_counts() -> None:
     other = score_episode(task_map, [], distances="map").summary
     with pytest.raises(ValueError, match="share one graph of distances"):
         estimate_errors([summary, other], ["a", "b"])
+
+
+def test_a_scored_log_ends_in_a_run_with_its_report(tmp_path: Path) -> None:
+    path, folder, lines = tmp_path / "log.jsonl", tmp_path / "run", list[dict[str, Any]]()
+    for seed in range(3):
+        task_map = generate_task_map("medium-small", seed=seed)
+        for agent in (Greedy(), Oscillator()):
+            moves: list[str | None] = [None if one is None else one.name for one in play(task_map, agent).actions]
+            given = {"map": task_map.to_plain(), "actions": moves, "agent": agent.name, "tags": {"prompt": "base"}}
+            lines += [given, {**given, "actions": [*moves[:2], None]}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    told = json.loads(CliRunner().invoke(app, ["score", str(path), "--json"]).stdout)
+    found = CliRunner().invoke(app, ["score", str(path), "--report", str(folder)])
+    assert found.exit_code == 0, found.output
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert all(title in page for title in ("Exploration over time", "Example episodes"))
+    with Store(folder) as store:
+        rows = store.rows()
+        assert len(store.episode_ids()) == len(lines) and set(store.agent_names()) == set(told["agents"])
+        for agent_name, group in told["agents"].items():
+            mine = rows.select(agent=agent_name, measure="exploration error")
+            (grouped,) = estimate_rows(mine, by=("agent",), bounds={"exploration error": (0.0, 1.0)})
+            assert grouped.estimate.value == pytest.approx(group["exploration_error"]["mean"]["value"])
+        assert {episode.outcome for episode in store.episodes()} == {"goal", "horizon", "stopped"}
+    again = CliRunner().invoke(app, ["score", str(path), "--report", str(folder)])
+    assert again.exit_code == 2 and "new run directory" in again.stderr
+    other = CliRunner().invoke(app, ["score", str(path), "--report", str(tmp_path / "b"), "--distances", "map"])
+    assert other.exit_code == 2 and not (tmp_path / "b").exists()
+
+
+def test_tags_of_a_log_that_are_called_like_columns_of_rows_are_renamed_in_its_run(tmp_path: Path) -> None:
+    path, folder = tmp_path / "log.jsonl", tmp_path / "run"
+    tags = {"value": 1, "agent": "b"}
+    line = {"map": GOOD, "actions": ["left", "right", "right", "right"], "agent": "a", "tags": tags}
+    path.write_text(json.dumps(line) + "\n", encoding="utf-8")
+    found = CliRunner().invoke(app, ["score", str(path), "--report", str(folder)])
+    assert found.exit_code == 0, found.output
+    with Store(folder) as store:
+        rows = store.rows()
+        assert set(rows["agent"]) == {"a"} and set(rows["log value"]) == {1} and set(rows["log agent"]) == {"b"}

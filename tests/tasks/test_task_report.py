@@ -23,7 +23,7 @@ from goalscope.measures.exploration import score_episode
 from goalscope.measures.exploration.errors import PROGRESS_SHARE
 from goalscope.measures.exploration.relation import divergences, log_relation
 from goalscope.report import build_ledger, lay_out
-from goalscope.report.pictures import depths, moment_picture, moments
+from goalscope.report.moments import depths, moment_picture, moments
 from goalscope.report.sections.results import error_tables
 from goalscope.report.sections.tasks import MOST_BANDS, progress
 from goalscope.rng import stream
@@ -144,7 +144,8 @@ def test_moments_equal_the_literal_definitions(seed: int) -> None:
             literal = "discovered" if node.cell in walk else "undiscovered"
             literal = "pending" if name in pending(task_map, walk) else literal
             assert moment.status[name] == ("achieved" if name in achieved(task_map, walk) else literal)
-        svg = moment_picture(task_map, score, moment, "what <is> shown")
+        drawn = moment_picture(task_map, score, moment, "what <is> shown")
+        svg = drawn.svg
         root = ElementTree.fromstring(svg)
         assert root.attrib["aria-label"] == "what <is> shown"
         assert svg.count(">?</text>") == len(moment.unobserved)

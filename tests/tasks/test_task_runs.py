@@ -16,7 +16,7 @@ from task_run_agents import TaskDice, task_study
 from goalscope.agents import DepthFirst, ExploreFirst, Greedy, Oracle
 from goalscope.measures import StepTable, measure_episodes
 from goalscope.measures.exploration import episode_score_rows, score_episode
-from goalscope.measures.exploration.errors import PROGRESS_SHARE, progress_shares
+from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE, progress_shares
 from goalscope.rng import stream
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.runs.codec import decode_world, encode_world
@@ -106,9 +106,11 @@ def test_rows_are_the_scores_of_the_recorded_actions(tmp_path: Path) -> None:
     rows = measure_episodes(episodes)
     for episode in episodes:
         assert isinstance(episode.world, TaskWorld)
-        summary = score_episode(episode.world.task_map, [step.action for step in episode.steps]).summary
+        scored = score_episode(episode.world.task_map, [step.action for step in episode.steps])
+        summary = scored.summary
         wanted = episode_score_rows(summary, grid_id=episode.world.grid_id, episode_id=episode.id)
-        mine = rows.where((rows.episode_id == episode.id) & (rows.measure != PROGRESS_SHARE))
+        by_tenth = rows.among("measure", (PROGRESS_SHARE, ONLY_EXPLORATION))
+        mine = rows.where((rows.episode_id == episode.id) & ~by_tenth)
         assert len(mine) == len(wanted)
         for row in wanted:
             (same,) = mine.select(measure=row.measure)
@@ -119,6 +121,8 @@ def test_rows_are_the_scores_of_the_recorded_actions(tmp_path: Path) -> None:
         assert shares["progress"].tolist() == [tenth / 10 for tenth in range(1, 11)]
         new = summary.observed_cells - 1
         assert shares.value.mean() == pytest.approx(new / summary.steps)
+        only = rows.where((rows.episode_id == episode.id) & (rows.measure == ONLY_EXPLORATION))
+        assert only.value.mean() == pytest.approx(np.mean([step.case == 1 for step in scored.steps]))
 
 
 @pytest.mark.parametrize("length", [1, 3, 10, 27, 100])

@@ -1,11 +1,14 @@
 """Task maps: what is refused, the round trip, the generator's promises, the planner, the cooking maps."""
 
+import hashlib
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import networkx
+import numpy as np
 import pytest
 from literal_tasks import distance, literal_optimal_length, neighbours
 
@@ -15,11 +18,13 @@ from goalscope.worlds.tasks import (
     COOKING,
     MOVES,
     PRESETS,
+    WIDE_COOKING,
     Frame,
     TaskMap,
     TaskState,
     cooking_map,
     generate_task_map,
+    preset_tags,
     symbolic_twin,
     task_spec,
 )
@@ -177,7 +182,7 @@ def test_a_thousand_generated_maps_keep_the_generators_promises(preset: str) -> 
 
 
 def test_presets_are_the_papers_configurations() -> None:
-    assert len(PRESETS) == 11
+    assert len(PRESETS) == 20
     for demand, density, widths in (("low", 0.1, (2, 3)), ("medium", 0.25, (1, 3)), ("high", 0.4, (1, 1))):
         for graph, nodes, options in (
             ("small", 4, {1: 1.0}),
@@ -185,6 +190,9 @@ def test_presets_are_the_papers_configurations() -> None:
             ("large", 8, {1: 0.6, 2: 0.4}),
         ):
             spec = PRESETS[f"{demand}-{graph}"]
+            assert PRESETS[f"paper-{demand}-{graph}"] == replace(spec, size=(10, 10), corridors="start")
+            assert preset_tags(f"paper-{demand}-{graph}") == preset_tags(f"{demand}-{graph}")
+            assert preset_tags(f"{demand}-{graph}") == {"demand": demand, "graph": graph}
             assert (spec.density, spec.corridor_widths, spec.nodes, dict(spec.option_counts)) == (
                 density,
                 widths,
@@ -195,13 +203,55 @@ def test_presets_are_the_papers_configurations() -> None:
             assert (spec.alpha, spec.aspect_ratio, spec.depth_bias, spec.layer_size) == (3, 1, 1, 3)
             width, height = spec.extent
             assert abs(width - height) <= 1 and nodes / (width * height) <= density
-    assert PRESETS["10x10"].extent == (10, 10) and PRESETS["8x8"].extent == (8, 8)
+    assert PRESETS["10x10"].extent == (10, 10) and PRESETS["8x8"].extent == (8, 8) and not preset_tags("8x8")
     assert task_spec("low", "small", aspect_ratio=4).extent[0] > 2 * task_spec("low", "small", aspect_ratio=4).extent[1]
+
+
+def test_the_small_presets_give_the_maps_that_stored_studies_name() -> None:
+    """Hash of 34 ids as the version before the presets of the paper's size gave them."""
+    ids = [generate_task_map(name, seed=seed).id for name in list(PRESETS)[:11] for seed in range(3)]
+    ids.append(generate_task_map(task_spec("high", "large", size=(8, 8)), seed=1).id)
+    assert hashlib.sha256("".join(ids).encode()).hexdigest()[:16] == "59c7880d4e86bb37"
+
+
+def detours(preset: str) -> int:
+    """Count the nodes of ten maps that the start reaches by no shortest walk of the open plane."""
+    found = 0
+    for seed in range(10):
+        task_map = generate_task_map(preset, seed=seed)
+        away = distance(frozenset(task_map.cells), frozenset(task_map.cells), task_map.start)
+        (x, y) = task_map.start
+        found += sum(
+            away[node.cell] > abs(node.cell[0] - x) + abs(node.cell[1] - y) for node in task_map.nodes.values()
+        )
+    return found
+
+
+def test_corridors_of_the_paper_lead_from_the_start_to_each_node() -> None:
+    assert [detours(name) for name in PRESETS if name.startswith("paper-")] == [0] * 9
+    assert detours("low-large") > 0, "corridors from the nearest cell wind"
+
+
+def test_a_given_size_keeps_the_density_of_the_demand() -> None:
+    """Nodes lie in a window of ``nodes / density`` cells, as far as the size allows."""
+    spread = {}
+    for demand, density in (("low", 0.1), ("medium", 0.25), ("high", 0.4)):
+        spec = task_spec(demand, "medium", size=(8, 8), corridors="start")
+        width, height = spec.window
+        assert width * height >= 6 / density > (width - 1) * (height - 1) and max(width, height) <= 8
+        maps = [[node.cell for node in generate_task_map(spec, seed=seed).nodes.values()] for seed in range(20)]
+        for axis, room in ((0, width), (1, height)):
+            assert all(max(c[axis] for c in cells) - min(c[axis] for c in cells) < room for cells in maps)
+        spread[demand] = np.mean([abs(a[0] - b[0]) + abs(a[1] - b[1]) for cells in maps for a in cells for b in cells])
+    assert spread["low"] > 1.3 * spread["medium"] > 1.3 * 1.2 * spread["high"]
+    assert task_spec("low", "large", size=(20, 4), corridors="start").window == (20, 4)
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"corridors": "anywhere"}, "corridors must begin"),
+        ({"nodes": 20, "size": (5, 4), "corridors": "start"}, "must hold the start and 20 nodes"),
         ({"nodes": 1}, "nodes must be a whole number from 2 to 20"),
         ({"option_counts": ((1, 0.5),)}, "sum to 1"),
         ({"option_counts": 3}, "pairs"),
@@ -256,8 +306,8 @@ def test_a_plan_may_exceed_the_budget_and_says_so() -> None:
 
 
 def test_cooking_maps_and_their_twins_differ_in_names_only() -> None:
-    assert len(COOKING) == 4
-    for name in COOKING:
+    assert len(COOKING) == len(WIDE_COOKING) == 4
+    for name in (*COOKING, *WIDE_COOKING):
         kitchen, twin = cooking_map(name), cooking_map(name, symbolic=True)
         assert kitchen.cells == twin.cells and kitchen.start == twin.start and kitchen.budget == twin.budget
         names = {

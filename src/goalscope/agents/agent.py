@@ -158,7 +158,8 @@ class Agent(Protocol):
     whether an answer is worth money or minutes: each such answer is committed to the store before it is used.
     An agent may have an attribute `tags`, plain values by name, which each of its episodes then carries; an attribute
     `needs`, the class of views that it acts on (any view without it); and an attribute `knows_world`, which is True
-    where its observations are to hold the world itself.
+    where its observations are to hold the world itself. One that acts by the words of its instruction may say so by an
+    attribute `reads`, True, and then takes the name of their wording as its parameter `wording`.
     """
 
     @property

@@ -1,12 +1,13 @@
 """Agents from the kind and parameters that a study names."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Final, TypeVar
 
 from goalscope import registry
 from goalscope.agents.agent import Agent
 from goalscope.models.http_settings import DECISIVE
+from goalscope.own import is_own, load_own
 
 TASK_PREFIX: Final = "task-"
 """With what the kinds of our agents of task maps begin: task-greedy, task-oracle, ..., task-chat."""
@@ -46,14 +47,15 @@ def build_agent(kind: str, parameters: Mapping[str, Any]) -> Agent:
 
     Args:
         kind: a registered kind: "optimal", "epsilon-greedy", ...; "chat", see `goalscope.agents.chat.chat_agent`;
-            "task-greedy", "task-chat", ... for task maps; or a kind of another package.
+            "task-greedy", "task-chat", ... for task maps; a kind of another package; or ``module:Class`` of a file in
+            the working directory.
         parameters: the parameters of that kind; `name` overrides the name that tables show.
 
     Raises:
         ValueError: an unknown kind, an unknown or missing parameter, or a value out of its range.
         TypeError: what the kind builds is no agent.
     """
-    agent = registry.resolve("agent", kind)(parameters)
+    agent = _own(kind, parameters) if is_own(kind) else registry.resolve("agent", kind)(parameters)
     if not isinstance(agent, Agent):
         raise TypeError(
             f"agent kind {kind!r} must build an agent (name, journalled, describe(), act(observations)), got "
@@ -75,6 +77,17 @@ def decisive_parameters(kind: str, parameters: Mapping[str, Any]) -> dict[str, A
     if isinstance(server, Mapping):
         kept["server"] = {key: value for key, value in server.items() if key in DECISIVE}
     return kept
+
+
+def _own(kind: str, parameters: Mapping[str, Any]) -> Any:
+    """Build an agent of a class in the working directory from its keyword arguments."""
+    made = load_own(kind, ("act", "describe"), "an agent")
+    if is_dataclass(made):
+        return _construct(kind, made, parameters)
+    try:
+        return made(**parameters)
+    except TypeError as error:
+        raise ValueError(f"{kind} must take the parameters {', '.join(parameters) or 'none'}: {error}") from error
 
 
 def _construct(kind: str, agent: type[Built], parameters: Mapping[str, Any]) -> Built:

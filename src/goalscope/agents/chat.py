@@ -25,6 +25,7 @@ from goalscope.agents.prompts import (
     render_history,
     template,
 )
+from goalscope.agents.wordings import drawn_in, naming, symbols_of, worded
 from goalscope.agents.worked import EXAMPLES, WORKED_RULE, worked_examples
 from goalscope.ids import canonical_json
 from goalscope.models.backends import build_model, check_type
@@ -32,23 +33,32 @@ from goalscope.models.base import TEMPLATE_FORMS, Completion, Likelihoods, Messa
 from goalscope.models.http_budget import Budget
 from goalscope.rows import Tag
 from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.named import NamedView
 from goalscope.worlds.world import View
 
 MARKERS: Final = "markers"
 """Name of the failure of an answer that still holds markers of its model, by which it cannot be taken apart."""
 
-TASKS: Final = {"grid": "grid", "key-door": "key_door", "fog": "fog", "text": ANY}
+TASKS: Final = {"grid": "grid", "key-door": "key_door", "fog": "fog", "named": "grid", "text": ANY}
 """The tasks that come with the package, and the names of their templates."""
 
+NAMED: Final = "named"
+"""The task of grids in which the instruction names the place to go to."""
+
 _OF_GRIDS: Final = ("grid", "carrying_key")
-PLACEHOLDERS: Final = (*_OF_GRIDS, "history", "example", EXAMPLES, "view", "actions")
+PLACEHOLDERS: Final = (*_OF_GRIDS, "aim", "history", "example", EXAMPLES, "view", "actions")
 """What a template may hold, written ``{{grid}}``; it must hold the grid, or the view of any world in words."""
 
 
-def read_template(task: str | Path, form: str = "schema") -> str:
-    """Return the template of a task."""
+def read_template(task: str | Path, form: str = "schema", wording: str = "") -> str:
+    """Return the template of a task, in another wording where one is named."""
+    if wording:
+        if task != "grid":
+            raise ValueError(f"a wording is one of the task grid, got {wording!r} for the task {task}: leave it out")
+        return worded(wording, form)
     if task in TASKS:
-        return template(TASKS[str(task)], form)
+        found = template(TASKS[str(task)], form)
+        return naming(found) if task == NAMED else found
     text = read_text(task, f"a task must be one of {', '.join(TASKS)} or").removesuffix("\n")
     if not {"grid", "view"} & check_placeholders(text, PLACEHOLDERS, task):
         raise ValueError(f"a template must show the grid: put {{{{grid}}}} where it belongs in {task}")
@@ -67,6 +77,7 @@ class ChatAgent:
         task: "grid", "key-door", "fog", "text" (any world in words), or the path of a template of one's own.
         template: form of the bundled template, one of `TEMPLATE_FORMS` or "completion"; "" for the one that the
             model's card names, "completion" for a base model whose files are here, else "example".
+        wording: name of another wording of the task grid, see `goalscope.agents.wordings`; "" for the usual one.
         choice: how its action is drawn by the likelihoods of all answers; None where the model's answer is read.
         text: the template.
         system: the system prompt, "" for none.
@@ -81,6 +92,7 @@ class ChatAgent:
     history: History | None = None
     task: str | Path = "grid"
     template: str = ""
+    wording: str = ""
     choice: Choice | None = None
     text: str = field(default="", init=False)
     system: str = field(default="", init=False)
@@ -118,7 +130,7 @@ class ChatAgent:
                 f"the form of a template must be given for a bundled task ({', '.join(TASKS)}), got {self.template!r} "
                 f"for the file {self.task}: leave template out"
             )
-        text = read_template(self.task, self.template or self._card())
+        text = read_template(self.task, self.template or self._card(), self.wording)
         return {"text": text, "name": self.name or self._title([])}
 
     def _title(self, arm: Sequence[str]) -> str:
@@ -153,13 +165,20 @@ class ChatAgent:
     def tags(self) -> Mapping[str, Tag]:
         """What the model says of itself, e.g. the goal that was planted in it; and that its action is a choice."""
         found = {} if self.choice is None else {"answer": "likelihood"}
+        found |= {"wording": self.wording} if self.wording else {}
         return {**getattr(self.model, "tags", {}), **found}
 
     @property
     def needs(self) -> type[View]:
-        """A grid where the template shows one, else any view."""
-        blanked = self.choice is not None and self.choice.prior_symbol
-        return GridView if blanked or set(_OF_GRIDS) & set(placeholders(self.text)) else View
+        """A grid where the template shows one, with the place to go to where it says that, else any view."""
+        blanked, held = self.choice is not None and self.choice.prior_symbol, set(placeholders(self.text))
+        if "aim" in held:
+            return NamedView
+        return GridView if blanked or set(_OF_GRIDS) & held else View
+
+    def drawn(self, grid: str) -> str:
+        """Return the text of a grid in the symbols of the agent's wording."""
+        return drawn_in(self.wording, grid)
 
     def describe(self) -> Mapping[str, Any]:
         """Return model, prompt, sampling, parser and its own history; the name changes no answer and is left out."""
@@ -180,7 +199,9 @@ class ChatAgent:
             **({"example": RULE} if "example" in held else {}),
             **({EXAMPLES: WORKED_RULE} if EXAMPLES in held else {}),
         }
-        return {"kind": CHAT, "template": hashlib.sha256(self.text.encode()).hexdigest(), **rule}
+        symbols = symbols_of(self.wording)
+        own = {"symbols": dict(symbols)} if symbols else {}
+        return {"kind": CHAT, "template": hashlib.sha256(self.text.encode()).hexdigest(), **rule, **own}
 
     def asked(self, observation: Observation, step: int, view: View, history: Sequence[Past]) -> str:
         """Return what the model is told at one step, the present one or an earlier one of a conversation."""
@@ -206,8 +227,10 @@ class ChatAgent:
             "actions": ", ".join(view.actions[index] for index in view.offered),
             "example": example_name(observation, step, view),
         }
+        if isinstance(view, GridView):
+            values |= {"grid": self.drawn(values["grid"]), "view": self.drawn(values["view"])}
         if EXAMPLES in wanted:
-            values[EXAMPLES] = worked_examples(self.text, view, observation.episode_id, step)
+            values[EXAMPLES] = worked_examples(self.text, view, observation.episode_id, step, self.drawn)
         if "history" in wanted:
             values["history"] = render_history(history)
         return fill(self.text, {name: value for name, value in values.items() if name in wanted})
@@ -297,15 +320,15 @@ def chat_agent(parameters: Mapping[str, Any]) -> ChatAgent:
 
     Args:
         parameters: ``model`` (a folder, a name on the hub, "theseus", or what a server or backend knows it by),
-            ``task``, ``template``, ``name``, ``history``, the fields of `Sampling`, ``answer``, ``answer_after``,
-            ``least_mass`` and ``prior_symbol`` (see `goalscope.agents.choice.Choice`), ``backend`` and its options,
-            see `goalscope.models.backends`.
+            ``task``, ``template``, ``wording``, ``name``, ``history``, the fields of `Sampling`, ``answer``,
+            ``answer_after``, ``least_mass`` and ``prior_symbol`` (see `goalscope.agents.choice.Choice`), ``backend``
+            and its options, see `goalscope.models.backends`.
 
     Raises:
         FileNotFoundError: a folder or a template that is not there.
         ValueError: an unknown parameter, a missing model, or a value of the wrong type or out of its range.
     """
-    return ChatAgent.build(parameters, {"task": str})
+    return ChatAgent.build(parameters, {"task": str, "wording": str})
 
 
 def example_name(observation: Observation, step: int, view: View) -> str:

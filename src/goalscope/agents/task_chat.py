@@ -16,7 +16,7 @@ from goalscope.agents.chat import ChatAgent, example_name
 from goalscope.agents.prompts import RULE, SUFFIXES, check_placeholders, fill, passage, placeholders, read_text
 from goalscope.models.base import COMPLETION, TEMPLATE_FORMS
 from goalscope.rows import Tag
-from goalscope.worlds.tasks.knowledge import RULES, memory_text, write_log
+from goalscope.worlds.tasks.knowledge import RULES, AgentKnowledge, memory_text, write_log
 from goalscope.worlds.tasks.world import TaskView
 from goalscope.worlds.world import View
 
@@ -24,7 +24,10 @@ STRATEGIES: Final = ("base", "exploration", "exploitation", "balance")
 """The strategy sentences; "base" has none."""
 
 PLACEHOLDERS: Final = ("rules", "summary", "strategy", "answer")
-"""What a system prompt may hold, written ``{{rules}}``; it must hold the rules."""
+"""What a system prompt may hold, written ``{{rules}}``."""
+
+PAPER: Final = "paper"
+"""The template that tells what the paper's base prompt tells and no more: neither axes nor to take few steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +38,9 @@ class TaskChatAgent(ChatAgent):
         strategy: one of `STRATEGIES`, or the path of a text file with a strategy sentence of one's own.
         reasoned: whether it is asked to reason in its answer before it names a direction.
         memory: whether each observation comes with a summary of all that was told so far (the harness).
-        template: form of the bundled prompts, one of `TEMPLATE_FORMS`, or the path of a system prompt of one's own;
-            "" for the form that the model's card names, and "example" where it names none.
+        template: form of the bundled prompts, one of `TEMPLATE_FORMS`; `PAPER`; or the path of a system prompt of
+            one's own. "" for the form that the model's card names, and "example" where it names none. Where the
+            prompt does not hold the rules, the summary learns what a move does from the moves.
         history: what else it is shown of earlier steps: the conversation unless stated otherwise.
         example: whether each observation ends with an example of the answer.
 
@@ -50,15 +54,17 @@ class TaskChatAgent(ChatAgent):
     memory: bool = False
     history: History | None = "conversation"
     example: bool = field(default=False, init=False)
+    axes_told: bool = field(default=True, init=False)
 
     def _read(self) -> dict[str, Any]:
         bundled = self.template in ("", *TEMPLATE_FORMS)
         form = self.template if self.template and bundled else self._card()
         form = TEMPLATE_FORMS[0] if form == COMPLETION else form  # base models go on with the log of the conversation
+        form = "schema" if self._as_paper else form
         path = "" if bundled else self.template
         system = system_prompt(path, self.strategy, self.reasoned, self.memory, form=form)
-        place = bundled or "answer" in placeholders(read_text(path, ""))
-        arm = [self._strategy, *["reasoned"] * self.reasoned, *["memory"] * self.memory]
+        held = placeholders(template_text(path))
+        arm = [self._strategy, *["reasoned"] * self.reasoned, *["memory"] * self.memory, *[PAPER] * self._as_paper]
         name = self.name or self._title(arm)
         if self.choice is not None and self.reasoned:
             raise ValueError(
@@ -69,7 +75,12 @@ class TaskChatAgent(ChatAgent):
             raise ValueError(
                 "prior_symbol must be left out in task worlds, whose observations show no cells: leave it out"
             )
-        return {"system": system, "example": form == "example" and place, "name": name}
+        told = {"axes_told": "rules" in held, "example": form == "example" and "answer" in held}
+        return {"system": system, "name": name, **told}
+
+    @property
+    def _as_paper(self) -> bool:
+        return self.template == PAPER
 
     @property
     def _strategy(self) -> str:
@@ -77,8 +88,10 @@ class TaskChatAgent(ChatAgent):
 
     @property
     def tags(self) -> Mapping[str, Tag]:
-        """Return what the model says of itself, and the arm: prompt, reasoned, memory."""
-        return {**super().tags, "prompt": self._strategy, "reasoned": self.reasoned, "memory": self.memory}
+        """Return what the model says of itself, and the arm: prompt, reasoned, memory, the wording where not ours."""
+        wording: dict[str, Tag] = {"wording": PAPER} if self._as_paper else {}
+        arm: dict[str, Tag] = {"prompt": self._strategy, "reasoned": self.reasoned, "memory": self.memory}
+        return {**super().tags, **arm, **wording}
 
     @property
     def needs(self) -> type[View]:
@@ -102,7 +115,7 @@ class TaskChatAgent(ChatAgent):
             if observation.history_as == "actions":
                 text = write_log(memory.turns).removeprefix(f"{RULES}\n").removesuffix("\n")
             if self.memory:
-                text = f"{text}\n\nSUMMARY:\n{memory_text(memory)}"
+                text = f"{text}\n\nSUMMARY:\n{memory_text(memory if self.axes_told else without_axes(memory))}"
         if not self.example:
             return text
         return f"{text}\n\n{fill(passage('example'), {'example': example_name(observation, step, view)})}"
@@ -125,10 +138,36 @@ def task_chat_agent(parameters: Mapping[str, Any]) -> TaskChatAgent:
     return TaskChatAgent.build(parameters, {"strategy": str, "reasoned": bool, "memory": bool})
 
 
+def template_text(template: str = "") -> str:
+    """Return the text of a system prompt with its placeholders: `PAPER`, a file of one's own, or ours for ""."""
+    if template in ("", PAPER):
+        text = passage(template or "system")
+    else:
+        text = read_text(template, f"a template of task worlds must be {PAPER}, {', '.join(TEMPLATE_FORMS)} or").strip(
+            "\n"
+        )
+    check_placeholders(text, PLACEHOLDERS, template)
+    return text
+
+
+def without_axes(memory: AgentKnowledge) -> AgentKnowledge:
+    """Return what an agent knows that was told the same, but not what a move does to its position."""
+    learned = AgentKnowledge(axes_told=False)
+    for action, report in memory.turns:
+        learned.add(report, action)
+    return learned
+
+
 def system_prompt(template: str, strategy: str, reasoned: bool, memory: bool, *, form: str) -> str:
-    """Return the system prompt; a paragraph that says nothing in this arm leaves no gap."""
-    text = read_text(template, "a template of task worlds must be").strip("\n") if template else passage("system")
-    wanted = check_placeholders(text, PLACEHOLDERS, template)
+    """Return the system prompt; a paragraph that says nothing in this arm leaves no gap.
+
+    Args:
+        template: as in `template_text`.
+        strategy, reasoned, memory: as in `TaskChatAgent`.
+        form: form of the passage on the answer, one of `TEMPLATE_FORMS`.
+    """
+    text = template_text(template)
+    wanted = set(placeholders(text))
     if strategy in STRATEGIES:
         sentence = "" if strategy == "base" else passage(strategy)
     else:
@@ -139,7 +178,7 @@ def system_prompt(template: str, strategy: str, reasoned: bool, memory: bool, *,
         "strategy": sentence,
         "answer": passage(f"{'reasoned' if reasoned else 'direct'}{SUFFIXES[form]}"),
     }
-    needed = {"rules", *(["strategy"] if sentence else []), *(["summary"] if memory else [])}
+    needed = {*(["strategy"] if sentence else []), *(["summary"] if memory else [])}
     for name in sorted(needed - wanted):
         raise ValueError(f"a template must have a place for the {name}: put {{{{{name}}}}} where it belongs")
     filled = fill(text, {name: value for name, value in values.items() if name in wanted})

@@ -6,6 +6,7 @@ direction tells the examples apart. The last one shows the action that the examp
 """
 
 import json
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -25,7 +26,7 @@ _UP: Final = ("#####", "#_G_#", "#___#", "#_A_#", "#####")
 """The only best move is UP."""
 
 
-def worked_examples(template: str, view: View, episode_id: str, step: int) -> str:
+def worked_examples(template: str, view: View, episode_id: str, step: int, drawn: Callable[[str], str] = str) -> str:
     """Return the text of the examples in the prompt of one step.
 
     Args:
@@ -33,6 +34,7 @@ def worked_examples(template: str, view: View, episode_id: str, step: int) -> st
         view: what the agent sees; of it only the names of its actions, and which it offers, enter.
         episode_id: content id of the episode.
         step: number of the step, 0-based.
+        drawn: writes the text of a grid in other symbols.
 
     Returns:
         As many examples as there are actions to choose from, separated by an empty line.
@@ -40,15 +42,15 @@ def worked_examples(template: str, view: View, episode_id: str, step: int) -> st
     block = template.partition(f"{{{{{EXAMPLES}}}}}")[2].strip("\n")
     offered = list(view.offered)
     last = offered.index(example_action(episode_id, step, view.offered))
-    return "\n\n".join(_example(block, view, index) for index in (*offered[last + 1 :], *offered[: last + 1]))
+    return "\n\n".join(_example(block, view, index, drawn) for index in (*offered[last + 1 :], *offered[: last + 1]))
 
 
-def _example(block: str, view: View, index: int) -> str:
+def _example(block: str, view: View, index: int, drawn: Callable[[str], str]) -> str:
     names = ", ".join(view.actions[one] for one in view.offered)
     values = {"view": "(left out)", "actions": names, "history": NOTHING}
     if isinstance(view, GridView):
         shown = GridView(grid=turned(Action(index)))
-        values |= {**shown.fields(), "view": shown.text}
+        values |= {**shown.fields(), "grid": drawn(shown.text), "view": drawn(shown.text)}
     answer = json.dumps({"action": view.actions[index]}, ensure_ascii=False)
     wanted = {name: values[name] for name in placeholders(block)}
     return f"{fill(block, wanted)}{ANSWER_CUE}{answer}"

@@ -3,6 +3,7 @@
 A line holds an episode, or declares a map that later lines name. docs/exploration.md describes both.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +11,19 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from goalscope.ids import content_id
 from goalscope.importers.problems import Ledger, LogLine, log_lines
 from goalscope.measures.exploration.score import EpisodeScore, score_episode
 from goalscope.measures.exploration.view import Distances
-from goalscope.rows import Tag
+from goalscope.rows import COLUMNS, Tag
+from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step
+from goalscope.runs.store import Store
 from goalscope.untrusted import UntrustedError, shorten
 from goalscope.worlds.tasks.taskmap import TaskMap
+from goalscope.worlds.tasks.world import TaskWorld
 
 _MOST_MAPS = 10_000
+_GROUP = 64  # episodes that are stored together
 _Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -88,6 +94,68 @@ def score_task_log(
                     ledger.counts["maps declared"] += 1
             if progress is not None:
                 progress(done)
+
+
+class LoggedRun:
+    """A run directory that takes the episodes of a log, so that it can be measured and reported like any run.
+
+    Args:
+        store: open for writing.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._seen: Counter[tuple[str, str]] = Counter()
+        self._agents: dict[str, str] = {}
+        self._waiting: list[Episode] = []
+
+    def add(self, line: ScoredLine) -> None:
+        """Take an episode; some are stored at a time."""
+        world = TaskWorld(task_map=line.task_map)
+        agent = line.agent or "(no name)"
+        identity = content_id("agent", {"recorded": agent})
+        self._agents[identity] = agent
+        trajectory = self._seen[world.id, identity]
+        self._seen[world.id, identity] += 1
+        session, steps = world.begin(), []
+        for step in line.score.steps:
+            failure = None if step.action is not None else "unparsable"
+            steps.append(Step(index=step.index, state=session.state, action=step.action, failure=failure))
+            session.step(step.action)
+        spec = EpisodeSpec(
+            world_id=world.id, agent_id=identity, trajectory=trajectory, seed=0, horizon=line.task_map.budget
+        )
+        ended: Outcome = "goal" if session.solved else "horizon" if len(steps) == line.task_map.budget else "stopped"
+        self._waiting.append(
+            Episode(
+                spec=spec,
+                world=world,
+                agent=agent,
+                steps=tuple(steps),
+                final=session.state,
+                outcome=ended,
+                tags=_storable({"episode": line.episode, **line.tags}),
+            )
+        )
+        if len(self._waiting) >= _GROUP:
+            self._put()
+
+    def close(self, source: str, ledger: Ledger) -> None:
+        """Store what waits, who acted, and what the log came to."""
+        self._put()
+        self._store.put_agents((one, name, {"recorded": name}) for one, name in sorted(self._agents.items()))
+        about = {"source": source, "counts": dict(ledger.counts), "problems": ledger.problem_count}
+        self._store.put_info("import", about)
+
+    def _put(self) -> None:
+        if self._waiting:
+            self._store.put_episodes(self._waiting)
+        self._waiting = []
+
+
+def _storable(tags: Mapping[str, Tag]) -> dict[str, Tag]:
+    """Return tags under names that rows can carry: those of columns, and the agent's, get ``log `` before them."""
+    return {f"log {name}" if name in (*COLUMNS, "agent") else name: value for name, value in tags.items()}
 
 
 def _kind_of(value: dict[str, Any]) -> type[_MapLine | _EpisodeLine]:

@@ -17,6 +17,7 @@ from goalscope.worlds.generate import GridBatch, generate, generate_batch, inter
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position
 from goalscope.worlds.gridworld import GridView, GridWorld
 from goalscope.worlds.layouts import LAYOUTS, control, key_door, key_no_door, layout, layout_series, two_path
+from goalscope.worlds.named import NamedView, NamedWorld
 from goalscope.worlds.transform import IDENTITY, TRANSFORMS, Transform, transform
 from goalscope.worlds.world import Oracle, Session, View, World, WorldSettings
 
@@ -31,6 +32,8 @@ __all__ = [
     "GridBatch",
     "GridView",
     "GridWorld",
+    "NamedView",
+    "NamedWorld",
     "Oracle",
     "Position",
     "Session",

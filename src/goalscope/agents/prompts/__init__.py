@@ -21,11 +21,12 @@ ANY: Final = "text"
 """Name of the template for any world: what is seen in words, and the names of the actions that can be taken."""
 
 PASSAGES = (
-    *("system", "summary", "exploration", "exploitation", "balance"),
+    *("system", "paper", "summary", "exploration", "exploitation", "balance"),
     *("direct", "reasoned", "direct_example", "reasoned_example", "example"),
 )
-"""Names of the passages for task worlds: the system prompt, the note on the memory summary, three strategies, two kinds
-of answer, both once more for an answer whose form is shown by an example, and that example."""
+"""Names of the passages for task worlds: the system prompt, the same with the paper's facts alone, the note on the
+memory summary, three strategies, two kinds of answer, both once more for an answer whose form is shown by an example,
+and that example."""
 
 SUFFIXES: Final = {"example": "_example", "schema": "", COMPLETION: "_completion"}
 """What the names of the files of each form end with."""
@@ -49,18 +50,19 @@ def template(name: str, form: str = "schema") -> str:
         raise ValueError(f"the form of a bundled template must be one of {', '.join(SUFFIXES)}, got {form!r}")
     if name not in (*TEMPLATES, ANY):
         raise ValueError(f"a bundled template must be one of {', '.join((*TEMPLATES, ANY))}, got {name!r}")
-    return _bundled(f"{name}{SUFFIXES[form]}.txt")
+    return bundled(f"{name}{SUFFIXES[form]}.txt")
 
 
 def passage(name: str) -> str:
     """Return the text of a passage for task worlds, without the newline that ends its file."""
     if name not in PASSAGES:
         raise ValueError(f"a passage must be one of {', '.join(PASSAGES)}, got {name!r}")
-    return _bundled("tasks", f"{name}.txt")
+    return bundled("tasks", f"{name}.txt")
 
 
 @cache
-def _bundled(*path: str) -> str:
+def bundled(*path: str) -> str:
+    """Return the text of a file of this package, without the newline that ends it."""
     return files(__name__).joinpath(*path).read_text(encoding="utf-8").removesuffix("\n")
 
 

@@ -1,15 +1,8 @@
 """Task worlds: maps on which tasks with prerequisites have to be found and achieved."""
 
+from goalscope.worlds.tasks.cooking import COOKING, WIDE_COOKING, cooking_map, symbolic_twin
 from goalscope.worlds.tasks.coordinates import MOVES, Cell, Frame, TaskNode, read_action
-from goalscope.worlds.tasks.generate import (
-    COOKING,
-    PRESETS,
-    TaskSpec,
-    cooking_map,
-    generate_task_map,
-    symbolic_twin,
-    task_spec,
-)
+from goalscope.worlds.tasks.generate import PRESETS, TaskSpec, generate_task_map, preset_tags, task_spec
 from goalscope.worlds.tasks.knowledge import (
     RULES,
     AgentKnowledge,
@@ -30,6 +23,7 @@ __all__ = [
     "MOVES",
     "PRESETS",
     "RULES",
+    "WIDE_COOKING",
     "AgentKnowledge",
     "Cell",
     "Frame",
@@ -48,6 +42,7 @@ __all__ = [
     "memory_text",
     "parse_report",
     "plan_task",
+    "preset_tags",
     "read_action",
     "read_log",
     "report_text",

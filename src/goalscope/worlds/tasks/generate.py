@@ -1,29 +1,24 @@
-"""Task maps at random, from the paper's parameters and presets, and four cooking maps of our own.
+"""Task maps at random, from the paper's parameters and presets.
 
-A random map has nodes at random places of a rectangle and corridors between them; its graph is drawn layer by layer.
-The cooking maps (``cooking.yaml``) have names that mean something. A symbolic twin shares cells, places and graph and
-differs in names only, so that what a meaning adds can be measured.
+A map has nodes at random places of a rectangle and corridors to them; its graph is drawn layer by layer.
 
-Source: measuring exploration and exploitation errors, Appendix C.1, Section 6 and Appendix E. Where its text leaves a
-choice open, docs/exploration.md says what is done here. The cooking maps, dishes and graphs are our own.
+Source: measuring exploration and exploitation errors, Appendix C.1. Where its text leaves a choice open,
+docs/exploration.md says what is done here.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cache
-from pathlib import Path
 from string import ascii_uppercase
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-import yaml
 
 from goalscope.checks import check_number, check_whole
 from goalscope.ids import canonical_json
 from goalscope.rng import stream
-from goalscope.worlds.tasks.coordinates import Cell, Frame, TaskNode
+from goalscope.worlds.tasks.coordinates import Cell, TaskNode
 from goalscope.worlds.tasks.taskmap import TaskMap, plan_task
 
 _MOST_SIDE = 300
@@ -47,10 +42,14 @@ class TaskSpec:
         dependency_counts: distribution of the number of nodes in each set.
         goal_dependency_counts: the same for the goal, which has one set.
         depth_bias: beta; a parent at depth d of a child at depth D has weight ``exp(-beta * ((D - 1) - d))``.
-        density: nodes a cell of the rectangle, which fixes its area; ignored where `size` is given.
+        density: nodes a cell. It fixes the area of the rectangle; where `size` is given, that of the part of it where
+            the nodes lie (`window`).
         corridor_widths: (least, greatest) width of a corridor in cells; drawn for each corridor.
         aspect_ratio: width over height of the rectangle.
         size: (width, height) in cells, None where the density decides.
+        corridors: where the corridor to a node begins: at the "start" of the map, as in the paper, or at the cell
+            "nearest" to the node that is carved already, which gives small maps. The latter have no window: a given
+            size leaves the density without effect.
         alpha: the budget is ``floor(alpha * |M|)`` actions.
 
     Raises:
@@ -68,6 +67,7 @@ class TaskSpec:
     aspect_ratio: float = 1.0
     size: tuple[int, int] | None = None
     alpha: float = 3
+    corridors: Literal["nearest", "start"] = "nearest"
 
     def __post_init__(self) -> None:
         check_whole("nodes", self.nodes, 2, most=_MOST_NODES)
@@ -76,6 +76,8 @@ class TaskSpec:
             object.__setattr__(self, name, _distribution(name, getattr(self, name)))
         for name, (low, high) in _RANGES.items():
             check_number(name, getattr(self, name), low, high)
+        if self.corridors not in ("nearest", "start"):
+            raise ValueError(f'corridors must begin at "nearest" or "start", got {self.corridors!r:.60}')
         least, greatest = self.corridor_widths
         least = check_whole("the least corridor width", least, 1, most=_MOST_SIDE)
         greatest = check_whole("the greatest corridor width", greatest, least, most=_MOST_SIDE)
@@ -84,7 +86,7 @@ class TaskSpec:
             width, height = self.size
             width = check_whole("the width of size", width, 1, most=_MOST_SIDE)
             object.__setattr__(self, "size", (width, check_whole("the height of size", height, 1, most=_MOST_SIDE)))
-        width, height = self.extent
+        width, height = self.window
         if width * height <= self.nodes:
             raise ValueError(
                 f"the rectangle must hold the start and {self.nodes} nodes, got {width} x {height} cells: "
@@ -97,11 +99,30 @@ class TaskSpec:
 
         The width is ``sqrt(nodes / density * aspect_ratio)`` rounded, the height the least that keeps the density.
         """
-        if self.size is not None:
-            return self.size
+        return self._dense if self.size is None else self.size
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """(width, height) of the part of the rectangle that the nodes lie in: what the density asks, at most all."""
+        if self.corridors == "nearest":
+            return self.extent
+        (width, height), (most_wide, most_high) = self._dense, self.extent
+        # Where one side does not fit, the other keeps the density as far as it can.
+        width = min(max(width, -(-width * height // most_high)), most_wide)
+        return width, min(max(height, -int(-self.nodes / self.density // width)), most_high)
+
+    @property
+    def _dense(self) -> tuple[int, int]:
         area = self.nodes / self.density
         width = max(1, round((area * self.aspect_ratio) ** 0.5))
         return width, max(1, -int(-area // width))
+
+    def described(self) -> str:
+        """Return what names the stream of its maps: canonical JSON, without corridors where they are the nearest."""
+        given = asdict(self)
+        if self.corridors == "nearest":
+            del given["corridors"]
+        return canonical_json(given)
 
 
 def _distribution(name: str, given: Any) -> Distribution:
@@ -159,20 +180,28 @@ def task_spec(demand: str = "medium", graph: str = "medium", **changes: Any) -> 
     return replace(TaskSpec(**_GRAPHS[graph], **_DEMANDS[demand]), **changes)
 
 
-PRESETS = MappingProxyType(
-    {f"{demand}-{graph}": task_spec(demand, graph) for demand in _DEMANDS for graph in _GRAPHS}
-    | {"10x10": task_spec("low", "large", size=(10, 10)), "8x8": task_spec(size=(8, 8))}
-)
-"""The nine configurations of the main study as ``DEMAND-GRAPH``, and the two fixed sizes of the paper's figures.
+_PAPER = "paper-"
+_CONFIGURATIONS = {f"{demand}-{graph}": (demand, graph) for demand in _DEMANDS for graph in _GRAPHS}
 
-The demand study on 8x8 maps varies demand and graph: ``task_spec(demand, graph, size=(8, 8))``.
+PRESETS = MappingProxyType(
+    {name: task_spec(*both) for name, both in _CONFIGURATIONS.items()}
+    | {"10x10": task_spec("low", "large", size=(10, 10)), "8x8": task_spec(size=(8, 8))}
+    | {_PAPER + name: task_spec(*both, size=(10, 10), corridors="start") for name, both in _CONFIGURATIONS.items()}
+)
+"""The nine configurations of the main study as ``paper-DEMAND-GRAPH``, on 10x10 cells with corridors from the start.
+
+``DEMAND-GRAPH``, "10x10" and "8x8" are small maps of the same parameters, whose corridors begin at the nearest carved
+cell. The demand study has ``task_spec(demand, graph, size=(8, 8), corridors="start")``.
 """
 
 
-LETTERS, DIGITS = ascii_uppercase, "23456789"  # no 0 and 1, which look like O and I
-COOKING = ("mushroom-risotto", "lentil-soup", "berry-tart", "vegetable-dumplings")
-"""Names of the cooking maps."""
+def preset_tags(preset: str) -> dict[str, str]:
+    """Return the demand and the graph of a preset, nothing for the two small ones of a fixed size."""
+    both = _CONFIGURATIONS.get(preset.removeprefix(_PAPER))
+    return {} if both is None else {"demand": both[0], "graph": both[1]}
 
+
+LETTERS, DIGITS = ascii_uppercase, "23456789"  # no 0 and 1, which look like O and I
 _NAME_LENGTH = 4
 _MOST_ATTEMPTS = 200
 
@@ -200,7 +229,7 @@ def generate_task_map(spec: TaskSpec | str = "medium-medium", *, seed: int = 0) 
         if spec not in PRESETS:
             raise ValueError(f"a preset must be one of {', '.join(PRESETS)}, got {spec[:60]!r}")
         spec = PRESETS[spec]
-    described = canonical_json(asdict(spec))
+    described = spec.described()
     for attempt in range(_MOST_ATTEMPTS):
         drawn = _draw(spec, stream(seed, "task map", described, attempt))
         if drawn is not None and plan_task(drawn).within_budget:
@@ -211,55 +240,15 @@ def generate_task_map(spec: TaskSpec | str = "medium-medium", *, seed: int = 0) 
     )
 
 
-def symbolic_twin(task_map: TaskMap, *, seed: int = 0) -> TaskMap:
-    """Return the same cells and graph under random names without meaning, the same for the same map and seed."""
-    names = random_names(len(task_map.nodes), stream(seed, "symbolic twin", task_map.id))
-    return task_map.renamed(dict(zip(task_map.nodes, names, strict=True)))
-
-
-def cooking_map(name: str, *, symbolic: bool = False) -> TaskMap:
-    """Return one of the four cooking maps.
-
-    Args:
-        name: one of `COOKING`.
-        symbolic: return its twin with names that mean nothing.
-
-    Raises:
-        ValueError: an unknown name.
-    """
-    if name not in COOKING:
-        raise ValueError(f"a cooking map must be one of {', '.join(COOKING)}, got {name[:60]!r}")
-    kitchen = _kitchens()[name]
-    rows = kitchen["map"].split()
-    frame = Frame(left=0, top=len(rows) - 1, width=len(rows[0]), height=len(rows))
-    signs = {
-        frame.cell((row, col)): sign for row, line in enumerate(rows) for col, sign in enumerate(line) if sign != "#"
-    }
-    place = {sign: cell for cell, sign in signs.items()}
-    title = {letter: names[0] for letter, names in kitchen["nodes"].items()}
-    nodes = {
-        title[letter]: TaskNode(cell=place[letter], options=tuple(tuple(map(title.__getitem__, each)) for each in sets))
-        for letter, (_, *sets) in kitchen["nodes"].items()
-    }
-    task_map = TaskMap(cells=list(signs), start=place["@"], goal=title["F"], nodes=nodes)
-    return symbolic_twin(task_map) if symbolic else task_map
-
-
-@cache
-def _kitchens() -> dict[str, Any]:
-    kitchens: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("cooking.yaml").read_text(encoding="utf-8"))
-    return kitchens
-
-
 def _draw(spec: TaskSpec, rng: np.random.Generator) -> TaskMap | None:
-    width, height = spec.extent
     graph = sample_graph(spec, rng)
     names = random_names(spec.nodes, rng)
-    picked = rng.permutation(width * height)[: spec.nodes + 1]
-    start, *places = [(int(index) % width, int(index) // width) for index in picked]
+    start, *places = _placed(spec, rng)
     cells = {start}
     for place in places:
-        _carve(cells, place, int(rng.integers(spec.corridor_widths[0], spec.corridor_widths[1] + 1)), spec, rng)
+        thickness = int(rng.integers(spec.corridor_widths[0], spec.corridor_widths[1] + 1))
+        origin = start if spec.corridors == "start" else _nearest(cells, place, rng)
+        _carve(cells, origin, place, thickness, spec, rng)
     nodes = {
         name: TaskNode(cell=place, options=tuple(tuple(names[parent] for parent in option) for option in options))
         for name, place, options in zip(names, places, graph, strict=True)
@@ -269,16 +258,36 @@ def _draw(spec: TaskSpec, rng: np.random.Generator) -> TaskMap | None:
     return TaskMap(cells=sorted(cells), start=start, goal=names[-1], nodes=nodes, alpha=spec.alpha)
 
 
-def _carve(cells: set[Cell], place: Cell, thickness: int, spec: TaskSpec, rng: np.random.Generator) -> None:
-    """Carve a corridor with one bend from the nearest carved cell to a place, some cells wide, inside of the rectangle.
+def _placed(spec: TaskSpec, rng: np.random.Generator) -> list[Cell]:
+    """Return the start and the cells of the nodes: uniform over the rectangle, or over it and over a window in it."""
+    width, height = spec.extent
+    if spec.corridors == "nearest":
+        picked = rng.permutation(width * height)[: spec.nodes + 1]
+        return [(int(index) % width, int(index) // width) for index in picked]
+    wide, high = spec.window
+    start = int(rng.integers(width)), int(rng.integers(height))
+    left, bottom = int(rng.integers(width - wide + 1)), int(rng.integers(height - high + 1))
+    cells = [(left + int(index) % wide, bottom + int(index) // wide) for index in rng.permutation(wide * high)]
+    return [start, *[cell for cell in cells if cell != start][: spec.nodes]]
+
+
+def _nearest(cells: set[Cell], place: Cell, rng: np.random.Generator) -> Cell:
+    """Return the carved cell nearest to a place, one of the nearest at random."""
+    away = {cell: abs(cell[0] - place[0]) + abs(cell[1] - place[1]) for cell in sorted(cells)}
+    least = min(away.values())
+    nearest = [cell for cell, steps in away.items() if steps == least]
+    return nearest[int(rng.integers(len(nearest)))]
+
+
+def _carve(
+    cells: set[Cell], origin: Cell, place: Cell, thickness: int, spec: TaskSpec, rng: np.random.Generator
+) -> None:
+    """Carve a corridor with one bend from a cell to a place, some cells wide, inside of the rectangle.
 
     A corridor of width 2 has its second lane on one side, drawn anew for each; of width 3, one on either side.
     """
     width, height = spec.extent
-    away = {cell: abs(cell[0] - place[0]) + abs(cell[1] - place[1]) for cell in sorted(cells)}
-    least = min(away.values())
-    nearest = [cell for cell, steps in away.items() if steps == least]
-    x, y = nearest[int(rng.integers(len(nearest)))]
+    x, y = origin
     along_x_first = rng.integers(2) == 0
     lanes = range(-(thickness // 2), thickness - thickness // 2)
     if rng.integers(2):

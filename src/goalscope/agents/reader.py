@@ -1,0 +1,79 @@
+"""A scripted agent that reads its instruction: what is said of ability and of wordings is checked on it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from goalscope.agents.agent import Observation
+from goalscope.agents.build import agent_kind
+from goalscope.agents.scripted import PROBABILITY, Distribution, Optimal, ScriptedAgent, WrongGoal
+from goalscope.agents.wordings import WORDINGS, wording
+from goalscope.rows import Tag
+from goalscope.worlds.grid import Position
+from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.named import NamedView
+
+OWN_GOAL: Final = "goal"
+"""Target of a reader that goes to the goal where nothing else is named."""
+
+
+def _target(name: str, target: Any) -> str | Position:
+    return OWN_GOAL if target == OWN_GOAL else WrongGoal(target=target).target
+
+
+def _wording(name: str, given: Any) -> str:
+    wording(given)
+    return str(given)
+
+
+@agent_kind("reader")
+@dataclass(frozen=True)
+class Reader(ScriptedAgent):
+    """Goes to the place that its instruction names in words; where it names none, to a place of its own.
+
+    A share epsilon of its actions is random. Under every second wording of `goalscope.agents.wordings` more of them
+    are, where it is told so: what such a wording costs it is known exactly.
+
+    Args:
+        target: where it goes on its own: "goal", or a place as in `WrongGoal`.
+        epsilon: probability of a random action, in [0, 1].
+        swayed: the same under every second wording, in [0, 1]; epsilon where it is smaller.
+        wording: the wording in which it is asked, "" for the usual one.
+    """
+
+    kind: ClassVar[str] = "reader"
+    reads: ClassVar[bool] = True
+    target: str | Position = field(default=OWN_GOAL, metadata={"check": _target})
+    epsilon: float = field(default=0.0, metadata=PROBABILITY)
+    swayed: float = field(default=0.0, metadata=PROBABILITY)
+    wording: str = field(default="", metadata={"check": _wording})
+
+    def probabilities(self, observation: Observation) -> Distribution:
+        """Return the distribution of its way to the place, mixed with the uniform one."""
+        noise = max(self.epsilon, self.swayed) if self.sways else self.epsilon
+        found: Distribution = (1 - noise) * self._way(observation) + noise * np.full(4, 0.25)
+        return found
+
+    @property
+    def sways(self) -> bool:
+        """Whether its wording is one that makes it noisier."""
+        return self.wording in list(WORDINGS)[::2]
+
+    @property
+    def tags(self) -> Mapping[str, Tag]:
+        """The wording, where it is not the usual one."""
+        return {"wording": self.wording} if self.wording else {}
+
+    def _parameters(self) -> dict[str, Any]:
+        given = super()._parameters()
+        return given if self.wording else {name: value for name, value in given.items() if name != "wording"}
+
+    def _way(self, observation: Observation) -> Distribution:
+        view = observation.view
+        if isinstance(view, NamedView) and view.named is not None:
+            there = GridView(grid=view.grid.at(goal=view.named))
+            return Optimal().probabilities(replace(observation, view=there))
+        own = Optimal() if self.target == OWN_GOAL else WrongGoal(target=self.target)
+        return own.probabilities(observation)
