@@ -4,6 +4,7 @@ It answers with a `LocalModel` in the same process, so that what comes over HTTP
 says itself.
 """
 
+import contextlib
 import json
 import socket
 import struct
@@ -16,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 import torch
+from server_faults import FAULTS, Mixed
 from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 
 from goalscope.models import LocalModel, Message, Request, Sampling
@@ -123,7 +125,7 @@ class Entry:
 class Behaviour:
     """How the server treats requests."""
 
-    faults: Faults = field(default_factory=Faults)
+    faults: Faults | Mixed = field(default_factory=Faults)
     ids: str = "token_ids"  # how output ids are returned: "token_ids", "logprobs", "" for not at all
     rejects: tuple[str, ...] = ()
     strict: bool = False  # names a rejected parameter in its message alone
@@ -198,12 +200,19 @@ class Loopback:
             except OSError:
                 continue  # gone already
 
+    def settled(self) -> list[Entry]:
+        """The log, once what became of each request stands in it: a client has its answer a moment before."""
+        end = time.monotonic() + 10
+        while any(entry.outcome == "begun" for entry in self.log) and time.monotonic() < end:
+            time.sleep(0.005)
+        return self.log
+
     def outcomes(self) -> Counter[str]:
-        return Counter(entry.outcome for entry in self.log)
+        return Counter(entry.outcome for entry in self.settled())
 
     def answered(self) -> Counter[str]:
         """How often each call was answered in full."""
-        return Counter(entry.tag for entry in self.log if entry.outcome == "answered")
+        return Counter(entry.tag for entry in self.settled() if entry.outcome == "answered")
 
     def enter(self, entry: Entry) -> int:
         with self._lock:
@@ -367,7 +376,13 @@ class _Handler(BaseHTTPRequestHandler):
             how.raw(self)
             self.close_connection = True
             return
+        if isinstance(how.faults, Mixed) and entry.outcome in FAULTS:
+            self.close_connection = True
+            with contextlib.suppress(OSError):  # the client may be gone
+                FAULTS[entry.outcome](self, json.dumps(owner.say(self.path, body)).encode())
+            return
         if entry.outcome == "hang":
+            assert isinstance(how.faults, Faults)
             owner.stopping.wait(how.faults.hang_seconds)
             self.close_connection = True
             return
@@ -377,7 +392,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if entry.outcome == "error":
             self._send(500, {"error": {"message": "the machine is on fire"}})
-        elif entry.outcome == "limited":
+        elif entry.outcome == "limited" and isinstance(how.faults, Faults):
             self._send(429, {"error": {"message": "slow down"}}, {"Retry-After": how.faults.retry_after})
         elif entry.outcome == "garbage":
             self._write(200, b"<html>\x00 502 Bad Gateway</html>", "application/json")
@@ -392,8 +407,15 @@ class _Handler(BaseHTTPRequestHandler):
                 self._write(200, answer, "application/json", missing=len(answer) // 2)
                 self.close_connection = True
                 return
+            entry.outcome = "answered" if self._arrives(answer) else "gone"
+
+    def _arrives(self, answer: bytes) -> bool:
+        try:
             self._write(200, answer, "application/json")
-            entry.outcome = "answered"
+        except OSError:
+            self.close_connection = True
+            return False
+        return True
 
     def _refusal(self, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]] | None:
         how = self.server.owner.behaviour

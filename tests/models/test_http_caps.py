@@ -1,11 +1,12 @@
 """Caps on calls over all sessions of a run: every request counts, and nothing counts where none was sent."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from http_studies import study, template
-from server import Loopback, speaker
+from server import Faults, Loopback, speaker
 from tiny_models import request
 
 from goalscope.agents import ChatAgent
@@ -100,6 +101,46 @@ def test_nothing_counts_where_nothing_was_sent(
         monkeypatch.setenv("NO_SUCH_KEY", "key")
         summary = run(asked, tmp_path / "run")
         assert summary.calls == len(server.log) == 20 and summary.lost == 0
+
+
+@pytest.mark.parametrize(
+    "fault", ["cut", *(pytest.param(name, marks=pytest.mark.full) for name in ("garbage", "hang"))]
+)
+def test_tokens_and_usd_of_answers_that_were_lost_count_at_their_most(
+    fault: str, model: LocalModel, tmp_path: Path
+) -> None:
+    """A server may charge for what never arrived: over sessions and retries, the worst case stays below the caps."""
+    prices = {"input": 1e4, "output": 2e4, "date": "2025-08-05"}
+    only: dict[str, Any] = {fault: 1.0}
+    for cap, most in (("tokens", 3000), ("usd", 30.0)):
+        directory = tmp_path / cap
+        with Loopback(model, faults=Faults(hang_seconds=0.3, **only)) as server:
+            limits = {"retries": 2, "timeout": 0.2 if fault == "hang" else 5, "backoff": 0.001}
+            asked = study(server.url, template(tmp_path), caps={cap: most}, prices=prices, server=limits)
+            said = sessions(3, asked, directory)
+            with Store(directory) as store:
+                held = [json.loads(usage) for (usage,) in store.query("SELECT usage FROM calls") if usage]
+            (spent,) = held  # of the one call that never comes to an answer
+            made, name = lost(directory), "tokens_at_most" if cap == "tokens" else "usd"
+            assert made == len(server.log) >= 2, "each request may have been charged"
+            assert spent[name] <= most < spent[name] + spent[name] / made, "one more would not have fitted"
+            assert f"caps.{cap} must leave room" in said[-1]
+
+
+def test_what_a_lost_answer_may_have_cost_stays_in_the_usage_of_the_next_one(model: LocalModel, tmp_path: Path) -> None:
+    with Loopback(model, faults=Faults(cut=1.0)) as server:
+        asked = study(server.url, template(tmp_path), count=1, trajectories=1, steps=1, server={"retries": 1})
+        sessions(1, asked, tmp_path / "run")
+        with Store(tmp_path / "run") as store:
+            ((before,),) = store.query("SELECT usage FROM calls")
+        server.behaviour.faults = Faults()
+        run(asked, tmp_path / "run")
+        with Store(tmp_path / "run") as store:
+            ((usage,),) = store.query("SELECT usage FROM calls")
+            known = dict(store.query("SELECT name, value FROM usage"))
+    found = json.loads(usage)
+    assert found["tokens_at_most"] == json.loads(before)["tokens_at_most"] > 0 and found["requests"] == 1
+    assert known == found and lost(tmp_path / "run") == 2
 
 
 def test_a_model_that_was_run_can_be_asked_outside_of_a_run(model: LocalModel, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_a_constraint_is_sent_and_its_answers_are_read(model: LocalModel, how: s
     with Loopback(model) as server:
         asked = study(server.url, template(tmp_path), count=1, trajectories=1, steps=2, server={"constrained": how})
         run(asked, tmp_path / "run")
-        assert {entry.outcome for entry in server.log} == {"answered"}
+        assert {entry.outcome for entry in server.settled()} == {"answered"}
         with Store(tmp_path / "run") as store:
             assert {step.action for one in store.episodes() for step in one.steps} == {Action.UP}
         constrained = HttpModel("speaker", server={"base_url": server.url, "constrained": how})

@@ -47,6 +47,13 @@ def test_batches_have_about_equal_work() -> None:
     assert len(threads.batches(lengths[:20], 150)) == 1
 
 
+def test_a_worker_with_one_core_cuts_its_part_of_a_batch_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    for share, count in (("1", 1), ("2", 2)):
+        monkeypatch.setenv("GOALSCOPE_CORES", share)
+        assert len(threads.batches([100] * 60, 150)) == count
+        assert len(threads.batches([100] * 400, 100)) == 4
+
+
 @pytest.mark.parametrize("cores", [1, 2])
 def test_the_number_of_cores_changes_no_output(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(cores)), raising=False)

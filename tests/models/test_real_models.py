@@ -10,6 +10,7 @@ from real_models import environment, gemma3, smollm2
 
 from command_line import call
 from goalscope.agents.worked import WORKED_RULE
+from goalscope.evaluation import Evaluation
 from goalscope.models import LocalModel
 from goalscope.runs import Store
 
@@ -37,6 +38,22 @@ def test_an_instruct_model_goes_through_all_commands(tmp_path: Path) -> None:
     assert probed.count("site post is left out") == 1 and "agent at its cell" in probed
     assert "MEG in nats" in call("meg", str(run), "--hypotheses", "goal")
     assert "Report: " in call("report", str(run))
+
+
+def test_an_instruct_model_is_evaluated_on_defaults(tmp_path: Path) -> None:
+    model, out = smollm2(tmp_path), tmp_path / "evaluation"
+    said = call("evaluate", model, "--out", out)
+    assert "smollm2" in said and "Report: " in said
+    [ledger] = Evaluation.read(out / "ledger.json").models
+    asked = {one.name: one for one in ledger.arms}
+    assert asked["grids"].asked and asked["grids"].episodes >= 45
+    # It is given a prompt that asks for an action alone, and its reasoning stands nowhere apart.
+    assert not asked["reasoning"].asked and asked["reasoning"].why
+    assert all(one.asked or one.why for one in ledger.arms)
+    format_ = ledger.claim("answers hold actions")
+    assert format_ is not None and format_.low is not None
+    optimal = ledger.claim("acts optimally")
+    assert optimal is not None and optimal.answer == "no"
 
 
 def test_a_base_model_reads_worked_examples_from_its_gguf_file(tmp_path: Path) -> None:

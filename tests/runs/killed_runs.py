@@ -1,12 +1,14 @@
 """Runs that are killed, interrupted or refused, as processes of their own.
 
-Called with a mode and its arguments. "kill" reads tasks (directory, log, fault, number) as JSON lines and forks one
-process for each, which kills itself with SIGKILL at that point:
+Called with a mode and its arguments. "kill" reads tasks (directory, log, fault, number, how) as JSON lines and forks
+one process for each, which ends itself at that point: by SIGKILL, or as ``how`` says ("term": SIGTERM; "interrupt":
+Ctrl-C, twice):
 
 * "statement": just before the number-th SQL statement of the process, the ones that make the file included
 * "answer": inside of the agent, after its number-th request went out
 * "journalled": after the number-th answer was committed and before it is used
 * "making": before the number-th line of the code that makes and opens a run.db; nothing is run
+* "measure", "report", "repair": just before the number-th SQL statement of that work on a run that is there
 """
 
 import json
@@ -14,8 +16,9 @@ import os
 import signal
 import sqlite3
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -24,8 +27,10 @@ from typing import Any
 from run_agents import Dice, small_study
 
 from goalscope.agents import Observation, Optimal, Turn
+from goalscope.cli.measuring import measure_run
 from goalscope.runs import Store, opening, run
 from goalscope.runs.journal import Call, Journal
+from goalscope.runs.repair import repair
 
 
 def say(value: object) -> None:
@@ -37,16 +42,31 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def interrupt() -> None:
+    """Send what Ctrl-C sends, twice, from a thread: what is raised in a callback of SQLite is lost."""
+
+    def send() -> None:
+        for _ in range(2):
+            time.sleep(0.0005)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=send, daemon=True).start()
+
+
+ENDS = {"kill": die, "term": lambda: os.kill(os.getpid(), signal.SIGTERM), "interrupt": interrupt}
+
+
 class Countdown:
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, how: str = "kill") -> None:
         self.left = number
         self.passed = 0
+        self._end = ENDS[how]
 
     def __call__(self, *_: Any) -> None:
         self.passed += 1
         self.left -= 1
         if self.left == 0:
-            die()
+            self._end()
 
 
 def trace_statements(countdown: Countdown) -> None:
@@ -84,9 +104,13 @@ class Doomed(Dice):
         return turns
 
 
-def doomed_run(directory: str, log: str, fault: str, number: int) -> int:
+def doomed_run(directory: str, log: str, fault: str, number: int, how: str = "kill") -> int:
     """Run and die at a point; return how many such points were passed where the run ends first."""
-    countdown = Countdown(number)
+    countdown = Countdown(number, how)
+    if fault in WORK:
+        trace_statements(countdown)
+        WORK[fault](Path(directory))
+        return countdown.passed
     if fault == "making":
         trace_lines(countdown)
         Store(directory, "w").close()
@@ -100,22 +124,42 @@ def doomed_run(directory: str, log: str, fault: str, number: int) -> int:
     else:
         commit = Journal.done
 
-        def done(journal: Journal, answered: Sequence[tuple[Call, Turn]]) -> None:
-            commit(journal, answered)
+        def done(journal: Journal, answered: Sequence[tuple[Call, Turn]]) -> list[Turn]:
+            turns = commit(journal, answered)
             countdown()
+            return turns
 
         Journal.done = done  # type: ignore[method-assign, assignment]
     run(small_study(), directory, agents=[dice, Optimal()], batch=3)
     return countdown.passed
 
 
+def report(directory: Path) -> None:
+    from goalscope.report import write_report
+
+    with Store(directory) as store:
+        write_report(store, directory / "report.html")
+
+
+WORK: dict[str, Callable[[Path], Any]] = {
+    "measure": measure_run,
+    "report": report,
+    "repair": lambda directory: repair(directory, write=True),
+}
+
+
 def kill() -> None:
     for line in sys.stdin:
         task = json.loads(line)
+        if task["fault"] == "report":
+            import matplotlib.figure  # noqa: F401  (once, not in each child)
         child = os.fork()
         if child == 0:
             # Counts go through a file: the process may be gone at any point.
-            passed = doomed_run(task["directory"], task["log"], task["fault"], task["number"])
+            try:
+                passed = doomed_run(**task)
+            except KeyboardInterrupt:
+                os._exit(130)
             (Path(task["directory"]) / "passed").write_text(str(passed))
             os._exit(0)
         _, status = os.waitpid(child, 0)

@@ -23,7 +23,7 @@ from goalscope.cli.overrides import Overrides
 from goalscope.runs import Store, Study, StudyShard, content_hash, merge, run
 from goalscope.runs.dispatch import Caller
 from goalscope.runs.episode import LiveEpisode
-from goalscope.runs.executors import Recipe, answer_in_worker, lost_worker, open_executor
+from goalscope.runs.executors import Recipe, answer_in_worker, lost_worker, open_executor, suited
 
 SCRIPT = Path(__file__).with_name("executor_runs.py")
 
@@ -43,6 +43,27 @@ def study() -> Study:
 def hash_of(directory: Path) -> str:
     with Store(directory) as store:
         return content_hash(store)
+
+
+@pytest.mark.parametrize(
+    ("cores", "episodes", "workers", "found"),
+    [
+        (2, 400, 1, ("processes", 2)),
+        (2, 399, 1, ("threads", 1)),
+        (1, 900, 1, ("threads", 1)),
+        (2, 900, 3, ("threads", 3)),
+    ],
+)
+def test_small_models_have_a_process_a_core_where_it_is_worth_it(
+    cores: int, episodes: int, workers: int, found: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOALSCOPE_CORES", "")
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(cores)), raising=False)
+    theseus, scripted = study().agents()
+    assert suited([theseus, scripted], episodes, workers) == found
+    assert suited([scripted], 1000, 1) == ("threads", 1)
+    monkeypatch.setattr("goalscope.models.local.SMALL", 1000)  # more parameters than one core computes
+    assert suited([theseus], episodes, workers) == ("threads", workers)
 
 
 @pytest.fixture(scope="module")

@@ -5,16 +5,19 @@ import os
 import shutil
 import signal
 import sqlite3
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from run_agents import small_study
+from run_agents import Dice, small_study
 from test_kill import kill_at, start
 
 from command_line import call
+from goalscope.agents import Observation, Turn
 from goalscope.runs import Store, content_hash, opening, run
+from goalscope.runs.runner import _Runner as Runner
 
 STUDY = "name: small\nworlds: [{kind: grid, sizes: [5], densities: [0.5], count: 2}]\nagents: [{kind: optimal}]\n"
 
@@ -271,3 +274,55 @@ def test_of_two_that_start_at_the_same_moment_one_runs(tmp_path: Path) -> None:
         assert sum("20 episodes run" in end for end in ends) == 1, ends
         with Store(tmp_path / str(number)) as store:
             assert len(store.episode_ids()) == 20
+
+
+class Slow(Dice):
+    """So slow that progress is told about while it acts."""
+
+    def act(self, observations: Sequence[Observation]) -> list[Turn]:
+        time.sleep(0.02)
+        return super().act(observations)
+
+
+def renaming(folder: Path, to: Path) -> Callable[..., None]:
+    """A listener to progress that renames the run directory when the first word of it comes."""
+
+    def once(*_: Any) -> None:
+        if folder.exists():
+            folder.rename(to)
+
+    return once
+
+
+def test_a_directory_that_is_renamed_while_it_runs_holds_the_whole_run(tmp_path: Path) -> None:
+    summary = run(small_study(), tmp_path / "clean")
+    assert summary.directory == str(tmp_path / "clean")
+    one, two = tmp_path / "one", tmp_path / "two"
+    moved = run(small_study(trajectories=9), one, agents=[Slow()], progress=renaming(one, two), batch=3)
+    assert moved.directory == str(two) and not one.exists()
+    with Store(two) as store:
+        assert len(store.episode_ids()) == moved.episodes == 18
+    again = run(small_study(trajectories=9), two, agents=[Slow()])
+    assert (again.episodes, again.reused) == (0, 18)
+
+
+def test_the_command_says_where_a_renamed_run_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "study.yaml").write_text(STUDY)
+    flush = Runner._flush
+
+    def renamed(runner: Runner) -> None:
+        flush(runner)
+        if (tmp_path / "one").exists():
+            (tmp_path / "one").rename(tmp_path / "two")
+
+    monkeypatch.setattr(Runner, "_flush", renamed)
+    said = call("run", tmp_path / "study.yaml", "--out", tmp_path / "one")
+    assert f"{tmp_path / 'one'} was renamed" in said and f"goalscope measure {tmp_path / 'two'}" in said
+
+
+def test_a_directory_that_is_removed_while_it_runs_is_one_sentence(tmp_path: Path) -> None:
+    def remove(*_: Any) -> None:
+        shutil.rmtree(tmp_path / "one", ignore_errors=True)
+
+    with pytest.raises((OSError, ValueError), match=r"renamed or removed|must be"):
+        run(small_study(trajectories=9), tmp_path / "one", agents=[Slow()], progress=remove, batch=3)

@@ -9,6 +9,7 @@ from tiny_models import gpt_oss, tokenizer
 
 from goalscope.preflight import costs, measure_speed, stored_pace
 from goalscope.runs import Study, run
+from tampered import unsealed
 
 CHAT = {"kind": "chat", "model": "theseus", "max_tokens": 8}
 
@@ -20,7 +21,7 @@ def planned(**more: object) -> Study:
 def test_a_stored_run_says_what_an_episode_takes_by_the_clock_on_the_wall(tmp_path: Path) -> None:
     run(small_study(horizon={"steps": 4}), tmp_path, agents=[Dice(name="theseus", failing=0.0)])
     with sqlite3.connect(tmp_path / "run.db") as database:
-        [(calls,)] = database.execute("SELECT count(*) FROM calls").fetchall()
+        [(calls,)] = unsealed(database).execute("SELECT count(*) FROM calls").fetchall()
         # Two calls are under way at any time, of two seconds each.
         database.execute("UPDATE calls SET sent = rowid / 2 * 2, done = rowid / 2 * 2 + 2")
         database.execute("UPDATE calls SET usage = json_object('seconds', 2, 'prompt_tokens', 30, 'output_tokens', 5)")

@@ -9,7 +9,7 @@ import pytest
 from run_agents import Dice, requests, small_study
 
 from goalscope.agents import Observation, Turn
-from goalscope.runs import Episode, Store, Study, content_hash, run
+from goalscope.runs import Episode, Store, Study, checksums, content_hash, run
 from goalscope.runs.journal import Journal
 from goalscope.runs.provenance import note_libraries
 from goalscope.worlds import Action, Fog, Grid, State
@@ -289,6 +289,7 @@ def test_a_turn_cannot_cost_what_is_no_number(tmp_path: Path, name: str) -> None
                 "VALUES ('c', 'a', 'p', 'e', 0, 0, 'done', 0, ?)",
                 (json.dumps({"tokens": COSTS[name]}),),
             )
+            checksums.seal(database, "call", ["c"])
         with pytest.raises(ValueError, match=r"usage .*must be"):
             Journal(store).spent("a")
 

@@ -17,6 +17,7 @@ from command_line import call
 from goalscope.agents import Optimal
 from goalscope.measures import measure_episodes
 from goalscope.runs import Store, StudyShard, content_hash, merge, run
+from tampered import unsealed
 
 OF = 3
 PUT = Store.put_episodes
@@ -102,7 +103,7 @@ def test_rows_of_shards_are_left_out_and_named(shards: list[Path], tmp_path: Pat
 def change(directory: Path, *statements: str) -> None:
     with closing(sqlite3.connect(directory / "run.db")) as connection, connection:
         for statement in statements:
-            connection.execute(statement)
+            unsealed(connection).execute(statement)
 
 
 def overwritten(directory: Path) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from goalscope.measures import measure_store
@@ -31,6 +32,10 @@ WRITTEN = {
 }
 
 
+LATER = ("JSD from optimal, by distance", "exploration-only share by progress")
+"""Measures that were added since."""
+
+
 def stored(folder: Path, name: str) -> Path:
     with sqlite3.connect(folder / "run.db") as database:
         database.executescript((DATA / f"{name}.sql").read_text(encoding="utf-8"))
@@ -44,11 +49,12 @@ def test_a_run_of_an_earlier_version_is_read_and_measured_as_it_was(tmp_path: Pa
     with Store(stored(tmp_path, name)) as store:
         study = store.study()
         rows = measure_store(store)
+        kept = ~np.isin(rows.measure.astype(str), LATER)
         columns = (rows.measure, rows.value, rows.grid_id, rows.episode_id, rows.step)
-        lines = sorted(map(repr, zip(*(column.tolist() for column in columns), strict=True)))
+        lines = sorted(map(repr, zip(*(column[kept].tolist() for column in columns), strict=True)))
         digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
         assert study is not None
-        assert (content_hash(store), study.id, len(rows), digest) == WRITTEN[name]
+        assert (content_hash(store), study.id, len(lines), digest) == WRITTEN[name]
         kinds = {type(world) for world in store.worlds()}
         assert kinds == {GridWorld if name == "grids" else TaskWorld}
         assert {world.id for world in study.worlds()} == {world.id for world in store.worlds()}

@@ -13,6 +13,7 @@ from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, Store, Study, TaskWorld, begin, run
 from goalscope.runs.walks import NO_ACTION, Walks, read_walks, walks_of
 from goalscope.worlds.tasks import generate_task_map
+from tampered import unsealed
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +169,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_is_read_is_checked_and_refused_in_the_same_words(sound: Path, tmp_path: Path, statement: str) -> None:
     shutil.copy(sound / "run.db", tmp_path / "run.db")
     with sqlite3.connect(tmp_path / "run.db") as database:
-        database.execute(statement)
+        unsealed(database).execute(statement)
     database.close()
     with Store(tmp_path) as store:
         with pytest.raises(ValueError, match="must") as slow:
@@ -181,7 +182,9 @@ def test_what_is_read_is_checked_and_refused_in_the_same_words(sound: Path, tmp_
 def test_what_was_said_is_not_looked_at(sound: Path, tmp_path: Path) -> None:
     shutil.copy(sound / "run.db", tmp_path / "run.db")
     with sqlite3.connect(tmp_path / "run.db") as database:
-        database.execute("UPDATE steps SET text = 5.5, prompt_tokens = x'010203', extra = NULL, reward = 'much'")
+        unsealed(database).execute(
+            "UPDATE steps SET text = 5.5, prompt_tokens = x'010203', extra = NULL, reward = 'much'"
+        )
     database.close()
     with Store(sound) as whole, Store(tmp_path) as odd:
         assert plain(read_walks(odd)[0]) == plain(read_walks(whole)[0])

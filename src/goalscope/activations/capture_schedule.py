@@ -19,7 +19,8 @@ from goalscope.activations.sites import SiteFinder, steps_seen
 from goalscope.ids import content_id
 from goalscope.rng import stream
 from goalscope.runs import Store
-from goalscope.runs.tables import DATABASE, explained
+from goalscope.runs.sqlite_errors import explained
+from goalscope.runs.tables import DATABASE
 
 SCOPES: Final = ("all", "first")
 """Which steps are captured: all, or the first one of each episode; or `some_steps`."""

@@ -23,7 +23,7 @@ from goalscope.checks import check_shape
 from goalscope.ids import canonical_json
 from goalscope.models.folders import brief
 from goalscope.rows import Tag
-from goalscope.runs import Store
+from goalscope.runs import Store, checksums
 from goalscope.runs.codec import decode_tags, encode_tags
 from goalscope.untrusted import UntrustedError, decode_object
 
@@ -33,6 +33,7 @@ KEY: Final = "goalscope"
 
 _PREFIX: Final = 8  # bytes in front of the header that hold its length
 _LARGEST_HEADER: Final = 1 << 24  # bytes; a file of 4,096 steps needs a sixteenth
+_ABOUT: Final = "header"  # what the digest of the header's other entries is called; no tensor has this name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,8 +57,9 @@ def write_shard(path: Path, shard: Shard) -> int:
     from safetensors.numpy import save
 
     arrays = {name: np.ascontiguousarray(array) for name, array in sorted(shard.arrays.items())}
-    digests = {name: _digest(array) for name, array in arrays.items()}
-    header = canonical_json({**shard.header, "format": FORMAT, "digests": digests})
+    about = {name: value for name, value in shard.header.items() if name != "digests"} | {"format": FORMAT}
+    digests = {name: _digest(array) for name, array in arrays.items()} | {_ABOUT: _header_digest(about)}
+    header = canonical_json({**about, "digests": digests})
     # One entry of metadata: the library writes several in an order that changes from process to process.
     if len(header) > _LARGEST_HEADER // 2:  # quotes are escaped once more
         raise ValueError(
@@ -103,9 +105,20 @@ def open_shard(path: Path, *, size: int, capture: str) -> Iterator["ShardFile"]:
                 header = _Header.model_validate(file.header)
             except ValidationError as error:
                 raise ValueError("its header must list its episodes and digests") from error
+            _check_header(file, header.digests)
             yield ShardFile(file=file, episodes=header.episodes, digests=header.digests)
     except ValueError as error:
         raise ValueError(f"{path} must be a sound shard of activations, but {error}: {advice}") from error
+
+
+def _check_header(file: "TensorFile", digests: Mapping[str, str]) -> None:
+    """Raise a ValueError unless the digests are those of this header and of these tensors."""
+    if odd := sorted((set(digests) ^ set(file.names)) - {_ABOUT}):
+        raise ValueError(f"its digests must be those of its tensors, got a difference at {odd[0][:80]!r}")
+    about = {name: value for name, value in file.header.items() if name != "digests"}
+    # Files of goalscope before 0.2 have no digest of their header.
+    if digests.get(_ABOUT, known := _header_digest(about)) != known:
+        raise ValueError("its header, which lists its episodes, does not match its digest")
 
 
 class _Header(BaseModel, strict=True):
@@ -158,6 +171,12 @@ class ShardFile:
         """Return the vectors of a site and layer, ``[m, P, D]`` float32."""
         return self._tensor(f"{site}.{layer}", np.float32, "M P D", {})
 
+    def check(self) -> None:
+        """Read all tensors; a ValueError where one does not match its digest."""
+        for name in self.file.names:
+            if _digest(self.file.read(name)) != self.digests.get(name):
+                raise ValueError(f"{name} does not match its digest")
+
     def _tensor(self, name: str, dtype: Any, shape: str, sizes: dict[str, int]) -> npt.NDArray[Any]:
         """Return a tensor; sizes that its shape names are those that are known, the others are noted."""
         array = self.file.read(name)
@@ -167,6 +186,10 @@ class ShardFile:
         if _digest(array) != self.digests.get(name):
             raise ValueError(f"{name} does not match its digest")
         return array
+
+
+def _header_digest(about: Mapping[str, Any]) -> str:
+    return hashlib.blake2b(canonical_json(about).encode(), digest_size=16).hexdigest()
 
 
 def _digest(array: npt.NDArray[Any]) -> str:
@@ -271,6 +294,7 @@ def put_artifacts(store: Store, *artifacts: Artifact) -> None:
     rows = [(one.id, one.kind, one.path, one.size, encode_tags(one.tags)) for one in artifacts]
     with store.transaction() as database:
         database.executemany("INSERT OR REPLACE INTO artifacts VALUES (?, ?, ?, ?, ?)", rows)
+        checksums.seal(database, "artifact", [one.id for one in artifacts])
 
 
 def artifacts(store: Store, kind: str, **tags: Tag) -> Iterator[Artifact]:
@@ -279,8 +303,11 @@ def artifacts(store: Store, kind: str, **tags: Tag) -> Iterator[Artifact]:
     Raises:
         ValueError: a stored row that cannot be one of ours.
     """
-    rows = store.query("SELECT id, kind, path, size, tags FROM artifacts WHERE kind = ? ORDER BY path, id", (kind,))
-    for identity, _, path, size, cell in rows:
+    rows = store.entries("artifact", "ORDER BY artifacts.path, artifacts.id")
+    store.sums.check_keys("artifact", len(rows))
+    for identity, held, path, size, cell in rows:
+        if held != kind:
+            continue
         if not isinstance(identity, str) or not isinstance(path, str) or not isinstance(size, int):
             raise ValueError(f"an artifact must be stored as text and a size, got {identity!r}, {path!r}, {size!r}")
         known = decode_tags(cell, f"artifact {identity!r}")

@@ -47,6 +47,10 @@ class Finding:
 
 
 def doctor(
+    run: Annotated[
+        Path | None, typer.Argument(metavar="[RUN]", help="A run directory: say what is damaged, and can be rebuilt.")
+    ] = None,
+    repair: Annotated[bool, flag("--repair", "With RUN: rebuild it; the damaged file is kept beside it.")] = False,
     folder: Annotated[Path, option("DIR", "Where runs are to be written.")] = Path(),
     model: Annotated[
         str | None, option("NAME", "Try a model: a folder, a GGUF file, a hub name; with --server, the one it serves.")
@@ -60,9 +64,18 @@ def doctor(
 ) -> None:
     """Say what is installed, what is missing and which extra brings it, and whether runs can be written.
 
-    With --model: how it is asked, how fast it is, three answers, and what that means for run and probe. With --server:
-    what the server can do.
+    With RUN: what of it is sound, and what can be rebuilt. With --model: how it is asked, how fast it is, three
+    answers, and what that means for run and probe. With --server: what the server can do.
     """
+    if run is not None:
+        from goalscope.cli.repair import doctor_run
+
+        if server or model or as_json or device != "auto":
+            raise ValueError("RUN must come alone or with --repair: leave --model, --server, --device and --json out")
+        doctor_run(run, write=repair)
+        return
+    if repair:
+        raise ValueError("--repair must come with a run directory: goalscope doctor RUN --repair")
     if server is None and (tokenizer or key_env or mode != "chat"):
         raise ValueError("--mode, --tokenizer and --key-env must come with --server: add its address")
     if server is not None and device != "auto":

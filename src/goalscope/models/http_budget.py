@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Final, Literal, Protocol
 
 from goalscope.models.base import Message, NotSentError
+from goalscope.models.http_errors import GarbledError
 from goalscope.models.http_settings import Caps, Prices
 
 CHAT_ALLOWANCE: Final = 512
@@ -40,12 +41,16 @@ class ExchangeError(ConnectionError):
 class Requests(Protocol):
     """What remembers requests over all sessions of a run; safe to use from several threads."""
 
-    def again(self, key: CallKey) -> None:
-        """Commit that a further request of a call is about to be made, after one that failed."""
+    def asking(self, key: CallKey, most: Mapping[str, float]) -> None:
+        """Commit that a request of a call is about to be made, and the most that it can cost."""
         ...
 
-    def failed(self, key: CallKey) -> None:
-        """Commit that a request of a call was made and brought no answer."""
+    def unsent(self, key: CallKey) -> None:
+        """Commit that a request of a call was not made after all."""
+        ...
+
+    def failed(self, key: CallKey, cost: Mapping[str, float]) -> None:
+        """Commit that a request of a call was made and brought no answer, and the most that it can have cost."""
         ...
 
 
@@ -66,15 +71,24 @@ class Reservation:
         self._budget, self.key = budget, key
         self._answered = False
 
+    @property
+    def most(self) -> Mapping[str, float]:
+        """The most that one request of the call can cost, by name."""
+        return {"tokens_at_most": self.tokens, **({"usd": self.usd} if self._budget.priced else {})}
+
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Count one request, which is made inside; one of which nothing was sent does not count."""
-        problem = self._budget.count_call()
+        """Count one request, which is made inside; one of which nothing was sent does not count.
+
+        Where a request was sent and its answer was lost on the way, or is none, it may have cost the most that it can;
+        one that the server refuses costs nothing.
+        """
+        problem = self._budget.count_call(room=self.requests > 0)
         if problem:
             raise ValueError(problem) if self.requests else NotSentError(problem)
         journal = self._budget.journal
-        if self.requests and journal is not None and self.key is not None:
-            journal.again(self.key)
+        if journal is not None and self.key is not None:
+            journal.asking(self.key, self.most)
         self.requests += 1
         self._answered = False
         try:
@@ -82,13 +96,18 @@ class Reservation:
             self._answered = True
         except ExchangeError as error:
             if error.sent:
-                self._lose()
+                self._lose(self.most)
             else:
                 self.requests -= 1
                 self._budget.count_call(-1)
+                if journal is not None and self.key is not None:
+                    journal.unsent(self.key)
+            raise
+        except GarbledError:
+            self._lose(self.most)
             raise
         except (OSError, ValueError):
-            self._lose()
+            self._lose({})
             raise
 
     def settle(self, prompt: int | None, output: int | None) -> Mapping[str, float]:
@@ -106,17 +125,19 @@ class Reservation:
     def give_up(self) -> None:
         """Count a request that was answered, where its answer is of no use after all."""
         if self._answered:
-            self._lose()
+            self._lose(self.cost or self.most)
+            self.cost = {}
 
-    def _lose(self) -> None:
+    def _lose(self, cost: Mapping[str, float]) -> None:
+        self._budget.spend(cost)
         if self._budget.journal is not None and self.key is not None:
-            self._budget.journal.failed(self.key)
+            self._budget.journal.failed(self.key, cost)
 
 
 class Budget:
     """What has been spent and what may be; safe to use from several threads.
 
-    What a server charges for requests whose answer was lost on the way is not known: they count as calls alone.
+    What a server charges for requests whose answer was lost on the way is not known: the most that it can be counts.
 
     Args:
         caps: the limits.
@@ -175,29 +196,43 @@ class Budget:
         finally:
             with self._changed:
                 self._held.remove(reservation)
-                self.tokens += _tokens(reservation.cost)
-                self.usd += reservation.cost.get("usd", 0.0)
-                self._changed.notify_all()
+                self._spend(reservation.cost)
 
-    def count_call(self, change: int = 1) -> str | None:
-        """Count a request that is about to be made, or was not made after all; return why it must not be made."""
+    def spend(self, cost: Mapping[str, float]) -> None:
+        """Count what a request that brought no answer can have cost."""
+        with self._changed:
+            self._spend(cost)
+
+    def _spend(self, cost: Mapping[str, float]) -> None:
+        self.tokens += _tokens(cost)
+        self.usd += cost.get("usd", 0.0)
+        self._changed.notify_all()
+
+    def count_call(self, change: int = 1, *, room: bool = False) -> str | None:
+        """Count a request that is about to be made, or was not made after all; return why it must not be made.
+
+        With ``room``, what was set aside must still fit: an earlier request of the same call may have been charged.
+        """
         with self._changed:
             problem = self._too_many_calls() if change > 0 else None
+            problem = problem or (self._problem(None) if room else None)
             self.calls += 0 if problem else change
             return problem
 
-    def _problem(self, wanted: Reservation) -> str | None:
+    def _problem(self, wanted: Reservation | None) -> str | None:
+        """Return why a further call, or another request of those under way, would not fit; None where it does."""
         caps = self._caps
-        tokens, usd = sum(one.tokens for one in self._held), sum(one.usd for one in self._held)
-        if caps.tokens is not None and self.tokens + tokens + wanted.tokens > caps.tokens:
+        held = [*self._held, *([] if wanted is None else [wanted])]
+        tokens, usd = sum(one.tokens for one in held), sum(one.usd for one in held)
+        if caps.tokens is not None and self.tokens + tokens > caps.tokens:
             return (
                 f"caps.tokens must leave room for the next call: {self.tokens} of {caps.tokens} tokens are spent, and "
-                f"it may take {wanted.tokens} (max_tokens, and the most that its prompt can have); {_GO_ON}"
+                f"those under way may take {tokens} (max_tokens, and the most that a prompt can have); {_GO_ON}"
             )
-        if caps.usd is not None and self.usd + usd + wanted.usd > caps.usd:
+        if caps.usd is not None and self.usd + usd > caps.usd:
             return (
-                f"caps.usd must leave room for the next call: {self.usd:.6f} of {caps.usd:g} USD are spent, and it may "
-                f"take {wanted.usd:.6f}; {_GO_ON}"
+                f"caps.usd must leave room for the next call: {self.usd:.6f} of {caps.usd:g} USD are spent, and those "
+                f"under way may take {usd:.6f}; {_GO_ON}"
             )
         return self._too_many_calls()
 

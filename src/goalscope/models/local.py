@@ -1,5 +1,6 @@
 """Local models: any Hugging Face causal language model, by path or name, decoded in lockstep."""
 
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ from goalscope.models.loading import (
     load_weights,
     needed,
 )
+from goalscope.models.threads import SMALL
+
+_DRIVERS: Final = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of NVIDIA, AMD, and both under Windows' Linux
 
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 MOST_SEED: Final = 2**63 - 1
@@ -150,6 +154,15 @@ class LocalModel(Dialect):
             "dtype": self._dtype,
             **self._settings(),
         }
+
+    @property
+    def fits_a_core(self) -> bool:
+        """Whether its weights lie here and are so few that one core computes them, as on a processor without a GPU."""
+        if self._folder is None or self._device_map is not None or self._device not in ("auto", "cpu"):
+            return False
+        octets = sum(path.stat().st_size for path in self._folder.glob("*.safetensors"))
+        few = 0 < octets < 2 * SMALL  # two bytes a parameter or more
+        return few and (self._device == "cpu" or not _may_have_gpu() or not needed("torch").cuda.is_available())
 
     @property
     def tags(self) -> Mapping[str, str]:
@@ -309,3 +322,8 @@ class LocalModel(Dialect):
         if self._random_weights == "initial":
             redraw(model, seed=seed)
         return model
+
+
+def _may_have_gpu() -> bool:
+    """Return whether there may be a GPU, without an import of torch where Linux has no driver for one."""
+    return sys.platform != "linux" or any(Path(driver).exists() for driver in _DRIVERS)

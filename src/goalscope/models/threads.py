@@ -63,11 +63,13 @@ def batches(lengths: Sequence[int], rows: int) -> list[list[int]]:
     """Cut requests into batches of similar lengths and about equal work, the batch of the longest ones first.
 
     There are two of them or more where there is enough to do, of at most ``rows`` requests on average. They follow from
-    the lengths ``[N]`` of the prompts alone, so that the number of cores changes no output. Returned are the indices of
-    each batch; none is empty.
+    the lengths ``[N]`` of the prompts alone, so that the number of cores changes no output; a worker of a run, whose
+    requests are a part of a batch already, has no second core and cuts none in two. Returned are the indices of each
+    batch; none is empty.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-    count = max(-(-len(lengths) // rows), min(2, len(lengths) // _FEWEST))
+    alone = os.environ.get(_SHARE) == "1"
+    count = max(-(-len(lengths) // rows), 1 if alone else min(2, len(lengths) // _FEWEST))
     found: list[list[int]] = [[] for _ in range(count)]
     total = sum(lengths)
     before = accumulate((lengths[index] for index in order), initial=0)

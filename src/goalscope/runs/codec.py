@@ -177,6 +177,18 @@ def decode_step(cells: Sequence[Cell], state: tuple[int, ...], world: World) -> 
     )
 
 
+def decode_steps(cells: Sequence[Sequence[Cell]], world: World) -> tuple[Step, ...]:
+    """Return the steps of an episode from their columns; equal states become one object."""
+    states: dict[tuple[Cell, ...], tuple[int, ...]] = {}
+    steps: list[Step] = []
+    for step in cells:
+        row, col, flags = place = tuple(step[1:4])
+        if place not in states:
+            states[place] = decode_state(row, col, flags, world)
+        steps.append(decode_step(step, states[place], world))
+    return tuple(steps)
+
+
 def encode_turn(turn: Turn) -> tuple[Cell, ...]:
     """Return the columns `TURN_COLUMNS` of a turn."""
     return *_encode_said(turn), encode_json(turn.usage), encode_json(turn.extra)

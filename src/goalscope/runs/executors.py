@@ -23,10 +23,15 @@ from goalscope.agents.build import build_agent
 from goalscope.extras import lacking
 from goalscope.ids import canonical_json
 from goalscope.models.local import LocalModel
-from goalscope.models.threads import share_cores
+from goalscope.models.threads import own_cores, share_cores
 from goalscope.runs.study import AgentEntry
 
 EXECUTORS: Final = ("threads", "processes", "ray", "dask")
+
+AUTO: Final = "auto"
+"""The executor that suits the agents of a run: see `suited`."""
+
+_WORTH: Final = 400  # episodes of small models for which it is worth the seconds that new processes need to begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,26 @@ def _built(recipe: Recipe) -> Agent:
             f"as {found}: its machine must have the same goalscope, packages and model files"
         )
     return agent
+
+
+def suited(agents: Sequence[Agent], episodes: int, workers: int) -> tuple[str, int]:
+    """Return the executor that suits some agents, and its workers.
+
+    A model so small that one core computes it gains nothing from a second thread, which waits for the interpreter. With
+    enough episodes each core has a process.
+
+    Args:
+        agents: the agents of a run.
+        episodes: how many each of them is to run.
+        workers: what was asked for; more than one is kept.
+    """
+    small = sum(
+        isinstance(model := getattr(agent, "model", None), LocalModel) and model.fits_a_core for agent in agents
+    )
+    cores = own_cores()
+    if workers == 1 and cores > 1 and small * episodes >= _WORTH:
+        return "processes", cores
+    return "threads", workers
 
 
 @contextmanager

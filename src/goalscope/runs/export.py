@@ -4,16 +4,19 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goalscope.extras import lacking
 from goalscope.ids import canonical_json
 from goalscope.rows import Tag
-from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, WORLD_COLUMNS, Cell, decode_json, encode_json
+from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, Cell, decode_json, encode_json
 from goalscope.runs.record import Episode, policy_of
+from goalscope.runs.sqlite_errors import explained
 from goalscope.runs.store import Store
-from goalscope.runs.tables import DATABASE, explained
+from goalscope.runs.tables import DATABASE
+from goalscope.runs.verify import check_rows
 from goalscope.worlds.world import World
 
 if TYPE_CHECKING:
@@ -202,21 +205,24 @@ def content_hash(store: Store) -> str:
             # No text can hold the mark between two lists: a quote inside of a text follows a backslash.
             digest.update(_ENCODER.encode(lines)[1:-1].replace('],["', ']\n["').encode() + b"\n")
 
-    for kind, sql in (
-        ("study", "SELECT id FROM study ORDER BY id"),
-        ("agent", "SELECT id, name FROM agents ORDER BY id"),
-        ("world", f"SELECT {WORLD_COLUMNS} FROM worlds ORDER BY id"),
-        ("artifact", "SELECT id, kind, tags FROM artifacts ORDER BY id"),
-    ):
-        add([(kind, *cells) for cells in store.query(sql)])
-    last = ""
+    kept = {"study": (0,), "agent": (0, 1), "world": (0, 1, 2, 3, 4), "artifact": (0, 1, 4)}
+    for kind, cells in kept.items():
+        add([(kind, *(row[cell] for cell in cells)) for row in sorted(store.entries(kind), key=itemgetter(0))])
+    last, count, least = "", 0, store.sums.number_of("episodes")
     select = f"SELECT number, {EPISODE_COLUMNS} FROM episodes WHERE id > ? ORDER BY id LIMIT {_PAGE_EPISODES}"
     while page := store.query(select, (last,)):
+        steps = store.steps_of([row[0] for row in page], STEP_COLUMNS)
+        store.sums.check_episodes(page, steps)
+        lines: list[tuple[Any, ...]] = []
         for number, *header in page:
-            steps = store.query(f"SELECT {STEP_COLUMNS} FROM steps WHERE episode = ? ORDER BY step", (number,))
-            taken = [("step", *step[:-1], _without_attempts(step[-1])) for step in steps]
-            add([("episode", *header), *taken])
-        last = page[-1][1]
+            if header[0] <= last:
+                store.sums.refuse("each episode once and in order")
+            lines.append(("episode", *header))
+            lines += [("step", *step[:-1], _without_attempts(step[-1])) for step in steps[number]]
+            last, count = header[0], count + 1
+        add(lines)
+    store.sums.check_count("episodes", count, least, store.sums.number_of("episodes"))
+    check_rows(store)
     columns = "source, measure, unit, value, grid_id, episode_id, step, tags"
     with explained(store.path / DATABASE):
         cursor = store.database.execute(f"SELECT 'row', {columns} FROM rows ORDER BY {columns}")

@@ -10,9 +10,11 @@ from shutil import rmtree
 from typing import Any
 
 from goalscope.agents.agent import agent_id
+from goalscope.runs import checksums
 from goalscope.runs.codec import TURN_COLUMNS, decode_json, decode_turn
 from goalscope.runs.opening import sync
 from goalscope.runs.provenance import session
+from goalscope.runs.server_checks import INFO as SERVERS
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
 from goalscope.runs.study_shard import StudyShard, episodes_of, listed_units, shard_of
@@ -87,11 +89,22 @@ def merge(
     return summary
 
 
+def settle(directory: str | Path) -> None:
+    """Put a run back in its place where `grow` was cut short while it exchanged two directories."""
+    place = Path(directory)
+    old = place.with_name(f".{place.name}.old")
+    if old.exists() and place.exists():
+        rmtree(old)  # what took its place is whole
+    elif old.exists():
+        old.rename(place)
+
+
 def grow(directory: str | Path, study: Study) -> int:
     """Make a run the beginning of a larger study: what both have in common is taken over and not asked again.
 
-    Episodes, journal and costs are kept where the larger study has the same episode; rows, activations and probes are
-    not, since they speak of the smaller one. A run that cannot be made whole is left as it was.
+    Episodes, journal and costs are kept where the larger study has the same episode, and the trials of servers; rows,
+    activations and probes are not, since they speak of the smaller one. A run that cannot be made whole is left as it
+    was.
 
     Args:
         directory: the run directory; must hold a run of some study.
@@ -105,9 +118,8 @@ def grow(directory: str | Path, study: Study) -> int:
         BlockingIOError: another process runs on the directory.
     """
     place = Path(directory)
+    settle(place)
     beside, old = (place.with_name(f".{place.name}.{name}") for name in ("growing", "old"))
-    if old.exists() and not place.exists():
-        old.rename(place)  # cut short between the two names
     with Store(place, "w") as store, Store(beside, "w", durability=study.durability) as target:
         stored = store.study()
         if stored is None:
@@ -120,6 +132,8 @@ def grow(directory: str | Path, study: Study) -> int:
         target.put_worlds(study.worlds())
         for document in store.info()["sessions"]:
             target.put_session(document)
+        if (tried := store.info().get(SERVERS)) is not None:  # trials of servers are calls, too, and count in caps
+            target.put_info(SERVERS, tried)
         kept = sorted({spec.id for spec, _, _ in study.specs(agents)} & store.episode_ids())
         for begin in range(0, len(kept), _EPISODES):
             page = kept[begin : begin + _EPISODES]
@@ -214,6 +228,7 @@ def _clear(target: Store) -> None:
     with target.transaction() as database:
         for table in _TABLES:
             database.execute(f"DELETE FROM {table}")
+        checksums.clear(database)
 
 
 def _fill(
@@ -276,11 +291,12 @@ def _copy_calls(store: Store, target: Store) -> int:
     """Copy the journal, answers that an agent gave among them, as it stands; return how many calls it holds."""
     copied, last = 0, ""
     insert = f"INSERT INTO calls ({_CALL}) VALUES ({marks(_CALL)})"
-    while page := store.query(f"SELECT {_CALL} FROM calls WHERE id > ? ORDER BY id LIMIT {_CALLS}", (last,)):
+    while page := store.entries("call", f"WHERE calls.id > ? ORDER BY calls.id LIMIT {_CALLS}", (last,)):
         for row in page:
             if row[6] == "done":
                 decode_turn(row[10:])  # raises where the file is damaged
         with target.transaction() as database:
             database.executemany(insert, page)
+            checksums.seal(database, "call", [row[0] for row in page])
         copied, last = copied + len(page), page[-1][0]
     return copied

@@ -9,11 +9,12 @@ import shutil
 import sqlite3
 import tempfile
 import weakref
-from contextlib import closing
+from contextlib import closing, suppress
 from io import FileIO
 from pathlib import Path
 
-from goalscope.runs.tables import DATABASE, check_tables, create_tables, explained
+from goalscope.runs.sqlite_errors import explained
+from goalscope.runs.tables import DATABASE, check_tables, create_tables, upgrade
 
 _LOCK = "run.lock"
 _PROBE, _NEW = ".wal-probe-", ".run-new-"  # what the folders begin with that a start may leave behind when it is killed
@@ -66,6 +67,7 @@ def open_for_writing(path: Path) -> tuple[sqlite3.Connection, str | None]:
         try:
             # A log left by a killed process is folded in when the mode changes; nothing committed is lost.
             mode = connection.execute(f"PRAGMA journal_mode = {'DELETE' if problem else 'WAL'}").fetchone()[0]
+            upgrade(connection)
         except BaseException:
             connection.close()
             raise
@@ -238,11 +240,37 @@ class DirectoryLock:
             raise OSError(f"a run directory must {must} ({error.strerror}): {mend}") from error
         _held.add(self)
 
+    def directory(self, known: Path) -> Path:
+        """Return where the locked directory lies now; ``known`` is where it was.
+
+        Raises:
+            FileNotFoundError: it was removed, or renamed where the system does not tell to what.
+        """
+        places = [known]
+        if self._file is not None:
+            with suppress(OSError):
+                places.append(Path(f"/proc/self/fd/{self._file.fileno()}").readlink().parent)
+        for place in places:
+            if self._file is not None and _same(self._file.fileno(), place / _LOCK):
+                return place
+        raise FileNotFoundError(
+            f"a run directory must stay where it is while it is written to, but {known} was renamed or removed: what "
+            "was run is stored in it, wherever it lies now; where it was removed, run the same study again"
+        )
+
     def release(self) -> None:
         """Give the lock back; the file stays, so that no second process can lock a file of the same name."""
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _same(number: int, path: Path) -> bool:
+    """Whether an open file is the one of a path."""
+    try:
+        return os.path.samestat(os.fstat(number), path.stat())
+    except OSError:
+        return False
 
 
 def _forget_in_child() -> None:

@@ -17,7 +17,7 @@ from goalscope.models.http_budget import Budget
 from goalscope.runs.codec import encode_tags
 from goalscope.runs.dispatch import Caller, interruptible
 from goalscope.runs.episode import LiveEpisode
-from goalscope.runs.executors import Recipe, answer_in_worker, open_executor
+from goalscope.runs.executors import AUTO, Recipe, answer_in_worker, open_executor, suited
 from goalscope.runs.journal import Journal, call_for
 from goalscope.runs.provenance import session
 from goalscope.runs.record import Episode, EpisodeSpec
@@ -49,6 +49,7 @@ class RunSummary:
         replayed: number of answers taken from the journal instead of asking again.
         lost: number of calls that an earlier process had in flight when it died.
         seconds: time that the run took.
+        directory: where the run directory lies, which may have been renamed meanwhile.
     """
 
     episodes: int
@@ -58,6 +59,7 @@ class RunSummary:
     replayed: int
     lost: int
     seconds: float
+    directory: str
 
 
 def run(
@@ -88,8 +90,10 @@ def run(
         batch: episodes of an agent that are live at the same time.
         arguments: what the user passed and what was defaulted, for the record; see `provenance.session`.
         shard: only this part of the episodes; `merge` puts the directories of all shards together.
-        executor: where agents act whose answers are worth minutes, see `executors.open_executor`. Others act here, and
-            so do agents whose requests are counted one by one (those behind a server), in threads.
+        executor: where agents act whose answers are worth minutes, see `executors.open_executor`; "auto" for what suits
+            them, see `executors.suited`. Others act here, and so do agents whose requests are counted one by one (those
+            behind a server), in threads. New processes import the main module of the program: guard what it does by
+            ``if __name__ == "__main__":``.
         gpus: GPUs of each worker, where Ray gives them.
 
     Returns:
@@ -101,7 +105,7 @@ def run(
         KeyboardInterrupt: the run was stopped; finished episodes are stored, the message says how to go on.
         Exception: what an agent raised; finished episodes and journalled answers are stored.
     """
-    if executor != "threads" and agents is not None:
+    if executor not in ("threads", AUTO) and agents is not None:
         raise ValueError(
             f"agents that act in other processes must be built from the study, got ready ones with {executor=}: leave "
             "agents out, or use threads"
@@ -112,6 +116,9 @@ def run(
     _check_agents(acting)
     for agent in acting:
         check_fits(agent, study.view)
+    each = len(study.worlds()) * study.trajectories // (shard.of if shard is not None else 1)
+    if executor == AUTO:
+        executor, workers = suited(acting, each, workers) if agents is None else ("threads", workers)
     with (
         open_executor(executor, workers, gpus) as elsewhere,
         Store(directory, "w", durability=study.durability) as store,
@@ -126,7 +133,8 @@ def run(
             for entry, agent in zip(study.agents_, acting, strict=True):
                 if agent.journalled and _budget(agent) is None:
                     places[agent.name] = elsewhere, Recipe.of(entry, agent)
-            if places:  # the workers load what they need while this process makes its first prompts
+            # The workers load what they need while this process makes its first prompts.
+            if places and len(store.episode_ids()) < each * len(acting):
                 for _ in range(workers):
                     elsewhere.submit(answer_in_worker, next(iter(places.values()))[1], [])
         runner = _Runner(study, store, progress, workers, batch, shard, places)
@@ -172,7 +180,7 @@ class _Runner:
         except KeyboardInterrupt:
             self._flush()
             raise KeyboardInterrupt(
-                f"stopped with {self._reused + self._episodes} of {self._total} episodes stored in {self._store.path}: "
+                f"stopped with {self._reused + self._episodes} of {self._total} episodes stored in {self._place()}: "
                 "run the same study on the same directory to go on, nothing stored is repeated"
             ) from None
         except Exception as error:
@@ -189,6 +197,7 @@ class _Runner:
             replayed=self._replayed,
             lost=self._journal.lost,
             seconds=time.monotonic() - self._began,
+            directory=str(self._store.settled()),
         )
 
     def _run_part(self, agent: Agent, waiting: _Waiting, check_interrupt: Callable[[], None]) -> None:
@@ -252,9 +261,9 @@ class _Runner:
             self._journal.send([calls[index] for index in indices])
 
         def commit(indices: list[int], answered: list[Turn]) -> None:
-            self._journal.done([(calls[index], turn) for index, turn in zip(indices, answered, strict=True)])
+            stored = self._journal.done([(calls[index], turn) for index, turn in zip(indices, answered, strict=True)])
             self._calls += len(indices)
-            take(indices, answered)
+            take(indices, stored)
 
         counted = _budget(caller.agent) is not None
 
@@ -268,6 +277,12 @@ class _Runner:
             self._checked = True
         caller.ask(observations, missing, commit, send, withdraw)
         return [turn for turn in turns if turn is not None]
+
+    def _place(self) -> Path:
+        try:
+            return self._store.settled()
+        except FileNotFoundError:
+            return self._store.path
 
     def _flush(self) -> None:
         """Commit what is finished; a second call after an interrupted one does no harm."""

@@ -12,17 +12,23 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from goalscope.rows import Rows
-from goalscope.runs import codec
-from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, WORLD_COLUMNS, Cell
+from goalscope.runs import checksums, codec
+from goalscope.runs.checksums import Comparison
+from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, Cell
 from goalscope.runs.opening import DirectoryLock, open_for_reading, open_for_writing
-from goalscope.runs.record import Episode, Step
+from goalscope.runs.record import Episode
+from goalscope.runs.sqlite_errors import explained
 from goalscope.runs.study import Study
 from goalscope.runs.tables import (
     DATABASE,
+    FIRST,
+    ORDER,
     VERSION,
     EncodedEpisode,
     Usage,
-    explained,
+    cut,
+    episode_ids,
+    find_episodes,
     insert_episodes,
     insert_worlds,
     marks,
@@ -35,8 +41,6 @@ Durability = Literal["process", "power"]
 GROUP_SECONDS = 0.5
 _GROUP_STEPS = 20_000
 _PAGE_EPISODES = 128
-_PAGE_STEPS = 512
-_ORDER = "world_id, agent_id, trajectory, id"
 
 
 class Store:
@@ -80,9 +84,12 @@ class Store:
                 self.database = open_for_reading(self._file)
             else:
                 self.path.mkdir(parents=True, exist_ok=True)
-                opened.callback(DirectoryLock(self.path).release)
+                self._lock = DirectoryLock(self.path)
+                opened.callback(self._lock.release)
                 self.database, problem = open_for_writing(self._file)
             opened.callback(self.database.close)
+            with explained(self._file):
+                self.sums = Comparison(self.database, self._file)
             if mode == "w":
                 self._note_journal(problem, durability)  # a warning may be an error
             self._opened = opened.pop_all()
@@ -113,6 +120,14 @@ class Store:
                     self.database.execute("ROLLBACK")
                 raise
 
+    def settled(self) -> Path:
+        """Return where the directory lies, which may have been renamed since this store was opened for writing.
+
+        Raises:
+            FileNotFoundError: it was removed, or lies where the system does not tell.
+        """
+        return self._lock.directory(self.path) if self.mode == "w" else self.path
+
     # Study, information, agents, worlds
 
     def put_study(self, study: Study) -> None:
@@ -122,6 +137,7 @@ class Store:
             with self.transaction() as database:
                 document = json.dumps(study.dump())
                 database.execute("INSERT INTO study VALUES (?, ?, ?)", (study.id, study.name, document))
+                checksums.seal(database, "study", [study.id])
         elif stored.id != study.id:
             raise ValueError(
                 f"{self.path} must be continued with the study that it was begun with, got a different one:\n"
@@ -130,38 +146,46 @@ class Store:
 
     def study(self) -> Study | None:
         """Return the study of this run, None where there is none (an import)."""
-        found = self.query("SELECT document FROM study")
+        found = self.entries("study")
         if len(found) > 1:
             raise ValueError(f"{self._file} must hold one study, got {len(found)}: the file is damaged")
-        return Study.restore(codec.decode_json(found[0][0], "the study")) if found else None
+        return Study.restore(codec.decode_json(found[0][2], "the study")) if found else None
 
     def info(self) -> dict[str, Any]:
         """Return what is known about how the run was made: versions, commit, settings, and one entry a session."""
-        cells = self.query("SELECT name, value FROM info")
-        sessions = self.query("SELECT document FROM sessions ORDER BY number")
+        cells, sessions = self.entries("info"), self.entries("session")
         settings = {str(name): codec.decode_json(value, f"info {name!r}").get("value") for name, value in cells}
-        documents = [codec.decode_json(document, "a session") for (document,) in sessions]
-        return {"schema": VERSION, **(documents[0] if documents else {}), **settings, "sessions": documents}
+        documents = [codec.decode_json(document, "a session") for _, document in sessions]
+        return {
+            "schema": VERSION if self.sums.present else FIRST,
+            **(documents[0] if documents else {}),
+            **settings,
+            "sessions": documents,
+        }
 
     def put_info(self, name: str, value: Any) -> None:
         """Store one setting by name, in place of an earlier one."""
         with self.transaction() as database:
             database.execute("INSERT OR REPLACE INTO info VALUES (?, ?)", (name, codec.encode_json({"value": value})))
+            checksums.seal(database, "info", [name])
 
     def put_session(self, document: Mapping[str, Any]) -> None:
         """Store what is known about the session that begins: see `provenance.session`."""
         with self.transaction() as database:
-            database.execute("INSERT INTO sessions (document) VALUES (?)", (codec.encode_json(document),))
+            made = database.execute("INSERT INTO sessions (document) VALUES (?)", (codec.encode_json(document),))
+            checksums.seal(database, "session", [made.lastrowid])
 
     def put_agents(self, agents: Iterable[tuple[str, str, Mapping[str, Any]]]) -> None:
         """Store agents as (id, name, description)."""
         cells = [(identity, name, codec.encode_json(description)) for identity, name, description in agents]
         with self.transaction() as database:
-            database.executemany("INSERT OR IGNORE INTO agents VALUES (?, ?, ?)", cells)
+            for cell in cells:
+                if database.execute("INSERT OR IGNORE INTO agents VALUES (?, ?, ?)", cell).rowcount:
+                    checksums.seal(database, "agent", cell[:1])
 
     def agents(self) -> dict[str, tuple[str, dict[str, Any]]]:
         """Return (name, description) of each agent by its id."""
-        found = self.query("SELECT id, name, description FROM agents ORDER BY id")
+        found = self.entries("agent")
         return {identity: (name, codec.decode_json(text, f"agent {name!r}")) for identity, name, text in found}
 
     def agent_names(self) -> list[str]:
@@ -169,7 +193,8 @@ class Store:
 
         The study itself need not be built for them: its models or packages may be on another machine.
         """
-        return [name for (name,) in self.query("SELECT name FROM agents ORDER BY rowid")]
+        names = {identity: name for identity, name, _ in self.entries("agent")}
+        return [names[identity] for (identity,) in self.query("SELECT id FROM agents ORDER BY rowid")]
 
     def put_worlds(self, worlds: Iterable[World]) -> None:
         """Store worlds; one that is there already with another cluster or other tags is a ValueError."""
@@ -184,8 +209,6 @@ class Store:
     def world(self, identity: str) -> World:
         """Return the world of an id; the same object, as long as few others are asked for."""
         return self._known_world(identity)
-
-    # Episodes
 
     def put_episodes(self, episodes: Iterable[Episode], usage: Mapping[str, Usage] | None = None) -> int:
         """Store episodes with their worlds, in groups of at most a second; each is stored whole or not at all.
@@ -228,8 +251,8 @@ class Store:
 
     def episode_ids(self) -> set[str]:
         """Return the ids of all stored episodes."""
-        # Of the table: in a damaged file the index may name others, which nothing that reads episodes would find.
-        return {identity for (identity,) in self.query("SELECT id FROM episodes NOT INDEXED")}
+        with explained(self._file):
+            return episode_ids(self.database)
 
     def episodes(self, ids: Iterable[str] | None = None) -> Iterator[Episode]:
         """Return episodes one by one, ordered by world, agent and trajectory, a few in memory at a time.
@@ -241,37 +264,27 @@ class Store:
             KeyError: an id that is not stored.
         """
         for page in self.pages(ids):
-            for begin, end in _cut([row[-2] for row in page]):
+            for begin, end in cut([row[-2] for row in page]):
                 yield from self._read_episodes(page[begin:end])
 
     def pages(self, ids: Iterable[str] | None = None) -> Iterator[list[tuple[Any, ...]]]:
         """Return pages of (number, `EPISODE_COLUMNS`) as they are stored, unchecked, in the order of `episodes`."""
         if ids is None:
-            numbers = [number for (number,) in self.query(f"SELECT number FROM episodes ORDER BY {_ORDER}")]
+            least = self.sums.number_of("episodes")
+            numbers = [number for (number,) in self.query(f"SELECT number FROM episodes ORDER BY {ORDER}")]
+            self.sums.check_count("episodes", len(numbers), least, self.sums.number_of("episodes"))
         else:
-            numbers = self._numbers(list(dict.fromkeys(ids)))
+            with explained(self._file):
+                numbers = find_episodes(self.database, self._file, list(dict.fromkeys(ids)))
+        last: tuple[Any, ...] = ()
         for begin in range(0, len(numbers), _PAGE_EPISODES):
             part = numbers[begin : begin + _PAGE_EPISODES]
-            select = f"SELECT number, {EPISODE_COLUMNS} FROM episodes WHERE number IN ({marks(part)}) ORDER BY {_ORDER}"
+            select = f"SELECT number, {EPISODE_COLUMNS} FROM episodes WHERE number IN ({marks(part)}) ORDER BY {ORDER}"
             page = self.query(select, part)
             if len(page) != len(part):
                 raise ValueError(f"{self._file} must hold each episode that its index names: the file is damaged")
+            last = self.sums.check_order(page, last)
             yield page
-
-    def _numbers(self, wanted: Sequence[str]) -> list[int]:
-        """Return the numbers of episodes in the order of `episodes`."""
-        keys = []
-        for begin in range(0, len(wanted), _PAGE_EPISODES):
-            part = wanted[begin : begin + _PAGE_EPISODES]
-            keys += self.query(f"SELECT {_ORDER}, number FROM episodes WHERE id IN ({marks(part)})", part)
-        missing = set(wanted) - {key[3] for key in keys}
-        if torn := missing & self.episode_ids():
-            raise ValueError(
-                f"{self._file} must find each of its episodes by id, but not {min(torn)}: the file is damaged"
-            )
-        if missing:
-            raise KeyError(f"{self.path} holds no episode {min(missing)} ({len(missing)} of {len(wanted)} missing)")
-        return [key[4] for key in sorted(keys)]
 
     def steps_of(self, numbers: Sequence[int], columns: str) -> dict[int, list[tuple[Any, ...]]]:
         """Return columns of the steps of episodes by the number of the episode, unchecked."""
@@ -285,10 +298,13 @@ class Store:
 
     def usage(self) -> dict[tuple[str, str], float]:
         """Return what all stored turns cost together, by (agent name, name of the quantity)."""
-        found = self.query(
-            "SELECT agent, name, total(value) FROM usage JOIN episodes ON episodes.id = usage.episode_id "
-            "GROUP BY agent, name ORDER BY agent, name"
-        )
+        with self.snapshot() as database:
+            if lost := next(checksums.costs_that_differ(database, self.sums), None):
+                self.sums.refuse(f"what {lost} cost as it was written")
+            found = database.execute(
+                "SELECT agent, name, total(value) FROM usage JOIN episodes ON episodes.id = usage.episode_id "
+                "GROUP BY agent, name ORDER BY agent, name"
+            ).fetchall()
         return {(agent, name): float(value) for agent, name, value in found}
 
     # Rows of measures
@@ -300,8 +316,44 @@ class Store:
 
     def rows(self) -> Rows:
         """Return the rows of all sources, ordered by source."""
-        with explained(self._file):
-            return read_rows(self.database)
+        with self.snapshot() as database:
+            return read_rows(database, self.sums)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """Read several things as they are at one moment, whatever a writer does meanwhile."""
+        with self._writing, explained(self._file):
+            if self.database.in_transaction:
+                yield self.database
+                return
+            self.database.execute("BEGIN")
+            try:
+                yield self.database
+            finally:
+                self.database.execute("COMMIT")
+
+    def entries(self, kind: str, where: str = "", values: Sequence[Cell] = ()) -> list[tuple[Any, ...]]:
+        """Return entries of a kind of `checksums.ENTRIES`, all columns, each compared with its checksum.
+
+        Args:
+            kind: which table.
+            where: which of them, and in what order; all of them by default, ordered by what names them.
+            values: of the question marks in it.
+        """
+        table, name = checksums.ENTRIES[kind]
+        own, join = "NULL", ""
+        if self.sums.present:
+            own, join = "c.value", f"LEFT JOIN checksums c ON c.kind = '{kind}' AND c.key = {table}.{name}"
+        select = f"SELECT {table}.*, {own} FROM {table} {join} {where or f'ORDER BY {table}.{name}'}"
+        if where:
+            found = self.query(select, values)
+        else:
+            with self.snapshot() as database:
+                found = database.execute(select).fetchall()
+                self.sums.check_keys(kind, len(found))
+        for *cells, stored in found:
+            self.sums.check(f"{kind} {cells[0]!r:.80}", checksums.checksum(tuple(cells)), stored)
+        return [row[:-1] for row in found]
 
     def query(self, sql: str, values: Sequence[Cell] = ()) -> list[tuple[Any, ...]]:
         """Return all rows of a query at once, so that no reader stands in a writer's way."""
@@ -326,38 +378,23 @@ class Store:
 
     def _read_episodes(self, page: Sequence[tuple[Any, ...]]) -> Iterator[Episode]:
         steps = self.steps_of([row[0] for row in page], STEP_COLUMNS)
+        self.sums.check_episodes(page, steps)
         for number, *header in page:
-            world = self.world(header[1])
-            try:
-                states: dict[tuple[Cell, ...], tuple[int, ...]] = {}
-                listed: list[Step] = []
-                for cells in steps[number]:
-                    row, col, flags = place = cells[1:4]
-                    if place not in states:
-                        states[place] = codec.decode_state(row, col, flags, world)
-                    listed.append(codec.decode_step(cells, states[place], world))
-                episode = codec.decode_episode(header, world, tuple(listed))
-            except (ValueError, TypeError) as error:
-                raise ValueError(f"{self._file} must hold sound episodes, but {header[0]!r} is not: {error}") from error
-            yield episode
+            yield self.decoded(header, steps[number])
+
+    def decoded(self, header: Sequence[Cell], steps: Sequence[Sequence[Any]]) -> Episode:
+        """Return an episode from `EPISODE_COLUMNS` and `STEP_COLUMNS`; a ValueError where it cannot be one of ours."""
+        world = self.world(str(header[1]))
+        try:
+            return codec.decode_episode(header, world, codec.decode_steps(steps, world))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{self._file} must hold sound episodes, but {header[0]!r} is not: {error}") from error
 
     def _read_world(self, identity: str) -> World:
-        found = self.query(f"SELECT {WORLD_COLUMNS} FROM worlds WHERE id = ?", (identity,))
+        found = self.entries("world", "WHERE worlds.id = ?", (identity,))
         if not found:
             raise ValueError(f"{self._file} must hold the world of every episode, but {identity!r} is missing")
         try:
             return codec.decode_world(found[0])
         except (ValueError, TypeError) as error:
             raise ValueError(f"{self._file} must hold sound worlds, but {identity!r} is not: {error}") from error
-
-
-def _cut(lengths: Sequence[Any]) -> Iterator[tuple[int, int]]:
-    """Return ranges of episodes that together have few steps (a long episode stands alone)."""
-    begin, steps = 0, 0
-    for index, length in enumerate(lengths):
-        steps += length if isinstance(length, int) else 0
-        if index > begin and steps > _PAGE_STEPS:
-            yield begin, index
-            begin, steps = index, length
-    if begin < len(lengths):
-        yield begin, len(lengths)

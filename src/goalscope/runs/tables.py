@@ -1,14 +1,12 @@
-"""The tables of `run.db`, SQLite's errors in words, and worlds, episodes and rows in them.
+"""The tables of `run.db`, and worlds, episodes and rows in them.
 
 What is there already must be the same, but rows, which are replaced.
 """
 
-import errno
 import math
 import sqlite3
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import cache
 from itertools import islice, repeat
 from pathlib import Path
@@ -18,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.rows import Rows
+from goalscope.runs import checksums
+from goalscope.runs.checksums import PAGE_ROWS, ROW_TEXTS
 from goalscope.runs.codec import (
     EPISODE_COLUMNS,
     STEP_COLUMNS,
@@ -31,7 +31,9 @@ from goalscope.runs.record import Episode
 
 DATABASE = "run.db"
 APPLICATION = 0x676F616C  # "goal", in the header of every run.db
-VERSION = 1
+VERSION = 2
+FIRST = 1
+"""The version of files without checksums."""
 
 # A step refers to `episodes.number`; everything else is joined by content ids. What is kept in the order of its primary
 # key, without a second index, has no rowid.
@@ -85,46 +87,28 @@ Usage = Sequence[tuple[int, int, str, float]]
 EncodedEpisode = tuple[Episode, tuple[Cell, ...], list[tuple[Cell, ...]]]
 """An episode, its columns, and the columns of its steps."""
 
-_ROW_TEXTS = ("measure", "unit", "grid_id", "episode_id")
-_PAGE = 4096
-_NO_TEXT = "{} must hold UTF-8 text, got other bytes: the file is damaged"
-_FULL = "{} must have room to grow, but the disk is full: free some and run again"
+ORDER = "world_id, agent_id, trajectory, id"
+"""How episodes are ordered, whenever they were written."""
 
-
-@contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ones that say what must hold and what to do."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        text = str(error)
-        if "locked" in text or "busy" in text:
-            raise BlockingIOError(f"{path} must be free for a moment, but another process holds it: {text}") from error
-        if "full" in text:
-            raise OSError(_FULL.format(path)) from error
-        if "decode" in text:
-            raise ValueError(_NO_TEXT.format(path)) from error
-        raise OSError(
-            f"{path} must be readable (and writable for a run), but SQLite says: {text}; check the directory's "
-            "permissions and its file system"
-        ) from error
-    except UnicodeDecodeError as error:  # of what SQLite says, which quotes the file
-        raise ValueError(_NO_TEXT.format(path)) from error
-    except sqlite3.DatabaseError as error:
-        raise ValueError(
-            f"{path} must be a sound SQLite file written by goalscope, but it is damaged or something else: {error}; "
-            "nothing was changed, restore it from a copy or choose another directory"
-        ) from error
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise OSError(_FULL.format(path)) from error
+_PART, _CUT_STEPS = 128, 512
+_ROW_TEXTS = tuple(ROW_TEXTS.split(", "))
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
     """Make all tables in one transaction."""
     marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
-    connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} {marks} COMMIT;")
+    counts = "INSERT INTO checksums VALUES ('count', 'episodes', 0);"
+    connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} {checksums.TABLE} {counts} {marks} COMMIT;")
+
+
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Bring a file of an earlier version to this one, in one transaction; nothing that it holds changes."""
+    if _stamps(connection)[1] == VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    checksums.begin(connection)
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")
 
 
 def check_tables(connection: sqlite3.Connection, path: Path) -> None:
@@ -141,10 +125,10 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} must be a run.db written by goalscope, got another SQLite database "
             f"(tables: {', '.join(sorted(name for name, _ in found)) or 'none'}): choose another directory"
         )
-    if version != VERSION:
-        advice = "update goalscope" if version > VERSION else "read it with the version that wrote it"
-        raise ValueError(f"{path} must have schema version {VERSION}, got {version}: {advice}")
-    wanted = _wanted()
+    if not FIRST <= version <= VERSION:
+        advice = "update goalscope" if version > VERSION else "it is damaged, restore it from a copy"
+        raise ValueError(f"{path} must have schema version {FIRST} or {VERSION}, got {version}: {advice}")
+    wanted = {name: columns for name, columns in _wanted().items() if version == VERSION or name != "checksums"}
     if found != {(name, "table") for name in wanted}:
         odd = sorted({name for name, _ in found} ^ set(wanted)) or sorted(name for name, _ in found)
         raise ValueError(f"{path} must hold exactly the tables of a run.db, got a difference at: {', '.join(odd)}")
@@ -191,6 +175,7 @@ def insert_worlds(database: sqlite3.Connection, worlds: Iterable[tuple[Cell, ...
     insert = f"INSERT OR IGNORE INTO worlds ({WORLD_COLUMNS}) VALUES ({marks(WORLD_COLUMNS)})"
     for cells in worlds:
         if database.execute(insert, cells).rowcount:
+            checksums.seal(database, "world", cells[:1])
             continue
         stored = database.execute(f"SELECT {WORLD_COLUMNS} FROM worlds WHERE id = ?", cells[:1]).fetchone()
         if stored != cells:
@@ -205,11 +190,11 @@ def insert_episodes(database: sqlite3.Connection, group: Sequence[EncodedEpisode
     insert = f"INSERT OR IGNORE INTO episodes ({EPISODE_COLUMNS}) VALUES ({marks(EPISODE_COLUMNS)})"
     worlds = {id(episode.world): episode.world for episode, _, _ in group}
     insert_worlds(database, [encode_world(world) for world in worlds.values()])
-    new: list[tuple[int | None, Episode, list[tuple[Cell, ...]]]] = []
+    new: list[tuple[int, Episode, list[tuple[Cell, ...]]]] = []
     repeated: list[EncodedEpisode] = []
     for episode, header, steps in group:
         inserted = database.execute(insert, header)
-        if inserted.rowcount:
+        if inserted.rowcount and inserted.lastrowid is not None:
             new.append((inserted.lastrowid, episode, steps))
         else:
             repeated.append((episode, header, steps))
@@ -221,9 +206,44 @@ def insert_episodes(database: sqlite3.Connection, group: Sequence[EncodedEpisode
         "INSERT OR REPLACE INTO usage VALUES (?, ?, ?, ?, ?)",
         [(episode.id, *entry) for _, episode, _ in new for entry in usage.get(episode.id, ())],
     )
+    checksums.seal_episodes(database, [number for number, _, _ in new])
     for encoded in repeated:
         _check_same(database, *encoded)
     return len(new)
+
+
+def episode_ids(database: sqlite3.Connection) -> set[str]:
+    """Return the ids of all stored episodes."""
+    # Of the table: in a damaged file the index may name others, which nothing that reads episodes would find.
+    return {identity for (identity,) in database.execute("SELECT id FROM episodes NOT INDEXED")}
+
+
+def find_episodes(database: sqlite3.Connection, path: Path, wanted: Sequence[str]) -> list[int]:
+    """Return the numbers of episodes by their ids, in their `ORDER`; a KeyError for an id that is not stored."""
+    keys = []
+    for begin in range(0, len(wanted), _PART):
+        part = wanted[begin : begin + _PART]
+        select = f"SELECT {ORDER}, number FROM episodes WHERE id IN ({marks(part)})"
+        keys += database.execute(select, part).fetchall()
+    missing = set(wanted) - {key[3] for key in keys}
+    if torn := missing & episode_ids(database) if missing else None:
+        raise ValueError(f"{path} must find each of its episodes by id, but not {min(torn)}: the file is damaged")
+    if missing:
+        gone = f"{min(missing)} ({len(missing)} of {len(wanted)} missing)"
+        raise KeyError(f"{path.parent} holds no episode {gone}")
+    return [key[4] for key in sorted(keys)]
+
+
+def cut(lengths: Sequence[Any]) -> Iterator[tuple[int, int]]:
+    """Return ranges of episodes that together have few steps (a long episode stands alone)."""
+    begin, steps = 0, 0
+    for index, length in enumerate(lengths):
+        steps += length if isinstance(length, int) else 0
+        if index > begin and steps > _CUT_STEPS:
+            yield begin, index
+            begin, steps = index, length
+    if begin < len(lengths):
+        yield begin, len(lengths)
 
 
 def _check_same(
@@ -248,8 +268,8 @@ def write_rows(database: sqlite3.Connection, rows: Rows, source: str) -> None:
     else:  # without a condition SQLite drops the whole table at once, row by row otherwise
         database.execute("DELETE FROM rows")
     tags = _tag_texts(rows)
-    for begin in range(0, len(rows), _PAGE):
-        page = slice(begin, begin + _PAGE)
+    for begin in range(0, len(rows), PAGE_ROWS):
+        page = slice(begin, begin + PAGE_ROWS)
         measure, unit, *ids, step = (
             column[page].tolist() for column in (rows.measure, rows.unit, rows.grid_id, rows.episode_id, rows.step)
         )
@@ -258,28 +278,27 @@ def write_rows(database: sqlite3.Connection, rows: Rows, source: str) -> None:
         numbers, texts = range(begin, begin + count), islice(tags, count)
         cells = zip(repeat(source, count), numbers, measure, unit, value, *ids, step, texts, strict=True)
         database.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", cells)
+    checksums.seal_rows(database, source)
 
 
-def read_rows(database: sqlite3.Connection) -> Rows:
-    """Return all rows, ordered by source and then as they were put."""
-    columns: dict[str, list[Any]] = {name: [] for name in _ROW_TEXTS}
+def read_rows(database: sqlite3.Connection, comparison: checksums.Comparison) -> Rows:
+    """Return all rows, ordered by source and then as they were put; each page is compared with its checksum.
+
+    Pages and checksums belong together only where nothing is written in between: the caller holds a transaction.
+    """
+    columns: dict[str, list[Any]] = {name: [] for name in (*_ROW_TEXTS, "tags")}
     values, steps = [np.zeros(0)], [np.zeros(0, dtype=np.int64)]
-    codes = array("q")
-    known: dict[Cell, int] = {}
     texts: dict[Cell, Cell] = {}  # equal texts become one object: rows are compared and counted by them later
-    cursor = database.execute(f"SELECT {', '.join(_ROW_TEXTS)}, value, step, tags FROM rows ORDER BY source, number")
-    while page := cursor.fetchmany(_PAGE):
-        *cells, value, step, tags = zip(*page, strict=True)
-        for name, part in zip(_ROW_TEXTS, cells, strict=True):
-            _check_kinds(f"{name} of every row must be stored as text", part, {str})
+    for page in _checked_pages(database, comparison):
+        cells, value, step = page
+        for name, part in zip(columns, cells, strict=True):
             columns[name].extend(map(texts.setdefault, part, part))
-        _check_kinds("the value of every row must be stored as a number", value, {float, type(None)})
-        _check_kinds("the step of every row must be a whole number", step, {int})
         values.append(np.array(value, dtype=np.float64))  # None becomes NaN
         steps.append(np.array(step, dtype=np.int64))
-        codes.extend([known.setdefault(text, len(known)) for text in tags])
+    listed = columns.pop("tags")
+    known = {text: code for code, text in enumerate(dict.fromkeys(listed))}
     sets = [decode_tags(text, "a row") for text in known]
-    of_row = np.array(codes, dtype=np.int64)
+    of_row = np.fromiter(map(known.__getitem__, listed), dtype=np.int64, count=len(listed))
     return Rows(
         value=np.concatenate(values),
         step=np.concatenate(steps),
@@ -289,6 +308,35 @@ def read_rows(database: sqlite3.Connection) -> Rows:
         },
         **{name: _column(columns.pop(name)) for name in _ROW_TEXTS},
     )
+
+
+def sources_of(database: sqlite3.Connection, comparison: checksums.Comparison) -> list[str]:
+    """Return the sources that have rows, ordered by name; a ValueError where one is gone that was counted."""
+    found = [source for (source,) in database.execute("SELECT DISTINCT source FROM rows ORDER BY source")]
+    _check_kinds("the source of every row must be stored as text", found, {str})
+    if gone := comparison.counted_sources() - set(found):
+        comparison.refuse(f"the rows of {min(gone)!r}")
+    return found
+
+
+def _checked_pages(
+    database: sqlite3.Connection, comparison: checksums.Comparison
+) -> Iterator[tuple[list[tuple[Any, ...]], tuple[Any, ...], tuple[Any, ...]]]:
+    for source in sources_of(database, comparison):
+        count, counted = 0, comparison.number_of(f"rows {source}")
+        for begun, page in checksums.row_pages(database, source):
+            texts, value, step = checksums.columns_of(page)
+            _check_kinds("texts of every row must be stored as text", [cell for part in texts for cell in part], {str})
+            _check_kinds("the value of every row must be stored as a number", value, {float, type(None)})
+            _check_kinds("the step of every row must be a whole number", step, {int})
+            key = checksums.page_key(source, begun)
+            stored = comparison.known("rows", [key]).get(key)
+            comparison.check(
+                f"rows {begun:,} and following of {source!r}", checksums.page_sum(texts, value, step), stored
+            )
+            count += len(page)
+            yield texts, value, step
+        comparison.check_count(f"rows of {source!r}", count, counted, counted)
 
 
 def _check_kinds(must: str, cells: Sequence[Cell], kinds: set[type]) -> None:
@@ -309,11 +357,11 @@ def _tag_texts(rows: Rows) -> Iterator[str]:
     # 1, 1.0 and True are equal but different tags.
     alike = foreign or any(len(kind & {bool, int, float}) > 1 for kind in kinds)
     known: dict[tuple[Any, ...], str] = {}
-    for begin in range(0, len(rows), _PAGE):
-        columns: list[list[Any]] = [column[begin : begin + _PAGE].tolist() for column in rows.tags.values()]
+    for begin in range(0, len(rows), PAGE_ROWS):
+        columns: list[list[Any]] = [column[begin : begin + PAGE_ROWS].tolist() for column in rows.tags.values()]
         if foreign:
             columns = [[tag.item() if isinstance(tag, np.generic) else tag for tag in column] for column in columns]
-        for tags in zip(*columns, strict=True) if columns else repeat((), min(_PAGE, len(rows) - begin)):
+        for tags in zip(*columns, strict=True) if columns else repeat((), min(PAGE_ROWS, len(rows) - begin)):
             key = (*tags, *map(type, tags)) if alike else tags
             if key not in known:
                 given = zip(rows.tags, tags, strict=True)

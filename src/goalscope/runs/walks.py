@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from goalscope.checks import freeze
 from goalscope.rows import Tag
+from goalscope.runs.checksums import WALK_COLUMNS, walk_sum
 from goalscope.runs.codec import decode_head
 from goalscope.runs.record import Episode, EpisodeSpec, World
 from goalscope.runs.store import Store
@@ -20,7 +21,6 @@ from goalscope.worlds.grid import ACTIONS
 NO_ACTION = -1
 """Action of a turn that held none."""
 
-_COLUMNS = "step, row, col, flags, ifnull(action, -1), (action IS NULL) + 2 * (failure IS NULL)"
 _FAILED, _ACTED = 1, 2  # what the last of them must be: either an action or a failure is there
 
 _HEAD = ("episode_id", "agent", "outcome", "grid_id", "trajectory", "seed", "horizon", "tags")
@@ -171,9 +171,11 @@ class _Heads:
 
 def _read_page(store: Store, page: Sequence[tuple[Any, ...]], heads: _Heads) -> tuple[Numbers, Numbers, Numbers]:
     """Add the episodes of a page of (number, columns of the episode), and return states, actions and last states."""
-    steps = store.steps_of([row[0] for row in page], _COLUMNS)
+    numbers = [row[0] for row in page]
+    steps, sums = store.steps_of(numbers, WALK_COLUMNS), store.sums.known("walk", numbers)
     sizes, ends = list[tuple[int, int]](), list[tuple[Any, ...]]()
     for number, *header in page:
+        store.sums.check(f"episode {header[0]!r:.80}", walk_sum(header, steps[number]), sums.get(number))
         world, head, count = store.world(header[1]), decode_head(header), len(steps[number])
         if header[12] != count or count > head["spec"].horizon:
             raise ValueError(f"episode {head['spec'].id} must have its {header[12]!r} steps, got {count}")

@@ -1,0 +1,40 @@
+"""SQLite's errors in words: what must hold of a run.db, and what to do."""
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_NO_TEXT = "{} must hold UTF-8 text, got other bytes: the file is damaged"
+_FULL = "{} must have room to grow, but the disk is full: free some and run again"
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into ones that say what must hold and what to do."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        text = str(error)
+        if "locked" in text or "busy" in text:
+            raise BlockingIOError(f"{path} must be free for a moment, but another process holds it: {text}") from error
+        if "full" in text:
+            raise OSError(_FULL.format(path)) from error
+        if "decode" in text:
+            raise ValueError(_NO_TEXT.format(path)) from error
+        raise OSError(
+            f"{path} must be readable (and writable for a run), but SQLite says: {text}; check the directory's "
+            "permissions and its file system"
+        ) from error
+    except UnicodeDecodeError as error:  # of what SQLite says, which quotes the file
+        raise ValueError(_NO_TEXT.format(path)) from error
+    except sqlite3.DatabaseError as error:
+        raise ValueError(
+            f"{path} must be a sound SQLite file written by goalscope, but it is damaged or something else: {error}; "
+            "nothing was changed, restore it from a copy or choose another directory"
+        ) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise OSError(_FULL.format(path)) from error

@@ -1,0 +1,205 @@
+"""Looking through a whole run.db: each checksum, each content id, and what SQLite itself finds wrong."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from goalscope.agents.agent import check_usage
+from goalscope.ids import content_id
+from goalscope.runs import checksums
+from goalscope.runs.checksums import Comparison, page_sum, said_sum, walk_sum, walked
+from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, decode_json, decode_turn
+from goalscope.runs.journal import Call
+from goalscope.runs.store import Store
+from goalscope.runs.tables import sources_of
+
+_PAGES: Final = "pages of the file"
+_MENDS: Final = {
+    _PAGES: "goalscope doctor RUN --repair copies what is sound into a new file",
+    "episodes": "goalscope doctor RUN --repair takes them out, and plays those again whose answers are in the journal",
+    "costs": "goalscope doctor RUN --repair takes the episodes out and plays them again",
+    "call": "goalscope doctor RUN --repair takes them out; goalscope run asks again where an episode needs them",
+    "rows": "goalscope doctor RUN --repair takes them out; measure, probe or patch again",
+    "artifact": "goalscope doctor RUN --repair takes them out; capture or probe again",
+}
+_REST: Final = "goalscope doctor RUN --repair tells whether the rest can be kept; else restore the file from a copy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One kind of what a run holds.
+
+    Attributes:
+        what: its name.
+        checked: how many there are.
+        without: how many of them have no checksum: they are older than checksums.
+        damaged: which are not what was written, in words.
+    """
+
+    what: str
+    checked: int
+    without: int = 0
+    damaged: tuple[str, ...] = ()
+
+    @property
+    def mend(self) -> str:
+        """What to do about damage."""
+        return _MENDS.get(self.what, _REST)
+
+
+def verify(store: Store) -> Iterator[Part]:
+    """Look through all that a store holds; yield each kind once it is looked through.
+
+    What the first schema wrote has no checksums: its content ids are compared all the same, and it is counted.
+    """
+    with store.snapshot() as database:
+        yield _pages(database)
+        comparison = store.sums
+        for kind in checksums.ENTRIES:
+            yield _guarded(kind, lambda kind=kind: _entries(database, comparison, kind))  # type: ignore[misc]
+        yield _guarded("episodes", lambda: _episodes(store, database))
+        yield _guarded("costs", lambda: _costs(database, comparison))
+        yield _guarded("rows", lambda: _rows(database, comparison))
+
+
+def damage(store: Store) -> list[str]:
+    """Return what is damaged in a store, in words, with what to do about it."""
+    return [f"{part.what}: {'; '.join(part.damaged[:5])} ({part.mend})" for part in verify(store) if part.damaged]
+
+
+def _guarded(what: str, look: Callable[[], Part]) -> Part:
+    """Look at one kind; what cannot be read at all is damage, too."""
+    try:
+        return look()
+    except (sqlite3.Error, ValueError, TypeError, UnicodeDecodeError) as error:
+        return Part(what=what, checked=0, damaged=(str(error)[:300],))
+
+
+def _pages(database: sqlite3.Connection) -> Part:
+    try:
+        ((pages,),) = database.execute("PRAGMA page_count").fetchall()
+        said = [line for (line,) in database.execute("PRAGMA integrity_check(20)") if line != "ok"]
+    except sqlite3.Error as error:
+        return Part(what=_PAGES, checked=0, damaged=(str(error),))
+    return Part(what=_PAGES, checked=pages, damaged=tuple(said))
+
+
+def _entries(database: sqlite3.Connection, comparison: Comparison, kind: str) -> Part:
+    table, name = checksums.ENTRIES[kind]
+    checked = without = 0
+    damaged, seen = list[str](), 0
+    for (key,) in database.execute(f"SELECT {name} FROM {table} ORDER BY {name}").fetchall():
+        checked += 1
+        row = database.execute(f"SELECT * FROM {table} WHERE {name} = ?", (key,)).fetchone()
+        stored = comparison.known(kind, [key]).get(key)
+        seen += stored is not None
+        without += stored is None
+        if row is None or (stored is None and not comparison.old):
+            damaged.append(f"{key!r:.80} has no checksum" if row else f"{key!r:.80} is not found by its name")
+        elif stored is not None and stored != checksums.checksum(tuple(row)):
+            damaged.append(f"{key!r:.80}")
+        elif problem := _identity(kind, row):
+            damaged.append(problem)
+    if comparison.present:
+        ((summed,),) = database.execute("SELECT count(*) FROM checksums WHERE kind = ?", (kind,)).fetchall()
+        if summed > seen:
+            damaged.append(f"{summed - seen} are gone")
+    return Part(what=kind, checked=checked, without=without, damaged=tuple(damaged))
+
+
+def _identity(kind: str, row: tuple[Any, ...]) -> str:
+    """Return what is wrong with the content id of an entry, "" where nothing is."""
+    if kind == "agent" and row[0] != (found := content_id("agent", decode_json(row[2], "an agent"))):
+        return f"agent {row[0]!r:.80} must have the content id {found}"
+    if kind == "call":
+        agent, prompt, episode, step, attempt = row[1:6]
+        call = Call(agent_id=agent, prompt=prompt, episode_id=episode, step=step, attempt=attempt)
+        if call.id != row[0]:
+            return f"call {row[0]!r:.80} must have the content id {call.id}"
+        if row[6] == "done":
+            check_usage(decode_turn(row[10:]).usage)
+    return ""
+
+
+def _episodes(store: Store, database: sqlite3.Connection) -> Part:
+    damaged, without = list[str](), 0
+    numbers = [number for (number,) in database.execute("SELECT number FROM episodes NOT INDEXED ORDER BY number")]
+    for number in numbers:
+        try:
+            without += not check_episode(store, database, number)
+        except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
+            damaged.append(str(error)[:200])
+    try:
+        listed = [page_row[0] for page in store.pages() for page_row in page]
+        if sorted(listed) != numbers:
+            damaged.append("the index of episodes does not name those that there are")
+    except ValueError as error:
+        damaged.append(str(error)[:200])
+    return Part(what="episodes", checked=len(numbers), without=without, damaged=tuple(damaged))
+
+
+def check_episode(store: Store, database: sqlite3.Connection, number: int) -> bool:
+    """Return whether an episode has checksums.
+
+    Raises:
+        ValueError: it is not what was written.
+    """
+    header = database.execute(f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE number = ?", (number,)).fetchone()
+    if header is None:
+        raise ValueError(f"episode number {number} is not found by its number")
+    steps = database.execute(f"SELECT {STEP_COLUMNS} FROM steps WHERE episode = ? ORDER BY step", (number,)).fetchall()
+    sums = {kind: store.sums.known(kind, [number]).get(number) for kind in ("walk", "said")}
+    store.sums.check(f"episode {header[0]!r:.80}", walk_sum(header, list(map(walked, steps))), sums["walk"])
+    store.sums.check(f"what was said in episode {header[0]!r:.80}", said_sum(steps), sums["said"])
+    store.decoded(header, steps)
+    return None not in sums.values()
+
+
+def _costs(database: sqlite3.Connection, comparison: Comparison) -> Part:
+    ((count,),) = database.execute("SELECT count(DISTINCT episode_id) FROM usage").fetchall()
+    damaged = tuple(f"what {identity} cost" for identity in checksums.costs_that_differ(database, comparison))
+    return Part(what="costs", checked=count, damaged=damaged)
+
+
+def _rows(database: sqlite3.Connection, comparison: Comparison) -> Part:
+    checked, without, damaged = 0, 0, list[str]()
+    for source in sources_of(database, comparison):
+        if problem := damaged_rows(database, comparison, source):
+            damaged.append(problem)
+        ((count,),) = database.execute("SELECT count(*) FROM rows WHERE source = ?", (source,)).fetchall()
+        checked += count
+        without += count if comparison.number_of(f"rows {source}") is None else 0
+    return Part(what="rows", checked=checked, without=without, damaged=tuple(damaged))
+
+
+def damaged_rows(database: sqlite3.Connection, comparison: Comparison, source: str) -> str:
+    """Return what is wrong with the rows of a source, "" where nothing is."""
+    count = 0
+    try:
+        for begun, page in checksums.row_pages(database, source):
+            key = checksums.page_key(source, begun)
+            found = page_sum(*checksums.columns_of(page))
+            comparison.check(
+                f"rows {begun:,} and following of {source!r}", found, comparison.known("rows", [key]).get(key)
+            )
+            count += len(page)
+        counted = comparison.number_of(f"rows {source}")
+        comparison.check_count(f"rows of {source!r}", count, counted, counted)
+    except (sqlite3.Error, ValueError, TypeError) as error:
+        return str(error)[:500]
+    return ""
+
+
+def check_episodes(store: Store) -> None:
+    """Raise a ValueError where an episode is not what was written; for readers that ask for parts of them by SQL."""
+    for page in store.pages():
+        store.sums.check_episodes(page, store.steps_of([row[0] for row in page], STEP_COLUMNS))
+
+
+def check_rows(store: Store) -> None:
+    """Raise a ValueError where the rows of a source are not what was written."""
+    with store.snapshot() as database:
+        for source in sources_of(database, store.sums):
+            if problem := damaged_rows(database, store.sums, source):
+                raise ValueError(problem)

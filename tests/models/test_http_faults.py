@@ -1,0 +1,106 @@
+"""Twenty-five kinds of server faults: each alone is outlived, and a run under all of them is the clean run."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from http_studies import hash_of, study, template
+from server import Loopback, speaker
+from server_faults import CHARGED, FAULTS, Mixed
+from test_http_runs import kill_and_resume
+from tiny_models import request
+
+from goalscope.models import HttpModel, LocalModel, Sampling, Server
+from goalscope.runs import Store, run
+
+GREEDY = Sampling(temperature=0.0, max_tokens=3, reasoning_effort=None)
+WAITING: dict[str, Any] = {"timeout": 3.0, "retries": 30, "backoff": 0.002, "patience": 120}
+
+
+@pytest.fixture(scope="module")
+def model() -> LocalModel:
+    return speaker()
+
+
+class Once(Mixed):
+    """One fault, at the first request."""
+
+    def draw(self, number: int) -> str | None:
+        return self.kinds[0] if number == 1 else None
+
+
+def test_there_are_twenty_five_kinds() -> None:
+    assert len(FAULTS) == 25
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_kind_alone_is_outlived_and_counted(name: str, model: LocalModel) -> None:
+    waiting = WAITING | {"timeout": 2.5 if "deadline" in name else 60.0}
+    with Loopback(model, faults=Once(kinds=(name,))) as server:
+        asked = HttpModel("speaker", server=Server(base_url=server.url, **waiting))
+        (found,) = asked.complete([request("#_")], GREEDY)
+        assert [entry.outcome for entry in server.settled()] == [name, "answered"]
+        assert found.usage["requests"] == 2 == asked.budget.calls
+        spent = found.usage["prompt_tokens"] + found.usage["output_tokens"]
+        assert (asked.budget.tokens > spent) == (name in CHARGED), "what may have been charged counts at its most"
+        assert found.text
+
+
+def under_faults(model: LocalModel, folder: Path, faults: Mixed, timeout: float, **size: int) -> Counter[str]:
+    """Run a study under faults and without; return how often each kind was met."""
+    waiting = WAITING | {"timeout": timeout}
+    with Loopback(model) as clean:
+        run(study(clean.url, template(folder), server=waiting, **size), folder / "clean", workers=4)
+    with Loopback(model, faults=faults) as server:
+        summary = run(study(server.url, template(folder), server=waiting, **size), folder / "faults", workers=4)
+        met = server.outcomes()
+        assert set(server.answered().values()) == {1}, "an answer that arrived was asked for again"
+        assert met["answered"] == summary.calls and summary.lost == 0
+    assert hash_of(folder / "faults") == hash_of(folder / "clean")
+    with Store(folder / "faults") as store:
+        ((made,),) = store.query("SELECT sum(json_extract(usage, '$.requests')) FROM calls")
+    assert made == sum(met.values()), "every request is counted"
+    return met
+
+
+def test_a_run_under_faults_of_many_kinds_is_the_clean_run(model: LocalModel, tmp_path: Path) -> None:
+    # Without those that are late: on a busy machine, an answer may be, too.
+    kinds = tuple(name for name in FAULTS if "deadline" not in name)
+    met = under_faults(model, tmp_path, Mixed(share=0.5, seed=7, kinds=kinds), 60, count=2, trajectories=2, steps=5)
+    assert len(set(met) & set(FAULTS)) >= 8
+
+
+@pytest.mark.full
+def test_a_long_run_under_a_fifth_of_faults_of_all_kinds_is_the_clean_run(model: LocalModel, tmp_path: Path) -> None:
+    met = under_faults(model, tmp_path, Mixed(seed=7), WAITING["timeout"], count=8, trajectories=10, steps=10)
+    assert set(FAULTS) <= set(met), "each kind was met"
+
+
+@pytest.mark.full
+def test_kills_and_faults_of_all_kinds_together_end_like_a_clean_run(model: LocalModel, tmp_path: Path) -> None:
+    with Loopback(model, delay=0.01, faults=Mixed(seed=5)) as server:
+        asked = study(server.url, template(tmp_path), count=6, trajectories=6, steps=8, server=WAITING)
+        kill_and_resume(server, asked, tmp_path, [40, 90, 60, 25], restarts=True)
+
+
+@pytest.mark.full
+def test_caps_hold_under_faults_of_all_kinds(model: LocalModel, tmp_path: Path) -> None:
+    """Whatever a server charges for, requests and tokens stay below their caps over sessions and workers."""
+    for cap, most in (("calls", 25), ("tokens", 9000)):
+        with Loopback(model, faults=Mixed(share=0.4, seed=3)) as server:
+            asked = study(server.url, template(tmp_path), caps={cap: most}, server=WAITING)
+            for _ in range(4):
+                with pytest.raises(ValueError, match=f"caps.{cap} must leave room"):
+                    run(asked, tmp_path / cap, workers=3)
+            made = len(server.log)
+            with Store(tmp_path / cap) as store:
+                costs = store.query(
+                    "SELECT sum(lost) + sum(ifnull(json_extract(usage, '$.requests'), 0)), "
+                    "sum(ifnull(json_extract(usage, '$.prompt_tokens'), 0) + "
+                    "ifnull(json_extract(usage, '$.output_tokens'), 0) + "
+                    "ifnull(json_extract(usage, '$.tokens_at_most'), 0)) FROM calls"
+                )
+            ((requests, tokens),) = costs
+            assert requests == made
+            assert {"calls": made, "tokens": tokens}[cap] <= most
