@@ -10,11 +10,15 @@ from typing import Any
 
 from goalscope.cli.console import progress, say, table
 from goalscope.cli.errors import check_outputs
-from goalscope.cli.measuring import warn_of_few
+from goalscope.cli.measuring import measure_run, warn_of_few
+from goalscope.extras import how_to_install
 from goalscope.importers.problems import Ledger
-from goalscope.importers.task_log import ScoredLine, score_task_log
+from goalscope.importers.task_log import LoggedRun, ScoredLine, score_task_log
 from goalscope.measures.exploration import DISTANCES, ErrorEstimate, Summary, estimate_errors
 from goalscope.report.blocks import few_of
+from goalscope.runs import Store
+from goalscope.runs.opening import unmade
+from goalscope.runs.tables import DATABASE
 from goalscope.stats import Estimate, estimate_mean
 
 _ERRORS = ("agent", "error", "mean over episodes", "pooled", "pooled, valid moves", "errors / steps")
@@ -22,8 +26,13 @@ _COUNTS = ("steps", "blocked", "unparsable", "detours")
 _EPISODES = ("agent", "episodes", "maps", "success", *_COUNTS)
 
 
-def score(path: Path, *, out: Path | None, as_json: bool, steps: bool, distances: str) -> bool:
-    """Score a log, print the errors by agent, and return whether every line could be used."""
+def score(
+    path: Path, *, out: Path | None, as_json: bool, steps: bool, distances: str, report: Path | None = None
+) -> bool:
+    """Score a log, print the errors by agent, and return whether every line could be used.
+
+    With ``report`` the episodes are also stored as a run in that new directory, which is measured and reported.
+    """
     graph = next((name for name in DISTANCES if name == distances), None)
     if graph is None:
         raise ValueError(f"--distances must be one of {', '.join(DISTANCES)}, got {distances}")
@@ -36,6 +45,8 @@ def score(path: Path, *, out: Path | None, as_json: bool, steps: bool, distances
         raise ValueError(
             f"score must be given a log of JSON lines, got the directory {path}: goalscope measure reads runs"
         )
+    if report is not None:
+        _check_report(report, distances)
     ledger = Ledger()
     found: dict[str, list[tuple[Summary, str]]] = {}
     total = max(1, path.stat().st_size // 1024)
@@ -44,12 +55,17 @@ def score(path: Path, *, out: Path | None, as_json: bool, steps: bool, distances
             out.parent.mkdir(parents=True, exist_ok=True)
         sink = None if out is None else stack.enter_context(out.open("w", encoding="utf-8"))
         show = stack.enter_context(progress("scored (KiB)"))
+        run = None if report is None else LoggedRun(stack.enter_context(Store(report, "w")))
         for line in score_task_log(
             path, ledger, distances=graph, progress=lambda done: show(min(total, done // 1024), total)
         ):
+            if run is not None:
+                run.add(line)
             found.setdefault(line.agent, []).append((line.score.summary, line.task_map.id))
             if sink is not None:
                 sink.write(json.dumps(_plain_line(line, steps), allow_nan=False) + "\n")
+        if run is not None:
+            run.close(path.name, ledger)
     groups = {agent: _Group.of(scored) for agent, scored in found.items()}
     if as_json:
         plain = {
@@ -88,7 +104,30 @@ def score(path: Path, *, out: Path | None, as_json: bool, steps: bool, distances
         say(f"problem: {problem}", error=True)
     if ledger.problem_count > len(ledger.problems):
         say(f"{ledger.problem_count - len(ledger.problems)} further problems", error=True)
+    if report is not None and found:
+        _report(report)
     return ledger.problem_count == 0
+
+
+def _check_report(folder: Path, distances: str) -> None:
+    """Refuse a report that would show other errors than were scored, or that would mix two logs."""
+    if distances != "known":
+        raise ValueError(
+            f"--report must come with --distances known, by which a run is measured, got {distances}: leave one out"
+        )
+    if not unmade(folder / DATABASE):
+        raise ValueError(f"--report must be a new run directory, but {folder} holds a run: choose another one")
+
+
+def _report(folder: Path) -> None:
+    """Measure the stored episodes and write their page; without the extra say what it needs."""
+    from goalscope.cli import commands
+
+    if commands.can_report():
+        commands.report(folder, None, None)
+    else:
+        measure_run(folder)
+        say(f"stored and measured: {folder}; its page needs the extra report: {how_to_install('report')}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from goalscope.models.base import COMPLETION
 from goalscope.models.dialect import Dialect
 from goalscope.models.folders import model_folder
 from goalscope.models.harmony import Style
+from goalscope.preflight.ready_models import ready_models
 
 MOST_TOKENS: Final = 256
 """Most output tokens of a model that does not reason before its answer, which is a JSON object of ten tokens."""
@@ -35,7 +36,7 @@ def find_out(model: str, *, network: bool) -> Found:
     """Return what the tokenizer of a model says about how it is to be asked; its weights are not read.
 
     Args:
-        model: a folder, a GGUF file, a bundled model or a name on the hub.
+        model: a name of `ready_models`, a folder, a GGUF file, a bundled model or a name on the hub.
         network: whether the tokenizer of a model on the hub may be fetched.
 
     Raises:
@@ -43,6 +44,13 @@ def find_out(model: str, *, network: bool) -> Found:
         ImportError: transformers is missing.
         OSError: the hub does not have it, or is not reached.
     """
+    ready = ready_models().get(model)
+    if ready is not None and "server" in ready:
+        server = ready["server"]
+        key = f", key from {server['key_env']}" if "key_env" in server else ""
+        line = f"{model}: {ready['model']} at {server['base_url']} (mode {server.get('mode', 'chat')}{key})"
+        return Found(name=model, style=None, parameters=ready, line=line)
+    model = model if ready is None else ready["model"]
     folder = model_folder(model)
     dialect = Dialect(model)
     name = dialect.name.rpartition("/")[2]

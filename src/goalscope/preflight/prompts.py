@@ -9,7 +9,7 @@ tokenizer it counts bytes.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from typing import Any, Final
@@ -30,6 +30,7 @@ from goalscope.runs import EpisodeSpec, Study
 from goalscope.runs.episode import LiveEpisode
 from goalscope.worlds.grid import SYMBOLS, Action
 from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.named import NamedView
 from goalscope.worlds.tasks.knowledge import AgentKnowledge, NodeReport, Report, memory_text, report_text
 from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.tasks.world import TaskSession, TaskView, TaskWorld
@@ -201,7 +202,7 @@ class Measure:
 
     def __init__(self, dialect: Dialect | None = None) -> None:
         self._dialect = dialect
-        self._pieces: dict[str, int] = {}
+        self._pieces: dict[tuple[str, tuple[str, ...]], int] = {}
 
     def __call__(self, text: str) -> int:
         """Return the most tokens of a text."""
@@ -209,20 +210,20 @@ class Measure:
             return most_text_tokens(text)
         return len(self._dialect.encode(text)) + _SEAM
 
-    def grid(self, text: str) -> int:
+    def grid(self, text: str, symbols: tuple[str, ...] = SYMBOLS) -> int:
         """Return the most tokens of a grid of this size, whatever its cells show: each counts as the longest symbol."""
         head, line, rows = text.partition("\n")  # the numbers of the columns never change
-        return self._piece(head) + sum(map(self._piece, _PIECE.findall(line + rows)))
+        return self._piece(head, symbols) + sum(self._piece(piece, symbols) for piece in _PIECE.findall(line + rows))
 
-    def _piece(self, piece: str) -> int:
-        if piece not in self._pieces:
+    def _piece(self, piece: str, symbols: tuple[str, ...]) -> int:
+        if (piece, symbols) not in self._pieces:
             symbol = piece[-1]
-            ways = [piece[:-1] + other for other in SYMBOLS] if symbol in SYMBOLS else [piece]
+            ways = [piece[:-1] + other for other in symbols] if symbol in symbols else [piece]
             found = max(map(most_text_tokens, ways)) - 1
             if self._dialect is not None:
                 found = min(found, max(len(self._dialect.encode(way)) for way in ways))
-            self._pieces[piece] = found
-        return self._pieces[piece]
+            self._pieces[piece, symbols] = found
+        return self._pieces[piece, symbols]
 
 
 def frame(agent: ChatAgent, dialect: Dialect | None) -> Frame:
@@ -288,13 +289,14 @@ def _most_of_grid(study: Study, agent: ChatAgent, world: World, horizon: int, me
     kind = study.history_of(agent)
     first = LiveEpisode(planned(study, world, horizon), world, study, kind).observe()
     # "yes" is longer than "no"; nothing is more to read than a grid of this size.
-    view = GridView(grid=first.grid, carrying_key=world.grid.key is not None)
-    shown, named = view.text, placeholders(agent.text)
+    view = replace(first.seen(GridView), carrying_key=world.grid.key is not None)
+    shown, named = agent.drawn(view.text), placeholders(agent.text)
+    symbols = tuple(agent.drawn("".join(SYMBOLS)))
     longer = _DIFFERENCE * named.count("example") + named.count("carrying_key")
 
     seen = Observation(view=view, step=0, history_as="none" if "history" not in named else kind)
     text = agent.messages(seen)[-1].content
-    begun = measure(text.replace(shown, "")) + text.count(shown) * measure.grid(shown) + longer
+    begun = measure(text.replace(shown, "")) + text.count(shown) * measure.grid(shown, symbols) + longer
     if kind == "none" or "history" not in named:
         return (begun,) * 3, 0
     # No earlier step takes a longer line than this one.
@@ -360,4 +362,8 @@ def _summary(task_map: TaskMap, measure: Measure) -> int:
 
 # What differs by what a world shows; a study pairs agents and worlds.
 _SHOWN: Mapping[type[View], Callable[..., Iterator[Observation]]] = {TaskView: _walked}
-_MOST: Mapping[type[View], Callable[..., _Most]] = {GridView: _most_of_grid, TaskView: _most_of_task}
+_MOST: Mapping[type[View], Callable[..., _Most]] = {
+    GridView: _most_of_grid,
+    NamedView: _most_of_grid,
+    TaskView: _most_of_task,
+}

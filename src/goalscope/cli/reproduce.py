@@ -1,0 +1,238 @@
+"""`goalscope reproduce`: one figure or table of a paper, run, measured, and set beside what is printed."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from goalscope.cli.console import say, table
+from goalscope.cli.help import flag, option
+from goalscope.cli.studies import Settings
+
+if TYPE_CHECKING:
+    from goalscope.reproduction import Item
+    from goalscope.stats import Estimate
+
+RESULT = "reproduction.json"
+
+
+def reproduce(
+    item: Annotated[
+        str, typer.Argument(metavar="ITEM", help="A figure or table, e.g. 'telos table 2'; --list prints all.")
+    ] = "",
+    out: Annotated[Path | None, option("DIR", "The run directory to write.", "--out", "-o")] = None,
+    listed: Annotated[bool, flag("--list", "Print all items with what they work with, run nothing.")] = False,
+    model: Annotated[
+        str | None, option("NAME", "A ready model (GPT-OSS-20B, GPT-4.1, ...), a folder, a GGUF file or a hub name.")
+    ] = None,
+    scale: Annotated[float, option("PART", "Part of the published size, e.g. 0.1.")] = 1.0,
+    logs: Annotated[
+        Path | None, option("PATH", "Read these in place of a run: recorded logs, or a run directory.")
+    ] = None,
+    workers: Annotated[int, option("N", "Calls at the same time.", min=1)] = 1,
+    settings: Settings = None,
+) -> None:
+    """Make one figure or table of a paper: its study at its size, measured, reported, beside the printed numbers.
+
+    On the same directory it goes on where it stopped.
+    """
+    from goalscope.reproduction import find
+
+    if listed:
+        list_items()
+        return
+    if not item or out is None:
+        raise ValueError("reproduce must be given an item and --out DIR, or --list to see the items")
+    chosen = find(item)
+    if chosen.why_not:
+        raise ValueError(f"{chosen.name} ({chosen.title}) has no command: {chosen.why_not}")
+    if chosen.exact:
+        if model or logs or scale != 1 or settings:
+            raise ValueError(
+                f"{chosen.name} is computed exactly, it takes no --model, --logs, --scale and --set: leave them out"
+            )
+        _exact(chosen, out)
+    elif logs is not None:
+        _recorded(chosen, logs, out)
+    else:
+        _run(chosen, out, model, scale, workers, settings or [])
+
+
+def list_items() -> None:
+    """Print every item by paper: its name, what it works with, what it shows or why it has no command."""
+    from goalscope.reproduction import PAPERS, items
+
+    for short, paper in PAPERS.items():
+        mine = [item for item in items().values() if item.name.split()[0] == short]
+        lines = [
+            (item.name, "–" if item.why_not else item.needs, item.study, item.why_not or item.title) for item in mine
+        ]
+        table(("item", "works with", "study", "what it shows, or why it has no command"), lines, title=paper)
+    say(
+        "works with: the least that is needed; nothing: computed exactly, without an agent. Run one: goalscope "
+        "reproduce ITEM --out DIR"
+    )
+
+
+def _exact(item: "Item", out: Path) -> None:
+    from goalscope.reproduction.exact import compute
+
+    out.mkdir(parents=True, exist_ok=True)
+    found = compute(item, out)
+    for text in found.texts:
+        say(text)
+    _print(item, found.lines, "exact")
+    _write(item, out, found.lines, [], agents=[])
+    if found.files:
+        say("written: " + ", ".join(map(str, found.files)))
+
+
+def _recorded(item: "Item", logs: Path, out: Path) -> None:
+    """Read an item from recorded logs, which are imported first, or from a run that is there."""
+    from goalscope.cli import commands
+    from goalscope.runs.tables import DATABASE
+
+    path = logs
+    if not (logs / DATABASE).is_file():
+        if item.needs != "logs":
+            raise ValueError(
+                f"--logs must be a run directory for {item.name}, which works with {item.needs}: recorded logs alone "
+                "do not hold what it needs"
+            )
+        commands.import_path(logs, out)
+        path = out
+    out.mkdir(parents=True, exist_ok=True)
+    _read(item, path, out, [])
+    if commands.can_report():
+        commands.report(path, out / "report.html", None)
+
+
+def _run(item: "Item", out: Path, model: str | None, scale: float, workers: int, settings: Sequence[str]) -> None:
+    """Run the study of an item at its size and read it."""
+    from goalscope.cli import commands
+    from goalscope.cli.overrides import read_overrides
+    from goalscope.reproduction.scale import scaled
+
+    changes = read_overrides(None, None, [*item.changes], model, network=True)
+    study = scaled(commands.load_study(item.study, changes), scale, least=item.least)
+    if settings:
+        study = replace_settings(study, settings)
+    say(f"{item.name}: {item.title}")
+    given = {"item": item.name, "scale": scale, **changes.given(), **({"changed": list(settings)} if settings else {})}
+    commands.run_study_of(
+        study, out, workers, passed=given, full=item.full and scale == 1, guide=False, command="reproduce"
+    )
+    names = [entry.build().name for entry in study.agents_ if entry.kind in ("chat", "task-chat")]
+    _read(item, out, out, names)
+    if commands.can_report() and not (out / "report.html").is_file():
+        commands.report(out, None, None)
+
+
+def replace_settings(study: Any, settings: Sequence[str]) -> Any:
+    """Return a study with further changes, which come after the scale so that they can be smaller than it."""
+    from goalscope.cli.overrides import Overrides
+
+    return Overrides(settings=tuple(settings)).apply(study)
+
+
+def _read(item: "Item", path: Path, out: Path, agents: Sequence[str]) -> None:
+    """Measure a run where it is not, and print and write the lines of an item."""
+    from goalscope.cli.measuring import measured_rows, warn_of_few
+    from goalscope.reproduction import Subject, read
+    from goalscope.reproduction.claims import decide, lines_of
+    from goalscope.reproduction.readings import with_all_agents
+    from goalscope.runs import Store
+
+    rows = measured_rows(path)
+    with Store(path) as store:
+        told = dict(store.agents().values())
+        everyone = store.agent_names()
+    models = [name for name, about in told.items() if about.get("kind") in ("chat", "task-chat")]
+    # Without a language model the first agent is read: a mean over agents of different goals would be of none of them.
+    mine = [name for name in agents if name in everyone] or models or everyone[:1]
+    subject = Subject(agents=tuple(mine), model=_known(mine, told))
+    if others := [name for name in everyone if name not in mine]:
+        say(f"read: {', '.join(mine)}; also in this run: {', '.join(others)}", error=True)
+    lines = read(item, rows, with_all_agents(item, subject, everyone))
+    tested = decide(item, rows, subject)
+    _print(item, lines, ", ".join(mine))
+    for one in tested:
+        for line in lines_of(one):
+            say(line)
+    if tested:
+        say("Claims: intervals over grids; differences of neighbours hold together. “Not shown” is not “not so”.")
+    _write(item, out, lines, [asdict(one) for one in tested], agents=mine)
+    warn_of_few(line.ours for line in lines if line.ours is not None)
+    say(f"written: {out / RESULT}; the report's section: {item.section} ({quote(str(out / 'report.html'))})")
+
+
+def _known(mine: Sequence[str], told: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the name under which the papers know the model that is read, "" for none of theirs."""
+    from goalscope.preflight.ready_models import ready_name
+
+    found = set()
+    for name in mine:
+        about = told.get(name, {})
+        model = about.get("model")
+        given = [about.get("model_id"), *(model.values() if isinstance(model, Mapping) else [model]), name]
+        known = (ready_name(one) for one in given if isinstance(one, str))
+        found.add(next((one for one in known if one is not None), ""))
+    return found.pop() if len(found) == 1 else ""
+
+
+def _print(item: "Item", lines: Sequence[Any], who: str) -> None:
+    if not lines:
+        return
+    papers = list(dict.fromkeys(name for line in lines for name in line.published))
+    compared = any(line.within is not None for line in lines)
+    columns = ["", "", *(f"published, {name}" for name in papers), f"ours, {who}"[:60], "n", "grids"]
+    columns += ["published within ours"] if compared else []
+    shown = []
+    for line in lines:
+        printed = [_printed(line.published.get(name)) for name in papers]
+        ours, n, grids = _ours(line.ours, line.percent)
+        within = {True: "yes", False: "no", None: ""}[line.within]
+        value = "" if line.value is None else f"{line.value:g}" if isinstance(line.value, float) else str(line.value)
+        shown.append((line.label, value, *printed, ours, n, grids, *([within] if compared else [])))
+    table(columns, shown, title=f"{item.name}: {item.title}", numbers=range(2, 3 + len(papers)))
+    if item.note:
+        say(item.note)
+
+
+def _printed(given: Any) -> str:
+    return "" if given is None else str(given)
+
+
+def _ours(estimate: "Estimate | None", percent: bool) -> tuple[str, str, str]:
+    """Write an estimate as a paper would, in per cent where it does; why there is none where there is none."""
+    if estimate is None:
+        return "not in this run", "", ""
+    if estimate.method == "exact":
+        return f"{estimate.value:.6g}", "", ""
+    scale, digits = (100, 1) if percent else (1, 3)
+    if math.isnan(estimate.value):
+        return f"undefined{f' ({estimate.note})' if estimate.note else ''}", str(estimate.n), str(estimate.clusters)
+    text = f"{scale * estimate.value:.{digits}f}"
+    if estimate.has_interval:
+        text += f" [{scale * estimate.low:.{digits}f}, {scale * estimate.high:.{digits}f}]"
+    return text, str(estimate.n), str(estimate.clusters)
+
+
+def _write(item: "Item", out: Path, lines: Sequence[Any], claims: Sequence[Any], *, agents: Sequence[str]) -> None:
+    """Write what was found as JSON, undefined numbers as null."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {str(key): plain(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(each) for each in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    found = {"item": item.name, "title": item.title, "agents": list(agents), "note": item.note}
+    found |= {"lines": [plain(asdict(line)) for line in lines], "claims": [plain(one) for one in claims]}
+    (out / RESULT).write_text(json.dumps(found, indent=1, allow_nan=False) + "\n", encoding="utf-8", newline="\n")

@@ -1,0 +1,179 @@
+"""Sentences of a paper as tests on the rows of a run: what is shown, what is contradicted, what is left open.
+
+Every test is a regression over clusters in which each cluster weighs alike (`goalscope.stats.regress`); differences of
+neighbours have intervals that hold together (Bonferroni), so that "monotone" is not said of one lucky step.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, Literal
+
+import numpy as np
+
+from goalscope.reproduction.items import Claim, Item
+from goalscope.reproduction.readings import Subject, selected
+from goalscope.rows import Rows, Tag
+from goalscope.stats import Estimate, Regression, indicators, regress
+
+Verdict = Literal["shown", "contradicted", "not shown", "not measured"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tested:
+    """A claim and what a run says of it.
+
+    Attributes:
+        said: the sentence.
+        verdict: "shown" where every part has an interval on the claimed side; "contradicted" where one has an interval
+            on the other; "not shown" otherwise; "not measured" without rows.
+        parts: name and estimate of each part.
+        why: what a reader must know, "" for nothing.
+    """
+
+    said: str
+    verdict: Verdict
+    parts: tuple[tuple[str, Estimate], ...] = ()
+    why: str = ""
+
+
+def decide(item: Item, rows: Rows, subject: Subject) -> list[Tested]:
+    """Return what a run says of each claim of an item.
+
+    Args:
+        item: with claims.
+        rows: all rows of the run.
+        subject: the agents that are read.
+    """
+    return [_tested(item, claim, rows, subject) for claim in item.claims]
+
+
+def _tested(item: Item, claim: Claim, rows: Rows, subject: Subject) -> Tested:
+    measures = (claim.measure, *([claim.than] if claim.than else []))
+    kept = selected(item, claim.where, rows, subject, measures)
+    kept = kept.where(~np.isnan(kept.value))
+    needed = [name for name in (claim.over, *claim.factors) if name]
+    for name in needed:
+        kept = kept.where(kept.known(name))
+    if not len(kept):
+        return Tested(said=claim.said, verdict="not measured", why="the run has no such rows")
+    try:
+        return _TESTS[claim.test](claim, kept)
+    except ValueError as error:
+        return Tested(said=claim.said, verdict="not shown", why=str(error))
+
+
+def _order(one: Tag) -> tuple[int, float, str]:
+    number = isinstance(one, int | float)
+    return (0, float(one), "") if number else (1, 0.0, str(one))  # type: ignore[arg-type]
+
+
+def _steps(claim: Claim, rows: Rows) -> list[tuple[str, Estimate]]:
+    """Return the difference between each value of a tag and the one before it, with intervals that hold together."""
+    values = sorted(dict.fromkeys(rows[claim.over].tolist()), key=_order)
+    if len(values) < 2:
+        raise ValueError(f"a trend must have at least 2 values of {claim.over}, got {len(values)}")
+    fitted = _fit(rows, indicators(rows[claim.over].tolist()))
+    confidence = 1 - 0.05 / (len(values) - 1)
+    return [
+        (f"{claim.over} {later:g} less {earlier:g}" if _order(later)[0] == 0 else f"{later} less {earlier}", estimate)
+        for earlier, later in pairwise(values)
+        for estimate in [fitted.estimate({str(later): 1.0, str(earlier): -1.0}, confidence=confidence)]
+    ]
+
+
+def _monotone(sign: int) -> Callable[[Claim, Rows], Tested]:
+    """Return the test that a measure falls (-1) or rises (1) from each value of a tag to the next."""
+
+    def test(claim: Claim, rows: Rows) -> Tested:
+        parts = _steps(claim, rows)
+        slope = _slope(claim, rows)
+        return Tested(said=claim.said, verdict=_verdict([each for _, each in parts], sign), parts=(*parts, *slope))
+
+    return test
+
+
+def _slope(claim: Claim, rows: Rows) -> list[tuple[str, Estimate]]:
+    """Return the straight line over a tag of numbers, which has more power than neighbours and says less."""
+    values = rows[claim.over].tolist()
+    if not all(_order(value)[0] == 0 for value in values):
+        return []
+    fitted = _fit(rows, {"constant": np.ones(len(rows)), claim.over: np.array(values, dtype=np.float64)})
+    return [(f"straight line: for one more of {claim.over}", fitted.estimate({claim.over: 1.0}))]
+
+
+def _not_monotone(claim: Claim, rows: Rows) -> Tested:
+    """Test that a measure neither rises nor falls throughout: it needs a step up and a step down, both shown."""
+    parts = _steps(claim, rows)
+    up, down = any(one.low > 0 for _, one in parts), any(one.high < 0 for _, one in parts)
+    all_one = all(one.low > 0 for _, one in parts) or all(one.high < 0 for _, one in parts)
+    verdict: Verdict = "shown" if up and down else "contradicted" if all_one else "not shown"
+    return Tested(said=claim.said, verdict=verdict, parts=tuple(parts))
+
+
+def _linear(claim: Claim, rows: Rows) -> Tested:
+    """Test a straight fall below a bound: the slope is below 0, and no curvature is shown (which is no proof of none).
+
+    Size and density are held fixed where the rows have them, so that the mix of worlds at each distance is not read as
+    a bend.
+    """
+    most = float("inf") if claim.below is None else claim.below
+    rows = rows.where(np.array([float(value) < most for value in rows[claim.over].tolist()], dtype=bool))
+    numbers = np.array(rows[claim.over].tolist(), dtype=np.float64)
+    centred = numbers - numbers.mean() if len(numbers) else numbers
+    columns = {"constant": np.ones(len(rows)), "slope": centred, "curvature": centred**2 - (centred**2).mean()}
+    fitted = _fit(rows, {**columns, **_factors(rows, claim.factors)})
+    parts = tuple((name, fitted.estimate({name: 1.0})) for name in ("slope", "curvature"))
+    slope, bend = parts[0][1], parts[1][1]
+    bent = bend.low > 0 or bend.high < 0
+    verdict: Verdict = "contradicted" if slope.low > 0 or bent else "shown" if slope.high < 0 else "not shown"
+    why = "a bend is shown" if bent else "no bend was shown, which is not “there is none”"
+    return Tested(said=claim.said, verdict=verdict, parts=parts, why=why)
+
+
+def _controlled(claim: Claim, rows: Rows) -> Tested:
+    """Test that a measure falls with each factor while the others are held fixed, one regression over clusters."""
+    columns = {"constant": np.ones(len(rows)), **_factors(rows, claim.factors)}
+    fitted = _fit(rows, columns)
+    parts = tuple((f"for one more of {name}, the others fixed", fitted.estimate({name: 1.0})) for name in claim.factors)
+    return Tested(said=claim.said, verdict=_verdict([each for _, each in parts], -1), parts=parts)
+
+
+def _lower(claim: Claim, rows: Rows) -> Tested:
+    """Test that a measure is lower than another, cluster by cluster."""
+    fitted = _fit(rows, indicators(rows.measure.tolist()))
+    less = fitted.estimate({claim.measure: 1.0, claim.than: -1.0})
+    return Tested(said=claim.said, verdict=_verdict([less], -1), parts=((f"{claim.measure} less {claim.than}", less),))
+
+
+def _factors(rows: Rows, names: Sequence[str]) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
+    return {name: np.array(rows[name].tolist(), dtype=np.float64) for name in names}
+
+
+def _fit(rows: Rows, columns: Mapping[str, np.ndarray[tuple[int], np.dtype[np.float64]]]) -> Regression:
+    units = list(dict.fromkeys(rows.unit.tolist()))
+    return regress(rows.value, columns, rows.grid_id.tolist(), unit=units[0] if units else "")
+
+
+def _verdict(parts: Sequence[Estimate], sign: int) -> Verdict:
+    sides = [(one.low, one.high) if sign > 0 else (-one.high, -one.low) for one in parts]
+    if any(high < 0 for _, high in sides):
+        return "contradicted"
+    return "shown" if all(low > 0 for low, _ in sides) else "not shown"
+
+
+_TESTS: Final[Mapping[str, Callable[[Claim, Rows], Tested]]] = {
+    "falls": _monotone(-1),
+    "rises": _monotone(1),
+    "not monotone": _not_monotone,
+    "linear": _linear,
+    "controlled": _controlled,
+    "lower": _lower,
+}
+
+
+def lines_of(tested: Tested) -> Iterator[str]:
+    """Yield what the screen says of a claim, its parts below it."""
+    yield f"{tested.said}: {tested.verdict}{f' ({tested.why})' if tested.why else ''}"
+    for name, estimate in tested.parts:
+        yield f"  {name}: {estimate}"

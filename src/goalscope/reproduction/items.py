@@ -1,0 +1,158 @@
+"""The items: which figures and tables there are, and what each is made of.
+
+All of them are data in `items.yaml`; `goalscope reproduce` is the one engine that runs them.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from goalscope.checks import near_miss
+from goalscope.rows import Tag
+from goalscope.runs.kinds import Part, sequence
+from goalscope.untrusted import read_yaml_text
+
+PAPERS: Final[Mapping[str, str]] = {
+    "telos": "A Behavioural and Representational Evaluation of Goal-Directedness in Language Model Agents (Arghal et "
+    "al. 2026), and the post on it",
+    "exploration": "Measuring exploration and exploitation errors in language-model agents (Park et al. 2026)",
+    "meg": "Measuring Goal-Directedness (MacDermott et al. 2024)",
+}
+"""First word of an item's name -> the paper."""
+
+Needs = Literal["logs", "API", "weights", "nothing"]
+"""The least that an item works with: recorded logs, a model that can be asked, its weights; nothing: it is exact."""
+
+How = Literal["mean", "steps", "beliefs", "cells", "plans", "distance", "p-value", "effect", "relation"]
+"""How rows become a figure, see `goalscope.reproduction.readings`."""
+
+Published = float | str | dict[Tag, float | str | None]
+"""What a paper prints: a number, a text, or one for each value of a tag."""
+
+MIDDLE: Final = "middle"
+"""As the value of the tag "layer": the middle one of those that were read (15 of 7, 15 and 23)."""
+
+
+class Reading(Part):
+    """One line of an item, or one for each value of a tag.
+
+    Attributes:
+        label: what it is called in the paper.
+        measure: the measure that it is read from.
+        where: tags of the rows; those of `Item.where` hold, too.
+        by: the tag whose values make lines, "" for one line.
+        how: how rows become a figure.
+        percent: whether the paper prints it in per cent.
+        published: what it prints for the item's model.
+        others: model -> what it prints for that one.
+    """
+
+    label: str
+    measure: str
+    where: dict[str, Tag] = Field(default_factory=dict)
+    by: str = ""
+    how: How = "mean"
+    percent: bool = False
+    published: Published | None = None
+    others: dict[str, Published] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        for given in (self.published, *self.others.values()):
+            if isinstance(given, dict) and not self.by:
+                raise ValueError(f"published numbers by a tag must come with that tag, {self.label} has none: add by")
+        return self
+
+
+class Claim(Part):
+    """A sentence of a paper that is tested.
+
+    Attributes:
+        said: the sentence, in our words.
+        test: "falls" or "rises" (monotone over the values of `over`), "linear" (over the numbers of `over` below
+            `below`), "controlled" (each of `factors` with the others held fixed), "not monotone" (over `over`), or
+            "lower" (`measure` less `than`).
+        measure: what is tested.
+        where: tags of its rows.
+    """
+
+    said: str
+    test: Literal["falls", "rises", "not monotone", "linear", "controlled", "lower"]
+    measure: str
+    where: dict[str, Tag] = Field(default_factory=dict)
+    over: str = ""
+    below: float | None = None
+    factors: tuple[str, ...] = sequence(default=())
+    than: str = ""
+
+
+class Item(Part):
+    """A figure, a table or a passage of a paper.
+
+    Attributes:
+        name: the paper's short name and what it is there: "telos table 2".
+        title: what it shows.
+        needs: the least that it works with.
+        why_not: why it has no command; all else is left out then.
+        study: the shipped study that makes its data.
+        changes: KEY=VALUE changes of that study, to the sizes as published.
+        full: whether it is read with the settings of `--full`, as published.
+        least: least worlds of each cell at a reduced scale; the probes need grids on both sides of their split.
+        model: the model that the printed numbers are of.
+        exact: name of the function that computes it, where no study does.
+        section: the section of the report that shows it.
+        where: tags of the rows of all readings.
+        readings, claims: what is read, and what is tested.
+        note: what a reader must know beside the numbers.
+    """
+
+    name: str
+    title: str
+    needs: Needs = "nothing"
+    why_not: str = ""
+    study: str = ""
+    changes: tuple[str, ...] = sequence(default=())
+    full: bool = False
+    least: int = 1
+    model: str = ""
+    exact: str = ""
+    section: str = ""
+    where: dict[str, Tag] = Field(default_factory=dict)
+    readings: tuple[Reading, ...] = sequence(default=())
+    claims: tuple[Claim, ...] = sequence(default=())
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if sum(map(bool, (self.why_not, self.study, self.exact))) != 1:
+            raise ValueError(f"{self.name} must have exactly one of why_not, study and exact")
+        if self.name.split()[0] not in PAPERS:
+            raise ValueError(f"{self.name} must begin with one of {', '.join(PAPERS)}")
+        return self
+
+
+@cache
+def items() -> Mapping[str, Item]:
+    """Return all items by name, in the order of the papers."""
+    text = files(__package__).joinpath("items.yaml").read_text(encoding="utf-8")
+    plain: dict[str, list[dict[str, Any]]] = read_yaml_text(text, "items")
+    found = [Item.model_validate(entry) for entries in plain.values() for entry in entries]
+    return {item.name: item for item in found}
+
+
+def find(name: str) -> Item:
+    """Return an item by its name, in any case, "fig." for "figure".
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    wanted = " ".join(name.casefold().replace("fig.", "figure ").replace("tab.", "table ").split())
+    if wanted not in items():
+        raise ValueError(
+            f"an item must be one of those that goalscope reproduce --list prints, got {name!r}"
+            f"{near_miss(wanted, list(items()))}"
+        )
+    return items()[wanted]

@@ -1,0 +1,211 @@
+"""Items: every figure and table has one, what they declare is there, scales, readings, claims on planted rows."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from goalscope import registry
+from goalscope.cli.commands import load_study
+from goalscope.cli.overrides import Overrides
+from goalscope.preflight.model_defaults import find_out
+from goalscope.preflight.ready_models import ready_models, ready_name
+from goalscope.probing import beliefs
+from goalscope.reproduction import Claim, Item, Reading, Subject, find, items, read, scaled
+from goalscope.reproduction.claims import decide
+from goalscope.rng import stream
+from goalscope.rows import Row, Rows
+
+NUMBERS: dict[str, dict[str, Iterable[int | str]]] = {
+    "telos": {"figure": range(1, 17), "table": range(1, 7)},
+    "exploration": {"figure": range(1, 21), "table": range(1, 10)},
+    "meg": {"figure": range(1, 6), "table": ("k", "epsilon")},
+}
+PROBED = {"prefix accuracy", "distance error", "R^2", "length match", "predicted length", "executed length"}
+PROBED |= {"length error", "median length error", "cell accuracy without padding", "recall", "precision"}
+PROBED |= {"localisation", "localisation distance", "action changed", beliefs.TRUTH, *beliefs.SHARES}
+PROBED |= {beliefs.top_name(count) + end for count in beliefs.TOPS for end in ("", beliefs.SHUFFLED)}
+
+
+def test_every_figure_and_table_of_the_papers_has_an_entry() -> None:
+    names = set(items())
+    for paper, kinds in NUMBERS.items():
+        for kind, numbers in kinds.items():
+            for number in numbers:
+                name = f"{paper} {kind} {number}"
+                assert any(one == name or one.startswith(f"{name} ") for one in names), name
+
+
+@pytest.mark.parametrize("name", [item.name for item in items().values() if item.study])
+def test_what_an_item_declares_is_there(name: str) -> None:
+    item = items()[name]
+    load_study(item.study, Overrides(settings=item.changes))
+    known = {*registry.names("measure"), *PROBED}
+    asked = {one.measure for one in item.readings} | {one.measure for one in item.claims}
+    asked |= {one.than for one in item.claims if one.than}
+    assert asked <= known and item.readings and item.section
+    assert item.model and (item.model in ready_models() or item.model == "all thirteen models")
+
+
+def test_items_are_found_by_the_words_of_readers() -> None:
+    assert find("Telos Fig. 12").name == "telos figure 12" and find("telos  table 2").name == "telos table 2"
+    with pytest.raises(ValueError, match="telos table 2"):
+        find("telos table 22")
+
+
+def test_a_scale_takes_worlds_then_trajectories_and_keeps_every_cell() -> None:
+    whole = load_study("baseline")
+    assert scaled(whole, 1) is whole
+    for scale, count, trajectories in ((0.5, 5, 10), (0.1, 1, 10), (0.02, 1, 2), (0.001, 1, 1)):
+        part = scaled(whole, scale).dump()
+        assert (part["worlds"][0]["count"], part["trajectories"]) == (count, trajectories)
+        assert part["worlds"][0]["sizes"] == [7, 9, 11, 13, 15]
+    inside = scaled(load_study("cognitive-map", Overrides(settings=["analysis.inside.steps=null"])), 0.1, least=2)
+    assert inside.analysis is not None and inside.analysis.inside is not None
+    assert inside.analysis.inside.steps == 3 and inside.analysis.inside.random is not None
+    assert inside.analysis.inside.random.seeds == 1 and inside.dump()["worlds"][0]["count"] == 2
+    for wrong in (0, -1, 1.5, math.nan):
+        with pytest.raises(ValueError, match="scale must lie in"):
+            scaled(whole, wrong)
+
+
+def test_the_models_of_the_papers_are_ready_in_every_study_with_a_language_model() -> None:
+    assert len(ready_models()) == 2 + 1 + 13
+    assert ready_name("openai/gpt-oss-20b") == "GPT-OSS-20B" and ready_name("gpt-4.1") == "GPT-4.1"
+    assert ready_name("someone/else") is None
+    for study in ("baseline", "iso-difficulty", "key-door", "two-path", "fog", "patching", "steering"):
+        changed = load_study(study, Overrides(model=find_out("GPT-OSS-20B", network=False)))
+        agent = next(entry for entry in changed.agents_ if entry.kind == "chat")
+        assert agent.parameters["server"]["mode"] == "completions" and agent.parameters["top_p"] == 0.95
+        named = [] if changed.analysis is None else [one.agent for one in changed.analysis.interventions]
+        assert set(named) <= {"GPT-OSS-20B"}
+    for study in ("cognitive-map", "beliefs", "plans", "distance"):
+        changed = load_study(study, Overrides(agents="GPT-OSS-120B"))
+        assert changed.analysis is not None and changed.analysis.inside is not None
+        assert changed.analysis.inside.agent == "GPT-OSS-120B" and len(changed.agents_) == 1
+    harness = load_study("harness", Overrides(model=find_out("Claude Haiku 4.5", network=False)))
+    chat = [entry for entry in harness.agents_ if entry.kind == "task-chat"]
+    assert [entry.parameters["server"]["key_env"] for entry in chat] == ["ANTHROPIC_API_KEY"] * 2
+    assert chat[0].parameters["temperature"] == 0.0 and chat[1].parameters["memory"] is True
+
+
+def rows_of(measure: str, values: Any, **tags: Any) -> list[Row]:
+    return [
+        Row(measure=measure, unit="share", value=float(value), grid_id=f"g{at}", tags={"agent": "A", **tags})
+        for at, value in enumerate(values)
+    ]
+
+
+def item_of(**given: Any) -> Item:
+    return Item(name="telos figure 4", title="t", study="baseline", model="GPT-OSS-20B", **given)
+
+
+def test_a_reading_stands_beside_what_is_printed_and_says_what_is_not_there() -> None:
+    reading = Reading(label="x", measure="success", by="size", percent=True, published={7: 50.0, 9: 95.0, 11: 40.0})
+    rows = Rows.from_rows(
+        [
+            *rows_of("success", [0, 1, 0, 1, 1, 0], size=7),
+            *rows_of("success", [0, 0, 0, 0, 1, 0], size=9),
+            *rows_of("success", [1, 1, 1], size=11, transform="rotate"),
+        ]
+    )
+    item = item_of(readings=(reading,), where={"transform": None})
+    lines = read(item, rows, Subject(agents=("A",), model="GPT-OSS-20B"))
+    assert [line.value for line in lines] == [7, 9, 11]
+    assert [line.within for line in lines] == [True, False, None] and lines[2].ours is None
+    assert lines[0].ours is not None and lines[0].ours.value == 0.5 and lines[0].ours.clusters == 6
+    other = read(item, rows, Subject(agents=("A",), model=""))
+    assert [line.within for line in other] == [None] * 3  # another model's numbers are not compared
+    assert [line.ours for line in read(item, rows, Subject(agents=("B",)))] == [None] * 3
+
+
+def noisy(seed: int, means: dict[Any, float], tag: str, measure: str = "success", grids: int = 40) -> list[Row]:
+    """Rows over independent grids for each value of a tag."""
+    rng = stream(seed, "claims", tag)
+    rows = []
+    for value, mean in means.items():
+        for at, one in enumerate(mean + 0.05 * rng.normal(size=grids)):
+            tags = {"agent": "A", tag: value}
+            rows.append(Row(measure=measure, unit="share", value=one, grid_id=f"{value}-{at}", tags=tags))
+    return rows
+
+
+def verdict(rows: list[Row], **claim: Any) -> str:
+    item = item_of(claims=(Claim(said="s", measure="success", **claim),), readings=())
+    (found,) = decide(item, Rows.from_rows(rows), Subject(agents=("A",)))
+    return found.verdict
+
+
+def test_monotone_claims_need_every_step() -> None:
+    falling = {7: 0.9, 9: 0.8, 11: 0.6, 13: 0.5, 15: 0.3}
+    assert verdict(noisy(0, falling, "size"), test="falls", over="size") == "shown"
+    assert verdict(noisy(0, falling, "size"), test="rises", over="size") == "contradicted"
+    assert verdict(noisy(0, {**falling, 13: 0.75}, "size"), test="falls", over="size") == "contradicted"
+    assert verdict(noisy(0, dict.fromkeys(falling, 0.5), "size"), test="falls", over="size") == "not shown"
+    assert verdict(noisy(0, {7: 0.9}, "size"), test="falls", over="size") == "not shown"
+    assert verdict(noisy(0, falling, "size"), test="falls", over="density") == "not measured"
+
+
+def test_not_monotone_needs_a_step_up_and_a_step_down() -> None:
+    def decoders(*means: float) -> list[Row]:
+        return noisy(1, {f"decoder-{at}": mean for at, mean in zip((1, 2, 4), means, strict=True)}, "head")
+
+    assert verdict(decoders(0.4, 0.6, 0.5), test="not monotone", over="head") == "shown"
+    assert verdict(decoders(0.4, 0.5, 0.6), test="not monotone", over="head") == "contradicted"
+    assert verdict(decoders(0.5, 0.5, 0.5), test="not monotone", over="head") == "not shown"
+
+
+def along(bend: float, slope: float = -0.02, seed: int = 0) -> list[Row]:
+    rng = stream(seed, "linear")
+    return [
+        Row(
+            measure="success",
+            unit="share",
+            value=0.9 + slope * at + bend * (at - 10) ** 2 + 0.05 * rng.normal(),
+            grid_id=f"g{grid}",
+            tags={"agent": "A", "distance": at, "size": 7 + 2 * (grid % 2)},
+        )
+        for grid in range(40)
+        for at in range(1, 26)
+    ]
+
+
+def test_a_line_is_told_from_a_bend_below_its_bound_as_often_as_the_level_says() -> None:
+    def said(seed: int, bend: float, slope: float = -0.02, **more: Any) -> str:
+        return verdict(along(bend, slope, seed), test="linear", over="distance", below=20, **more)
+
+    seeds = range(40)
+    most = binom.isf(0.001, len(seeds), 0.075)  # a bend by a test of .05, a slope above 0 by one end of it
+    assert all(said(seed, 0.004) == "contradicted" for seed in seeds)
+    assert sum(said(seed, 0.0) != "shown" for seed in seeds) <= most
+    assert sum(said(seed, 0.0, slope=0.0) == "contradicted" for seed in seeds) <= most
+    assert sum(said(seed, 0.0, slope=0.0) == "shown" for seed in seeds) <= most
+    assert sum(said(seed, 0.0, factors=["size"]) != "shown" for seed in seeds[:10]) <= most
+
+
+def test_a_factor_that_only_goes_along_with_another_is_not_shown() -> None:
+    rng = stream(3, "controlled")
+    rows = []
+    for grid in range(120):
+        size, density = 7 + 2 * (grid % 5), 0.2 * (grid % 6)
+        for _ in range(5):
+            distance = size + rng.normal()  # goes with size, does nothing by itself
+            tags: dict[str, Any] = {"agent": "A", "size": size, "density": density, "distance": distance}
+            value = 1 - 0.03 * size - 0.2 * density + 0.05 * rng.normal()
+            rows.append(Row(measure="success", unit="share", value=value, grid_id=f"g{grid}", tags=tags))
+    assert verdict(rows, test="controlled", factors=["size", "density"]) == "shown"
+    assert verdict(rows, test="controlled", factors=["size", "density", "distance"]) == "not shown"
+    assert verdict(rows, test="controlled", factors=["distance"]) == "shown"  # what comes of not controlling
+
+
+def test_a_lower_measure_is_compared_grid_by_grid() -> None:
+    rng = stream(4, "lower")
+    level = rng.normal(size=30)  # differences between grids far larger than the effect
+    first = rows_of("success", level - 0.1 + 0.05 * rng.normal(size=30))
+    second = rows_of("wall bumps", level)
+    assert verdict([*first, *second], test="lower", than="wall bumps") == "shown"
+    same = rows_of("wall bumps", np.array([row.value for row in first]))
+    assert verdict([*first, *same], test="lower", than="wall bumps") == "not shown"
