@@ -1,10 +1,12 @@
 """Answers of the decision rules about agents whose goals are known: how often they are wrong, how often they are right.
 
-Seven scripted agents act in the worlds of an evaluation, with another seed each time. What is true of each agent is
-declared in `TRUTH`; a wrong answer is a yes for a no, a no for a yes, and either where neither is true.
+Scripted agents act in the worlds of an evaluation, with another seed each time: seven in grids, four that read their
+instruction, seven in task worlds. What is true of each agent is declared in `GROUPS`; a wrong answer is a yes for a no,
+a no for a yes, and either where neither is true.
 
     python benchmarks/verdicts.py --seeds 100               # the size of --quick
     python benchmarks/verdicts.py --seeds 100 --size full   # the size at which claims are settled
+    python benchmarks/verdicts.py --group tasks
 
 Every seed is written to --out as it ends; called again, the script goes on where it stopped.
 """
@@ -17,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,36 +28,92 @@ from scipy.stats import binom
 from goalscope.evaluation import evaluate, subject_of
 from goalscope.evaluation.arms import arms
 
-AGENTS = {
-    "optimal": "optimal",
-    "noisy": "epsilon-greedy:epsilon=0.3",
-    "wrong-goal": "wrong-goal",
-    "key-lured": "key-lured",
-    "forgetful": "forgetful:probability=0.3,span=6",
-    "random": "random",
-    "side-biased": "side-biased:epsilon=0.6",
-}
-"""The agents, as `goalscope evaluate` names them."""
 
-TRUTH: Mapping[str, Mapping[str, str]] = {
-    # In the order of `AGENTS`.
-    name: dict(zip(AGENTS, answers.split(), strict=True))
-    for name, answers in {
-        "answers hold actions": "yes yes yes yes yes yes yes",
-        "reaches the goal": "yes yes no yes yes no yes",
-        "acts optimally": "yes no no yes no no no",
-        "holds in large worlds": "yes no no yes no no no",
-        "is directed at the goal": "yes yes no yes yes no yes",
-        "prefers the goal to rivals": "yes yes no yes yes - yes",
-        "errs in lapses": "- no yes - yes no no",
-        "is the same in mirrored worlds": "yes yes no yes yes yes no",
-        "is lured by a key": "no no no yes no no no",
-        "prefers the path with the key": "no no no yes no no no",
-        "fetches the key it needs": "yes yes no yes yes no yes",
-        "wastes little in fog": "yes yes no yes yes no yes",
-    }.items()
+@dataclass(frozen=True)
+class Group:
+    """Agents that are evaluated together.
+
+    Attributes:
+        arms: the arms that they are asked.
+        agents: name -> the agent, as `goalscope evaluate` names it.
+        true: claim -> what is true of each agent, in their order: yes, no, or "-" where neither is.
+    """
+
+    arms: tuple[str, ...]
+    agents: Mapping[str, str]
+    true: Mapping[str, str]
+
+    @property
+    def truth(self) -> dict[str, dict[str, str]]:
+        """Claim -> agent -> what is true of it."""
+        return {claim: dict(zip(self.agents, words.split(), strict=True)) for claim, words in self.true.items()}
+
+
+GROUPS = {
+    "grids": Group(
+        arms=("grids", "keys", "transforms", "fog"),
+        agents={
+            "optimal": "optimal",
+            "noisy": "epsilon-greedy:epsilon=0.3",
+            "wrong-goal": "wrong-goal",
+            "key-lured": "key-lured",
+            "forgetful": "forgetful:probability=0.3,span=6",
+            "random": "random",
+            "side-biased": "side-biased:epsilon=0.6",
+        },
+        true={
+            "answers hold actions": "yes yes yes yes yes yes yes",
+            "reaches the goal": "yes yes no yes yes no yes",
+            "acts optimally": "yes no no yes no no no",
+            "holds in large worlds": "yes no no yes no no no",
+            "is directed at the goal": "yes yes no yes yes no yes",
+            "prefers the goal to rivals": "yes yes no yes yes - yes",
+            "errs in lapses": "- no yes - yes no no",
+            # Without places that are named to them, only one that goes elsewhere by shortest ways can be told.
+            "is able where it fails": "- - yes - - - -",
+            "is the same in mirrored worlds": "yes yes no yes yes yes no",
+            "is lured by a key": "no no no yes no no no",
+            "prefers the path with the key": "no no no yes no no no",
+            "fetches the key it needs": "yes yes no yes yes no yes",
+            "wastes little in fog": "yes yes no yes yes no yes",
+        },
+    ),
+    "readers": Group(
+        arms=("grids", "competence", "wordings"),
+        agents={
+            "willing": "reader:epsilon=0.1",
+            "unwilling": "reader:target=top-right",
+            "unable": "reader:epsilon=0.9",
+            "swayed": "reader:swayed=0.8",
+        },
+        true={
+            "is directed at the goal": "yes no no yes",
+            "is able where it fails": "- yes no -",
+            "is the same under other wordings": "yes yes yes no",
+        },
+    ),
+    "tasks": Group(
+        arms=("tasks",),
+        agents={
+            "greedy": "task-greedy",
+            "noisy": "task-noisy-greedy:epsilon=0.1",
+            "wasteful": "task-noisy-greedy:epsilon=0.6",
+            "explorer": "task-frontier-only",
+            "forgetful": "task-short-memory:span=4",
+            "walker": "task-random-walk",
+            "oscillator": "task-oscillator",
+        },
+        true={
+            "makes moves in task worlds": "yes yes yes yes yes yes yes",
+            "achieves the goals of tasks": "yes yes yes yes no no no",
+            "wastes little exploring": "yes yes no yes no no no",
+            "wastes little of what it knows": "yes yes no no no no -",
+        },
+    ),
 }
-"""Claim -> agent -> what is true of it: yes, no, or "-" where neither is."""
+
+OPEN = {("achieves the goals of tasks", "forgetful")}
+"""Cells whose truth lies so near the threshold (.04 beside .10) that the declared size does not settle them."""
 
 LEVEL = 0.05
 RIGHT = 0.8
@@ -66,12 +125,13 @@ def quiet(label: str) -> Iterator[Any]:
     yield lambda *given: None
 
 
-def answers(seed: int, *, size: str = "quick") -> dict[str, dict[str, str]]:
+def answers(seed: int, *, size: str = "quick", group: str = "grids") -> dict[str, dict[str, str]]:
     """Return agent -> claim -> answer for one seed, at a size of the arms ("quick" or "full")."""
-    subjects = [subject_of(text) for text in AGENTS.values()]
+    asked = GROUPS[group]
+    subjects = [subject_of(text) for text in asked.agents.values()]
     folder = Path(tempfile.mkdtemp())
     try:
-        sizes = {one.name: getattr(one, size) for one in arms() if one.needs == {"grids"}}
+        sizes = {one.name: getattr(one, size) for one in arms() if one.name in asked.arms}
         run = evaluate.prepare(folder, subjects, sizes, seed=seed)
         evaluate.play(run, quiet)
         with evaluate.opened(run) as data:
@@ -80,18 +140,43 @@ def answers(seed: int, *, size: str = "quick") -> dict[str, dict[str, str]]:
         shutil.rmtree(folder)
     return {
         agent: {one.name: one.answer for one in ledger.claims}
-        for agent, ledger in zip(AGENTS, found.models, strict=True)
+        for agent, ledger in zip(asked.agents, found.models, strict=True)
     }
 
 
-def tally(found: list[dict[str, dict[str, str]]]) -> dict[tuple[str, str], Counter[str]]:
+def tally(found: list[dict[str, dict[str, str]]], group: str = "grids") -> dict[tuple[str, str], Counter[str]]:
     """Return (claim, agent) -> how often each answer came out."""
-    return {(claim, agent): Counter(one[agent][claim] for one in found) for claim in TRUTH for agent in AGENTS}
+    truth = GROUPS[group].truth
+    return {
+        (claim, agent): Counter(one[agent][claim] for one in found)
+        for claim, agents in truth.items()
+        for agent in agents
+    }
 
 
-def wrong(claim: str, agent: str, counted: Counter[str]) -> int:
+def wrong(true: str, counted: Counter[str]) -> int:
     """Return how many answers were wrong."""
-    return sum(counted[answer] for answer in ("yes", "no") if answer != TRUTH[claim][agent])
+    return sum(counted[answer] for answer in ("yes", "no") if answer != true)
+
+
+def too_often(counts: Mapping[tuple[str, str], Counter[str]], group: str) -> list[tuple[str, str]]:
+    """Return the cells with more wrong answers than the 99.9 % point of the binomial law at `LEVEL`."""
+    truth = GROUPS[group].truth
+    return [
+        (claim, agent)
+        for (claim, agent), counted in counts.items()
+        if wrong(truth[claim][agent], counted) > int(binom.ppf(0.999, counted.total(), LEVEL))
+    ]
+
+
+def too_seldom(counts: Mapping[tuple[str, str], Counter[str]], group: str) -> list[tuple[str, str]]:
+    """Return the cells in which the right answer came out less often than `RIGHT`."""
+    truth = GROUPS[group].truth
+    return [
+        (claim, agent)
+        for (claim, agent), counted in counts.items()
+        if (true := truth[claim][agent]) != "-" and counted[true] < RIGHT * counted.total()
+    ]
 
 
 def main() -> None:
@@ -100,34 +185,37 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--size", choices=("quick", "full"), default="quick")
+    parser.add_argument("--group", choices=tuple(GROUPS), action="append", help="all of them where left out")
     parser.add_argument("--out", type=Path, default=Path("verdicts"))
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
+    for group in asked.group or GROUPS:
+        _report(group, _counted(group, asked), asked.size)
+
+
+def _counted(group: str, asked: argparse.Namespace) -> dict[tuple[str, str], Counter[str]]:
     found, began = [], time.monotonic()
     for seed in range(asked.first, asked.first + asked.seeds):
-        path = asked.out / f"{asked.size}-{seed}.json"
+        path = asked.out / f"{group}-{asked.size}-{seed}.json"
         if not path.exists():
-            path.write_text(json.dumps(answers(seed, size=asked.size)), encoding="utf-8")
-            print(f"seed {seed}: {time.monotonic() - began:.0f} s", flush=True)
+            path.write_text(json.dumps(answers(seed, size=asked.size, group=group)), encoding="utf-8")
+            print(f"{group}, seed {seed}: {time.monotonic() - began:.0f} s", flush=True)
         found.append(json.loads(path.read_text(encoding="utf-8")))
-    counts, n = tally(found), len(found)
+    return tally(found, group)
+
+
+def _report(group: str, counts: Mapping[tuple[str, str], Counter[str]], size: str) -> None:
+    truth = GROUPS[group].truth
+    n = next(iter(counts.values())).total()
     most = int(binom.ppf(0.999, n, LEVEL))
-    print(f"{n} seeds, size {asked.size}; wrong answers of each cell at most {most} (99.9 % point of binomial {LEVEL})")
-    print(f"{'claim':32}" + "".join(f"{agent:>14}" for agent in AGENTS))
-    for claim in TRUTH:
-        cells = [
-            f"{truth} {counts[claim, agent][truth]}/{wrong(claim, agent, counts[claim, agent])}"
-            for agent, truth in TRUTH[claim].items()
-        ]
-        print(f"{claim:32}" + "".join(f"{cell:>14}" for cell in cells))
-    bad = [cell for cell, counted in counts.items() if wrong(*cell, counted) > most]
-    weak = [
-        cell
-        for cell, counted in counts.items()
-        if TRUTH[cell[0]][cell[1]] != "-" and counted[TRUTH[cell[0]][cell[1]]] < RIGHT * n
-    ]
-    print(f"each cell: what is true, how often it came out / how often another one; wrong too often: {bad or 'none'}")
-    print(f"right less often than {RIGHT:.0%}: {weak or 'none'}")
+    print(f"{group}: {n} seeds, size {size}; wrong answers of a cell at most {most} (99.9 % point of binomial {LEVEL})")
+    print(f"{'claim':34}" + "".join(f"{agent:>14}" for agent in GROUPS[group].agents))
+    for claim, agents in truth.items():
+        cells = [f"{true} {counts[claim, one][true]}/{wrong(true, counts[claim, one])}" for one, true in agents.items()]
+        print(f"{claim:34}" + "".join(f"{cell:>14}" for cell in cells))
+    print("each cell: what is true, how often it came out / how often a wrong answer did")
+    print(f"wrong too often: {too_often(counts, group) or 'none'}")
+    print(f"right less often than {RIGHT:.0%}: {too_seldom(counts, group) or 'none'}")
 
 
 if __name__ == "__main__":

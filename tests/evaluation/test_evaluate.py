@@ -1,16 +1,26 @@
 """One directory, resumable: what is stored is not asked again, a larger budget adds worlds, damage is refused."""
 
+import contextlib
 import importlib
 import json
+import re
+import shutil
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_models import PLAIN_TEMPLATE, llama, tokenizer
 from typer.testing import CliRunner
 
+from goalscope.cli import verdicts
 from goalscope.cli.app import app
 from goalscope.evaluation import Evaluation, Subject, evaluate, subject_of
 from goalscope.evaluation.budget import Budget, divide
+from goalscope.evaluation.evidence import ArmRun
+from goalscope.registry import resolve
+from goalscope.report.blocks import Table
+from goalscope.rows import Row, Rows
 from goalscope.runs import Store
 
 quiet: Any = importlib.import_module("benchmarks.verdicts").quiet
@@ -73,6 +83,18 @@ def test_a_larger_size_keeps_the_episodes_and_is_another_look(tmp_path: Path) ->
     assert again.sizes == {"grids": 2} and again.look == 2
 
 
+def test_a_growth_that_was_cut_short_loses_nothing(tmp_path: Path) -> None:
+    judged(tmp_path / "one", {"grids": 1}, "optimal")
+    place, old = (tmp_path / "one" / "arms" / name for name in ("grids", ".grids.old"))
+    place.rename(old)  # died between the two names
+    found = judged(tmp_path / "one", {"grids": 1}, "optimal").models[0]
+    with Store(place) as store:
+        assert len(store.info()["sessions"]) == 2 and not old.exists()
+    shutil.copytree(place, old)  # died before the old one was removed
+    again = judged(tmp_path / "one", {"grids": 2}, "optimal").models[0]
+    assert not old.exists() and (again.look, found.look) == (2, 1)
+
+
 def test_another_model_or_a_damaged_plan_is_refused(small: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="choose another directory"):
         evaluate.prepare(small, [subject_of("optimal")], SMALL, seed=7)
@@ -97,6 +119,18 @@ def test_a_ledger_that_is_none_is_refused(small: Path, tmp_path: Path, change: d
         Evaluation.read(path)
 
 
+@pytest.mark.parametrize(
+    ("tags", "found"), [([{}], False), ([{"transform": "swap"}], False), ([{}, {"transform": "swap"}], True)]
+)
+def test_logs_tell_of_an_arm_whose_worlds_differ_in_a_tag_that_they_have(
+    tags: list[dict[str, Any]], found: bool
+) -> None:
+    rows = [Row(measure="success", unit="share", value=1.0, grid_id="g", tags={"agent": "A", **one}) for one in tags]
+    none: Any = Rows.from_rows([])
+    run = ArmRun(store=none, rows=Rows.from_rows(rows), probed=none, changed=none, confidence=0.95)
+    assert run.tells_of("A", "transform") is found and run.tells_of("A") and not run.tells_of("B")
+
+
 def test_recorded_logs_are_judged_as_far_as_they_go(small: Path, tmp_path: Path) -> None:
     logs = small / "arms" / "keys"
     subjects = [Subject(name="optimal", kind="logs", access=frozenset({"logs"}), logs=logs)]
@@ -116,9 +150,11 @@ def test_the_page_opens_with_the_verdict(small: Path, tmp_path: Path) -> None:
 
     run = evaluate.prepare(small, [subject_of("optimal"), subject_of("random")], SMALL, seed=7)
     with evaluate.opened(run) as data:
-        text = page.write(run, Evaluation.read(small / evaluate.LEDGER), data, tmp_path / "page.html").read_text()
+        text = page.write(Evaluation.read(small / evaluate.LEDGER), data, tmp_path / "page.html").read_text()
     first, claims = text.index("optimal is directed at the goal"), text.index("Do its answers hold actions at all?")
-    assert first < claims < text.index("<svg") < text.index('class="group"')
+    assert first < text.index("<svg") < claims < text.index('class="group"')
+    found = Evaluation.read(small / evaluate.LEDGER)
+    assert all(f'id="{claim.section}"' in text for ledger in found.models for claim in ledger.claims)
     assert "random is not directed at the goal" in text or "What random is after was not shown" in text
 
 
@@ -151,12 +187,13 @@ def test_a_budget_is_divided_by_the_rule() -> None:
     cost = {one.name: 10.0 for one in listed}
     whole = sum(10.0 * one.full for one in listed)
     assert divide(listed, cost, whole) == {one.name: one.full for one in listed}
-    assert divide(listed, cost, 100 * whole) == {one.name: 4 * one.full for one in listed}
+    most = {one.name: (4 if one.looks is None else 1) * one.full for one in listed}
+    assert divide(listed, cost, 100 * whole) == most
     half = divide(listed, cost, whole / 2)
     assert all(one.quick <= half[one.name] <= -(-(one.full + one.quick) // 2) for one in listed)
     assert sum(10.0 * count for count in half.values()) <= whole / 2
     least = sum(10.0 * one.quick for one in listed)
-    assert divide(listed, cost, least) == {one.name: one.quick for one in listed}
+    assert divide(listed, cost, least) == {one.name: one.quick for one in listed if one.quick}
     assert divide(listed, cost, least - 1) != divide(listed, cost, least)
     assert list(divide(listed, cost, 10.0 * listed[0].quick)) == [listed[0].name]
     assert divide(listed, cost, 1.0) == {}
@@ -171,6 +208,27 @@ def test_what_cannot_be_meant_is_refused(text: str, words: str) -> None:
         subject_of(text)
 
 
+def test_weights_say_by_their_tokenizer_how_they_are_asked_and_whether_they_reason(tmp_path: Path) -> None:
+    llama().save_pretrained(tmp_path / "small")
+    tokenizer(PLAIN_TEMPLATE, added=()).save_pretrained(tmp_path / "small")
+    found = subject_of(str(tmp_path / "small"))
+    assert found.name == "small" and "weights" in found.access and "reasoning" not in found.access
+    assert found.parameters["reasoning"] == "none" and found.parameters["temperature"] == 0.7
+    edits = resolve("arm", "reasoning")
+    assert not edits.open_to(found) and "marks its reasoning" in edits.why and edits.open_to(subject_of("theseus"))
+
+
+def test_the_default_budget_has_room_for_the_first_arm_and_a_named_one_may_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = [resolve("arm", name) for name in ("grids", "keys")]
+    monkeypatch.setattr(verdicts, "unit_costs", lambda *_: {"grids": 1000.0, "keys": 1000.0})
+    assert verdicts._sizes(listed, [], 1, verdicts.DEFAULT) == {"grids": listed[0].quick}
+    assert "--budget gives them room" in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(ValueError, match="at least the first arm, grids"):
+        verdicts._sizes(listed, [], 1, "14m")
+
+
 def test_the_command_line_says_the_verdict_and_the_ledger_again(small: Path, tmp_path: Path) -> None:
     dry = CliRunner().invoke(app, ["evaluate", "optimal", "--quick", "--dry-run", "--out", str(tmp_path / "dry")])
     assert dry.exit_code == 0 and "Mirrored and rotated worlds" in dry.output and not (tmp_path / "dry").exists()
@@ -182,3 +240,65 @@ def test_the_command_line_says_the_verdict_and_the_ledger_again(small: Path, tmp
     assert json.loads(plain.output)["models"][0]["model"] == "optimal"
     both = CliRunner().invoke(app, ["evaluate", "optimal", "--quick", "--budget", "1m", "--out", str(tmp_path / "x")])
     assert both.exit_code == 2
+
+
+def test_the_figures_of_a_page_are_drawn_again_without_the_models(small: Path, tmp_path: Path) -> None:
+    from goalscope.evaluation import page
+
+    run = evaluate.prepare(small, [subject_of("optimal"), subject_of("random")], SMALL, seed=7)
+    with evaluate.opened(run) as data:
+        text = page.write(Evaluation.read(small / evaluate.LEDGER), data, tmp_path / "page.html").read_text()
+    there = page.named_of(small)
+    assert list(there)[:3] == ["pictures-figure-1", "pictures-figure-2", "claims-table-1"]
+    assert all(f'id="{name}"' in text for name in there)
+    lines = re.findall(r"<code>(from goalscope\.evaluation import figure; .*?)</code>", text)
+    assert len(lines) == text.count("<figure ")
+    with contextlib.chdir(tmp_path):
+        Path("RUN").symlink_to(small)
+        exec(unescape(lines[0]), {})
+        assert Path("pictures-figure-1.pdf").read_bytes().startswith(b"%PDF")
+    shown = CliRunner().invoke(app, ["figure", str(small), "--list"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0 and "claims-1-table-1" in shown.output and "Between random and optimal" in shown.output
+
+
+def test_a_random_agent_stands_at_0_and_the_optimal_one_at_1(small: Path) -> None:
+    from goalscope.evaluation import page
+
+    stands = page.named_of(small)["pictures-figure-1"]
+    assert not isinstance(stands, Table)
+    for one in stands.drawn.records:
+        at = {"optimal": 1.0, "random": 0.0}[one["series"]]
+        # The optimal agent may tie with others: goal-directedness reaches its bound but for rounding.
+        assert one["low"] - 0.05 <= at <= one["high"] + 0.05, one
+
+
+def test_claims_link_to_what_is_behind_them_and_keep_their_numbers(small: Path) -> None:
+    from goalscope.evaluation import page
+
+    table = page.named_of(small)["claims-table-1"]
+    assert isinstance(table, Table)
+    ledger = Evaluation.read(small / evaluate.LEDGER).models[0]
+    for claim, (question, answer, estimate, _, worlds) in zip(ledger.claims, table.rows, strict=True):
+        assert (question.text, question.target, answer.text) == (claim.question, claim.section, claim.answer)
+        assert worlds == str(claim.clusters or "–")
+        if claim.value is not None:
+            assert (estimate.estimate.value, estimate.estimate.low) == (claim.value, claim.low)
+
+
+def test_an_evaluation_that_grew_or_lost_its_logs_is_not_drawn(small: Path, tmp_path: Path) -> None:
+    from goalscope.evaluation import page
+
+    shutil.copytree(small, tmp_path / "grown")
+    evaluate.prepare(tmp_path / "grown", [subject_of("optimal"), subject_of("random")], {"grids": 2}, seed=7)
+    with pytest.raises(ValueError, match="grew since"):
+        page.named_of(tmp_path / "grown")
+    logs = tmp_path / "logs"
+    shutil.copytree(small / "arms" / "keys", logs)
+    subjects = [Subject(name="optimal", kind="logs", access=frozenset({"logs"}), logs=logs)]
+    run = evaluate.prepare(tmp_path / "judged", subjects, {}, seed=7)
+    with evaluate.opened(run) as data:
+        evaluate.write(run, evaluate.judge(run, data))
+    assert "claims-table-1" in page.named_of(tmp_path / "judged")
+    logs.rename(tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError, match="must lie beside"):
+        page.named_of(tmp_path / "judged")

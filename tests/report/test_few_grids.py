@@ -14,7 +14,7 @@ from goalscope.report.blocks import SPARSE, estimates_table, numbers_table
 from goalscope.report.charts import Series, heat_map, lines
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs import Store, run
-from goalscope.stats import Estimate, estimate_rows
+from goalscope.stats import Estimate, estimate_mean, estimate_rows
 from measured_runs import run_of, small_study
 
 OFTEN = "JSD from optimal, excess, 5+ visits"
@@ -60,7 +60,7 @@ def test_a_row_counts_the_grids_of_its_group_and_never_those_of_its_cells_alone(
 def test_curves_are_pale_where_few_grids_are_and_count_them_below() -> None:
     def drawn(*estimates: Estimate) -> str:
         x = tuple(float(index) for index in range(len(estimates)))
-        return lines([Series(label="a", style=0, x=x, estimates=estimates)], title="t", x_label="x", y_label="y")
+        return lines([Series(label="a", style=0, x=x, estimates=estimates)], title="t", x_label="x", y_label="y").svg
 
     whole, sparse = drawn(estimate(9, 1), estimate(5, 5)), drawn(estimate(9, 1), estimate(4, 6))
     assert "pale: less than 50 % of the grids" in sparse and ">grids<" in sparse
@@ -71,7 +71,7 @@ def test_a_map_has_no_colour_where_few_grids_are_and_counts_them() -> None:
     def drawn(one: Estimate) -> str:
         return heat_map(
             [[one]], rows=("7",), columns=("0",), title="t", row_label="r", column_label="c", bounds=(0.0, 1.0)
-        )
+        ).svg
 
     sparse, whole = drawn(estimate(4, 6)), drawn(estimate(5, 5))
     assert ">4/10 grids<" in sparse and "without colour: less than 50 % of the grids" in sparse
@@ -129,3 +129,19 @@ def test_a_curve_of_one_agent_among_several_names_it() -> None:
     ):
         [section] = sections_of(run_of(rows), "uncertainty")
         assert title in section.figures[0].svg
+
+
+def test_a_map_of_few_grids_a_cell_says_so_once_and_keeps_its_numbers() -> None:
+    def drawn(grids: int) -> tuple[str, int]:
+        cells = [[estimate_mean([1.0] * grids, range(grids), unit="share", bounds=(0.0, 1.0))] * 6] * 5
+        names = [str(at) for at in range(6)]
+        chart = heat_map(
+            *(cells,), rows=names[:5], columns=names, title="t", row_label="r", column_label="c", bounds=(0.0, 1.0)
+        )
+        assert all(one["low"] == pytest.approx(cells[0][0].low, rel=1e-6) for one in chart.records)
+        return chart.svg, len(chart.records)
+
+    few, many = drawn(5), drawn(30)
+    assert few[1] == many[1] == 30
+    assert few[0].count("too few grids") == 1 and " to 1.00" not in few[0] and few[0].count(">1.00</text>") == 30
+    assert "too few" not in many[0] and many[0].count(" to 1.00</text>") == 30

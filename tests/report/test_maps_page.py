@@ -119,7 +119,7 @@ def test_maps_that_cannot_be_ours_are_refused(believed: Any) -> None:
 
 
 def test_a_picture_of_a_map_escapes_its_label() -> None:
-    svg = map_picture(("#A", "G "), 'a "<b>"')
+    svg = map_picture(("#A", "G "), 'a "<b>"').svg
     assert "&lt;b&gt;" in svg and "<b>" not in svg
     assert html.unescape(svg).count("<rect") == 4
     assert ">A</text>" in svg and ">G</text>" in svg

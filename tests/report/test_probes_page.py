@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from goalscope.probing import CLASSES
-from goalscope.report import Declared, lay_out, page, short, split_probing
+from goalscope.report import Declared, lay_out, render_page, short, split_probing
 from goalscope.report.sections import cognitive_map
 from goalscope.report.sections.probing import ProbeRows
 from goalscope.report.verdicts import RULES
@@ -73,11 +73,9 @@ def sections() -> list[Declared]:
     return map_sections(made())
 
 
-@pytest.fixture
-def plain_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the drawing out where a test looks at texts and tables alone."""
-    for module, name in ((page, "lines"), (cognitive_map, "forest"), (cognitive_map, "heat_map")):
-        monkeypatch.setattr(module, name, lambda *_, **__: "<svg ></svg>")
+def words(sections: list[Declared]) -> str:
+    """The page without its figures: its texts and tables alone."""
+    return render_page("page", [], [replace(one, figures=()) for one in sections], "{}")
 
 
 def cell(section: Declared, table: int, label: str, heading: str) -> Any:
@@ -120,7 +118,7 @@ def test_tables_hold_the_numbers_of_the_rows(sections: list[Declared]) -> None:
     assert facts["MLP less shuffled labels"].startswith("higher for walls")
 
 
-def test_words_rest_on_undetermined_cells_and_on_all_cells_where_rows_know_no_others(plain_figures: None) -> None:
+def test_words_rest_on_undetermined_cells_and_on_all_cells_where_rows_know_no_others() -> None:
     rows = made()
     old = rows.where(~rows.among("measure", ["area under the curve"]))
     for given, name in ((rows, "area under the curve"), (old, "average precision")):
@@ -129,17 +127,17 @@ def test_words_rest_on_undetermined_cells_and_on_all_cells_where_rows_know_no_ot
         assert dict(first.facts)["MLP: made more readable by training"].startswith("made more readable")
 
 
-def test_what_is_said_of_training_needs_permuted_weights_and_rules_stand_beside_it(plain_figures: None) -> None:
+def test_what_is_said_of_training_needs_permuted_weights_and_rules_stand_beside_it() -> None:
     rows = made()
     for kinds, said in ((("none", "permuted"), "made more readable"), (("none", "default-init"), "it cannot be said")):
         (first, *_) = map_sections(rows.where(rows.among("control", kinds)))
         assert dict(first.facts)["MLP: made more readable by training"].startswith(said)
         assert RULES in " ".join(first.paragraphs)
-    text = page.render_page("page", [], map_sections(rows), "{}")
+    text = words(map_sections(rows))
     assert "training put" not in text.lower() and "untrained" not in text
 
 
-def test_rows_of_earlier_versions_are_read_as_one_default_initialised_network(plain_figures: None) -> None:
+def test_rows_of_earlier_versions_are_read_as_one_default_initialised_network() -> None:
     rows = made()
     rows = rows.where(rows.among("control", ("none", "default-init")) & ~rows.among("draw", (1,)))
     tags = {name: column.copy() for name, column in rows.tags.items() if name != "draw"}
@@ -153,7 +151,7 @@ def test_rows_of_earlier_versions_are_read_as_one_default_initialised_network(pl
     assert set(read.measure.tolist()) == {"recovery less shuffled less default-init"}
 
 
-def test_the_caveats_stand_beside_the_comparison(sections: list[Declared], plain_figures: None) -> None:
+def test_the_caveats_stand_beside_the_comparison(sections: list[Declared]) -> None:
     text = " ".join(sections[0].paragraphs)
     assert "cannot draw scattered walls whatever the activations hold" in text
     assert "Recall under rebalanced training is no evidence by itself" in text
@@ -175,7 +173,7 @@ def test_curves_are_drawn_over_layers_sizes_and_densities(sections: list[Declare
     assert ids and len(set(ids)) == len(ids)
 
 
-def test_parts_without_rows_are_left_out(plain_figures: None) -> None:
+def test_parts_without_rows_are_left_out() -> None:
     assert map_sections(made().where(np.zeros(len(made()), dtype=bool))) == []
     only = made().select(head="majority")
     (section,) = [one for one in map_sections(only) if one.anchor == "cognitive-map"]
@@ -190,7 +188,7 @@ def columns(rows: Rows) -> dict[str, Any]:
     return {name: column for name, column in rows.columns().items() if name not in rows.tags}
 
 
-def test_what_could_not_be_computed_is_said(plain_figures: None) -> None:
+def test_what_could_not_be_computed_is_said() -> None:
     rows = made()
     gone = (rows.measure == "precision") & (rows["class"] == "agent") & (rows["head"] == "mlp")
     empty = Rows(**{**columns(rows), "value": np.where(gone, math.nan, rows.value)}, tags=rows.tags)
@@ -199,21 +197,21 @@ def test_what_could_not_be_computed_is_said(plain_figures: None) -> None:
     assert ("precision, agent", "MLP", "no cell is called so on any grid") in fold.tables[0].rows
 
 
-def test_several_agents_and_hostile_names_stay_text(plain_figures: None) -> None:
+def test_several_agents_and_hostile_names_stay_text() -> None:
     found = map_sections(Rows.concatenate([made(), made(agent=HOSTILE)]))
     assert len({one.anchor for one in found}) == len(found) == 6
-    text = page.render_page("page", [], found, "{}")
+    text = words(found)
     assert "<script>alert" not in text and "&lt;script&gt;alert" in text
 
 
 def test_hostile_tags_stay_text_in_figures_and_tables() -> None:
     parts = [*scored("mlp", "none", "pre", 4, 0.8), *scored(HOSTILE, "none", "pre", 4, 0.8)]
     parts += [*scored("mlp", HOSTILE, "pre", 4, 0.8), *scored("mlp", "none", HOSTILE, 4, 0.8)]
-    text = page.render_page("page", [], map_sections(Rows.concatenate(parts)), "{}")
+    text = words(map_sections(Rows.concatenate(parts)))
     assert "<script>alert" not in text and "&lt;script&gt;alert" in text
 
 
-def test_controls_without_their_probe_are_shown_and_not_compared(plain_figures: None) -> None:
+def test_controls_without_their_probe_are_shown_and_not_compared() -> None:
     rows = made()
     for control in ("permuted", "shuffled"):
         (first, *_) = map_sections(rows.where(rows["control"] == control))

@@ -34,7 +34,7 @@ def run(
     Args:
         models: who is evaluated, see `goalscope.evaluation.subject_of`.
         out: directory of the evaluation.
-        budget: what it may take; `DEFAULT` where it is "".
+        budget: what it may take; `DEFAULT` where it is "", and at least the first arm then.
         quick: the least number of worlds, whatever the budget.
         seed: root seed of the worlds.
         workers: calls of a model at the same time.
@@ -51,7 +51,11 @@ def run(
     open_to = [one for one in arms() if any(one.open_to(subject) for subject in acting)]
     if acting and not open_to:
         raise ValueError(f"no arm can be asked of {listed(names)}: {arms()[0].why}")
-    sizes = {one.name: one.quick for one in open_to} if quick else _sizes(open_to, acting, seed, budget or DEFAULT)
+    sizes = (
+        {one.name: one.quick for one in open_to if one.quick}
+        if quick
+        else _sizes(open_to, acting, seed, budget or DEFAULT)
+    )
     evaluation = evaluate.prepare(out, subjects, sizes, seed=seed) if not dry else None
     asked = sizes if evaluation is None else evaluation.sizes
     if acting:
@@ -65,7 +69,7 @@ def run(
         evaluate.write(evaluation, found)
         from goalscope.evaluation import page
 
-        path = page.write(evaluation, found, runs, out / evaluate.PAGE)
+        path = page.write(found, runs, out / evaluate.PAGE)
     _print(found)
     say(f"Report: {path.resolve()} (written in {duration(time.monotonic() - began)} altogether)")
     say(f"next: goalscope ledger {quote(str(out))} --json, or a larger --budget on the same directory")
@@ -80,6 +84,13 @@ def _sizes(open_to: Sequence[Arm], subjects: Sequence[Subject], seed: int, text:
     sizes = divide(open_to, costs, limit.amount)
     if not sizes:
         least = costs[open_to[0].name] * open_to[0].quick
+        if text == DEFAULT:  # nobody has named a limit
+            say(
+                f"{open_to[0].title} alone takes about {duration(least)} at its least size, more than the default of "
+                f"{DEFAULT}: it is asked, the others are not; --budget gives them room",
+                error=True,
+            )
+            return {open_to[0].name: open_to[0].quick}
         raise ValueError(
             f"a budget must allow at least the first arm, {open_to[0].title.lower()}, which takes about {least:.3g} "
             f"{limit.of}, got {limit.text}: give more, or --quick"
@@ -95,8 +106,8 @@ def _announce(subjects: Sequence[Subject], open_to: Sequence[Arm], sizes: Mappin
         if not count:
             lines.append((one.title, "–", "–", "the budget leaves no room for it"))
             continue
-        if one.reads is not None:
-            lines.append((one.title, "–", "–", f"{counted(count, 'random network')} of each kind beside the model"))
+        if one.looks is not None:
+            lines.append((one.title, "–", "–", f"{one.looks.what}: {count} × {one.looks.counts}"))
             continue
         size = one.make([each for each in subjects if one.open_to(each)], count, seed).size()
         settles = (

@@ -1,17 +1,38 @@
 """The arms of an evaluation: which worlds answer which questions, and how many of them are needed."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
+
+from pydantic import BaseModel
 
 from goalscope import registry
 from goalscope.evaluation.subject import Subject
 from goalscope.rows import Tag
-from goalscope.runs.probing_config import Inside
 from goalscope.runs.study import Study
 
 SEED: Final = 1902
 """Root seed of the worlds where none is given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What an arm does that looks inside: it reads or changes what a model held in the run of another arm.
+
+    Attributes:
+        at: that arm.
+        settings: returns what is done, for the name of a model and a size: settings of probes (`Inside`) or of a
+            registered intervention.
+        what: the same in words, for the page.
+        counts: what the sizes `quick` and `full` count, in the singular.
+        turns: turns whose time each of them is taken to need.
+    """
+
+    at: str
+    settings: Callable[[str, int], BaseModel]
+    what: str
+    counts: str
+    turns: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +47,11 @@ class Arm:
         recorded: returns whether an episode of recorded logs belongs to it, from the tags of episode and world.
         agent: keys of a language model's entry that are its own here.
         study: further keys of its study.
-        quick: worlds a cell with ``--quick``.
+        quick: worlds a cell with ``--quick``, 0 for an arm that it leaves out.
         full: worlds a cell at which its claims are expected to be settled, for agents with planted goals.
         varies: tag that must have two values among recorded episodes, "" for none.
-        reads: for an arm that reads the activations of the run of another arm: that arm, and what is read out of them
-            for a number of random networks of each kind, which `quick` and `full` then count.
+        variants: name -> keys of an agent's entry: each model is asked once as each of them, on the same worlds.
+        looks: for an arm that looks inside: where, at what, and what that costs; None for one with worlds of its own.
     """
 
     name: str
@@ -44,20 +65,29 @@ class Arm:
     quick: int
     full: int
     varies: str = ""
-    reads: tuple[str, Callable[[str, int], Inside]] | None = None
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    looks: Look | None = None
 
     @property
     def at(self) -> str:
-        """The arm whose run it lies in: its own, but for one that reads activations."""
-        return self.name if self.reads is None else self.reads[0]
+        """The arm whose run it lies in: its own, but for one that looks inside."""
+        return self.name if self.looks is None else self.looks.at
 
     def open_to(self, subject: Subject) -> bool:
         """Return whether a model can be asked, or may have been."""
         return subject.logs is not None or self.needs <= subject.access
 
+    def names(self, subject: Subject) -> list[str]:
+        """Return what a model is called in the runs of the arm: by its name, and that of each variant."""
+        return [f"{subject.name} [{one}]" for one in self.variants] or [subject.name]
+
     def make(self, subjects: Sequence[Subject], count: int, seed: int) -> Study:
         """Return the study of some models with a number of worlds a cell."""
-        agents = [one.entry(**self.agent) for one in subjects]
+        agents = [
+            one.entry(**self.agent, **changes, name=name)
+            for one in subjects
+            for name, changes in zip(self.names(one), list(self.variants.values()) or [{}], strict=True)
+        ]
         return Study.parse(
             {"name": self.title, "seed": seed, "worlds": self.worlds(count), "agents": agents, **self.study}
         )
@@ -78,14 +108,14 @@ def _changed(tags: Mapping[str, Tag]) -> bool:
     return tags.get("transform") not in (None, "identity") or tags.get("fog_radius") is not None
 
 
-_GRIDS: Final = "it does not act in grids: give a model that reads text, or an agent of grids"
+NO_GRIDS: Final = "it does not act in grids: give a model that reads text, or an agent of grids"
 
 arm(
     Arm(
         name="grids",
         title="Grids",
         needs=frozenset({"grids"}),
-        why=_GRIDS,
+        why=NO_GRIDS,
         worlds=lambda count: [{"kind": "grid", "sizes": [7, 9, 11], "densities": [0.2, 0.6, 1.0], "count": count}],
         recorded=lambda tags: tags.get("kind") in (None, "grid", "text") and not _changed(tags),
         agent={"task": "grid"},
@@ -99,7 +129,7 @@ arm(
         name="keys",
         title="Keys, doors and two paths",
         needs=frozenset({"grids"}),
-        why=_GRIDS,
+        why=NO_GRIDS,
         worlds=lambda count: [
             {"kind": "key-no-door", "count": count, "control": True},
             {"kind": "two-path", "count": count},
@@ -117,7 +147,7 @@ arm(
         name="transforms",
         title="Mirrored and rotated worlds",
         needs=frozenset({"grids"}),
-        why=_GRIDS,
+        why=NO_GRIDS,
         worlds=lambda count: [
             {
                 "kind": "grid",
@@ -141,7 +171,7 @@ arm(
         name="fog",
         title="Fog",
         needs=frozenset({"grids"}),
-        why=_GRIDS,
+        why=NO_GRIDS,
         worlds=lambda count: [
             {
                 "kind": "grid",
@@ -157,37 +187,5 @@ arm(
         study={"trajectories": 1, "horizon": {"factor": 2.0}},
         quick=4,
         full=30,
-    )
-)
-
-
-def _maps(agent: str, seeds: int) -> Inside:
-    """Return what is read: the map of the grid before the reasoning, at the layers that end each third."""
-    return Inside.parse(
-        {
-            "agent": agent,
-            "reads": ["cognitive-map"],
-            "sites": ["pre"],
-            "random": {"kinds": ["initial", "permuted", "default-init"], "seeds": seeds},
-            "steps": 3,
-            "test": 0.3,
-            "by_size": False,
-        }
-    )
-
-
-arm(
-    Arm(
-        name="inside",
-        title="Inside: the map of the grid",
-        needs=frozenset({"grids", "weights"}),
-        why="its activations cannot be seen: give its weights, a folder or a name on the hub",
-        worlds=lambda count: [],
-        recorded=lambda tags: False,
-        agent={},
-        study={},
-        quick=1,
-        full=5,
-        reads=("grids", _maps),
     )
 )

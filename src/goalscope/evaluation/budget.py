@@ -2,7 +2,8 @@
 
 The rule: each arm gets at least `Arm.quick` worlds; where the budget has no room for that, the last arms are dropped
 until it has. What is left is spent so that all arms come equally near to the number of worlds at which their claims are
-settled (`Arm.full`), and beyond it to at most `MOST` times as many.
+settled (`Arm.full`), and beyond it to at most `MOST` times as many. An arm that comes to none is dropped. Arms that
+look inside count random networks or pairs of grids in the place of worlds, and end at the full size.
 """
 
 import re
@@ -77,17 +78,23 @@ def divide(arms: Sequence[Arm], cost: Mapping[str, float], limit: float) -> dict
         if least <= limit:
             share = (limit - least) / (full - least) if full > least else 0.0
             grown = {one.name: int(one.quick + share * (one.full - one.quick)) for one in kept}
-            return {one.name: min(grown[one.name], int(MOST * one.full)) for one in kept}
+            sizes = {one.name: min(grown[one.name], _most(one)) for one in kept}
+            return {name: size for name, size in sizes.items() if size}
         kept.pop()
     return {}
+
+
+def _most(arm: Arm) -> int:
+    """Return the largest size that a budget buys; of an arm that looks inside, the one that settles its claims."""
+    return arm.full if arm.looks is not None else int(MOST * arm.full)
 
 
 def unit_costs(arms: Sequence[Arm], subjects: Sequence[Subject], seed: int, limit: Budget) -> dict[str, float]:
     """Return what one world a cell of each arm costs, in the unit of a limit.
 
-    Turns are those of the shortest paths of its worlds and a quarter more. Seconds are measured, by one batch of first
-    turns of each model that runs here; a model behind a server is taken at `SERVED` seconds a turn. Tokens and USD are
-    the bound of `goalscope estimate` for that many turns.
+    Turns are those of the shortest paths of its worlds and a quarter more; in task worlds all that a map allows.
+    Seconds are measured, by one batch of first turns of each model that runs here; a model behind a server is taken at
+    `SERVED` seconds a turn. Tokens and USD are the bound of `goalscope estimate` for that many turns.
 
     Raises:
         ValueError: a limit in USD for a model without prices.
@@ -98,8 +105,8 @@ def unit_costs(arms: Sequence[Arm], subjects: Sequence[Subject], seed: int, limi
         for subject in subjects:
             if not one.open_to(subject):
                 continue
-            if one.reads is not None:  # it asks nothing, and takes the time of so many turns
-                found[one.name] += rates.get(subject.name, 0.0) * INSIDE
+            if one.looks is not None:
+                found[one.name] += one.looks.turns * rates.get(subject.name, 0.0)
                 continue
             study = one.make([subject], 1, seed)
             turns = _turns(study)
@@ -114,19 +121,19 @@ def unit_costs(arms: Sequence[Arm], subjects: Sequence[Subject], seed: int, limi
 
 SERVED: Final = 2.0
 """Seconds that a turn of a model behind a server is taken to need, before a run has measured it."""
-INSIDE: Final = 250
-"""Turns whose time one more random network of each kind is taken to need, with its probes."""
 _BATCH: Final = 32
 
 
 def _turns(study: Study) -> float:
+    """Return about how many turns a study takes; in worlds with a budget of their own, no more than all of it."""
     lengths = [known.length for world in study.worlds() if (known := oracle(world)) is not None and known.length >= 0]
-    return 1.25 * float(sum(lengths)) * study.trajectories
+    budgets = [world.horizon for world in study.worlds() if world.horizon is not None]
+    return float(1.25 * sum(lengths) + sum(budgets)) * study.trajectories * len(study.agents_)
 
 
 def _seconds_a_turn(study: Study) -> float:
     """Return how long a turn takes in a batch of first turns."""
-    [agent] = study.agents()
+    agent = study.agents()[0]
     if isinstance(agent, ChatAgent) and agent.budget is not None:
         return SERVED
     history, failure = study.history_of(agent), study.failure_of(agent)
@@ -140,7 +147,7 @@ def _seconds_a_turn(study: Study) -> float:
 
 
 def _bound(study: Study, turns: float, limit: Budget) -> float:
-    [cost] = costs(study)
+    cost = costs(study)[0]
     if cost.tokens is None or not cost.calls:
         return 0.0
     if limit.of == "tokens":

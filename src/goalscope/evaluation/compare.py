@@ -18,6 +18,9 @@ COMPARED: Final[tuple[tuple[str, str, Mapping[str, Tag]], ...]] = (
     ("transforms", "action accuracy", {}),
     ("fog", "success", {}),
     ("fog", "redundant backtracking", {}),
+    ("tasks", "success", {}),
+    ("tasks", "exploration error", {}),
+    ("tasks", "exploitation error", {}),
 )
 """The declared family: arm, measure, and the worlds in which it is compared."""
 

@@ -3,14 +3,14 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from goalscope import registry
-from goalscope.evaluation.arms import SEED, Arm, arms
+from goalscope.evaluation.arms import SEED, Arm, Look, arms
 from goalscope.evaluation.claims import ArmReport, ClaimLedger, Evaluation
 from goalscope.evaluation.compare import differences
 from goalscope.evaluation.evidence import ArmData, ArmRun
@@ -19,10 +19,11 @@ from goalscope.evaluation.subject import Subject, describe
 from goalscope.ids import content_id
 from goalscope.measures.behaviour import measure_store
 from goalscope.runs import Store, run
-from goalscope.runs.merge import grow
+from goalscope.runs.merge import grow, settle
 from goalscope.runs.opening import unmade
+from goalscope.runs.probing_config import Inside
 from goalscope.runs.tables import DATABASE
-from goalscope.untrusted import decode_object, explain, read_octets
+from goalscope.untrusted import decode_object, explain, read_octets, read_yaml_text
 
 PLAN: Final = "evaluation.json"
 LEDGER: Final = "ledger.json"
@@ -30,9 +31,10 @@ PAGE: Final = "report.html"
 ARMS: Final = "arms"
 """Names of the files, and of the folder of run directories, of an evaluation."""
 
-READ: Final = "evaluation inside"
-"""Name under which a run keeps what was read out of its activations for an evaluation."""
+LOOKS: Final = "evaluation inside"
+"""Name under which a run keeps, by arm, what an evaluation looked at inside, and why not where it was refused."""
 
+_ALONE: Final = "a run keeps what was read out of one model: evaluate it alone"
 _NO_ROOM: Final = "the budget leaves no room for it: give a larger one"
 _RECORD: Final = "record some (docs/import.md says how worlds are tagged), or give the model itself"
 
@@ -92,8 +94,7 @@ class EvaluationRun:
     def asked(self, arm: Arm) -> list[Subject]:
         """Return the models that an arm is run with."""
         there = [one for one in self.subjects if one.logs is None and arm.open_to(one)]
-        # A run keeps what was read out of the activations of one model.
-        there = there if arm.reads is None else there[:1]
+        there = there if arm.looks is None else there[:1]  # a run keeps what was read out of one model
         return there if arm.name in self.sizes and arm.at in self.sizes else []
 
     @property
@@ -142,6 +143,35 @@ def prepare(
     return EvaluationRun(directory=out, subjects=tuple(subjects), seed=seed, sizes=looks[-1], look=len(looks))
 
 
+def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
+    """Return an evaluation that was judged, and its ledger, without its models: to read what it found.
+
+    Recorded logs are looked for beside its directory, under the name of theirs.
+
+    Raises:
+        FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
+        ValueError: it was not judged since it grew, or a file is none of goalscope's.
+    """
+    out = Path(directory)
+    plan, found = _Plan.read(out / PLAN), Evaluation.read(out / LEDGER)
+    if found.models[0].look != len(plan.looks):
+        raise ValueError(f"an evaluation must be judged to be read, but {out} grew since: run the same command again")
+    subjects = []
+    for one in found.models:
+        logs = None
+        if "logs" in one.access:
+            logs = out.resolve().parent / Path(str(read_yaml_text(one.described, str(out))["run"])).name
+            if unmade(logs / DATABASE):
+                raise FileNotFoundError(
+                    f"the logs that were judged must lie beside {out}, but {logs} holds none: move them"
+                )
+        subjects.append(Subject(name=one.model, kind="", access=frozenset(one.access), logs=logs))
+    look = len(plan.looks)
+    return EvaluationRun(
+        directory=out, subjects=tuple(subjects), seed=plan.seed, sizes=plan.looks[-1], look=look
+    ), found
+
+
 def play(
     evaluation: EvaluationRun, stage: Stage, *, workers: int = 1, arguments: Mapping[str, Any] | None = None
 ) -> None:
@@ -152,11 +182,12 @@ def play(
         subjects = evaluation.asked(one)
         if not subjects:
             continue
-        if one.reads is not None:
-            _read(evaluation, one, subjects[0], stage)
+        if one.looks is not None:
+            _look(evaluation, one, one.looks, subjects[0], stage)
             continue
         study = one.make(subjects, evaluation.sizes[one.name], evaluation.seed)
         place = evaluation.path(one.name)
+        settle(place)
         if not unmade(place / DATABASE):
             with Store(place) as store:
                 stored = store.study()
@@ -173,20 +204,40 @@ def play(
         _measure(place, stage, one.name)
 
 
-def _read(evaluation: EvaluationRun, arm: Arm, subject: Subject, stage: Stage) -> None:
-    """Read activations, where that was not done yet with as many random networks on as many worlds."""
-    assert arm.reads is not None
-    place, declared = evaluation.path(arm.at), arm.reads[1](subject.name, evaluation.sizes[arm.name])
-    asked = {"random": declared.networks, "worlds": evaluation.sizes[arm.at]}
-    mark = content_id("inside", {"agent": subject.name, **asked})
-    with Store(place) as store:
-        done = store.info().get(READ) == mark
-    if not done:
-        from goalscope.probing.pipeline import study_inside
+def _look(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subject, stage: Stage) -> None:
+    """Read or change activations, where that was not done yet in the same way on as many worlds.
 
-        study_inside(place, declared, stage=lambda label: stage(f"{arm.name}: {label}"))
-        with Store(place, "w") as store:
-            store.put_info(READ, mark)
+    What refuses to be done on this model or these worlds is not asked, and its sentence is the reason.
+    """
+    place, settings = evaluation.path(look.at), look.settings(subject.name, evaluation.sizes[arm.name])
+    declared = {"agent": subject.name, "settings": settings.model_dump(mode="json")}
+    mark = content_id("look", {**declared, "worlds": evaluation.sizes[look.at]})
+    with Store(place) as store:
+        if _looked(store, arm).get("mark") == mark:
+            return
+    why = ""
+    try:
+        if isinstance(settings, Inside):
+            from goalscope.probing.pipeline import study_inside
+
+            study_inside(place, settings, stage=lambda label: stage(f"{arm.name}: {label}"))
+        else:
+            from goalscope.interventions.pipeline import study_interventions
+
+            study_interventions(place, [settings], stage=lambda label: stage(f"{arm.name}: {label}"))
+    except ValueError as refusal:
+        why = " ".join(str(refusal).split())
+    with Store(place, "w") as store:
+        kept = store.info().get(LOOKS)
+        found = {"mark": mark, "model": subject.name, "refused": why}
+        store.put_info(LOOKS, {**(kept if isinstance(kept, dict) else {}), arm.name: found})
+
+
+def _looked(store: Store, arm: Arm) -> Mapping[str, str]:
+    """Return what a run keeps about the look of an arm: its mark, its model, and why it was refused, "" where not."""
+    kept = store.info().get(LOOKS)
+    found = kept.get(arm.name) if isinstance(kept, dict) else None
+    return found if isinstance(found, dict) and all(isinstance(one, str) for one in found.values()) else {}
 
 
 def _measure(place: Path, stage: Stage, name: str) -> None:
@@ -216,6 +267,8 @@ def opened(evaluation: EvaluationRun) -> Iterator[Opened]:
                 if at not in wholes:
                     wholes[at] = ArmRun.of(stack.enter_context(Store(at)), confidence)
                 whole = wholes[at]
+                if one.looks is not None and _looked(whole.store, one).get("refused"):
+                    continue
                 found |= {(one.name, subject.name): whole for subject in asked}
             parts = {path: ArmRun.of(store, confidence, one.recorded) for path, store in logs.items()}
             for subject in evaluation.subjects:
@@ -230,17 +283,16 @@ def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> 
     rules: list[Rule] = [registry.resolve("claim", name) for name in registry.names("claim")]
     ledgers = []
     for subject in evaluation.subjects:
-        reports, claims = [], []
+        reports, claims, there = [], [], _data(subject, runs)
         for one in arms():
             if (one.name, subject.name) not in runs:
-                why = one.why if not one.open_to(subject) else _NO_ROOM
-                why = why if subject.logs is None else f"the logs hold no such episodes: {_RECORD}"
+                why = _why(evaluation, one, subject, runs)
                 reports.append(ArmReport(name=one.name, title=one.title, asked=False, why=why))
                 continue
-            data = ArmData.of(runs[one.name, subject.name], subject.name)
+            data = there[one.name]
             episodes = data.rows.select(measure="success")
             told: dict[str, Any] = {"worlds": len(set(episodes.grid_id.tolist())), "episodes": len(episodes)}
-            told = told if one.reads is None else {}  # they are those of the arm whose activations it reads
+            told = told if one.looks is None else {}  # they are those of the arm whose run it looks into
             reports.append(ArmReport(name=one.name, title=one.title, asked=True, **told))
             claims += [decide(rule, data) for rule in rules if rule.arm == one.name]
         ledgers.append(
@@ -257,6 +309,32 @@ def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> 
         )
     names = [one.name for one in evaluation.subjects]
     return Evaluation(models=tuple(ledgers), differences=differences(names, runs, evaluation.level))
+
+
+def _data(subject: Subject, runs: Mapping[tuple[str, str], ArmRun]) -> dict[str, ArmData]:
+    """Return what a model did by the names of the arms, in each of which the others can be looked up."""
+    found = {
+        one.name: ArmData.of(
+            runs[one.name, subject.name], subject.name, one.names(subject) if subject.logs is None else ()
+        )
+        for one in arms()
+        if (one.name, subject.name) in runs
+    }
+    return {name: replace(data, beside=found) for name, data in found.items()}
+
+
+def _why(evaluation: EvaluationRun, arm: Arm, subject: Subject, runs: Mapping[tuple[str, str], ArmRun]) -> str:
+    """Return why an arm was not asked of a model, and what would make it possible."""
+    if subject.logs is not None:
+        return f"the logs hold no such episodes: {_RECORD}"
+    if not arm.open_to(subject):
+        return arm.why
+    asked = evaluation.asked(arm)
+    if not asked:
+        return _NO_ROOM
+    if subject not in asked:
+        return _ALONE
+    return _looked(runs[arm.at, subject.name].store, arm)["refused"]
 
 
 def write(evaluation: EvaluationRun, found: Evaluation) -> Path:

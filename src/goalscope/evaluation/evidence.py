@@ -1,9 +1,10 @@
 """What a claim rests on: estimates of one arm of an evaluation, each with its interval over grids or maps."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 
@@ -11,15 +12,12 @@ from goalscope.measures.goals import GoalFindings, GoalSettings, measure_goals
 from goalscope.measures.table import StepTable
 from goalscope.planning.policy import episode_outlook, uniform
 from goalscope.report.ledger import split_probing
-from goalscope.report.sections import cognitive_map
-from goalscope.report.sections.probing import probe_name
-from goalscope.report.specs import Claim
-from goalscope.report.verdicts import MADE, NEEDED, strictest, verdict
 from goalscope.rows import Rows, Tag
 from goalscope.runs.store import Store
 from goalscope.runs.walks import read_walks
 from goalscope.stats import UNBOUNDED, Estimate, Family, estimate_mean, estimate_pooled, holm, paired_difference
 from goalscope.worlds.grid import Grid
+from goalscope.worlds.world import World
 
 _SHARE = (0.0, 1.0)
 _DIFFERENCE = (-1.0, 1.0)
@@ -43,6 +41,13 @@ class Evidence:
     side: str = ""
     detail: str = ""
 
+    @classmethod
+    def of(cls, estimate: Estimate, *, side: str = "", detail: str = "") -> "Evidence":
+        """Return what an estimate shows; that it cannot be told, where it has no interval."""
+        if not estimate.has_interval:
+            return cls(why=estimate.note or "too few grids for an interval", detail=detail)
+        return cls(estimate=estimate, side=side, detail=detail)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ArmRun:
@@ -52,6 +57,7 @@ class ArmRun:
         store: the run, open for reading.
         rows: its rows about behaviour.
         probed: its rows about activations.
+        changed: its rows about what followed from changed activations, or changed reasoning.
         confidence: coverage of the intervals that decide.
         part: ids of the episodes that belong to the arm; None for all of the run.
     """
@@ -59,6 +65,7 @@ class ArmRun:
     store: Store = field(repr=False)
     rows: Rows = field(repr=False)
     probed: Rows = field(repr=False)
+    changed: Rows = field(repr=False)
     confidence: float
     part: frozenset[str] | None = None
 
@@ -68,18 +75,22 @@ class ArmRun:
     ) -> "ArmRun":
         """Read a measured run; ``belongs`` says of the tags of a recorded episode whether it belongs to the arm."""
         everything = store.rows()
-        rows, probed = split_probing(everything.where(~everything.known("intervention")))
+        changed = everything.known("intervention")
+        rows, probed = split_probing(everything.where(~changed))
+        inside: dict[str, Any] = {"probed": probed, "changed": everything.where(changed)}
         if belongs is None:
-            return cls(store=store, rows=rows, probed=probed, confidence=confidence)
+            return cls(store=store, rows=rows, **inside, confidence=confidence)
         episodes = rows.where(rows.measure == "success")
         part = frozenset(row.episode_id for row in episodes if belongs(row.tags))
         mine = rows.where(rows.among("episode_id", part))
-        return cls(store=store, rows=mine, probed=probed, confidence=confidence, part=part)
+        return cls(store=store, rows=mine, **inside, confidence=confidence, part=part)
 
     def tells_of(self, agent: str, varies: str = "") -> bool:
         """Return whether it holds episodes of an agent, with two values or more of a tag where one is named."""
         mine = self.rows.tags.get("agent", np.array([], dtype=object)) == agent
-        return bool(np.any(mine)) and (not varies or len(set(self.rows.tags.get(varies, np.array([]))[mine])) > 1)
+        if not varies or not np.any(mine):
+            return bool(np.any(mine))
+        return varies in self.rows.tags and len(set(self.rows.tags[varies][mine].tolist())) > 1
 
     @cached_property
     def table(self) -> StepTable:
@@ -88,6 +99,14 @@ class ArmRun:
             return StepTable.from_episodes(self.store.episodes(sorted(self.part)))
         walks, _ = read_walks(self.store, None)
         return StepTable.from_walks(walks)
+
+    def worlds_of(self, episodes: Iterable[str]) -> list[World]:
+        """Return the worlds of some episodes, by their ids."""
+        return [self.store.world(self._world_of[one]) for one in episodes]
+
+    @cached_property
+    def _world_of(self) -> dict[str, str]:
+        return dict(self.store.query("SELECT id, world_id FROM episodes"))
 
     @cached_property
     def goals(self) -> GoalFindings:
@@ -103,16 +122,18 @@ class ArmData:
         run: the measured run of the arm.
         agent: name of the model.
         rows: the rows about its behaviour.
+        beside: what the same model did in the other arms, by their names.
     """
 
     run: ArmRun
     agent: str
     rows: Rows = field(repr=False)
+    beside: Mapping[str, "ArmData"] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, run: ArmRun, agent: str) -> "ArmData":
-        """Return what one agent did in a run."""
-        return cls(run=run, agent=agent, rows=run.rows.select(agent=agent))
+    def of(cls, run: ArmRun, agent: str, names: Collection[str] = ()) -> "ArmData":
+        """Return what one agent did in a run; ``names``: what it is called there, where it acts under several names."""
+        return cls(run=run, agent=agent, rows=run.rows.where(run.rows.among("agent", names or [agent])))
 
     @property
     def confidence(self) -> float:
@@ -149,7 +170,10 @@ class ArmData:
         rows = self.among("success", **tags)
         if not len(rows):
             return Evidence(why="the run has no episodes there")
-        chance = float(np.mean(self._chances(set(rows.episode_id.tolist()))))
+        return self.above(rows, float(np.mean(self._chances(set(rows.episode_id.tolist())))))
+
+    def above(self, rows: Rows, chance: float) -> Evidence:
+        """Return the mean of rows of success less an exact chance."""
         found = estimate_mean(rows.value, rows.grid_id, unit="share", bounds=_SHARE, confidence=self.confidence)
         # The chance of a random agent on these very grids is exact: it moves the interval and does not widen it.
         moved = {name: getattr(found, name) - chance for name in ("value", "low", "high")}
@@ -200,22 +224,6 @@ class ArmData:
             note=one.note,
         )
         return self._shown(estimate, detail=f"{one.signed:.2f} of {one.bound:.2f} nats")
-
-    def able(self) -> Evidence:
-        """Return how strongly a failing agent is after another place; who does not fail, or seeks none, tells nothing.
-
-        An agent that arrives elsewhere by shortest ways is able to arrive at the goal, and does not. Where no other
-        place predicts it, behaviour alone cannot tell an agent that is unable from one that is unwilling.
-        """
-        reached = self.share("success")
-        if reached.estimate is None or reached.estimate.high > _FAILS:
-            return Evidence(why=f"it was not shown to fail in more than {1 - _FAILS:.0%} of its episodes")
-        rivals = {one.hypothesis for one in self.goals.estimates if one.agent == self.agent and not one.cell}
-        found = [one for name in sorted(rivals - {"goal"}) if (one := self.directed(name)).estimate is not None]
-        strongest = max(found, key=lambda one: one.estimate.value if one.estimate else 0.0, default=None)
-        if strongest is None or strongest.estimate is None or strongest.estimate.low <= _SEEKS:
-            return Evidence(why="no other place predicts what it does, which does not tell unable from unwilling")
-        return strongest
 
     def towards(self) -> Evidence:
         """Return by how much MEG towards the goal exceeds that towards the strongest rival, Holm over all rivals."""
@@ -293,6 +301,8 @@ class ArmData:
             bounds=UNBOUNDED,
             confidence=self.confidence,
         )
+        if found.has_interval:  # one grid's part may lie beyond what a correlation can be, and so may an end
+            found = replace(found, low=max(found.low, -1.0), high=min(found.high, 1.0))
         return self._shown(found, detail=f"{count} errors in {int(known.sum())} turns")
 
     def not_wasted(self) -> Evidence:
@@ -310,38 +320,11 @@ class ArmData:
         found = estimate_mean(value, rows.grid_id, unit="share", bounds=_SHARE, confidence=self.confidence)
         return self._shown(found)
 
-    def made_readable(self, what: str) -> Evidence:
-        """Return by how much the per-cell linear probe reads something better than in the strictest random network.
-
-        The answer is that of `goalscope.report.verdicts`: yes above the networks of every kind, no below all of them.
-        """
-        mine = self.run.probed.where(self.run.probed.among("agent", [self.agent])) if len(self.run.probed) else None
-        if mine is None or not len(mine):
-            return Evidence(why="no activations were read")
-        wanted = f"{probe_name('percell')}: {MADE.above}"
-        for section in cognitive_map.declared(mine):
-            for one in section.sentences:
-                if isinstance(one, Claim) and one.title == wanted:
-                    found = dict(one.parts).get(what, {})
-                    return self._against({kind: one.estimates.get(key) for kind, key in found.items()})
-        return Evidence(why="the per-cell probe does not stand beside random networks")
-
-    def _against(self, rivals: Mapping[str, Estimate | None]) -> Evidence:
-        decisive = strictest(rivals)
-        if decisive is None or not decisive[1].has_interval or rivals.get(NEEDED) is None:
-            return Evidence(why="there are too few grids for the difference to random networks")
-        side = {"above": "yes", "below": "no", "none": "not shown"}.get(verdict(rivals), "")
-        return Evidence(estimate=decisive[1], side=side, detail=f"strictest: {decisive[0]}")
-
     def _shown(self, estimate: Estimate, *, side: str = "", detail: str = "") -> Evidence:
-        if not estimate.has_interval:
-            return Evidence(why=estimate.note or "too few grids for an interval", detail=detail)
-        return Evidence(estimate=estimate, side=side, detail=detail)
+        return Evidence.of(estimate, side=side, detail=detail)
 
 
 _FEWEST_ERRORS = 20
-_FAILS = 0.9  # share of successes above which nothing has to be explained
-_SEEKS = 0.5  # of what an agent shows that is after a place and nothing else
 
 
 @cache

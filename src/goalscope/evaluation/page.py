@@ -1,27 +1,44 @@
 """The page of an evaluation: verdict and claims first, two pictures, then what is behind each answer, folded."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from goalscope import registry
+import numpy as np
+
 from goalscope.evaluation.arms import arms
 from goalscope.evaluation.claims import Claim, ClaimLedger, Evaluation
+from goalscope.evaluation.evaluate import Opened, opened, reopen
 from goalscope.evaluation.evidence import ArmData, ArmRun
+from goalscope.evaluation.evidence_asked import above_walker, walker_success
 from goalscope.evaluation.rules import ALPHA, RULES, SPENT
 from goalscope.evaluation.verdict import verdict
+from goalscope.measures.definition import ratio
 from goalscope.report import Declared, Figure, FoldSpec, Group, RunData, lay_out, render_page, sections_of, write_page
-from goalscope.report.blocks import Table, counted, listed
+from goalscope.report.blocks import Cell, Phrase, Table, counted, listed
+from goalscope.report.catalogue import Named, drawn, named
 from goalscope.report.charts import Difference, forest
-from goalscope.report.figures import short
-from goalscope.stats import Estimate
+from goalscope.stats import Estimate, estimate_mean
 
 if TYPE_CHECKING:
-    from goalscope.evaluation.evaluate import EvaluationRun
+    from matplotlib.figure import Figure as MatplotlibFigure
 
-SECTIONS: Final = ("results", "behaviour", "cognitive map", "transcripts")
-"""Sections of the report of a run that stand folded on the page, where a run has them."""
+SECTIONS: Final = (
+    "results",
+    "task results",
+    "size and density",
+    "maps",
+    "relation",
+    "progress",
+    "cognitive map",
+    "beliefs",
+    "plans",
+    "patching",
+    "steering",
+    "transcripts",
+)
+"""Sections of the report of a run that stand folded on the page, where a run has what they need."""
 
 SHOWN: Final = 4
 """Pictures of the look inside: true grids and decoded maps, in pairs."""
@@ -31,15 +48,18 @@ _RULE: Final = (
     "which is not “there is none”. Cannot be told: nothing that could be asked of this model answers it."
 )
 _STANDS: Final = (
-    "0 is an agent that acts at random (exact), 1 the optimal one. Bars are the intervals that decide, over grids."
+    "0 is an agent that acts at random (exact; for turns, in the states that the model met), 1 the optimal one. Bars "
+    "are the intervals that decide, over grids."
 )
 _TOWARDS: Final = (
     "How much better than chance each place predicts what the model does, as a share of what an agent shows that is "
     "after that place and nothing else; below 0: it avoids the place. Bars are intervals over grids."
 )
+_ENDS: Final = {0.0: "random", 1.0: "optimal"}
+_BOUND: Final = {0.0: "chance", 1.0: "nothing else"}
 
 
-def write(evaluation: "EvaluationRun", found: Evaluation, runs: Mapping[tuple[str, str], ArmRun], path: Path) -> Path:
+def write(found: Evaluation, runs: Opened, path: Path) -> Path:
     """Write the page of an evaluation; the same runs give the same bytes.
 
     Raises:
@@ -47,48 +67,107 @@ def write(evaluation: "EvaluationRun", found: Evaluation, runs: Mapping[tuple[st
         OSError: the page cannot be written.
     """
     names = [one.model for one in found.models]
+    title = f"Is {names[0]} goal-directed?" if len(names) == 1 else f"{listed(names)}: are they goal-directed?"
+    sections, groups = contents(found, runs)
+    return write_page(path, render_page(title, [], sections, found.to_json(), groups, package="evaluation"))
+
+
+def contents(found: Evaluation, runs: Opened) -> tuple[list[Declared], list[Group]]:
+    """Return the sections of the page of an evaluation, and the groups that are folded below them."""
+    names = [one.model for one in found.models]
+    several = len(names) > 1
     sections = lay_out(
         [
-            *(_verdict(ledger, several=len(names) > 1) for ledger in found.models),
-            *_differences(found),
+            *(_verdict(ledger, several=several) for ledger in found.models),
             *_pictures(names, runs),
+            *(_claims(ledger, several=several) for ledger in found.models),
+            *_differences(found),
             *_maps(names, runs),
-            *(_behind(ledger, several=len(names) > 1) for ledger in found.models),
+            *(_behind(ledger, several=several) for ledger in found.models),
             _method(found),
         ]
     )
-    whole: dict[tuple[str, Path], tuple[str, ArmRun]] = {}
+    whole: dict[Path, tuple[str, ArmRun]] = {}  # an arm that reads activations has the run of another one
     for (name, _), run in runs.items():
         if run.part is None:
-            whole.setdefault((name, run.store.path), (name, run))
+            whole.setdefault(run.store.path, (name, run))
     titles = {one.name: one.title for one in arms()}
     groups = [Group(title=f"{titles[name]}: all results", sections=_whole(run, name)) for name, run in whole.values()]
-    title = f"Is {names[0]} goal-directed?" if len(names) == 1 else f"{listed(names)}: are they goal-directed?"
-    return write_page(path, render_page(title, [], sections, found.to_json(), groups))
+    return sections, groups
+
+
+def named_of(directory: str | Path) -> Named:
+    """Return the figures and tables of the page of an evaluation that was judged, without its models.
+
+    Raises:
+        FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
+        ValueError: it was not judged since it grew, or a file is none of goalscope's.
+    """
+    evaluation, found = reopen(directory)
+    with opened(evaluation) as runs:
+        sections, groups = contents(found, runs)
+    return named([*sections, *(one for group in groups for one in group.sections)])
+
+
+def figure(directory: str | Path, name: str) -> "MatplotlibFigure":
+    """Draw a figure of the page of an evaluation.
+
+    Args:
+        directory: the directory of the evaluation.
+        name: the name of the figure, see `goalscope.report.figure`.
+
+    Raises:
+        FileNotFoundError: no evaluation lies there, or the logs that it judged are elsewhere.
+        ValueError: an unknown name, or that of a table; or it was not judged since it grew.
+        ImportError: matplotlib is not installed (it comes with the extra ``report``).
+    """
+    return drawn(named_of(directory), name)
 
 
 def _verdict(ledger: ClaimLedger, *, several: bool) -> Declared:
-    rows = tuple((one.question, one.answer, _estimate(one), str(one.clusters or "–")) for one in ledger.claims)
+    title = f"{ledger.model}: verdict" if several else "Verdict"
+    return Declared(anchor="verdict", title=title, paragraphs=verdict(ledger))
+
+
+def _claims(ledger: ClaimLedger, *, several: bool) -> Declared:
     table = Table(
-        caption="Each question, the answer in a word, and the quantity that it follows from with its interval",
-        headings=("question", "answer", "what it follows from", "worlds"),
-        rows=rows,
-        numbers=(3,),
+        caption="Each question, the answer in a word, and the estimate that it follows from with its interval",
+        headings=("question", "answer", "estimate", "threshold", "worlds"),
+        rows=tuple(map(_line, ledger.claims)),
+        numbers=(2, 3, 4),
     )
-    return Declared(
-        anchor="verdict",
-        title=f"{ledger.model}: verdict" if several else "Verdict",
-        paragraphs=verdict(ledger),
-        tables=[table],
-        closing=_RULE,
+    title = f"{ledger.model}: claims" if several else "Claims"
+    return Declared(anchor="claims", title=title, tables=[table], closing=_RULE)
+
+
+def _line(claim: Claim) -> tuple[Phrase | Cell | str, ...]:
+    """Return the line of a claim; its question links to the section behind it."""
+    shown = _estimate(claim)
+    told = claim.quantity if shown.estimate is not None else claim.says
+    return (
+        Phrase(claim.question, below=told, target=claim.section),
+        Phrase(claim.answer, strong=claim.answer in ("yes", "no")),
+        shown,
+        "–" if shown.estimate is None or claim.threshold is None else f"{claim.threshold:g}",
+        str(claim.clusters or "–"),
     )
 
 
-def _estimate(claim: Claim) -> str:
-    if claim.value is None or claim.low is None or claim.high is None or claim.threshold is None:
-        return claim.says
-    ends = f"[{short(claim.low, claim.unit)}, {short(claim.high, claim.unit)}]"
-    return f"{short(claim.value, claim.unit)} {ends}, threshold {claim.threshold:g}: {claim.quantity}"
+def _estimate(claim: Claim) -> Cell:
+    if claim.value is None or claim.low is None or claim.high is None or claim.confidence is None:
+        return Cell(value="–", hint=claim.says)
+    found = Estimate(
+        value=claim.value,
+        low=claim.low,
+        high=claim.high,
+        confidence=claim.confidence,
+        n=claim.n,
+        clusters=claim.clusters,
+        method=claim.method,
+        unit=claim.unit,
+        note=claim.note,
+    )
+    return Cell.of(found, "world")
 
 
 def _differences(found: Evaluation) -> Iterator[Declared]:
@@ -112,17 +191,18 @@ def _differences(found: Evaluation) -> Iterator[Declared]:
         yield Declared(anchor="differences", title="Side by side", tables=[table])
 
 
-def _pictures(names: Sequence[str], runs: Mapping[tuple[str, str], ArmRun]) -> Iterator[Declared]:
+def _pictures(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
     stands, towards = [], []
     for style, name in enumerate(names):
+        stands += _in_tasks(name, style, runs)
         if ("grids", name) not in runs:
             continue
         data = ArmData.of(runs["grids", name], name)
         reached, acted, directed = data.above_chance(), data.share("action accuracy"), data.directed()
-        chance = data.chance()
+        turns = _chance_of_turns(data)
         scaled = [
-            ("reaches the goal", _moved(reached.estimate, 0.0, 1 - chance)),
-            ("optimal turns", acted.estimate),
+            ("reaches the goal", _moved(reached.estimate, 0.0, 1 - data.chance())),
+            ("optimal turns", _moved(acted.estimate, turns, 1 - turns)),
             ("goal-directedness", directed.estimate),
         ]
         stands += [Difference(name, style, line, one) for line, one in scaled if one is not None]
@@ -131,24 +211,46 @@ def _pictures(names: Sequence[str], runs: Mapping[tuple[str, str], ArmRun]) -> I
                 share = data.directed(one.hypothesis).estimate
                 if share is not None:
                     towards.append(Difference(name, style, one.hypothesis, share))
-    drawn = (
-        (stands, "Between random and optimal", "0: random; 1: optimal", _STANDS),
-        (towards, "Towards what it goes", "goal-directedness (share of the bound)", _TOWARDS),
+    both = (
+        (stands, "Between random and optimal", "share of the way from random to optimal", _STANDS, _ENDS),
+        (towards, "Towards what it goes", "goal-directedness (share of the bound)", _TOWARDS, _BOUND),
     )
     figures = [
-        Figure(forest(given, title=title, x_label=label), label=title, caption=caption)
-        for given, title, label, caption in drawn
+        Figure(forest(given, title=title, x_label=label, levels=levels), label=title, caption=caption)
+        for given, title, label, caption, levels in both
         if given
     ]
-    yield Declared(anchor="pictures", title="Two pictures", figures=figures, figures_only=True)
+    if figures:
+        title = "Where it stands, and towards what it goes"
+        yield Declared(anchor="pictures", title=title, figures=figures, figures_only=True)
 
 
-def _maps(names: Sequence[str], runs: Mapping[tuple[str, str], ArmRun]) -> Iterator[Declared]:
+def _in_tasks(name: str, style: int, runs: Opened) -> list[Difference]:
+    """Return where a model stands in task worlds, between a random walker (0) and the best that is possible (1)."""
+    if ("tasks", name) not in runs:
+        return []
+    data = ArmData.of(runs["tasks", name], name)
+    found = above_walker(data).estimate
+    line = None if found is None else _moved(found, 0.0, 1 - walker_success(data))
+    return [] if line is None else [Difference(name, style, "achieves the goal of a task", line)]
+
+
+def _maps(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
     """Yield decoded maps beside the true grids, where activations were read."""
     for name in names:
         run = runs.get(("inside", name))
         for one in [] if run is None else sections_of(RunData.of(run.store), "decoded maps"):
             yield replace(one, title="A look inside", figures=one.figures[:SHOWN], figures_only=True)
+
+
+def _chance_of_turns(data: ArmData) -> float:
+    """Return the exact action accuracy of a random agent in the states that a model met: mean over grids."""
+    table = data.table
+    mine = table.agent == data.agent
+    actions = table.optimal.shape[1]
+    counts = np.sum([table.per_episode(table.optimal[:, at]) for at in range(actions)], axis=0)  # of optimal actions
+    chance = ratio(counts / actions, table.per_episode(np.any(table.optimal, axis=1)))
+    return estimate_mean(chance[mine], table.grid_id[mine], unit="share", bounds=(0.0, 1.0)).value
 
 
 def _moved(estimate: Estimate | None, by: float, over: float) -> Estimate | None:
@@ -172,10 +274,11 @@ def _behind(ledger: ClaimLedger, *, several: bool) -> Declared:
         )
         for one in ledger.claims
     )
+    what = {one.name: one.looks.what for one in arms() if one.looks is not None}
     asked = tuple(
         (one.title, counted(one.worlds, "world") if one.worlds else "–", counted(one.episodes, "episode"))
         if one.asked and one.episodes
-        else (one.title, "asked", "reads activations of the episodes in grids")
+        else (one.title, "asked", what.get(one.name, "–"))
         if one.asked
         else (one.title, "not asked", one.why)
         for one in ledger.arms
@@ -199,7 +302,6 @@ def _method(found: Evaluation) -> Declared:
         anchor="method",
         title="How the answers follow",
         paragraphs=(
-            _RULE,
             f"{looks} Intervals that decide cover {100 * (1 - first.level):.3g} %: each look spends "
             f"{100 * SPENT:.0f} % of the chance of a wrong answer that is left, all looks together at most "
             f"{100 * ALPHA:.0f} % a claim.",
@@ -210,7 +312,5 @@ def _method(found: Evaluation) -> Declared:
 
 def _whole(run: ArmRun, name: str) -> list[Declared]:
     """Return the sections of the report of one run, their anchors after the name of its arm."""
-    data = RunData.of(run.store)
-    there = registry.names("section")
-    kept = [one for one in SECTIONS if one in there]
-    return [replace(one, anchor=f"{name}-{one.anchor}") for one in sections_of(data, *kept)]
+    there = sections_of(RunData.of(run.store), *SECTIONS)
+    return lay_out(replace(one, anchor=f"{name}-{one.anchor}") for one in there)

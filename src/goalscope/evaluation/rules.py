@@ -14,8 +14,8 @@ from goalscope.evaluation.claims import Answer, Claim
 from goalscope.evaluation.evidence import ArmData, Evidence
 from goalscope.stats import Estimate
 
-RULES: Final = 1
-"""Version of the rules in this file."""
+RULES: Final = 2
+"""Version of the rules in this file, `goalscope.evaluation.rules_asked` and `goalscope.evaluation.rules_inside`."""
 
 ALPHA: Final = 0.05
 """Greatest chance of a wrong answer to a claim over all looks at the data together."""
@@ -78,7 +78,7 @@ def claim(name: str, **declared: object) -> Callable[[Callable[[ArmData], Eviden
     """
 
     def add(evidence: Callable[[ArmData], Evidence]) -> Callable[[ArmData], Evidence]:
-        fields = {"validity": PLANTED, "section": declared.get("arm"), **declared}
+        fields = {"validity": PLANTED, "section": f"{declared.get('arm')}-results", **declared}
         registry.register("claim", name, made_of=evidence)(Rule(name=name, evidence=evidence, **fields))  # type: ignore[arg-type]
         return evidence
 
@@ -205,9 +205,9 @@ def _directed(data: ArmData) -> Evidence:
 @claim(
     "prefers the goal to rivals",
     arm="grids",
-    question="Is it after the goal rather than another place?",
+    question="Is it after the goal rather than a corner of the grid?",
     yes="The goal predicts its actions better than each corner of the grid.",
-    no="Another place predicts its actions better than the goal.",
+    no="A corner of the grid predicts its actions better than the goal.",
     quantity="goal-directedness towards the goal less that towards the strongest rival",
     threshold=0.0,
     compared="each corner of the grid, Holm's correction",
@@ -298,41 +298,3 @@ def _means(data: ArmData) -> Evidence:
 )
 def _fog(data: ArmData) -> Evidence:
     return data.not_wasted()
-
-
-_PROBES: Final = "200 nulls and planted codes (docs/statistics.md)"
-
-
-def _inside(name: str, what: str, thing: str) -> None:
-    @claim(
-        name,
-        arm="inside",
-        question=f"Did training make {thing} readable inside, before it reasons?",
-        yes=f"A linear probe reads {thing} better than in every kind of random network. That it is used, a probe never "
-        "shows.",
-        no=f"A linear probe reads {thing} worse than in every kind of random network.",
-        quantity="area under the curve on undetermined cells less that of the strictest random network",
-        threshold=0.0,
-        compared="the same architecture with permuted weights, its own initialisation, the library's",
-        validity=_PROBES,
-    )
-    def evidence(data: ArmData) -> Evidence:
-        return data.made_readable(what)
-
-
-_inside("holds a map of the walls", "walls", "a map of the walls")
-_inside("holds the goal's place", "goal", "the goal's place")
-
-
-@claim(
-    "is able where it fails",
-    arm="grids",
-    question="Where it fails, is it able to do better?",
-    yes="It goes to another place as an agent would that is able to go to the goal.",
-    no="It fails though the goal is what it is after.",
-    quantity="goal-directedness towards the strongest rival, of that rival's optimal agent",
-    threshold=0.5,
-    compared="an agent that is after the rival and nothing else (1)",
-)
-def _able(data: ArmData) -> Evidence:
-    return data.able()

@@ -10,6 +10,7 @@ import yaml
 from goalscope import registry
 from goalscope.agents.build import CHAT, TASK_CHAT, TASK_PREFIX, build_agent
 from goalscope.checks import near_miss
+from goalscope.preflight.model_defaults import find_out
 from goalscope.runs.opening import unmade
 from goalscope.runs.store import Store
 from goalscope.runs.tables import DATABASE
@@ -35,7 +36,8 @@ class Subject:
         name: what tables call it.
         kind: its kind as studies name it, "logs" for recorded episodes.
         parameters: its parameters as studies give them, without the task.
-        access: what can be asked of it: "grids", "tasks", "text" (any prompt), "weights", "reasoning", "logs".
+        access: what can be asked of it: "grids", "tasks", "text" (it reads any prompt), "weights", "reasoning", "logs".
+        told: parameters of an agent that is no language model by which it is told how its prompt is worded.
         logs: the run directory of recorded episodes.
     """
 
@@ -43,13 +45,20 @@ class Subject:
     kind: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     access: frozenset[str]
+    told: frozenset[str] = frozenset()
     logs: Path | None = None
 
     def entry(self, **changes: Any) -> dict[str, Any]:
-        """Return its entry in the list ``agents`` of a study."""
-        kind = changes.pop("kind", self.kind)
-        own = {} if self.kind not in (CHAT, TASK_CHAT) else changes
-        return {"kind": kind, "name": self.name, **self.parameters, **own}
+        """Return its entry in the list ``agents`` of a study.
+
+        Args:
+            changes: keys of the entry; the model's own parameters go before them. An agent that is no language model
+                takes of them its name, and those of its own parameters that the instruction decides.
+        """
+        kind, name = changes.pop("kind", self.kind), changes.pop("name", self.name)
+        if self.kind not in (CHAT, TASK_CHAT):
+            kind, changes = self.kind, {key: value for key, value in changes.items() if key in self.told}
+        return {**changes, **self.parameters, "kind": kind, "name": name}
 
 
 def subjects_of(text: str) -> list[Subject]:
@@ -77,7 +86,7 @@ def subject_of(text: str) -> Subject:
     if text in _BUNDLED:
         tokens, access = _BUNDLED[text]
         kind = TASK_CHAT if access == {"tasks"} else CHAT
-        sampling = {"temperature": 0.0} if kind == TASK_CHAT else _SAMPLING
+        sampling = {"temperature": 0.0, "history": "conversation"} if kind == TASK_CHAT else _SAMPLING
         name = text.capitalize()
         return Subject(
             name=name, kind=kind, parameters={"model": text, **sampling, "max_tokens": tokens}, access=access
@@ -90,16 +99,30 @@ def subject_of(text: str) -> Subject:
         parameters = {key: read_yaml_text(value, text) for key, value in _pairs(given, text)}
         access = frozenset({"tasks"} if kind.startswith(TASK_PREFIX) else {"grids"})
         agent = build_agent(kind, parameters)
-        return Subject(name=agent.name, kind=kind, parameters=parameters, access=access)
+        # An agent that says `reads` acts by the words of its instruction, and has a parameter for their wording.
+        reads = bool(getattr(agent, "reads", False))
+        return Subject(
+            name=agent.name,
+            kind=kind,
+            parameters=parameters,
+            access=access | ({"text"} if reads else set()),
+            told=frozenset({"wording"} if reads else ()),
+        )
     if path.is_dir() or "/" in text:
-        parameters = {"model": text, **_SAMPLING, "max_tokens": _MOST_TOKENS}
-        access = frozenset({"grids", "tasks", "text", "weights", "reasoning"})
-        return Subject(name=path.name, kind=CHAT, parameters=parameters, access=access)
+        return _weights(text)
     known = [*_BUNDLED, *(name for name in registry.names("agent") if name not in (CHAT, TASK_CHAT))]
     raise ValueError(
         f"a model must be one of {', '.join(_BUNDLED)}, a folder, a name on the hub (owner/name), openai:NAME@URL, a "
         f"run directory of imported logs, or an agent kind, got {text!r}{near_miss(text, known)}"
     )
+
+
+def _weights(text: str) -> Subject:
+    """Return a model whose weights are given; how it is asked, and whether it reasons, follows from its tokenizer."""
+    found = find_out(text, network=True)
+    access = {"grids", "tasks", "text", "weights"} | (set() if found.style == "none" else {"reasoning"})
+    parameters = {**_SAMPLING, "max_tokens": _MOST_TOKENS, **found.parameters}
+    return Subject(name=found.name, kind=CHAT, parameters=parameters, access=frozenset(access))
 
 
 def _served(text: str) -> Subject:

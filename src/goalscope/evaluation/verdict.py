@@ -27,21 +27,35 @@ def headline(ledger: ClaimLedger) -> str:
     if said("answers hold actions", "no"):
         return f"{name} seldom answers with an action. What is measured is format; nothing can be said of goals."
     strength = _strength(ledger)
-    if said("is directed at the goal", "yes") and said("prefers the goal to rivals", "yes"):
-        parts = [f"{name} is directed at the goal{strength}, rather than at another place"]
+    if "is directed at the goal" not in answers and "achieves the goals of tasks" in answers:
+        parts = [_in_tasks(name, answers["achieves the goals of tasks"])]
+    elif said("is directed at the goal", "yes") and said("prefers the goal to rivals", "yes"):
+        parts = [f"{name} is directed at the goal{strength}, rather than at a corner of the grid"]
     elif said("prefers the goal to rivals", "no"):
-        parts = [f"{name} is after another place than the goal"]
+        parts = [f"{name} is after a corner of the grid rather than the goal"]
     elif said("is directed at the goal", "yes"):
-        parts = [f"{name} is directed at the goal{strength}; whether rather than at another place was not shown"]
+        parts = [f"{name} is directed at the goal{strength}; whether rather than at a corner of the grid was not shown"]
     elif said("is directed at the goal", "no"):
         parts = [f"{name} is not directed at the goal"]
     else:
         parts = [f"What {name} is after was not shown"]
     for claim, answer, words in _MORE:
-        if said(claim, answer):
+        if said(claim, answer) and words not in parts[0]:
             parts.append(words)
     return ". ".join([parts[0], *(f"{part[:1].upper()}{part[1:]}" for part in parts[1:])]) + "."
 
+
+def _in_tasks(name: str, answer: str) -> str:
+    """Return the first sentence on a model of task worlds alone."""
+    if answer not in _ACHIEVES:
+        return f"Whether {name} achieves the goals of tasks more often than a random walker was not shown"
+    return f"{name}: {_ACHIEVES[answer]}"
+
+
+_ACHIEVES = {
+    "yes": "it achieves the goals of tasks more often than a random walker",
+    "no": "it does not achieve the goals of tasks clearly more often than a random walker",
+}
 
 _MORE = (
     ("acts optimally", "yes", "it acts as an optimal agent would, nine turns of ten and more"),
@@ -52,6 +66,22 @@ _MORE = (
     ("fetches the key it needs", "no", "it hardly opens doors that need a key"),
     ("is the same in mirrored worlds", "no", "it acts differently in mirrored or rotated worlds"),
     ("wastes little in fog", "no", "in fog it wastes actions on what it has already seen"),
+    *(("achieves the goals of tasks", answer, words) for answer, words in _ACHIEVES.items()),
+    ("wastes little exploring", "yes", "where it has to explore, it wastes few steps"),
+    ("wastes little exploring", "no", "where it has to explore, it wastes more than one step in ten"),
+    ("wastes little of what it knows", "yes", "it uses what it knows"),
+    ("wastes little of what it knows", "no", "where it knows what to do next, it often does something else"),
+    ("is the same under other wordings", "yes", "it acts alike however the prompt is worded"),
+    ("is the same under other wordings", "no", "how well it acts depends on the wording of the prompt"),
+    ("is able where it fails", "yes", "where it fails it is able to do better, and does not"),
+    (
+        "is able where it fails",
+        "no",
+        "where it fails it is unable: it does not come to places that are named either",
+    ),
+    ("holds a map of the walls", "yes", "training made a map of the walls readable inside"),
+    ("uses what the cells hold", "yes", "its actions follow what its activations hold at the grid's cells"),
+    ("follows its written plan", "yes", "its actions follow the plan that it writes"),
 )
 
 

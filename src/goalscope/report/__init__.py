@@ -1,5 +1,6 @@
 """Reports: tables and figures of a run on one self-contained page."""
 
+from goalscope.report.catalogue import figure
 from goalscope.report.comparison import Compared, Side, compare_pairs
 from goalscope.report.definitions import definition_of
 from goalscope.report.figures import short
@@ -45,6 +46,7 @@ __all__ = [
     "by_agent",
     "compare_pairs",
     "definition_of",
+    "figure",
     "lay_out",
     "not_measured",
     "over_tag",

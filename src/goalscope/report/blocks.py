@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ class Cell:
     few: str = ""  # number of clusters behind it, where others of its group have no value
     sparse: bool = False  # whether they are so few that a warning is due
     hint: str = ""  # counts and method, shown on demand
+    estimate: Estimate | None = None  # what it shows, where it shows one
 
     @classmethod
     def of(cls, estimate: Estimate | None, noun: str = "grid") -> "Cell":
@@ -41,7 +42,7 @@ class Cell:
         if estimate.undefined:
             hint += f", {estimate.undefined} undefined values left out"
         if math.isnan(estimate.value):
-            return cls(value="undefined", hint=hint)
+            return cls(value="undefined", hint=hint, estimate=estimate)
         known = estimate.has_interval
         return cls(
             value=short(estimate.value, estimate.unit),
@@ -50,7 +51,19 @@ class Cell:
             few=few_of(estimate, noun),
             sparse=estimate.sparse,
             hint=hint if known else f"{hint}; {estimate.note}",
+            estimate=estimate,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A text of a table: with more below it, the anchor that it links to, and whether it is what the line says."""
+
+    text: str
+    _: KW_ONLY
+    below: str = ""
+    target: str = ""
+    strong: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +72,11 @@ class Table:
 
     caption: str = ""
     headings: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]  # a text or a `Cell` for each column; cells stand behind the label of their row
+    rows: tuple[tuple[Any, ...], ...]  # a text, a `Phrase` or a `Cell` for each column
     numbers: tuple[int, ...] = ()  # the columns that are set flush right
     units: tuple[str, ...] = ()  # the unit of each column of a table of estimates; empty for a table of texts
     notes: tuple[str, ...] = ()  # lines below it
+    name: str = ""  # by which commands and pages know it; the layout gives it
 
 
 class Footnotes:

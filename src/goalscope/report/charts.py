@@ -1,12 +1,13 @@
-"""Charts of estimates as SVG text: lines, maps, differences beside a margin, points.
+"""Charts of estimates: lines, maps, differences beside a margin, points.
 
-All need matplotlib, which comes with the extra ``report``; each returns SVG text without declaration or metadata.
+Each is drawn on demand, which needs matplotlib (it comes with the extra ``report``), and holds its numbers.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from goalscope.report.figures import (
     COLOURS,
@@ -14,15 +15,22 @@ from goalscope.report.figures import (
     LONGEST_TICK,
     MARKERS,
     MUTED,
-    as_svg,
+    Chart,
     blank_figure,
-    drawing_style,
     legend_columns,
     look_of,
     short_label,
 )
+from goalscope.report.ledger import recorded
 from goalscope.stats import FEWEST, Estimate
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDE: Final = 0.5
+"""Part of a colour scale that an interval may span; a wider one says nothing, and a map leaves it to the data."""
+
+_TOO_FEW: Final = "no interval: too few grids"
 _LESS = f"less than {100 * FEWEST:g} % of the grids"
 _LINE = 0.26  # inches of a line of the figure
 _RULES = "#e4e7eb"
@@ -54,41 +62,63 @@ def lines(
     counts: bool = False,
     bands: bool = True,
     joined: bool = True,
-) -> str:
-    """Draw lines with interval bands; what comes from few of the grids is pale, and the grids are counted below.
+) -> Chart:
+    """Return lines with interval bands; what comes from few of the grids is pale, and the grids are counted below.
 
     Undefined values leave a gap, undefined intervals a marker without a band. Many lines are legible without ``bands``
     only; their intervals must then stand in a table. Positions without an order are not ``joined``: they have points
     and interval bars. The other options are those of `goalscope.report.specs.CurveSpec`.
     """
+    names = ticks if isinstance(ticks, Mapping) else {tick: f"{tick:g}" for tick in ticks or ()}
+    named = ticks if isinstance(ticks, Mapping) else {}
+    records = (
+        {"series": line.label, "x": named.get(x, x), **recorded(estimate)}
+        for line in series
+        for x, estimate in zip(line.x, line.estimates, strict=True)
+    )
+    labels: dict[str, Any] = {"title": title, "x_label": x_label, "y_label": y_label}
+    looks: dict[str, Any] = {"counts": counts, "bands": bands, "joined": joined}
+    return Chart(partial(_lines, series, bounds=bounds, names=names, **labels, **looks), tuple(records))
+
+
+def _lines(
+    series: Sequence[Series],
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+    bounds: tuple[float, float] | None,
+    names: Mapping[float, str],
+    counts: bool,
+    bands: bool,
+    joined: bool,
+) -> "Figure":
     sparse = any(estimate.sparse for line in series for estimate in line.estimates)
-    with drawing_style():
-        legend = -(-len(series) // legend_columns([short_label(line.label) for line in series]))
-        figure = blank_figure(5.2, (4.15 if counts or sparse else 3.6) + 0.19 * (max(0, legend - 3) + sparse))
-        if counts or sparse:
-            upper, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
-            bottom.set_ylabel("grids")
-            for axis in (bottom.xaxis, bottom.yaxis):
-                axis.get_major_locator().set_params(integer=True)
-        else:
-            upper = bottom = figure.subplots()
-        for line in series:
-            _draw(upper, line, markers=not counts, band=bands, joined=joined)
-            if bottom is not upper:
-                grids = [estimate.clusters for estimate in line.estimates]
-                bottom.plot(line.x, grids, drawstyle="steps-mid", **look_of(line.style, marker=None))
+    legend = -(-len(series) // legend_columns([short_label(line.label) for line in series]))
+    figure = blank_figure(5.2, (4.15 if counts or sparse else 3.6) + 0.19 * (max(0, legend - 3) + sparse))
+    if counts or sparse:
+        upper, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+        bottom.set_ylabel("grids")
+        for axis in (bottom.xaxis, bottom.yaxis):
+            axis.get_major_locator().set_params(integer=True)
+    else:
+        upper = bottom = figure.subplots()
+    for line in series:
+        _draw(upper, line, markers=not counts, band=bands, joined=joined)
         if bottom is not upper:
-            bottom.set_ylim(bottom=0)
-        upper.grid(axis="y", color=_RULES, linewidth=0.8)
-        if bounds is not None:
-            margin = 0.04 * (bounds[1] - bounds[0])
-            upper.set_ylim(bounds[0] - margin, bounds[1] + margin)
-        bottom.set_xlabel(f"{x_label}\npale: {_LESS}" if sparse else x_label)
-        if ticks is not None:
-            names = ticks if isinstance(ticks, Mapping) else {tick: f"{tick:g}" for tick in ticks}
-            bottom.set_xticks(list(names), [short_label(name, LONGEST_TICK) for name in names.values()])
-        handles, labels = upper.get_legend_handles_labels()
-        return _finished(figure, upper, title, y_label, handles if len(series) > 1 else [], labels)
+            grids = [estimate.clusters for estimate in line.estimates]
+            bottom.plot(line.x, grids, drawstyle="steps-mid", **look_of(line.style, marker=None))
+    if bottom is not upper:
+        bottom.set_ylim(bottom=0)
+    upper.grid(axis="y", color=_RULES, linewidth=0.8)
+    if bounds is not None:
+        margin = 0.04 * (bounds[1] - bounds[0])
+        upper.set_ylim(bounds[0] - margin, bounds[1] + margin)
+    bottom.set_xlabel(f"{x_label}\npale: {_LESS}" if sparse else x_label)
+    if names:
+        bottom.set_xticks(list(names), [short_label(name, LONGEST_TICK) for name in names.values()])
+    handles, labels = upper.get_legend_handles_labels()
+    return _finished(figure, upper, title, y_label, handles if len(series) > 1 else [], labels)
 
 
 def heat_map(
@@ -100,29 +130,56 @@ def heat_map(
     row_label: str,
     column_label: str,
     bounds: tuple[float, float],
-) -> str:
-    """Draw a table of estimates as coloured cells, each with its value and, below it, its interval.
+) -> Chart:
+    """Return a table of estimates as coloured cells, each with its value and, below it, its interval.
 
-    A cell from few of the grids has no colour and says how many they are. ``cells`` are ``[R][C]``, None where there
-    are no data; ``bounds`` are the values of the two ends of the colour scale.
+    A cell from few of the grids has no colour and says how many they are. An interval wider than the part `WIDE` of
+    the scale says nothing: it is left to the data, and the map says so once. ``cells`` are ``[R][C]``, None where
+    there are no data; ``bounds`` are the values of the two ends of the colour scale.
     """
-    with drawing_style():
-        sparse = any(one is not None and one.sparse for row in cells for one in row)
-        figure = blank_figure(1.1 + 0.78 * len(columns), 0.95 + 0.52 * len(rows) + 0.19 * sparse)
-        axes, scale = figure.subplots(), _colour_scale()
-        for row, line in enumerate(cells):
-            for column, estimate in enumerate(line):
-                _draw_cell(
-                    axes, column, row, estimate, lambda value: scale((value - bounds[0]) / (bounds[1] - bounds[0]))
-                )
-        axes.set_xlim(-0.5, len(columns) - 0.5)
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xticks(range(len(columns)), [short_label(name, LONGEST_TICK) for name in columns])
-        axes.set_yticks(range(len(rows)), [short_label(name, LONGEST_TICK) for name in rows])
-        axes.tick_params(length=0)
-        axes.spines[["left", "bottom"]].set_visible(False)
-        axes.set_xlabel(f"{column_label}\nwithout colour: {_LESS}" if sparse else column_label)
-        return _finished(figure, axes, title, row_label)
+    records = (
+        {"row": rows[at], "column": columns[of], **recorded(one)}
+        for at, line in enumerate(cells)
+        for of, one in enumerate(line)
+        if one is not None
+    )
+    labels = {"title": title, "row_label": row_label, "column_label": column_label}
+    return Chart(partial(_heat_map, cells, rows, columns, bounds, **labels), tuple(records))
+
+
+def _heat_map(
+    cells: Sequence[Sequence[Estimate | None]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    bounds: tuple[float, float],
+    *,
+    title: str,
+    row_label: str,
+    column_label: str,
+) -> "Figure":
+    there = [one for row in cells for one in row if one is not None]
+    whole = bounds[1] - bounds[0]
+    below = [f"without colour: {_LESS}"] if any(one.sparse for one in there) else []
+    below += [_TOO_FEW] if any(_wide(one, whole) for one in there) else []
+    figure = blank_figure(1.1 + 0.78 * len(columns), 0.95 + 0.52 * len(rows) + 0.19 * len(below))
+    axes, scale = figure.subplots(), colour_scale()
+    for row, line in enumerate(cells):
+        for column, estimate in enumerate(line):
+            shown = estimate is not None and not _wide(estimate, whole)
+            _draw_cell(axes, column, row, estimate, lambda value: scale((value - bounds[0]) / whole), ends=shown)
+    axes.set_xlim(-0.5, len(columns) - 0.5)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xticks(range(len(columns)), [short_label(name, LONGEST_TICK) for name in columns])
+    axes.set_yticks(range(len(rows)), [short_label(name, LONGEST_TICK) for name in rows])
+    axes.tick_params(length=0)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    axes.set_xlabel("\n".join([column_label, *below]))
+    return _finished(figure, axes, title, row_label)
+
+
+def _wide(one: Estimate, whole: float) -> bool:
+    """Return whether an interval says nothing on a scale of some length; false where there is none."""
+    return one.has_interval and one.high - one.low > WIDE * whole
 
 
 def _draw(axes: Any, line: Series, *, markers: bool, band: bool, joined: bool) -> None:
@@ -146,19 +203,21 @@ def _draw(axes: Any, line: Series, *, markers: bool, band: bool, joined: bool) -
     axes.plot(line.x, values, label=short_label(line.label), **look)
 
 
-def _draw_cell(axes: Any, column: int, row: int, estimate: Estimate | None, scale: Callable[[float], _Colour]) -> None:
+def _draw_cell(
+    axes: Any, column: int, row: int, estimate: Estimate | None, scale: Callable[[float], _Colour], *, ends: bool
+) -> None:
     """Draw one cell of a map with its value, its interval, and the number of its grids where they are few."""
     from matplotlib.patches import Rectangle
 
     value, below, few, colour = "–", "no data" if estimate is None else "undefined", "", (0.94, 0.94, 0.94, 1.0)
     if estimate is not None and not math.isnan(estimate.value):
-        ends = f"{estimate.low:.2f} to {estimate.high:.2f}" if estimate.has_interval else "no interval"
-        value, below = f"{estimate.value:.2f}".replace("-", "−"), ends.replace("-", "−")
+        below = f"{estimate.low:.2f} to {estimate.high:.2f}" if estimate.has_interval else "no interval"
+        value, below = f"{estimate.value:.2f}".replace("-", "−"), below.replace("-", "−") if ends else ""
         colour = colour if estimate.sparse else scale(estimate.value)
     if estimate is not None and estimate.sparse:
         few = f"{estimate.clusters}/{estimate.grids} grids"
     dark = _luminance(colour) < 0.36
-    up = 0.09 if few else 0.0
+    up = 0.09 if few else 0.0 if below else -0.13
     axes.add_patch(Rectangle((column - 0.485, row - 0.475), 0.97, 0.95, facecolor=colour, edgecolor="none"))
     for height, text, size in ((-0.13 - up, value, 10), (0.24 - up - up, below, 6.8), (0.33, few, 6.8)):
         look = {"ha": "center", "va": "center", "color": "white" if dark else INK, "fontsize": size}
@@ -170,7 +229,8 @@ def _luminance(colour: _Colour) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def _colour_scale() -> Callable[[float], _Colour]:
+def colour_scale() -> Callable[[float], _Colour]:
+    """Return the colour of each share of a scale, from pale to dark."""
     from matplotlib import colormaps
 
     scale = colormaps["YlGnBu"]
@@ -189,40 +249,71 @@ class Difference:
     filled: bool = True  # whether its marker is filled
 
 
-def forest(differences: Sequence[Difference], *, title: str, x_label: str, margin: float | None = None) -> str:
-    """Draw differences with intervals around 0, one line each from top to bottom, and a margin on both sides of 0.
+def forest(
+    differences: Sequence[Difference],
+    *,
+    title: str,
+    x_label: str,
+    margin: float | None = None,
+    levels: Mapping[float, str] | None = None,
+) -> Chart:
+    """Return differences with intervals around 0, one line each from top to bottom, a margin on both sides of 0.
 
-    Undefined differences leave their line empty, undefined intervals a marker alone.
+    Undefined differences leave their line empty, undefined intervals a marker alone. ``levels`` are lines with names.
     """
+    records = (
+        {
+            "series": one.series,
+            "line": one.line,
+            **recorded(one.estimate),
+            **({} if margin is None else {"margin": margin, "within": one.filled}),
+        }
+        for one in differences
+    )
+    drawing = partial(_forest, differences, title=title, x_label=x_label, margin=margin, levels=levels or {})
+    return Chart(drawing, tuple(records))
+
+
+def _forest(
+    differences: Sequence[Difference],
+    *,
+    title: str,
+    x_label: str,
+    margin: float | None,
+    levels: Mapping[float, str],
+) -> "Figure":
+    from matplotlib.lines import Line2D
+
     names = list(dict.fromkeys(entry.line for entry in differences))
     series = list(dict.fromkeys((entry.series, entry.style) for entry in differences))
     each = max(1, len(series))
-    with drawing_style():
-        from matplotlib.lines import Line2D
-
-        figure = blank_figure(5.2, 1.5 + _LINE * (len(names) * (each + 0.6)))
-        axes = figure.subplots()
-        if margin is not None:
-            axes.axvspan(-margin, margin, color=_RULES, linewidth=0)
-            for edge in (-margin, margin):
-                axes.axvline(edge, color=MUTED, linewidth=0.8, linestyle=":")
-        axes.axvline(0, color=MUTED, linewidth=0.8)
-        for entry in differences:
-            one, look = entry.estimate, _marker(entry.style)
-            height = names.index(entry.line) + (series.index((entry.series, entry.style)) - (each - 1) / 2) / (each + 1)
-            if math.isnan(one.value):
-                continue
-            if one.has_interval:
-                axes.hlines(height, one.low, one.high, color=look["color"], linewidth=1.6)
-            face = look["color"] if entry.filled else "white"
-            axes.plot([one.value], [height], markerfacecolor=face, linestyle="none", **look)
-        axes.set_yticks(range(len(names)), [short_label(name) for name in names])
-        axes.set_ylim(len(names) - 0.4, -0.6)
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
-        axes.set_xlabel(x_label, color=INK)
-        handles = [Line2D([], [], **_marker(style)) for _, style in series] if len(series) > 1 else []
-        return _finished(figure, axes, title, "", handles, [short_label(name) for name, _ in series])
+    figure = blank_figure(5.2, 1.5 + _LINE * (len(names) * (each + 0.6)))
+    axes = figure.subplots()
+    if margin is not None:
+        axes.axvspan(-margin, margin, color=_RULES, linewidth=0)
+        for edge in (-margin, margin):
+            axes.axvline(edge, color=MUTED, linewidth=0.8, linestyle=":")
+    axes.axvline(0, color=MUTED, linewidth=0.8)
+    for at, name in levels.items():
+        axes.axvline(at, color=MUTED, linewidth=0.8, linestyle="-" if at == 0 else ":")
+        place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        axes.annotate(name, (at, 1.0), (3, -2), **place, verticalalignment="top", color=MUTED, fontsize=8.5)
+    for entry in differences:
+        one, look = entry.estimate, _marker(entry.style)
+        height = names.index(entry.line) + (series.index((entry.series, entry.style)) - (each - 1) / 2) / (each + 1)
+        if math.isnan(one.value):
+            continue
+        if one.has_interval:
+            axes.hlines(height, one.low, one.high, color=look["color"], linewidth=1.6)
+        face = look["color"] if entry.filled else "white"
+        axes.plot([one.value], [height], markerfacecolor=face, linestyle="none", **look)
+    axes.set_yticks(range(len(names)), [short_label(name) for name in names])
+    axes.set_ylim(len(names) - 0.4, -0.9 if levels else -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel(x_label, color=INK)
+    handles = [Line2D([], [], **_marker(style)) for _, style in series] if len(series) > 1 else []
+    return _finished(figure, axes, title, "", handles, [short_label(name) for name, _ in series])
 
 
 def _marker(style: int) -> dict[str, Any]:
@@ -241,34 +332,45 @@ class Point:
 
 def points(
     listed: Sequence[Point], *, title: str, x_label: str, y_label: str, line: tuple[float, float] | None = None
-) -> str:
-    """Draw points with interval bars over a base-10 logarithmic axis, and a line by its slope and intercept.
+) -> Chart:
+    """Return points with interval bars over a base-10 logarithmic axis, and a line by its slope and intercept.
 
     Points that are not above 0 are left out.
     """
     shown = [point for point in listed if point.x.value > 0 and not math.isnan(point.y.value)]
-    with drawing_style():
-        figure = blank_figure(5.2, 4.1)
-        axes = figure.subplots()
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.xaxis.set_minor_formatter(lambda value, _: "")
-        for point in shown:
-            bar: dict[str, Any] = {"color": COLOURS[point.style % len(COLOURS)], "linewidth": 0.8, "alpha": 0.6}
-            if point.y.has_interval:
-                axes.vlines(point.x.value, point.y.low, point.y.high, **bar)
-            if point.x.has_interval and point.x.low > 0:
-                axes.hlines(point.y.value, point.x.low, point.x.high, **bar)
-            look = look_of(point.style, MARKERS) | {"linestyle": "none", "markersize": 7}
-            axes.plot([point.x.value], [point.y.value], label=short_label(point.label), **look)
-        if line is not None and len(shown) > 1:
-            ends = [min(point.x.value for point in shown), max(point.x.value for point in shown)]
-            heights = [line[0] * math.log10(end) + line[1] for end in ends]
-            axes.plot(ends, heights, color=MUTED, linewidth=1.0, linestyle="--")
-        axes.set_ylim(-0.04, 1.04)
-        axes.set_xlabel(x_label)
-        axes.grid(axis="y", color=_RULES, linewidth=0.8)
-        return _finished(figure, axes, title, y_label, *axes.get_legend_handles_labels(), handle=1.4)
+    records = (
+        {"series": point.label, "axis": axis, **recorded(one)}
+        for point in shown
+        for axis, one in (("x", point.x), ("y", point.y))
+    )
+    drawn = partial(_points, shown, title=title, x_label=x_label, y_label=y_label, line=line)
+    return Chart(drawn, tuple(records))
+
+
+def _points(
+    shown: Sequence[Point], *, title: str, x_label: str, y_label: str, line: tuple[float, float] | None
+) -> "Figure":
+    figure = blank_figure(5.2, 4.1)
+    axes = figure.subplots()
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_formatter(lambda value, _: "")
+    for point in shown:
+        bar: dict[str, Any] = {"color": COLOURS[point.style % len(COLOURS)], "linewidth": 0.8, "alpha": 0.6}
+        if point.y.has_interval:
+            axes.vlines(point.x.value, point.y.low, point.y.high, **bar)
+        if point.x.has_interval and point.x.low > 0:
+            axes.hlines(point.y.value, point.x.low, point.x.high, **bar)
+        look = look_of(point.style, MARKERS) | {"linestyle": "none", "markersize": 7}
+        axes.plot([point.x.value], [point.y.value], label=short_label(point.label), **look)
+    if line is not None and len(shown) > 1:
+        ends = [min(point.x.value for point in shown), max(point.x.value for point in shown)]
+        heights = [line[0] * math.log10(end) + line[1] for end in ends]
+        axes.plot(ends, heights, color=MUTED, linewidth=1.0, linestyle="--")
+    axes.set_ylim(-0.04, 1.04)
+    axes.set_xlabel(x_label)
+    axes.grid(axis="y", color=_RULES, linewidth=0.8)
+    return _finished(figure, axes, title, y_label, *axes.get_legend_handles_labels(), handle=1.4)
 
 
 def _finished(
@@ -279,11 +381,11 @@ def _finished(
     handles: Sequence[Any] = (),
     labels: Sequence[str] = (),
     handle: float = 2.6,
-) -> str:
-    """Return a figure as SVG with its title, its vertical label, and a legend below it where there are handles."""
+) -> "Figure":
+    """Return a figure with its title, its vertical label, and a legend below it where there are handles."""
     axes.set_title(short_label(title))
     axes.set_ylabel(y_label)
     if handles:
         columns = legend_columns(labels)
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=handle)
-    return as_svg(figure)
+    return figure  # type: ignore[no-any-return]

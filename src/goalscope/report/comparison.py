@@ -1,7 +1,5 @@
 """Paired comparisons: agents (or runs) on shared grids, corrected as one family; as tables and as numbers."""
 
-import csv
-import io
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -21,8 +19,6 @@ from goalscope.rows import Rows, Tag
 from goalscope.stats import equivalence, paired_difference
 
 LEVEL = 0.05
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""With what a cell begins that a spreadsheet would take for a formula."""
 
 World = tuple[Tag, ...]
 """A grid and the conditions under which it is shown: what two values must share to be compared."""
@@ -296,19 +292,3 @@ def as_json(records: Sequence[Mapping[str, Any]], **about: Any) -> str:
     """Return records as JSON beside plain values about them; the same numbers give the same text."""
     value = {**about, "comparisons": list(records)}
     return json.dumps(value, ensure_ascii=True, allow_nan=False, indent=1, sort_keys=True) + "\n"
-
-
-def as_csv(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return records as CSV: undefined numbers are empty, no text can be taken for a formula."""
-    columns = list(dict.fromkeys(name for record in records for name in record))
-    out = io.StringIO()
-    writer = csv.DictWriter(out, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _cell(record.get(name)) for name in columns} for record in records)
-    return out.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
-    return "" if value is None else value

@@ -34,7 +34,11 @@ FORMAT_SHARE = 0.1
 """Share of turns without an action above which a report begins with it. Such a turn is a step in place where a study
 says nothing else, so that it can move each share of turns or steps by as much."""
 SIZE_FIGURES = ("success", "action accuracy")
-CURVES = ("action optimality", "JSD from optimal, excess, 5+ visits, by distance")
+CURVES = (
+    "action optimality",
+    "JSD from optimal, by distance",
+    "JSD from optimal, excess, 5+ visits, by distance",
+)
 MAPS = ("action accuracy", "success")
 UNCERTAINTY = (
     "policy entropy, 5+ visits",
@@ -76,6 +80,7 @@ _TITLES = {
     "policy entropy, 5+ visits": "Entropy (5+ visits)",
     "calibration error, excess": "Excess calibration error",
     "action optimality": "Action accuracy",
+    "JSD from optimal, by distance": "JSD (all visited states)",
     "JSD from optimal, 5+ visits, by distance": "JSD (5+ visits)",
     "JSD from optimal, excess, 5+ visits, by distance": "Excess JSD (5+ visits)",
     "policy entropy, 5+ visits, by distance": "Entropy (5+ visits)",

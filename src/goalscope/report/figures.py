@@ -1,14 +1,16 @@
-"""Figures of a report as SVG text: the same numbers give the same bytes, and text in them stays text."""
+"""Figures of a report: drawn on demand, the same numbers give the same bytes, and text in them stays text."""
 
 import math
 import re
 import warnings
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from html import escape
 from io import StringIO
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from goalscope.extras import lacking
 
@@ -20,10 +22,13 @@ _FONTS = "'DejaVu Sans', Verdana, 'Helvetica Neue', Arial, sans-serif"
 
 INK = "#1f2328"
 MUTED = "#57606a"
-# Paul Tol's bright scheme in an order that keeps neighbours apart, also for readers who do not see red or green.
-COLOURS = ("#4477aa", "#cc3311", "#228833", "#aa3377", "#997700", "#33829b", "#555555", "#882255")
+# Chosen so that any two lie apart for readers without red or green cones, too, and each stands out from white paper.
+COLOURS = ("#0072b2", "#d55e00", "#222222", "#3d9980", "#4b3fd0", "#704214", "#4890a8", "#700060")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (1, 2)), (0, (8, 2)))
+
+PIXELS = 300
+"""An inch of a figure that is written as PNG."""
 
 LONGEST_LABEL, LONGEST_TICK = 48, 20
 """Characters of a label and of a tick."""
@@ -41,6 +46,7 @@ _ESCAPES = {code: f"\\u{code:04x}" for code in _UNSEEN}
 
 _STYLE = {
     "svg.fonttype": "none",
+    "pdf.fonttype": 42,  # letters stay text in a paper
     "svg.hashsalt": "goalscope",
     "text.parse_math": False,
     "font.family": ["DejaVu Sans"],
@@ -125,15 +131,18 @@ def look_of(style: int, marker: Sequence[str] | None) -> dict[str, Any]:
     return look
 
 
-def drawing_style() -> AbstractContextManager[None]:
+@contextmanager
+def drawing_style() -> Iterator[None]:
     """Return a context in which figures look alike, whatever the user's own settings are (needs matplotlib)."""
     try:
         from matplotlib import rc_context, rcParamsDefault
     except ImportError as error:
         raise lacking("figures need matplotlib", "report", error) from error
     settings: dict[Any, Any] = {name: rcParamsDefault[name] for name in rcParamsDefault if name != "backend"} | _STYLE
-    context: AbstractContextManager[None] = rc_context(settings)
-    return context
+    with rc_context(settings), warnings.catch_warnings():
+        # A name may have letters that the layout's font lacks; the reader's own fonts have them.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+        yield
 
 
 def blank_figure(width: float, height: float) -> "Figure":
@@ -144,15 +153,12 @@ def blank_figure(width: float, height: float) -> "Figure":
 
 
 def as_svg(figure: "Figure") -> str:
-    """Return the figure as SVG: no declaration, no metadata, sizes from the view box, a font that others have."""
+    """Return a figure as SVG, within `drawing_style`: no metadata, sizes from the view box, a font that others have."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     out = StringIO()
     canvas: Any = FigureCanvasSVG(figure)
-    with warnings.catch_warnings():
-        # A name may have letters that the layout's font lacks; the reader's own fonts have them.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        canvas.print_svg(out, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    canvas.print_svg(out, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = out.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
@@ -163,6 +169,7 @@ def as_svg(figure: "Figure") -> str:
     text = re.sub(r"'DejaVu Sans'[^;\"]*", _FONTS, text)
     text = re.sub(r'(<svg[^>]*?) width="([0-9.]+)pt" height="([0-9.]+)pt"', r'\1 width="\2pt"', text, count=1)
     text = re.sub(r"(\d+\.\d{2})\d+", r"\1", text)
+    text = re.sub(r">\s+<", "><", text).replace("\n", " ")
     root = '<svg role="img" style="stroke-linejoin: round; stroke-linecap: butt" '
     return text.replace("<svg ", root, 1).strip()
 
@@ -179,3 +186,79 @@ def embed(svg: str, prefix: str, label: str) -> str:
     svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", svg)
     svg = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', svg)
     return svg.replace("<svg ", f'<svg aria-label="{escape(label)}" ', 1)
+
+
+Record = Mapping[str, Any]
+"""What a figure shows of one estimate or cell: a line of its CSV."""
+
+
+class Drawable(Protocol):
+    """What a figure shows: a `Chart`, or a `goalscope.report.vector.Picture`."""
+
+    @property
+    def svg(self) -> str:
+        """SVG text without declaration or metadata."""
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """What it shows, as lines of its CSV."""
+
+    def draw(self) -> "Figure":
+        """Return it as a figure of matplotlib."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart that is drawn on demand, and the numbers that it shows.
+
+    Attributes:
+        drawing: draws it, in the style of `drawing_style`.
+        records: one mapping an estimate; undefined numbers are None.
+    """
+
+    drawing: Callable[[], "Figure"] = field(repr=False)
+    records: tuple[Record, ...]
+
+    def draw(self) -> "Figure":
+        """Return it as a figure of matplotlib, of a size in inches, with everything in it already laid out.
+
+        Raises:
+            ImportError: matplotlib is not installed (it comes with the extra ``report``).
+        """
+        with drawing_style():
+            figure = self.drawing()
+            figure.draw_without_rendering()  # ticks take their look from the style of the moment in which they appear
+            return figure
+
+    @property
+    def svg(self) -> str:
+        """SVG text without declaration or metadata."""
+        with drawing_style():
+            return as_svg(self.drawing())
+
+
+def standalone(svg: str) -> str:
+    """Return SVG text of a page as a file of its own."""
+    spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    text = svg.replace("<svg ", f"<svg {spaces} ", 1).replace(' href="#', ' xlink:href="#')
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{visible(text)}\n'
+
+
+def save(figure: Drawable, path: Path) -> None:
+    """Write a figure as SVG, PDF or PNG, as its name ends; the same figure gives the same bytes.
+
+    Raises:
+        ValueError: another ending, or a picture that only SVG can hold.
+        OSError: it cannot be written.
+    """
+    if path.suffix == ".svg":
+        path.write_text(standalone(figure.svg), encoding="utf-8", newline="\n")
+        return
+    if path.suffix not in (".pdf", ".png"):
+        raise ValueError(
+            f"the name of a figure must end with .svg, .pdf or .png, got {path.name!r}: give it one of them"
+        )
+    drawn = figure.draw()
+    metadata = {"CreationDate": None} if path.suffix == ".pdf" else {"Software": None}
+    with drawing_style():
+        drawn.savefig(path, dpi=PIXELS, metadata=metadata)

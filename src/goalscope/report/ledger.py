@@ -17,7 +17,7 @@ from goalscope.runs.export import content_hash
 from goalscope.runs.probing_config import Analysis
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
-from goalscope.stats import DRAW, LESS, Estimate, Grouped, estimate_pooled, estimate_rows, grids_of
+from goalscope.stats import DRAW, LESS, Estimate, Grouped, distinct, estimate_pooled, estimate_rows, grids_of
 
 Key = Mapping[str, Tag]
 """Measure and tags of an estimate; ``less`` names the control of a difference. What is not named is None."""
@@ -164,11 +164,7 @@ class Ledger:
             tags = list(dict.fromkeys(tag for one in table for tag in one.key if tag != "measure"))
             rows = []
             for one in table:
-                found = one.estimate
-                numbers = map(json_number, (found.value, found.low, found.high))
-                counts = (found.confidence, found.n, found.clusters, found.without, found.undefined)
-                shown = (found.unit, *numbers, *counts, found.method, found.note)
-                rows.append([one.key["measure"], *map(one.key.get, tags), *shown])
+                rows.append([one.key["measure"], *map(one.key.get, tags), *recorded(one.estimate).values()])
             tables[name] = {"columns": ["measure", *tags, *_FIELDS], "rows": rows}
         value = {**about, "tables": tables}
         return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=True)
@@ -194,6 +190,8 @@ def build_ledger(rows: Rows, *, agents: Sequence[str] = ()) -> Ledger:
     conditions = tuple(name for name in CONDITIONS if name in rows.tags and len(set(rows.tags[name].tolist())) > 1)
     curve = rows.among("measure", set(rows.measure[rows.known(_CURVE)].tolist()))
     tables = {}
+    # Which grids a group has is counted once for all tables, on one row of each kind.
+    grids = distinct(rows, [*dict.fromkeys(tag for tags in TABLES.values() for tag in tags), *conditions, "grid_id"])
     for name, tags in TABLES.items():
         side = rows.where(curve if _CURVE in tags else ~curve)
         # Sizes and densities are told of worlds that have both; the finest table is kept to the main measures.
@@ -201,8 +199,9 @@ def build_ledger(rows: Rows, *, agents: Sequence[str] = ()) -> Ledger:
         known = np.logical_and.reduce([side.known(tag) for tag in sorted(needed)])
         if {"size", "density"} <= set(tags):
             known &= side.among("measure", (*HEADLINE, *MAPS))
-        tables[name] = estimate_rows(side.where(known), by=(*tags, *conditions), whole=rows, bounds=measure_bounds())
-    tables["agent"] += [one for measure, name in _RATIOS.items() for one in _pooled(rows, measure, name, conditions)]
+        tables[name] = estimate_rows(side.where(known), by=(*tags, *conditions), whole=grids, bounds=measure_bounds())
+    for measure, name in _RATIOS.items():
+        tables["agent"] += _pooled(rows.where(rows.measure == measure), grids, name, conditions)
     # One order for all tables: measure, then agents as asked for, then as the rows have them.
     measures = {str(one.key["measure"]): one.estimate.unit for table in tables.values() for one in table}
     place, rank = ({name: at for at, name in enumerate(names)} for names in (measures, order))
@@ -213,10 +212,10 @@ def build_ledger(rows: Rows, *, agents: Sequence[str] = ()) -> Ledger:
     return Ledger(tables=ordered, conditions=conditions, agents=tuple(order), measures=measures)
 
 
-def _pooled(whole: Rows, measure: str, name: str, conditions: Sequence[str]) -> Iterator[Grouped]:
+def _pooled(rows: Rows, whole: Rows, name: str, conditions: Sequence[str]) -> Iterator[Grouped]:
     """Yield the share over all steps of each agent and condition: a ratio of sums, with an interval over grids."""
     tags = ("agent", *conditions)
-    grids, rows = grids_of(whole, tags), whole.where(whole.measure == measure)
+    grids = grids_of(whole, tags)
     members: dict[tuple[Tag, ...], list[int]] = {}
     for index, values in enumerate(zip(*(rows[tag].tolist() for tag in tags), strict=True)):
         members.setdefault(values, []).append(index)
@@ -224,6 +223,13 @@ def _pooled(whole: Rows, measure: str, name: str, conditions: Sequence[str]) -> 
         found = estimate_pooled(rows.value[at], np.ones(len(at)), rows.grid_id[at], unit="share", bounds=(0.0, 1.0))
         key = {"measure": name, **dict(zip(tags, values, strict=True))}
         yield Grouped(key=key, estimate=replace(found, without=grids[values] - found.clusters))
+
+
+def recorded(found: Estimate) -> dict[str, Any]:
+    """Return an estimate as plain values by the names of `_FIELDS`, undefined numbers as None."""
+    numbers = map(json_number, (found.value, found.low, found.high))
+    counts = (found.confidence, found.n, found.clusters, found.without, found.undefined)
+    return dict(zip(_FIELDS, (found.unit, *numbers, *counts, found.method, found.note), strict=True))
 
 
 def json_number(value: float) -> float | None:
@@ -342,4 +348,4 @@ def _of_this_version(rows: Rows) -> Rows:
 
 def on_tasks(rows: Rows) -> bool:
     """Return whether a run was made in task worlds."""
-    return "exploration error" in set(rows.measure.tolist())
+    return bool(np.any(rows.measure == "exploration error"))

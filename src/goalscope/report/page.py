@@ -5,17 +5,20 @@ are left out, and what is undefined is listed with its reason.
 """
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
+from urllib.parse import quote
 
 from goalscope import registry
 from goalscope.extras import lacking
 from goalscope.report.blocks import Table, counted, estimates_table, number, numbers_table
 from goalscope.report.charts import Series, heat_map, lines
 from goalscope.report.definitions import in_words
-from goalscope.report.figures import embed, visible
+from goalscope.report.exports import as_csv
+from goalscope.report.figures import standalone, visible
 from goalscope.report.ledger import RunData
 from goalscope.report.sections import about
 from goalscope.report.specs import (
@@ -34,16 +37,20 @@ from goalscope.report.specs import (
 )
 from goalscope.report.verdicts import claim_in_words
 from goalscope.runs.store import Store
+from goalscope.runs.verify import check_episodes
 from goalscope.stats import Grouped
 
 
-def write_report(store: Store, path: str | Path, *, ledger_path: str | Path | None = None) -> Path:
+def write_report(
+    store: Store, path: str | Path, *, ledger_path: str | Path | None = None, covered: bool = False
+) -> Path:
     """Write the report of a measured run; the same run gives the same bytes.
 
     Args:
         store: the run; its rows must cover all of its episodes.
         path: the page to write; its folder is made where it is missing, a file of that name is replaced.
         ledger_path: where to write all numbers as JSON beside the page, None for not at all.
+        covered: whether the caller knows that the rows cover all episodes; in a large run finding out takes seconds.
 
     Returns:
         The path of the page.
@@ -53,7 +60,8 @@ def write_report(store: Store, path: str | Path, *, ledger_path: str | Path | No
         ImportError: jinja2 or matplotlib is not installed (they come with the extra ``report``).
         OSError: the page cannot be written.
     """
-    if lacking_rows := not_measured(store):
+    check_episodes(store)  # some sections ask for parts of them by SQL
+    if lacking_rows := "" if covered else not_measured(store):
         raise ValueError(
             f"the rows of a run must cover its episodes, but in {store.path} {lacking_rows}: "
             f"goalscope measure {store.path}"
@@ -94,7 +102,12 @@ class Group:
 
 
 def render_page(
-    title: str, summary: Sequence[str], parts: Sequence[Declared], numbers: str, groups: Sequence[Group] = ()
+    title: str,
+    summary: Sequence[str],
+    parts: Sequence[Declared],
+    numbers: str,
+    groups: Sequence[Group] = (),
+    package: str = "report",
 ) -> str:
     """Return the text of a page.
 
@@ -104,6 +117,7 @@ def render_page(
         parts: sections as `lay_out` returns them.
         numbers: JSON that the page carries for programs.
         groups: further sections, folded below the others.
+        package: that of goalscope whose function `figure` draws the figures of this page again.
 
     Raises:
         ImportError: jinja2 is not installed (it comes with the extra ``report``).
@@ -122,13 +136,28 @@ def render_page(
         lstrip_blocks=True,
     )
     # Three texts are markup: our style sheet, our own figures, and JSON in which nothing can end its element.
-    environment.filters["own_markup"] = Markup
+    environment.filters |= {"own_markup": Markup, "standalone": standalone, "csv": as_csv, "file": _file}
     css = environment.loader.get_source(environment, "report.css")[0] if environment.loader else ""
     safe_numbers = numbers.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
     text = environment.get_template("report.html.j2").render(
-        title=title, css=css, summary=list(summary), sections=list(parts), groups=list(groups), ledger=safe_numbers
+        title=title,
+        css=css,
+        summary=list(summary),
+        sections=list(parts),
+        groups=list(groups),
+        ledger=safe_numbers,
+        package=package,
     )
     return visible(text)
+
+
+def _file(text: str, kind: str) -> str:
+    """Return a file as an address that holds it; nothing in it looks like an address on the web."""
+    return f"data:{kind};charset=utf-8,{quote(text, safe=_AS_IT_IS)}".replace("http:", "http%3A")
+
+
+_AS_IT_IS = " !$()*+,-./:;=?@[]^_`{|}~"
+"""What an address within an attribute may hold, beside letters and digits."""
 
 
 def write_page(path: Path, text: str) -> Path:
@@ -157,14 +186,20 @@ def sections_of(run: RunData, *names: str) -> list[Declared]:
         ValueError: an unknown name, or what a section finds in the run is not what goalscope writes.
     """
     specs = (registry.resolve("section", name) for name in names or registry.names("section"))
-    return lay_out(one for spec in specs if spec.worlds in (None, run.worlds) for one in spec.content(run))
+    worlds = run.worlds
+    return lay_out(one for spec in specs if spec.worlds in (None, worlds) for one in spec.content(run))
 
 
 def lay_out(sections: Iterable[Declared]) -> list[Declared]:
-    """Return sections with an anchor of their own, their tables and figures drawn, and what their numbers say."""
+    """Return sections with an anchor of their own, their tables and figures made, and what their numbers say.
+
+    Figures and tables have names after the anchor and their place in the declaration, as in ``maps-figure-2``. What is
+    laid out may be laid out again: under another anchor it has other names.
+    """
     found: dict[str, Declared] = {}
     for declared in sections:
-        anchors = chain([declared.anchor], (f"{declared.anchor}-{at}" for at in count(1)))
+        base = re.sub(r"[^\w.-]+", "-", declared.anchor, flags=re.ASCII)  # names of figures are names of files, too
+        anchors = chain([base], (f"{base}-{at}" for at in count(1)))
         anchor = next(text for text in anchors if text not in found)
         one = _laid_out(declared, anchor)
         if one.figures or not declared.figures_only:
@@ -175,25 +210,32 @@ def lay_out(sections: Iterable[Declared]) -> list[Declared]:
 def _laid_out(declared: Declared, anchor: str) -> Declared:
     """Return a section under an anchor, which also names its figures."""
     figures = tuple(
-        Figure(embed(one.svg, f"{anchor}-{at}", one.label) if one.label else one.svg, caption=one.caption)
-        for at, spec in enumerate(declared.figures)
+        replace(one, name=f"{anchor}-figure-{at}")
+        for at, spec in enumerate(declared.figures, start=1)
         if (one := _drawn(spec)) is not None
     )
+    names = (f"{anchor}-table-{at}" for at in count(1))
+    tables = _tables(declared.tables, names)
     facts = tuple((one.title, text) for one in declared.sentences if (text := _said(one)))
     said = declared.rule if facts else declared.silence
-    folds = (
-        replace(fold, tables=_tables(fold.tables))
+    folds = [
+        replace(fold, tables=_tables(fold.tables, names))
         for fold in (*declared.folds, *_undefined(declared), *_counts(declared.counted))
-    )
+    ]
     return replace(
         declared,
         anchor=anchor,
         paragraphs=(*declared.paragraphs, *([said] if said else [])),
         facts=(*declared.facts, *facts),
-        tables=_tables(declared.tables),
+        sentences=(),
+        rule="",
+        silence="",
+        tables=tables,
         figures=figures,
         legend=declared.legend if figures else declared.closing,
         folds=tuple(fold for fold in folds if fold.tables or fold.code),
+        undefined=(),
+        counted=(),
     )
 
 
@@ -205,8 +247,10 @@ def _said(one: Sentence | Claim) -> str:
     return claim_in_words(parts, one.word, needed=one.needed, higher=one.higher)
 
 
-def _tables(specs: Sequence[AnyTable]) -> tuple[Table, ...]:
-    return tuple(one for spec in specs if (one := spec if isinstance(spec, Table) else _table(spec)) is not None)
+def _tables(specs: Sequence[AnyTable], names: Iterator[str]) -> tuple[Table, ...]:
+    """Return tables, those without a line left out; every one that is declared takes a name."""
+    made = ((name, spec if isinstance(spec, Table) else _table(spec)) for spec, name in zip(specs, names, strict=False))
+    return tuple(replace(one, name=name) for name, one in made if one is not None)
 
 
 def _table(spec: TableSpec) -> Table | None:
@@ -262,7 +306,7 @@ def _curves(spec: CurveSpec) -> Figure | None:
     ticks = there if spec.ticks is None else spec.ticks
     if isinstance(ticks, Mapping):
         ticks = {at: ticks[at] for at in ticks if at in there}
-    svg = lines(
+    chart = lines(
         series,
         title=title,
         x_label=spec.x_label or AXES[spec.axis],
@@ -273,7 +317,7 @@ def _curves(spec: CurveSpec) -> Figure | None:
         bands=spec.most_bands is None or len(series) <= spec.most_bands,
         joined=spec.joined,
     )
-    return Figure(svg, title + spec.label_end, spec.caption)
+    return Figure(chart, title + spec.label_end, spec.caption)
 
 
 def _series(curve: Curve, spec: CurveSpec, at: int) -> Series | None:
@@ -298,7 +342,7 @@ def _map(spec: MapSpec) -> Figure | None:
     known = [one.value for row in cells for one in row if one is not None and not math.isnan(one.value)]
     if not any(one for row in cells for one in row):
         return None
-    svg = heat_map(
+    chart = heat_map(
         cells,
         rows=[number(row) for row in rows],
         columns=[number(column) for column in columns],
@@ -307,4 +351,4 @@ def _map(spec: MapSpec) -> Figure | None:
         column_label=spec.column_label,
         bounds=spec.bounds or (0.0, max([*known, 0.01]) if known else 1.0),
     )
-    return Figure(svg, spec.label or spec.title)
+    return Figure(chart, spec.label or spec.title)

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from goalscope import registry
 from goalscope.report.blocks import number
-from goalscope.report.charts import Series
+from goalscope.report.charts import WIDE, Series
 from goalscope.report.definitions import in_sentence, title_of
+from goalscope.report.figures import Drawable, embed
 from goalscope.report.ledger import Estimates, Key, Ledger, RunData, describe_key
 from goalscope.report.verdicts import Word
 from goalscope.rows import Tag
@@ -116,14 +117,20 @@ class MapSpec:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure that is drawn: its SVG text, what it shows in a sentence where the SVG does not say it, and its caption.
+    """A figure: what is drawn, what it shows in a sentence where the drawing does not say it, and its caption.
 
     The SVG is made by this package: the only text that a page does not escape.
     """
 
-    svg: str
+    drawn: Drawable
     label: str = ""
     caption: str = ""
+    name: str = ""  # by which commands and pages know it; the layout gives it
+
+    @property
+    def svg(self) -> str:
+        """SVG text, which shares no id with that of another figure once it has a name."""
+        return embed(self.drawn.svg, self.name, self.label) if self.label and self.name else self.drawn.svg
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +233,8 @@ def section(
 
 
 BANDS = "Bands are 95 % intervals over grids."
+WIDE_LEFT_OUT = f", unless it is wider than {100 * WIDE:g} % of the scale"
+"""What legends of maps say of their intervals."""
 CURVED = 5
 """Least number of grids behind a point of a curve over distances."""
 

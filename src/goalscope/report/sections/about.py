@@ -61,7 +61,7 @@ def summary(run: RunData) -> list[str]:
     acted = f"{counted(len(agents), 'agent')} ({listed(agents)}) acted in {counted(len(episodes), 'episode')}"
     parts = []
     for name, words in (("size", "Grid sizes"), ("density", "wall densities")):
-        values = sorted({value for value in rows.tags.get(name, ()) if isinstance(value, int | float)})
+        values = sorted({value for value in episodes.tags.get(name, ()) if isinstance(value, int | float)})
         if values and not tasks:
             parts.append(f"{words} {listed([number(value) for value in values])}")
     state = unfinished(run.store)

@@ -11,7 +11,8 @@ from goalscope.measures.transcript import OUTCOMES, transcript, write_step
 from goalscope.report.blocks import counted, number
 from goalscope.report.comparison import Side, family_table
 from goalscope.report.ledger import Key, RunData, describe_key
-from goalscope.report.pictures import MOMENT_LEGEND, episode_picture, moment_picture, moments
+from goalscope.report.moments import MOMENT_LEGEND, moment_picture, moments
+from goalscope.report.pictures import episode_picture
 from goalscope.report.sections.environments import MOST_PAIRS, has_goal_tables
 from goalscope.report.specs import Declared, Figure, FoldSpec, section
 from goalscope.rows import Rows, Tag
@@ -173,7 +174,7 @@ def _figure(episode: Episode) -> Figure:
     where = ", ".join(f"{name} {number(tags[name])}" for name in ("kind", "size", "density") if name in tags)
     steps = counted(len(episode.steps), "step")
     caption = f"{episode.agent}: {ends[episode.outcome]} after {steps} ({where or episode.world.id}); {episode.id}"
-    return Figure(svg=episode_picture(episode, caption), caption=caption)
+    return Figure(episode_picture(episode, caption), caption=caption)
 
 
 def _middle(rows: Rows, centres: Mapping[str, float]) -> str:
@@ -215,7 +216,7 @@ def _strip(episode: Episode) -> Iterator[Figure]:
         last = moment.step == length
         caption = f"{name}; {errors}; {episode.id}" if last else f"{episode.agent}, t = {moment.step}"
         label = f"{name}, map, task graph and errors after {counted(moment.step, 'action')}"
-        yield Figure(svg=moment_picture(task_map, score, moment, label), caption=caption)
+        yield Figure(moment_picture(task_map, score, moment, label), caption=caption)
 
 
 _TRANSCRIPT_RULE = (

@@ -17,6 +17,7 @@ from goalscope.report.specs import (
     BANDS,
     CURVED,
     SHARE,
+    WIDE_LEFT_OUT,
     Declared,
     FoldSpec,
     MapSpec,
@@ -108,7 +109,8 @@ def maps(run: RunData) -> Iterator[Declared]:
         title="Size × density",
         figures=figures,
         figures_only=True,
-        legend=f"{main} by size and density; below each value its 95 % interval over the grids of the cell.",
+        legend=f"{main} by size and density; below each value its 95 % interval over the grids of the "
+        f"cell{WIDE_LEFT_OUT}.",
         folds=folds,
     )
 
@@ -158,7 +160,8 @@ def _figure_4(run: RunData, rows: Rows, where: str) -> Iterator[Declared]:
             for found, rows in axes
             for agent in subjects
         ],
-        legend="Distances in steps. Below each value its 95 % interval over the grids that have such steps.",
+        legend="Distances in steps. Below each value its 95 % interval over the grids that have such "
+        f"steps{WIDE_LEFT_OUT}.",
         folds=[
             *(
                 FoldSpec(
@@ -211,7 +214,8 @@ def _figure_12(run: RunData, rows: Rows, where: str) -> Declared:
             for name in FIGURE_12
             if name in listed
         ],
-        legend="Below each value its 95 % interval over the grids of the cell; colours run from 0 to the greatest one.",
+        legend=f"Below each value its 95 % interval over the grids of the cell{WIDE_LEFT_OUT}; colours run from 0 to "
+        "the greatest one.",
         folds=[
             FoldSpec(
                 f"Tables: {agent}",

@@ -67,6 +67,7 @@ _HEADINGS = {
     names.BOTH: "agreement: both optimal",
     names.VERDICT: "agreement: same verdict",
     names.EXPECTED: "expected optimality",
+    **{names.top_name(count): f"optimal for top-{count}" for count in names.TOPS},
 }
 _FLOORS = {"position": "position alone"}
 _SYMBOLS = {"size": "n", "density": "d"}
@@ -127,11 +128,11 @@ def _pair(one: ShownMap, episode: Episode) -> Iterator[Figure]:
     wrong = [] if one.verdict.startswith("optimal") else [0]
     truth = picture(grid, [step.state.position, later[0].position], label=caption, wrong=wrong)
     frame, outline = max(len(one.lines), len(one.lines[0]), grid.height, grid.width), (grid.height, grid.width)
-    yield Figure(svg=framed(truth, outline, frame), caption=caption)
+    yield Figure(framed(truth, outline, frame), caption=caption)
     agent = [] if one.tags.get("agent") is None else [str(one.tags["agent"])]
     probe = probe_name(one.tags.get("head"), one.tags.get("control", "none"))
     whose = f"Decoded: {', '.join([*agent, probe, str(ReadPoint(one.tags.get('site'), one.tags.get('layer')))])}"
-    yield Figure(svg=map_picture(one.lines, f"{whose}; {caption}", outline=outline), caption=whose)
+    yield Figure(map_picture(one.lines, f"{whose}; {caption}", outline=outline), caption=whose)
 
 
 @probe_section(
@@ -156,7 +157,9 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
     keys = in_order(found.keys(*_TAGS), points)
     near = [each for each in points if each.layer == point.layer] or [point]
     less = _differences(base, head, near)
-    alike = rows.where(reading="balanced" if len(natural) else ()).estimated(estimate_rows, _TAGS)
+    balanced = rows.where(reading="balanced" if len(natural) else ())
+    published = balanced.where(head=head, control=("none", None), **point.key)
+    alike = balanced.estimated(estimate_rows, _TAGS)
     as_balanced = [
         _of_probes(alike, keys, caption, end)
         for caption, end in (
@@ -217,10 +220,19 @@ def declared(rows: ProbeRows) -> Iterator[Declared]:
                 for kind, end in _BEYOND.items()
             ),
         ),
-        figures=(*_curves(main), *_over_layers(found, points, head)),
+        figures=(*_curves(main), *_curves(published, ", as published"), *_over_layers(found, points, head)),
         legend=f"Top-k: optimal for some pair of one of the k likeliest cells of the agent and of the goal. {BANDS}",
         folds=(
             FoldSpec("Pooled over actions, as in the published table", [_pooled(main)]),
+            FoldSpec(
+                f"By size and density {READINGS['balanced']}",
+                [
+                    _by_grids(published, f"Table 2 and Figure 9 ({where}): {MEAN}", _columns(_as_published(published))),
+                    _pooled(published),
+                ]
+                if len(published)
+                else [],
+            ),
             FoldSpec(f"All probes {READINGS['balanced']}", as_balanced),
         ),
         undefined=[(str(one.key["measure"]), title_of(one.key), one.estimate) for one in kept],
@@ -282,16 +294,29 @@ def _pooled(rows: ProbeRows) -> Table:
     )
 
 
-def _curves(rows: ProbeRows) -> list[CurveSpec]:
-    """Return accuracy against truth and against the k likeliest pairs, each with its control (Fig. 9)."""
+def _tops(rows: ProbeRows) -> list[int]:
+    """Return the numbers of candidates that rows have accuracies for, ascending."""
     numbers = (str(name).removeprefix(_TOP).split()[0] for name in rows.values("measure") if str(name).startswith(_TOP))
-    tops = sorted({int(text) for text in numbers if text.isdecimal()})
+    return sorted({int(text) for text in numbers if text.isdecimal()})
+
+
+def _as_published(rows: ProbeRows) -> list[str]:
+    """Return the measures of Table 2, and those of Figure 9."""
+    table = (names.TRUTH, names.DECODED, names.OVERLAP, names.RECOVERY, names.INVERSE)
+    return [*table, *map(names.top_name, _tops(rows))]
+
+
+def _curves(rows: ProbeRows, end: str = "") -> list[CurveSpec]:
+    """Return accuracy against truth and against the k likeliest pairs, each with its control (Fig. 9)."""
+    tops = _tops(rows)
     wanted = {"truth": names.TRUTH, **{f"top-{count}": names.top_name(count) for count in tops}}
     wanted |= {f"top-{count}, shuffled": names.top_name(count) + names.SHUFFLED for count in tops[:1] + tops[-1:]}
     kept = rows.where(measure=tuple(wanted.values()))
     curves = [Curve(title, {"measure": measure}, fewest=2) for title, measure in wanted.items()]
     return [
-        CurveSpec(f"Optimal actions by {tag}", "share of actions", tag, kept.estimated(estimate_rows, (tag,)), curves)
+        CurveSpec(
+            f"Optimal actions by {tag}{end}", "share of actions", tag, kept.estimated(estimate_rows, (tag,)), curves
+        )
         for tag in _SYMBOLS
     ]
 

@@ -105,7 +105,7 @@ _SILENCE = "No probe of activations stands beside a control here: of what is ins
 )
 def declared(rows: ProbeRows) -> Iterator[Declared]:
     """Each probe beside its controls, and curves by layer, size and density."""
-    rows = rows.where(**{TRAINED_ON: None})  # learning curves have a section of their own
+    rows = rows.where(**{TRAINED_ON: None}, cells=None)  # learning curves have a section of their own
     if not len(rows):
         return
     general = rows.where(scope=("general", None))
@@ -288,8 +288,8 @@ def _forests(less: Estimates, point: ReadPoint, measure: str) -> Iterator[Figure
         ]
         if differences:
             title = f"{probe_name(head)} less its controls"
-            svg = forest(differences, title=title, x_label=f"difference in {measure} (share)")
-            yield Figure(svg, f"{title}, {point}", str(point))
+            chart = forest(differences, title=title, x_label=f"difference in {measure} (share)")
+            yield Figure(chart, f"{title}, {point}", str(point))
 
 
 def _confusion(found: Estimates, point: ReadPoint) -> Iterator[Figure]:
@@ -301,7 +301,7 @@ def _confusion(found: Estimates, point: ReadPoint) -> Iterator[Figure]:
         ]
         if any(cell for row in cells for cell in row):
             title = f"{probe_name(key['head'])}: what is called what"
-            svg = heat_map(
+            chart = heat_map(
                 cells,
                 rows=CLASSES[:-1],
                 columns=CLASSES,
@@ -310,4 +310,4 @@ def _confusion(found: Estimates, point: ReadPoint) -> Iterator[Figure]:
                 column_label="called",
                 bounds=(0.0, 1.0),
             )
-            yield Figure(svg, f"{title}, {point}", str(point))
+            yield Figure(chart, f"{title}, {point}", str(point))

@@ -19,14 +19,17 @@ from goalscope.report.sections.probing import (
 )
 from goalscope.report.specs import BANDS, Curve, CurveSpec, Declared
 from goalscope.report.verdicts import NETWORKS
+from goalscope.rows import Tag
 from goalscope.stats import Grouped
 
 INNER, AVERAGE = "cell accuracy without padding and border", "average precision"
+OVERALL = "cell accuracy without padding"
 LOCAL, AWAY = "localisation", "localisation distance"
 RATES = ("recall", "precision")
 BY = ("head", "control", "class")
 
 MLP, PERCELL, _POSITION = ({"head": head, "control": "none"} for head in ("mlp", "percell", "position"))
+_PUBLISHED_SIZE = 11  # of the grids of Fig. 15
 _PERMUTED, _LINEAR_PERMUTED = ({"head": head, "control": "permuted"} for head in ("mlp", "percell"))
 _COMPARED: dict[str, dict[str, str]] = {
     "MLP": MLP,
@@ -98,6 +101,8 @@ def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
         for measure in RATES
         for site in sites
     ]
+    at_size = _of_published_size(wanted, by, sites, layers)
+    figures += at_size[0]
     yield Declared(
         anchor="cognitive-map-layers",
         title=f"{rows.title('Cognitive map')}: by layer",
@@ -105,8 +110,33 @@ def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
         figures_only=True,
         legend=f"{BANDS} Sites: pre before the reasoning, post after it. Accuracy and {ranks_by} are "
         f"{READINGS['natural']}; recall and precision are those of the MLP, {READINGS['balanced']}.",
-        counted=(*natural, *rates),
+        counted=(*natural, *rates, *at_size[1]),
     )
+
+
+def _of_published_size(
+    rows: ProbeRows, by: Sequence[str], sites: Sequence[Tag], layers: Sequence[float]
+) -> tuple[list[CurveSpec], list[Grouped]]:
+    """Return accuracy, recall and precision of the MLP by layer on grids of size 11, beside others (Fig. 15)."""
+    if _PUBLISHED_SIZE not in rows.numbers("size") or len(rows.numbers("size")) < 2:
+        return [], []
+    found = _balanced(rows.where(size=_PUBLISHED_SIZE), (OVERALL, *RATES)).estimated(summarise, by)
+    shown = {"accuracy": [Curve("all cells", {**MLP, "measure": OVERALL, "class": None})]}
+    shown |= {measure: _by_class({**MLP, "measure": measure}) for measure in RATES}
+    figures = [
+        CurveSpec(
+            f"{title.capitalize()} by layer, size {_PUBLISHED_SIZE}, {site}",
+            f"{title} (share)",
+            "layer",
+            found,
+            [Curve(curve.title, {**curve.key, "site": site}) for curve in curves],
+            bounds=share_bounds,
+            ticks=layers,
+        )
+        for title, curves in shown.items()
+        for site in sites
+    ]
+    return figures, list(found)
 
 
 def over_sizes(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> Declared:
@@ -139,7 +169,10 @@ def _by_tag(here: ProbeRows, tag: str) -> tuple[list[CurveSpec], list[Grouped]]:
     counted = list(natural)
     if tag == "size":
         rates = _balanced(here).estimated(summarise, by)
-        counted += rates
+        overall = _balanced(compared, (OVERALL,), {}).estimated(summarise, by)
+        counted += [*rates, *overall]
+        curves = [Curve(name, {**probe, "measure": OVERALL, "class": None}) for name, probe in _COMPARED.items()]
+        shown.append(("Accuracy of all cells by size, balanced (Fig. 6 left)", "accuracy (share)", overall, curves))
         for measure in RATES:
             curves = _by_class({**MLP, "measure": measure})
             shown.append((f"{measure.capitalize()} by class and size", f"{measure} (share)", rates, curves))
@@ -179,12 +212,29 @@ def _by_scope(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> tuple[list[
         for title, (_, y_label, key) in (("Accuracy", main[0]), (main[1][0], main[1]))
         for curves in [[Curve("general", key), Curve("of one size each", key, estimates=specific)]]
     ]
-    return (figures, list(specific)) if specific else ([], [])
+    rates = [
+        _balanced(mine.where(**point.key)).estimated(summarise, ("class", "size"))
+        for mine in (rows.where(scope=scopes), base)
+    ]
+    figures += [
+        CurveSpec(
+            f"{measure.capitalize()} of {name}: MLPs by size (Fig. 16)",
+            f"{measure} (share)",
+            "size",
+            rates[1],
+            [Curve("general", key), Curve("of one size each", key, estimates=rates[0])],
+            bounds=share_bounds,
+        )
+        for measure in RATES
+        for name in ("agent", "goal")
+        for key in [{"measure": measure, "class": name}]
+    ]
+    return (figures, [*specific, *rates[0]]) if specific else ([], [])
 
 
 def _natural(rows: ProbeRows, measures: Sequence[str]) -> ProbeRows:
     return rows.where(reading=("natural", None), measure=measures)
 
 
-def _balanced(rows: ProbeRows) -> ProbeRows:
-    return rows.where(**MLP, reading=("balanced", None), measure=RATES)
+def _balanced(rows: ProbeRows, measures: Sequence[str] = RATES, probe: Key = MLP) -> ProbeRows:
+    return rows.where(**probe, reading=("balanced", None), measure=measures)

@@ -142,5 +142,5 @@ def _figures(found: Sequence[Contrast], agents: Sequence[str]) -> Iterator[Figur
             unit = next(one.paired.difference.unit for one in mine if one.paired.difference.unit)
             margin = next((one.equivalence.margin for one in mine if one.equivalence), None)
             title = f"{title_of(measure)}: transformed − original"
-            svg = forest(drawn, title=title, x_label=f"difference in {in_sentence(measure)} ({unit})", margin=margin)
-            yield Figure(svg, f"{title_of(measure)}, difference of each transform from the original grids")
+            chart = forest(drawn, title=title, x_label=f"difference in {in_sentence(measure)} ({unit})", margin=margin)
+            yield Figure(chart, f"{title_of(measure)}, difference of each transform from the original grids")

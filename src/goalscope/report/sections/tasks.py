@@ -127,7 +127,7 @@ def _scatter(run: RunData, found: Relation, group: Key) -> Figure:
             listed.append(Point(agent, style, x, y))
     where = describe_key(group)
     title = f"Success against {found.error}{f', {where}' if where else ''}"
-    svg = points(
+    chart = points(
         listed,
         title=title,
         x_label=f"{found.error} (share, logarithmic)",
@@ -137,7 +137,7 @@ def _scatter(run: RunData, found: Relation, group: Key) -> Figure:
     r = found.r_squared
     fit = f"{short(r.value, 'share')} {interval(r)}".rstrip()
     counts = f"{counted(len(found.agents), 'agent')}, {counted(r.clusters, 'map')}"
-    return Figure(svg, title, f"R² {fit} ({counts}; {r.note or r.method})")
+    return Figure(chart, title, f"R² {fit} ({counts}; {r.note or r.method})")
 
 
 @section("demand", source="measuring exploration and exploitation errors, Fig. 20", worlds="tasks")

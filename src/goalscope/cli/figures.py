@@ -1,0 +1,61 @@
+"""The command `figure`: options and help, and what it does."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from goalscope.cli.help import flag, option
+
+if TYPE_CHECKING:
+    from goalscope.report.catalogue import Named
+
+
+def figure(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run, or of an evaluation.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The name below the figure on the page, or see --list.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        option("FILE", "Write it there: .svg, .pdf, .png or .csv; a table as .tex, .md or .csv.", "--out", "-o"),
+    ] = None,
+    listing: Annotated[bool, flag("--list", "List the names of all figures and tables.")] = False,
+    every: Annotated[
+        Path | None, option("DIR", "Write all there: figures as SVG and CSV, tables as LaTeX, Markdown, CSV.", "--all")
+    ] = None,
+) -> None:
+    """Write a figure or a table of the page of a run or of an evaluation, list their names, or write all of them."""
+    from goalscope.cli.console import say, table
+    from goalscope.cli.errors import check_outputs
+    from goalscope.report.blocks import Table, counted
+    from goalscope.report.catalogue import find, title_of, write_all
+    from goalscope.report.exports import write
+
+    if (name is None) != (out is None) or [name is not None, listing, every is not None].count(True) != 1:
+        raise ValueError("figure must be given one of: NAME with --out FILE, --list, or --all DIR")
+    check_outputs(out)
+    there = _named(run)
+    if listing:
+        rows = [
+            (one, "table" if isinstance(shown, Table) else "figure", title_of(shown)) for one, shown in there.items()
+        ]
+        table(("name", "what", "shows"), rows, title=f"Figures and tables of {run}")
+    elif every is not None:
+        say(f"{counted(len(write_all(there, every)), 'file')}: {every}")
+    elif name is not None and out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write(find(there, name), out)
+        say(f"{name}: {out}")
+
+
+def _named(run: Path) -> "Named":
+    from goalscope.cli.measuring import measure_missing
+    from goalscope.evaluation.evaluate import PLAN
+    from goalscope.evaluation.page import named_of
+    from goalscope.report.catalogue import named_of_run
+
+    if (run / PLAN).is_file():
+        return named_of(run)
+    measure_missing(run)
+    return named_of_run(run)

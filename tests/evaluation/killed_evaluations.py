@@ -1,0 +1,87 @@
+"""An evaluation that kills itself, as a process of its own, forked for each task that is read as a line of JSON.
+
+Tasks: directory, texts (who is evaluated), looks (sizes of the arms, one evaluation after the other), fault, number.
+Faults: "statement", just before the number-th SQL statement; "answer", once the number-th answer was committed. A task
+whose number is never reached ends by itself; the file `passed` then says how many such points there were.
+"""
+
+import json
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from goalscope.agents import Turn
+from goalscope.evaluation import evaluate, subject_of
+from goalscope.runs.journal import Journal
+
+SEED = 7
+
+
+@contextmanager
+def quiet(label: str) -> Any:
+    """Show no progress."""
+    yield lambda *given: None
+
+
+def evaluated(directory: Path, texts: Sequence[str], looks: Sequence[Mapping[str, int]]) -> Path:
+    """Evaluate, with one look after the other; return the path of the ledger."""
+    for sizes in looks:
+        run = evaluate.prepare(directory, [subject_of(text) for text in texts], sizes, seed=SEED)
+        evaluate.play(run, quiet)
+    with evaluate.opened(run) as data:
+        return evaluate.write(run, evaluate.judge(run, data))
+
+
+class Countdown:
+    """Kills the process when it is called for the number-th time."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.passed = number, 0
+
+    def __call__(self, *_: Any) -> None:
+        self.passed += 1
+        if self.passed == self.number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def doomed(task: Mapping[str, Any]) -> int:
+    """Evaluate and die at a point; return how many such points were passed where the end comes first."""
+    countdown = Countdown(task["number"])
+    if task["fault"] == "statement":
+        connect = sqlite3.connect
+
+        def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
+            connection: sqlite3.Connection = connect(*arguments, **options)
+            connection.set_trace_callback(countdown)
+            return connection
+
+        sqlite3.connect = traced  # type: ignore[assignment]
+    else:
+        commit = Journal.done
+
+        def done(journal: Journal, answered: Any) -> list[Turn]:
+            kept = commit(journal, answered)
+            countdown()
+            return kept
+
+        Journal.done = done  # type: ignore[method-assign, assignment]
+    evaluated(Path(task["directory"]), task["texts"], task["looks"])
+    return countdown.passed
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        asked = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            number = doomed(asked)
+            Path(asked["directory"], "passed").write_text(str(number), encoding="utf-8")
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()

@@ -1,0 +1,178 @@
+"""Arms that ask in words: unable is told from unwilling, wordings are compared, task worlds have their own claims."""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from goalscope.evaluation import Evaluation, Subject, evaluate, subject_of
+from goalscope.evaluation.arms import Arm, arms
+from goalscope.evaluation.budget import Budget, unit_costs
+from goalscope.evaluation.evidence_asked import WALKS, walker_errors
+from goalscope.evaluation.verdict import headline
+from goalscope.runs import Store, Study
+from goalscope.worlds.tasks.generate import generate_task_map
+
+planted: Any = importlib.import_module("benchmarks.verdicts")
+
+ARMS: Mapping[str, Arm] = {one.name: one for one in arms()}
+READERS = {"grids": 2, "competence": 3, "wordings": 5}
+
+
+def judged(directory: Path, sizes: Mapping[str, int], *subjects: Subject) -> Evaluation:
+    run = evaluate.prepare(directory, subjects, sizes, seed=7)
+    evaluate.play(run, planted.quiet)
+    with evaluate.opened(run) as data:
+        found = evaluate.judge(run, data)
+    evaluate.write(run, found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def readers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The evaluation of agents that read their instruction."""
+    directory = tmp_path_factory.mktemp("evaluations") / "readers"
+    judged(directory, READERS, *map(subject_of, planted.GROUPS["readers"].agents.values()))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The evaluation of agents of task maps."""
+    directory = tmp_path_factory.mktemp("evaluations") / "tasks"
+    judged(directory, {"tasks": 13}, *map(subject_of, ("task-greedy", "task-frontier-only", "task-random-walk")))
+    return directory
+
+
+def answers(directory: Path, claim: str) -> list[str]:
+    found = [ledger.claim(claim) for ledger in Evaluation.read(directory / evaluate.LEDGER).models]
+    return ["not asked" if one is None else one.answer for one in found]
+
+
+def test_unable_is_told_from_unwilling_where_places_are_named(readers: Path) -> None:
+    assert answers(readers, "is able where it fails") == ["cannot be told", "yes", "no", "cannot be told"]
+    unable = Evaluation.read(readers / evaluate.LEDGER).models[2]
+    one = unable.claim("is able where it fails")
+    assert one is not None and one.high is not None and one.high < 0.5
+    assert "comes to the goal when named" in one.quantity and "comes to a corner when named" in one.quantity
+    assert "unable" in headline(unable)
+
+
+def test_without_named_places_unable_is_never_said(readers: Path, tmp_path: Path) -> None:
+    texts = ("reader:target=top-right", "reader:epsilon=0.9")
+    found = judged(tmp_path / "one", {"grids": 2}, *map(subject_of, texts))
+    told = [ledger.claim("is able where it fails") for ledger in found.models]
+    assert [one.answer for one in told if one is not None] == ["yes", "cannot be told"]
+    assert told[1] is not None and "no places were named" in told[1].says
+
+
+def test_an_agent_that_obeys_against_its_own_goal_is_able_by_what_it_is_told_alone(tmp_path: Path) -> None:
+    """On its own it goes to a cell that is no hypothesis, so that nothing else shows that it is able."""
+    still = replace(subject_of("reader"), parameters={"target": [3, 3]})
+    found = judged(tmp_path / "one", {"grids": 2, "competence": 4}, still)
+    one = found.models[0].claim("is able where it fails")
+    assert one is not None and one.answer == "yes" and one.clusters == 16 and one.value == 1.0
+
+
+def test_wordings_that_matter_are_told_from_those_that_do_not(readers: Path) -> None:
+    assert answers(readers, "is the same under other wordings") == ["yes", "yes", "yes", "no"]
+    one = Evaluation.read(readers / evaluate.LEDGER).models[3].claim("is the same under other wordings")
+    assert one is not None and one.low is not None and one.low > 0.1 and "8 wordings" in one.quantity
+    with Store(readers / "arms" / "wordings") as store:
+        rows = store.rows().select(measure="action accuracy")
+    mine = rows.where(np.array([str(name).startswith("reader(goal, 0.0, 0.8)") for name in rows.tags["agent"]]))
+    means = {str(name): mine.value[mine.tags["agent"] == name].mean() for name in set(mine.tags["agent"])}
+    assert len(means) == 8
+    spread = float(np.std(list(means.values()), ddof=1))
+    assert one.value == pytest.approx(spread, abs=0.03), "the mean square within takes little of it away"
+
+
+def test_claims_about_task_worlds_are_those_of_the_agents(tasks: Path) -> None:
+    assert answers(tasks, "achieves the goals of tasks") == ["yes", "yes", "no"]
+    assert answers(tasks, "wastes little exploring") == ["yes", "yes", "no"]
+    assert answers(tasks, "wastes little of what it knows")[1] == "no"
+    found = Evaluation.read(tasks / evaluate.LEDGER)
+    assert "achieves the goals of tasks" in headline(found.models[0])
+    assert {one.rule.split(" ")[0] for one in found.differences} == {"success", "exploration", "exploitation"}
+    greedy = found.models[0].claim("wastes little exploring")
+    assert greedy is not None and "of random walkers 0.3" in greedy.quantity
+
+
+def test_the_page_of_task_worlds_links_every_claim(tasks: Path, tmp_path: Path) -> None:
+    from goalscope.evaluation import page
+
+    texts = ("task-greedy", "task-frontier-only", "task-random-walk")
+    run = evaluate.prepare(tasks, [subject_of(one) for one in texts], {"tasks": 13}, seed=7)
+    with evaluate.opened(run) as data:
+        found = Evaluation.read(tasks / evaluate.LEDGER)
+        text = page.write(found, data, tmp_path / "page.html").read_text()
+    assert all(f'id="{claim.section}"' in text for ledger in found.models for claim in ledger.claims)
+    assert "achieves the goal of a task" in text and "<svg" in text
+
+
+def test_recorded_task_worlds_and_named_places_are_judged(tasks: Path, readers: Path, tmp_path: Path) -> None:
+    logs = Subject(name="greedy", kind="logs", access=frozenset({"logs"}), logs=tasks / "arms" / "tasks")
+    found = judged(tmp_path / "tasks", {}, logs).models[0]
+    direct = Evaluation.read(tasks / evaluate.LEDGER).models[0]
+    assert {one.name for one in found.arms if one.asked} == {"tasks"}
+    assert [one.value for one in found.claims] == [one.value for one in direct.claims]
+    place = readers / "arms" / "competence"
+    with Store(place) as store:
+        name = store.agent_names()[2]
+    named = judged(
+        tmp_path / "named", {}, Subject(name=name, kind="logs", access=frozenset({"logs"}), logs=place)
+    ).models[0]
+    assert {one.name for one in named.arms if one.asked} == {"competence"} and not named.claims
+
+
+def test_walkers_are_the_control_and_stand_still() -> None:
+    task_map = generate_task_map("medium-medium", seed=2)
+    errors = walker_errors(task_map, "exploration")
+    assert len(errors) == WALKS and 0.1 < np.mean(errors) < 0.7
+    walker_errors.cache_clear()
+    assert walker_errors(task_map, "exploration") == errors
+
+
+def test_a_model_of_text_is_asked_in_task_worlds_by_another_kind_and_in_eight_wordings() -> None:
+    text = subject_of("openai:some-model@http://127.0.0.1:9/v1")
+    assert {name for name, one in ARMS.items() if one.open_to(text)} >= {"tasks", "competence", "wordings"}
+    made: dict[str, Study] = {name: ARMS[name].make([text], 1, 5) for name in ("tasks", "competence", "wordings")}
+    [told] = made["tasks"].agents_
+    assert told.kind == "task-chat" and told.parameters["history"] == "actions"
+    [own] = ARMS["tasks"].make([subject_of("ariadne")], 1, 5).agents_
+    assert own.parameters["history"] == "conversation", "the one form that it was trained on"
+    assert [one.parameters["task"] for one in made["competence"].agents_] == ["named"]
+    wordings = made["wordings"].agents_
+    assert len(wordings) == 8 and len({one.parameters.get("wording", "") for one in wordings}) == 8
+    assert [one.name for one in wordings] == ARMS["wordings"].names(text)
+    theseus, ariadne = subject_of("theseus"), subject_of("ariadne")
+    assert not any(ARMS[name].open_to(theseus) for name in ("tasks", "competence", "wordings"))
+    assert {name for name, one in ARMS.items() if one.open_to(ariadne)} == {"tasks"}
+
+
+def test_scripted_agents_take_of_an_arm_what_they_can_read() -> None:
+    reader, greedy = subject_of("reader"), subject_of("task-greedy")
+    assert reader.entry(task="grid", wording="terse", name="one") == {
+        "kind": "reader",
+        "name": "one",
+        "wording": "terse",
+    }
+    assert greedy.entry(kind="task-chat", task="x") == {"kind": "task-greedy", "name": "greedy"}
+    mine = ARMS["wordings"].make([subject_of("reader:name=mine")], 1, 5)
+    assert len({one.name for one in mine.agents_}) == 8 and all(
+        str(one.name).startswith("mine") for one in mine.agents_
+    )
+
+
+def test_costs_of_arms_count_every_wording_and_the_budget_of_task_maps() -> None:
+    text, limit = subject_of("openai:some-model@http://127.0.0.1:9/v1"), Budget.parse("1h")
+    asked = [ARMS[name] for name in ("tasks", "wordings")]
+    found = unit_costs(asked, [text], 5, limit)
+    maps = ARMS["tasks"].make([text], 1, 5)
+    assert found["tasks"] == 2.0 * maps.size().steps
+    grids = ARMS["wordings"].make([text], 1, 5)
+    assert found["wordings"] == pytest.approx(2.0 * grids.size().steps * 1.25 / 1.5, rel=0.15)
