@@ -9,12 +9,14 @@ WORKERS ?= 2
 # Folders of tests to which `make test-full` is limited: make test-full ONLY="meg stats".
 ONLY ?=
 
-.PHONY: demo test test-full lint bench clean
+.PHONY: demo test run-tests test-full lint bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/goalscope evaluate theseus --quick --out demo-run
 
-test: $(VENV)/.installed-dev lint
+test: lint run-tests
+
+run-tests: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-full: $(VENV)/.installed-dev lint

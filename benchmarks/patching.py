@@ -8,12 +8,12 @@ is the median of the rounds with the least and the greatest. The log-probabiliti
 import argparse
 import sys
 import time
-import tracemalloc
 from collections.abc import Callable
 from contextlib import nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from resource import getpagesize
 from statistics import median
 from typing import Any
 
@@ -22,6 +22,7 @@ import torch
 from goalscope.activations.sites import SiteFinder
 from goalscope.agents.chat import ChatAgent
 from goalscope.interventions import Batch, Edit, Original, find_pairs, score_answers
+from goalscope.interventions.experiment import give_back
 from goalscope.models.base import Sampling
 from goalscope.models.decode import Settings, score, work_on_cores
 from goalscope.models.local import LocalModel
@@ -87,14 +88,13 @@ def main() -> None:
         ratios = sorted(mine / theirs for mine, theirs in zip(base, taken[1:], strict=True))
         rate = len(prompts) / median(taken[1:])
         print(f"| {name} | {rate:.0f} | {median(ratios):.2f} [{ratios[0]:.2f}, {ratios[-1]:.2f}] |")
-    peaks = []
+    resident = []
     for count in (1, 8):
-        tracemalloc.start()
         for _ in range(count):
             engine(Batch(prompts=prompts, edits=edits))
-        peaks.append(tracemalloc.get_traced_memory()[1] / 1e6)
-        tracemalloc.stop()
-    print(f"peak memory of Python objects, 1 and 8 pairs one after the other: {peaks[0]:.1f} and {peaks[1]:.1f} MB")
+        give_back()  # as an experiment does after each piece of work
+        resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize() / 1e6)
+    print(f"resident memory after 1 and 8 more passes: {resident[0]:.0f} and {resident[1]:.0f} MB")
 
 
 if __name__ == "__main__":

@@ -16,26 +16,33 @@ from typing import Any, Final, TypeVar
 
 from goalscope.checks import near_miss
 
-KINDS: Final = ("world", "agent", "model", "measure", "head", "intervention", "section", "attribution", "claim", "arm")
+KINDS: Final = (
+    *("world", "environment", "agent", "model", "measure", "head", "intervention", "section", "attribution", "claim"),
+    "arm",
+)
 """The kinds of parts that have names."""
 
 GROUP: Final = "goalscope"
 """The group of entry points under which other packages are found."""
 
 _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
-    "world": ("goalscope.runs.builtin_worlds",),
+    "world": ("goalscope.runs.builtin_worlds", "goalscope.environments.kinds"),
+    "environment": tuple(f"goalscope.environments.{name}" for name in ("toy_text", "minigrid", "textworld")),
     "head": ("goalscope.probing.builtin_heads",),
     "intervention": tuple(
         f"goalscope.interventions.{name}" for name in ("patching", "steering", "alignment", "ablation", "reasoning")
     ),
-    "agent": tuple(f"goalscope.agents.{name}" for name in ("scripted", "chat", "task_scripted", "task_chat")),
+    "agent": (
+        *(f"goalscope.agents.{name}" for name in ("scripted", "reader", "chat", "task_scripted", "task_chat")),
+        "goalscope.environments.agents",
+    ),
     "model": ("goalscope.models.local", "goalscope.models.http"),
     "measure": tuple(
         f"goalscope.measures.{name}"
         for name in ("performance", "uncertainty", "visits", "key", "fog", "exploration.errors")
     ),
-    "claim": ("goalscope.evaluation.rules",),
-    "arm": ("goalscope.evaluation.arms",),
+    "claim": tuple(f"goalscope.evaluation.{name}" for name in ("rules", "rules_asked", "rules_inside")),
+    "arm": tuple(f"goalscope.evaluation.{name}" for name in ("arms", "arms_asked", "arms_inside")),
     # In the order of the page.
     "section": tuple(
         f"goalscope.report.sections.{name}"

@@ -1,5 +1,8 @@
 """The study of patching end to end on the bundled model, as small as it can be."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +73,46 @@ def test_what_is_stored_is_not_done_again_and_other_settings_replace_it(
         study_interventions(patched)
     with Store(patched) as store:
         assert content_hash(store) == before
+
+
+KILLED = """
+import os, signal, sys
+from goalscope.interventions import experiment
+from goalscope.interventions.pipeline import study_interventions
+
+keep, left = experiment.Subject.keep, [int(sys.argv[2])]
+
+def doomed(subject, unit, rows):
+    left[0] -= 1
+    if left[0] == 0 and sys.argv[3] == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    keep(subject, unit, rows)
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+experiment.Subject.keep = doomed
+study_interventions(sys.argv[1])
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_study_killed_midway_resumes_to_the_same_rows(
+    patched: Path, number: int, moment: str, tmp_path: Path
+) -> None:
+    run(Study.parse(STUDY), tmp_path / "run")
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "run"), str(number), moment]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
+    with Store(tmp_path / "run") as store:
+        stored = store.query("SELECT count(DISTINCT source) FROM rows")[0][0]
+    assert stored == number - (moment == "before")
+    study_interventions(tmp_path / "run")
+    sources = (
+        "SELECT source, measure, value, grid_id, tags FROM rows WHERE source LIKE 'patching%' ORDER BY 1, 2, 3, 4, 5"
+    )
+    with Store(tmp_path / "run") as again, Store(patched) as whole:
+        assert again.query(sources) == whole.query(sources)
 
 
 def test_the_report_says_it_in_words(patched: Path) -> None:

@@ -134,6 +134,18 @@ print(sorted((probe.target, probe.settings["directions"]) for probe in found))
     assert "narrow" in (run / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.full
+def test_a_study_names_its_experiment_on_activations(site: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shown = goalscope(site, "run", HERE / "mixture.yaml", "--out", run, "&&", "patch", run)
+    tables = shown.split("Theseus: mixture")[1:]
+    assert len(tables) == 2, "the second one is read from the stored rows"
+    for table in tables:
+        lines = {line.split()[4]: line.split()[5] for line in table.splitlines() if "action follows the edit" in line}
+        assert set(lines) == {"0.0", "0.5", "1.0"} and lines["0.0"] == "0.000" and lines["1.0"] == "1.000"
+    assert "'mixture'" in call("run", HERE / "mixture.yaml", "--out", tmp_path / "again", status=2)
+
+
 def test_a_study_names_its_world_kind_and_the_report_shows_success_and_return(site: Path, tmp_path: Path) -> None:
     run, again = tmp_path / "run", tmp_path / "again"
     words = ("run", HERE / "ice.yaml", "--out", run, "&&", "measure", run, "--all", "&&", "report", run)

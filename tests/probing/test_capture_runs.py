@@ -14,6 +14,7 @@ from goalscope.agents import ChatAgent
 from goalscope.cli import app
 from goalscope.models import LocalModel
 from goalscope.runs import Store, Study, run
+from tampered import unsealed
 
 TEMPLATE = "{{grid}}\nGo: "
 
@@ -111,7 +112,7 @@ def test_a_chat_run_whose_server_returns_ids_captures_to_the_vectors_of_the_loca
         vectors.append([one.vectors[_by_world(one)] for one in found])
     assert all(np.array_equal(*pair) for pair in zip(*vectors, strict=True))
     with Store(tmp_path / "chat", "w") as store, store.transaction() as database:
-        database.execute('UPDATE steps SET text = \'{"action": "up"}\'')
+        unsealed(database).execute('UPDATE steps SET text = \'{"action": "up"}\'')
     with pytest.raises(ValueError, match="give the model that was served"):
         capture(tmp_path / "chat", model, sites=["pre"], layers=[2])
 

@@ -35,7 +35,7 @@ STEERED = " ".join(
         (
             ("pairs.per_size=1", "pairs.controls=0", "layers=[0]", "doses=[1.0]", "random=1"),
             ("pairs.per_size=4", "layers=[0]", "ranks=[1]", "steps=2", "random=1"),
-            ("pairs.per_size=1", "things=[goal]", "layers=[0]", "states=40", "random=1"),
+            ("pairs.per_size=1", "things=[goal]", "layers=[0]", "states=80", "random=1"),
         )
     )
     for setting in settings
@@ -74,12 +74,20 @@ SCENARIOS = {
             "goalscope report runs/logs",
             "goalscope meg runs/logs --invalid action --json",
             "import.md python 1",
-            "goalscope score log.jsonl",
+            "goalscope score log.jsonl --report runs/log",
             "goalscope meg mine.json",
             "goalscope meg world.json",
             "goalscope meg world.npz --json",
             "goalscope meg world.npz --unknown",
             "goalscope doctor",
+        ),
+    ),
+    "damage": Scenario(
+        before=(f"goalscope run baseline {SCRIPTED} --out runs/first",),
+        steps=(
+            "goalscope verify runs/first",
+            "goalscope doctor runs/first",
+            "goalscope doctor runs/first --repair",
         ),
     ),
     "in Python": Scenario(
@@ -109,7 +117,12 @@ SCENARIOS = {
             "runs.md python 1",
             "goalscope report RUN --out report.html --ledger ledger.json",
             "report.md python 1",
+            "goalscope figure RUN --list",
+            "goalscope figure RUN size-and-density-figure-1 --out success.pdf",
+            "goalscope figure RUN results-table-1 --out results.tex",
+            "goalscope figure RUN --all figures",
             "report.md python 2",
+            "report.md python 3",
         ),
     ),
     "baseline": Scenario(
@@ -132,6 +145,17 @@ SCENARIOS = {
                 "--layers 7 --sites pre --reads cognitive-map --random-seeds 1 --set probes.epochs=2",
             ),
         ),
+    ),
+    "papers": Scenario(
+        steps=(
+            "goalscope reproduce --list",
+            'goalscope reproduce "meg table k" --out runs/cliff',
+            (
+                'goalscope reproduce "telos table 1 rooms" --scale 0.1 --out runs/rooms',
+                "--set worlds.0.count=1 --set worlds.1.count=1",
+            ),
+            'goalscope estimate explore-exploit --model "Claude Haiku 4.5"',
+        )
     ),
     "the paper's figures": Scenario(steps=tuple(f"paper-figures.md python {number}" for number in range(1, 5))),
     "smaller studies": Scenario(
@@ -261,6 +285,7 @@ SCENARIOS = {
         steps=(
             "goalscope evaluate optimal random --quick --out runs/known",
             "goalscope ledger runs/known --card",
+            "goalscope evaluate task-greedy task-random-walk --quick --out runs/tasks",
         )
     ),
     "verdict on Theseus": Scenario(
@@ -296,11 +321,21 @@ SCENARIOS = {
                 "goalscope patch runs/patching",
                 "--set pairs.per_size=1 --set pairs.controls=0",
             ),
-            ("goalscope run steering --out runs/steering", f"{FEW} {STEERED}"),
+            # Without walls there are too few different grids of size 7 for the probes of an ablation.
+            ("goalscope run steering --out runs/steering", f"{FEW.replace('0,0.6', '0.4,0.6')} {STEERED}"),
             (
                 "goalscope run reasoning-edits --out runs/reasoning-edits",
                 f"{FEW} --set analysis.interventions.0.pairs.per_size=1",
             ),
+        ),
+    ),
+    "an environment of one's own": Scenario(
+        files={"delivery.py": ("environments.md python 1",), "delivery.yaml": ("environments.md yaml 1",)},
+        steps=(
+            ("goalscope run delivery.yaml --out runs/delivery", "--trajectories 2"),
+            "goalscope measure runs/delivery",
+            "goalscope meg runs/delivery",
+            "goalscope report runs/delivery",
         ),
     ),
     "complete table": Scenario(
@@ -310,13 +345,14 @@ SCENARIOS = {
 LONG = {
     *("any model", "captures in parts", "verdict on Theseus", "Cliff World", "activations"),
     *("interventions", "complete table", "task worlds", "baseline", "the paper's figures", "scripted"),
-    *("iso-difficulty", "fog"),
+    *("iso-difficulty", "fog", "papers"),
 }
 """Scenarios of the long tests; the gate runs the commands in other ways (tests/studies, tests/probing)."""
 
 _GPT = "needs the weights of GPT-OSS-20B: a download, and a GPU"
 _SERVER = "needs a server of GPT-OSS-20B"
 _INSTALLS = "installs packages"
+_ENVIRONMENTS = "needs an extra; tests/environments/test_adapters.py runs it"
 NOT_RUN = {
     "goalscope patch RUN --kind patching --pairs 4 --sites grid,changed": "goalscope patch runs/patching is run",
     "make demo": _INSTALLS,
@@ -327,6 +363,10 @@ NOT_RUN = {
     "models.md python 1": "needs a GGUF file; tests/models/test_real_models.py runs these lines",
     "goalscope capture runs/gpt --model openai/gpt-oss-20b --layers 7,15,23 --sites pre,post,grid,action": _GPT,
     "goalscope import gpt-oss-20b --out runs/gpt && goalscope meg runs/gpt": "needs the authors' recorded trajectories",
+    'goalscope reproduce "telos table 2" --model openai/gpt-oss-20b --out runs/table-2': _GPT,
+    'goalscope reproduce "telos figure 12" --logs recorded --out runs/recorded': "needs the recorded trajectories; "
+    "tests/reproduction/test_papers_recorded.py runs it",
+    "goalscope run cognitive-map --model GPT-OSS-20B --out runs/gpt": _SERVER,
     "goalscope run gpt-oss.yaml --out runs/gpt-oss": _GPT,
     "goalscope measure runs/gpt-oss --by size,density": _GPT,
     "goalscope export runs/gpt-oss --out tables": _GPT,
@@ -335,11 +375,17 @@ NOT_RUN = {
     "vllm --seed 0": _SERVER,
     'goalscope run fog --agents "GPT-OSS-20B;GPT-OSS-20B conversation" --workers 16 --out runs/fog-20b': _SERVER,
     "goalscope probe RUN --reads cognitive-map,plans --layers 7,15,23": "layers of GPT-OSS-20B",
+    "goalscope run toy-text --out runs/toy-text": _ENVIRONMENTS,
+    "goalscope run minigrid --out runs/minigrid": _ENVIRONMENTS,
+    "goalscope run textworld --out runs/textworld": _ENVIRONMENTS,
     "inside.md python 1": "its second line reads a run of GPT-OSS-20B",
 }
 ELSEWHERE = {
     "meg-causal.md": "tests/meg/test_meg_docs.py",
     "cliff-world.md": "tests/meg/test_meg_docs.py",
+    "corrections.md": "tests/meg/test_meg_docs.py",
+    "environments.md": "tests/environments/test_docs.py",
+    "meg-unseen.md": "tests/meg/test_meg_docs.py",
     "exploration.md": "tests/tasks/test_exploration_docs.py",
     "plugins.md": "tests/plugin/test_plugin.py",
 }

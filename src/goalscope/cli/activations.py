@@ -315,7 +315,7 @@ def _print(name: str, rows: "Rows", sites: Sequence[str], layer: int) -> None:
 
     lines = []
     for label, tags in HEADLINES[name]:
-        mine = ProbeRows(rows).where(**tags, layer=layer)
+        mine = ProbeRows(rows).where(**tags, layer=layer, cells=None)
         head = str(tags.get("head", ""))
         if name == "plans":  # the decoder of two layers where it is there, else the smallest one
             found = sorted(str(one) for one in mine.values("head") if str(one).startswith("decoder"))

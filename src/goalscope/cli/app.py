@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from goalscope import __version__
-from goalscope.cli import activations, doctor, evaluate, interventions, show, studies
+from goalscope.cli import activations, doctor, evaluate, figures, interventions, reproduce, show, studies, verify
 from goalscope.cli.errors import PROBLEMS, check_outputs, guarded
 from goalscope.cli.help import (
     HYPOTHESES,
@@ -79,6 +79,7 @@ _command("evaluate")(evaluate.evaluate)
 _command("ledger")(evaluate.ledger)
 
 
+_command("reproduce")(reproduce.reproduce)
 _command("run")(studies.run)
 _command("merge")(studies.merge)
 app.command("plan", hidden=True, epilog=examples("estimate"))(_command("estimate")(studies.estimate))  # its name of old
@@ -170,6 +171,9 @@ def report(
     commands.report(run, out, ledger)
 
 
+_command("figure")(figures.figure)
+
+
 @_command("export")
 def export(
     run: RunDirectory,
@@ -258,11 +262,14 @@ def score(
     as_json: Annotated[bool, flag("--json", "Print one JSON object in place of the table.")] = False,
     steps: Annotated[bool, flag("--steps", "Write every step to --out, too.")] = False,
     distances: Annotated[str, option("GRAPH", "Where distances are measured: known, map or observed.")] = "known",
+    report: Annotated[
+        Path | None, option("DIR", "Also keep the episodes as a run there, and write its report.", "--report")
+    ] = None,
 ) -> None:
     """Score exploration and exploitation errors of a log, without any model. Exit status 1 where lines are refused."""
     from goalscope.cli import score as scoring
 
-    if not scoring.score(path, out=out, as_json=as_json, steps=steps, distances=distances):
+    if not scoring.score(path, out=out, as_json=as_json, steps=steps, distances=distances, report=report):
         raise typer.Exit(PROBLEMS)
 
 
@@ -278,6 +285,7 @@ def cliff_world(
     cliff(out, networks, figures=figures)
 
 
+_command("verify")(verify.verify)
 _command("doctor")(doctor.doctor)
 
 

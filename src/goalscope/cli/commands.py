@@ -1,10 +1,11 @@
 """What the commands do."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from goalscope import importers, studies
 from goalscope.checks import did_you_mean
@@ -65,7 +66,7 @@ def run(
     full: bool = False,
     guide: bool = True,
     shard: str | None = None,
-    executor: str = "threads",
+    executor: str = "auto",
     gpus: float = 0.0,
 ) -> None:
     """Run a study, changed as asked, or go on with it; where it declares so, read activations and write the report.
@@ -74,8 +75,35 @@ def run(
     ``shard`` for a part of the study alone, whose activations are read after the merge, ``executor`` and ``gpus`` for
     where agents act.
     """
+    passed = {"study": Path(name).name, "workers": workers, **(changes.given() if changes else {})}
+    run_study_of(
+        load_study(name, changes),
+        out,
+        workers,
+        passed=passed,
+        full=full,
+        guide=guide,
+        shard=shard,
+        executor=executor,
+        gpus=gpus,
+    )
+
+
+def run_study_of(
+    study: Study,
+    out: Path,
+    workers: int = 1,
+    *,
+    passed: Mapping[str, Any],
+    full: bool = False,
+    guide: bool = True,
+    shard: str | None = None,
+    executor: str = "auto",
+    gpus: float = 0.0,
+    command: str = "run",
+) -> None:
+    """Run a study as `run` does; ``passed`` and ``command`` are what the run keeps of how it was called."""
     part = None if shard is None else StudyShard.parse(shard)
-    study = load_study(name, changes)
     inside = study.analysis.inside if study.analysis is not None else None
     interventions = study.analysis.interventions if study.analysis is not None else ()
     if full and inside is None:
@@ -90,22 +118,25 @@ def run(
     for line in beyond_reach(study):
         say(line, error=True)
     _check_kept_apart(out, imported=False)
-    passed = {"study": Path(name).name, "workers": workers, **(changes.given() if changes else {})}
-    if executor != "threads":
-        passed["executor"] = executor
+    told = dict(passed)
+    if executor != "auto":
+        told["executor"] = executor
     if part is not None:
-        passed["shard"] = str(part)
+        told["shard"] = str(part)
     with progress("episodes") as show:
         done = run_study(
             study,
             out,
             workers=workers,
-            arguments={"command": "run", "passed": passed},
+            arguments={"command": command, "passed": told},
             shard=part,
             executor=executor,
             gpus=gpus,
             progress=lambda finished, total, steps, left: show(finished, total, left),
         )
+    if Path(done.directory) != out:
+        say(f"{out} was renamed while it was written to: the run goes on in {done.directory}", error=True)
+        out = Path(done.directory)
     reused = f"{counted(done.reused, 'episode')} stored before, " if done.reused else ""
     say(
         f"{reused}{counted(done.episodes, 'episode')} run with {counted(done.steps, 'step')} in "
@@ -303,8 +334,9 @@ def export(path: Path, out: Path, formats: Sequence[str] = (), captures: Sequenc
 
 
 def _write_report(path: Path, page: Path, ledger: Path | None) -> None:
+    """Write the page of a run that was measured a moment ago, or found to be."""
     from goalscope.report import write_report
 
     say("writing the report", error=True)
     with Store(path) as store:
-        write_report(store, page, ledger_path=ledger)
+        write_report(store, page, ledger_path=ledger, covered=True)

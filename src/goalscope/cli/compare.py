@@ -13,12 +13,12 @@ from goalscope.measures.invariance import compare_transforms
 from goalscope.report.blocks import counted
 from goalscope.report.comparison import (
     LEVEL,
-    as_csv,
     as_json,
     comparison_records,
     comparison_table,
     contrast_records,
 )
+from goalscope.report.exports import as_csv
 from goalscope.report.run_comparison import ComparisonSettings, agents_among, check_known, compare_runs
 from goalscope.report.sections.invariance import grids_table, in_order, means_table
 from goalscope.runs import Store

@@ -11,6 +11,7 @@ SUMMARY: Final[Mapping[str, str]] = {
     "demo": "Run the bundled model beside agents with known goals, write a report.",
     "evaluate": "Say whether a model is goal-directed: one command, one verdict.",
     "ledger": "Print the claims of an evaluation.",
+    "reproduce": "Make one figure or table of a paper, beside the printed one.",
     "run": "Run a study, a file or a shipped one, or go on with it.",
     "estimate": "Say beforehand what a study costs, with --power what it can show.",
     "merge": "Put the shards of a study together into one run.",
@@ -19,12 +20,14 @@ SUMMARY: Final[Mapping[str, str]] = {
     "show": "List the episodes of a run, or show one step by step.",
     "compare": "Compare agents and runs on common worlds, with tests.",
     "report": "Write the report of a run as one HTML page.",
+    "figure": "Write a figure or table of a page for a paper, or list them.",
     "export": "Write the tables of a run as Parquet files.",
     "capture": "Store the activations of a run by replaying its token ids.",
     "probe": "Fit probes on activations beside their controls.",
     "patch": "Change activations, see whether the action follows.",
     "meg": "Say how goal-directed agents are, in nats, and towards what.",
     "score": "Score exploration and exploitation errors of a log.",
+    "verify": "Compare all that a run holds with its checksums.",
     "cliff-world": "Compute both experiments of the MEG paper exactly.",
     "doctor": "Say what is installed, what is missing, how to get it.",
 }
@@ -32,13 +35,13 @@ SUMMARY: Final[Mapping[str, str]] = {
 STUDIES: Final = (
     "A study file (YAML), or a shipped study: demo, scripted, baseline, iso-difficulty, key-door, two-path, fog; of "
     "activations cognitive-map, beliefs, plans, distance, patching, steering, reasoning-edits; in task worlds "
-    "explore-exploit, harness, semantic, demand."
+    "explore-exploit, harness, semantic, demand; in environments of others toy-text, minigrid, textworld."
 )
 """What a study may be, as the help of `run` and `estimate` says it."""
 
 HYPOTHESES: Final = (
-    "Runs: some of goal, key, key held, top-left, top-right, bottom-left, bottom-right, 'cell ROW COL', with commas "
-    "between them. By default all but cells, as far as they make sense there."
+    "Runs: some of goal, key, key held, top-left, top-right, bottom-left, bottom-right, 'cell ROW COL', or of what "
+    "environments name as goals, with commas between them. By default all but cells, as far as they make sense there."
 )
 """What an agent may be after, as the help of `meg` says it."""
 
@@ -50,6 +53,13 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope evaluate openai:gpt-oss-20b@http://127.0.0.1:8000/v1 --budget 200k-tokens --out runs/gpt",
     ),
     "ledger": ("goalscope ledger runs/theseus", "goalscope ledger runs/theseus --card"),
+    "reproduce": (
+        "goalscope reproduce --list",
+        "goalscope reproduce 'meg table k' --out runs/cliff",
+        "goalscope reproduce 'telos table 1 rooms' --scale 0.1 --out runs/rooms",
+        "goalscope reproduce 'telos table 2' --model openai/gpt-oss-20b --out runs/table-2",
+        "goalscope reproduce 'telos figure 12' --logs recorded --out runs/recorded",
+    ),
     "run": (
         "goalscope run study.yaml --out runs/first",
         "goalscope run baseline --count 3 --agents Theseus,optimal --out runs/small",
@@ -78,6 +88,12 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope compare runs/iso --transforms --json iso.json",
     ),
     "report": ("goalscope report runs/demo --out demo.html",),
+    "figure": (
+        "goalscope figure runs/demo --list",
+        "goalscope figure runs/demo maps-figure-1 --out maps.pdf",
+        "goalscope figure runs/demo results-table-1 --out results.tex",
+        "goalscope figure runs/theseus --all runs/figures",
+    ),
     "export": (
         "goalscope export runs/demo --out tables",
         "goalscope export runs/baseline --out tables --activations parquet,safetensors",
@@ -104,9 +120,14 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "goalscope meg runs/demo --hypotheses 'goal,wrong goal'",
         "goalscope meg runs/inside --beliefs pre:7",
     ),
-    "score": ("goalscope score log.jsonl", "goalscope score log.jsonl --out scores.jsonl --steps"),
+    "score": (
+        "goalscope score log.jsonl",
+        "goalscope score log.jsonl --report runs/log",
+        "goalscope score log.jsonl --out scores.jsonl --steps",
+    ),
     "cliff-world": ("goalscope cliff-world --out cliff",),
-    "doctor": ("goalscope doctor --folder /data/runs",),
+    "verify": ("goalscope verify runs/first",),
+    "doctor": ("goalscope doctor --folder /data/runs", "goalscope doctor runs/first --repair"),
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from goalscope.checks import near_miss
 from goalscope.cli.console import say
-from goalscope.cli.model_option import with_model
+from goalscope.cli.model_option import ready_agent, rename, with_model
 from goalscope.preflight.model_defaults import Found, find_out
 from goalscope.runs import Study
 from goalscope.untrusted import read_yaml_text, shorten
@@ -65,7 +65,7 @@ class Overrides:
         if self.trajectories is not None:
             plain["trajectories"] = self.trajectories
         if self.agents is not None:
-            plain["agents"] = _chosen(study, split_names(self.agents))
+            plain["agents"] = _chosen(study, plain, split_names(self.agents))
             plain.pop("further_agents", None)
             study = Study.parse(plain)
         if self.model is not None:
@@ -133,15 +133,19 @@ def split_names(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def _chosen(study: Study, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the entries of the named agents, in the order of the names."""
-    entries = {entry.build().name: entry for entry in (*study.agents_, *study.further_agents_)}
+def _chosen(study: Study, plain: dict[str, Any], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the entries of the named agents, in the order of the names; a ready model takes the chat agent's place."""
+    entries = {entry.build().name: entry.dump() for entry in (*study.agents_, *study.further_agents_)}
     for name in names:
-        if name not in entries:
+        if name not in entries and (ready := ready_agent(study, name)) is not None:
+            entries[name] = ready[1]
+            if ready[0] not in names:
+                rename(plain, {ready[0]: name})
+        elif name not in entries:
             raise ValueError(f"--agents must name agents of the study, got {name!r}{near_miss(name, list(entries))}")
     if not names:
         raise ValueError("--agents must name at least one agent, got none: leave it out to change nothing")
-    return [entries[name].dump() for name in names]
+    return [entries[name] for name in names]
 
 
 def set_key(plain: dict[str, Any], setting: str) -> None:

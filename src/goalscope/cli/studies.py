@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from goalscope.cli.help import STUDIES, Executor, Gpus, MeasureSpeed, Pilot, flag, option
+from goalscope.cli.help import STUDIES, Gpus, MeasureSpeed, Pilot, flag, option
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help=STUDIES)]
 OutFolder = Annotated[Path, option("DIR", "The run directory to write.", "--out", "-o")]
@@ -28,7 +28,13 @@ def run(
     study: StudyName,
     out: OutFolder,
     workers: Annotated[int, option("N", "Calls of an agent at the same time: threads, processes, actors.", min=1)] = 1,
-    executor: Executor = "threads",
+    executor: Annotated[
+        str,
+        option(
+            "NAME",
+            "Where agents act: threads, processes, ray (extra ray), dask (extra dask), or auto: what suits them.",
+        ),
+    ] = "auto",
     gpus: Gpus = 0.0,
     shard: Annotated[
         str | None, option("K/N", "Only the K-th of N parts, e.g. 3/16; goalscope merge puts all N together.")

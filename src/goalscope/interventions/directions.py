@@ -170,15 +170,14 @@ def fit_directions(
     return Directions(site=site, layer=layer, probe=probe, shuffled=shuffled, means=_means(site, vectors, labels))
 
 
-def read_directions(run: Path, site: Where, layer: int, model: str, fresh: Directions, side: int) -> Directions:
-    """Return directions with the probes of a run in place of those that were fitted.
+def kept_probes(run: Path, site: Where, layer: int, model: str, side: int) -> tuple[Probe, Probe]:
+    """Return the per-cell linear probe that a run keeps of a place, and the one of shuffled labels.
 
     Args:
-        run: a run directory with per-cell linear probes and their control of shuffled labels.
+        run: a run directory with such probes.
         site: where; probes of runs are of the sites pre and post.
         layer: number of the block.
         model: content id of the model.
-        fresh: what was fitted here.
         side: side of the largest grid.
 
     Raises:
@@ -203,8 +202,7 @@ def read_directions(run: Path, site: Where, layer: int, model: str, fresh: Direc
             f"labels in {run}, with a frame of at least {side} cells; that run has those of: {listed}. Fit them "
             f"(goalscope probe {run} --reads cognitive-map --layers {layer} --full), or leave probes out"
         )
-    fresh.probe.source.check_same(found["none"].source)
-    return Directions(site=site, layer=layer, probe=found["none"], shuffled=found["shuffled"], means=fresh.means)
+    return found["none"], found["shuffled"]
 
 
 def _tokens(

@@ -34,6 +34,8 @@ KIND: Final = "reasoning-edits"
 EditName = Literal["own", "swap", "plan", "coordinates", "prefill", "truncate", "empty", "corrupt", "paraphrase"]
 EDITS: Final[tuple[EditName, ...]] = get_args(EditName)
 UNSTATED: Final = "no action stated"
+OTHER: Final = "action optimal in the other grid"
+"""Of edits towards no action: how often what would count as following after another edit comes about by itself."""
 PATCHES: Final = ("activations", "activations, own reasoning")
 """The embedding of the changed cells is the counterfactual's: the model writes freely, or after its own reasoning."""
 
@@ -322,6 +324,8 @@ def _effects(one: Edited, said: Answer) -> Iterator[Row]:
     if one.towards:
         follows = said.action in one.towards
         values |= {FOLLOWS: float(follows), ELSEWHERE: float(not follows and not stays)}
+    else:
+        values[OTHER] = float(said.action in one.pair.sides[1].optimal)
     tags: dict[str, Tag] = {**pair_tags(one.pair), "edit": one.name}
     for measure, value in values.items():
         yield Row(measure=measure, unit="share", value=value, grid_id=one.pair.cluster, tags=tags)

@@ -6,7 +6,7 @@ one of a probe of shuffled labels, of the same length; what the action must beco
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
@@ -16,7 +16,7 @@ from pydantic import Field
 
 from goalscope.activations.record import Site
 from goalscope.agents.chat import ChatAgent
-from goalscope.interventions.directions import OWN, RANDOM, Directions, fit_directions, read_directions
+from goalscope.interventions.directions import OWN, RANDOM, Directions, fit_directions, kept_probes
 from goalscope.interventions.edits import Edit
 from goalscope.interventions.experiment import Headline, PairSettings, Subject, intervention
 from goalscope.interventions.pairs import Pair, check_pairs
@@ -123,12 +123,16 @@ def steer(agent: ChatAgent, pairs: Sequence[Pair], states: States, settings: Ste
     model = agent.model
     assert isinstance(model, LocalModel)  # pairs are found with local models alone
     where: Site = "grid" if site == "changed" else site
+    kept = None
+    if settings.probes is not None and site in ("pre", "post"):
+        side = max(max(pair.sides[0].view.grid.walls.shape) for pair in pairs)
+        kept = kept_probes(Path(settings.probes), site, layer, model_id(model), side)
     learned = states.passages[where]
     known = read_activations(model, [one.ids for one in learned], [one.places for one in learned], [layer])[layer]
     directions = fit_directions(site, layer, model_id(model), states, known, seed=settings.seed)
-    if settings.probes is not None and site in ("pre", "post"):
-        side = max(max(pair.sides[0].view.grid.walls.shape) for pair in pairs)
-        directions = read_directions(Path(settings.probes), site, layer, model_id(model), directions, side)
+    if kept is not None:
+        directions.probe.source.check_same(kept[0].source)
+        directions = replace(directions, probe=kept[0], shuffled=kept[1])
     finder = finder_of(model, [site])
     rows: list[Row] = []
     for begin in range(0, len(pairs), _PART):

@@ -35,6 +35,7 @@ from goalscope.probing.labels import (
     label_cells,
     label_distances,
     label_plans,
+    seen_cells,
 )
 from goalscope.probing.logit_lens import OWN, Lens, LensSteps, Network, label_tokens, score_lens
 from goalscope.probing.maps import decode_maps
@@ -240,6 +241,11 @@ class Reader:
     def _distances(self) -> npt.NDArray[np.float64]:
         return label_distances(self.dataset.cells, self._episodes)
 
+    @cached_property
+    def _seen(self) -> npt.NDArray[np.bool_] | None:
+        found = seen_cells(self.dataset.cells, self._episodes)
+        return None if (found >= self.dataset.cells.inside()).all() else found
+
     @property
     def _episodes(self) -> Iterator[Episode]:
         return self.store.episodes(sorted(set(self.dataset.cells.episode_id.tolist())))
@@ -377,7 +383,7 @@ class Reader:
         self, place: Place, data: ProbeInputs, suite: Sequence[Entry], *, scored: bool = True, by_size: bool = False
     ) -> FittedProbes:
         """Return the probes of a place: general ones, or by size those of each shape of grid."""
-        fit = probe_cells_by_size if by_size else partial(probe_cells, scored=scored)
+        fit = probe_cells_by_size if by_size else partial(probe_cells, scored=scored, seen=self._seen)
         with self.stage(f"probes {'of one size ' if by_size else ''}at {_named(place)}") as show:
             return fit(
                 data,

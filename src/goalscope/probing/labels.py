@@ -9,12 +9,14 @@ Source: behavioural and representational evaluation, section 5.3.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.activations.record import Activations
+from goalscope.activations.sites import grids_seen
 from goalscope.checks import check_shape, check_whole, freeze
 from goalscope.planning import solve
 from goalscope.runs import Episode
@@ -290,6 +292,15 @@ def label_cells(activations: Activations, episodes: Iterable[Episode], *, frame:
         reasoning[row] = one.reasoning or ""
     same = {name: getattr(activations, name) for name in ("shape", *_STEP)}
     return Cells(frame=frame, labels=labels, density=density, reasoning=reasoning, **same)
+
+
+def seen_cells(cells: Cells, episodes: Iterable[Episode]) -> npt.NDArray[np.bool_]:
+    """Return which cells an agent had been shown by the steps of some labels, ``[N, C]``; all without fog."""
+    found = np.zeros((len(cells), cells.frame, cells.frame), dtype=bool)
+    for row, episode, number in steps_of(cells, episodes):
+        grid = next(islice(grids_seen(episode), number, None))
+        found[row, : grid.height, : grid.width] = True if grid.fog is None else ~grid.fog
+    return found.reshape(len(cells), -1)
 
 
 def decisions_at(cells: Cells, episodes: Iterable[Episode]) -> Decisions:

@@ -134,18 +134,20 @@ def plan_differences(rows: Rows, head: str, control: str, against: Mapping[str, 
     return paired_rows(own, chosen(rows, measure=PREFIX, **against), name=name, by=("site", "layer", "plans", "N"))
 
 
-def summarise_plans(rows: Rows, by: Sequence[str] = (*_BY, "plans", "N"), *, horizon: int = 10) -> list[Grouped]:
+def summarise_plans(
+    rows: Rows, by: Sequence[str] = (*_BY, "plans", "N"), *, horizon: int = 10, confidence: float = 0.95
+) -> list[Grouped]:
     """Return every score, or difference of scores, with its interval over grids; a median is that of the grids."""
     bounds: dict[str, tuple[float, float]] = {}
     for measure, unit in set(zip(rows.measure.tolist(), rows.unit.tolist(), strict=True)):
         most = 1.0 if unit == "share" else float(horizon)
         bounds[measure] = (-most, most) if LESS in measure or measure == "length error" else (0.0, most)
     median = rows.measure == LENGTHS[-1]
-    found = estimate_rows(rows.where(~median), by=by, bounds=bounds)
+    found = estimate_rows(rows.where(~median), by=by, bounds=bounds, confidence=confidence)
     medians = rows.where(median)
-    for grouped in estimate_rows(medians, by=by, bounds=bounds):
+    for grouped in estimate_rows(medians, by=by, bounds=bounds, confidence=confidence):
         mine = chosen(medians, **{name: value for name, value in grouped.key.items() if name != "measure"})
-        estimate = median_over_grids(mine.value, mine.grid_id, unit="steps")
+        estimate = median_over_grids(mine.value, mine.grid_id, unit="steps", confidence=confidence)
         if mine.known(DRAW).any():
             over = "all seeds of the control together, interval over grids alone"
             estimate = replace(estimate, note="; ".join(filter(None, (estimate.note, over))))

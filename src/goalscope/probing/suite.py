@@ -36,7 +36,7 @@ from goalscope.probing.plan_baselines import (
 from goalscope.probing.plan_scores import SUBSETS, prefix_matches, score_distance, score_lengths, score_prefixes
 from goalscope.probing.probe import Probe, ProbeKey, Target
 from goalscope.probing.problem import FitSettings, PlanSettings, Problem
-from goalscope.probing.scores import confusion_rows, score_cells
+from goalscope.probing.scores import AREA, confusion_rows, score_cells
 from goalscope.probing.truths import Truth, scored_rows, truths
 from goalscope.rows import Rows, Tag
 from goalscope.stats.estimate import factorize
@@ -57,6 +57,8 @@ LAYERS: Final = (1, 2, 4)
 """Layers of the decoders of the paper."""
 FIRST_KNOWN: Final = ("repeat", "continuation")
 """What the decoded first action alone gives: itself again and again, and its commonest continuation."""
+SEEN: Final = "seen"
+"""Value of the tag ``cells`` of scores over the cells alone that the agent had been shown."""
 BLIND: Final[Mapping[str, Callable[..., npt.NDArray[np.float64]]]] = {
     "marginal": marginal_matches,
     "commonest": commonest_matches,
@@ -166,6 +168,7 @@ def probe_cells(
     scope: str = "general",
     callbacks: Callbacks | None = None,
     scored: bool = True,
+    seen: npt.NDArray[np.bool_] | None = None,
 ) -> FittedProbes:
     """Fit every head with every control on one split, and score all of them on its tested grids.
 
@@ -176,6 +179,8 @@ def probe_cells(
         scope: which grids the probes are for; a tag.
         callbacks: probes that are known are not fitted again; is told of each that is finished.
         scored: whether the probes are scored, too; without, there are no rows.
+        seen: ``[N, C]`` which cells the agent had been shown: the area under the curve over these alone stands beside
+            that over all, tagged ``cells``; None where it was shown all.
 
     Raises:
         ValueError: an unknown entry, or a control whose data is missing; says how to get it.
@@ -194,6 +199,10 @@ def probe_cells(
         counted = None if truth.cells is None else truth.cells[truth.test]
         shown = shown.where(truth.test)
         yield score_cells(said, shown, about, undetermined=wanted, counted=counted)
+        if seen is not None and truth is truth_of["own"]:
+            told = {**about, "cells": SEEN}
+            scores = score_cells(said, shown, told, undetermined=wanted, counted=seen[truth.test])
+            yield scores.where(scores.measure == AREA)
         if about["control"] == "none":
             yield confusion_rows(said, shown, about)
 
