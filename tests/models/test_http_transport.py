@@ -56,7 +56,7 @@ def drip(handler: BaseHTTPRequestHandler, data: bytes) -> None:
     for place in range(len(data)):
         handler.wfile.write(data[place : place + 1])
         handler.wfile.flush()
-        time.sleep(0.05)
+        time.sleep(0.15)
 
 
 @pytest.mark.parametrize("raw", [drip_body, drip_headers, drip_failure])
@@ -66,7 +66,7 @@ def test_a_response_must_be_complete_by_its_deadline(raw: Raw) -> None:
         began = time.monotonic()
         with pytest.raises(ConnectionError, match=r"no complete response within 0\.4 seconds \(server\.timeout\)"):
             ask(server, timeout=0.4)
-        assert time.monotonic() - began < 2.5, "each byte alone came in time, all of them would take 4 seconds"
+        assert time.monotonic() - began < 9, "each byte alone came in time, all of them would take 12 seconds"
 
 
 def test_a_connection_whose_deadline_is_over_serves_no_further_request() -> None:
@@ -76,7 +76,7 @@ def test_a_connection_whose_deadline_is_over_serves_no_further_request() -> None
         drip_body(handler) if next(slow) else sender(ANSWER)(handler)
 
     with Loopback(speaker(), raw=raw) as server:
-        model = HttpModel("speaker", server=Server(base_url=server.url, timeout=0.4, retries=1, backoff=0.01))
+        model = HttpModel("speaker", server=Server(base_url=server.url, timeout=2, retries=1, backoff=0.01))
         found = [model.complete([request("#_")], GREEDY)[0] for _ in range(2)]
         assert [one.usage["requests"] for one in found] == [2, 1]
 
