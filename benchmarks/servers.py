@@ -18,6 +18,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from goalscope.agents import ChatAgent
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import turn
 from goalscope.cli.server_doctor import examine_server
-from goalscope.models import Completion, HttpModel, LocalModel, Sampling
+from goalscope.models import Completion, HttpModel, LocalModel, Request, Sampling
 from goalscope.models.http_checks import ServerReport
 from goalscope.runs import Store, Study
 from goalscope.stats.intervals import exact_binomial
@@ -87,11 +88,9 @@ def agreement(kind: Kind, name: str, local: Path, address: str, prompts: int) ->
     (served,) = asked.agents()
     assert isinstance(served, ChatAgent)
     sampling = Sampling(**{**served.sampling.describe(), "top_logprobs": 2})
-    # What this model's tokenizer and template mark no reasoning with is said as a warning: "none" is meant.
-    here = LocalModel(local, device="cpu", reasoning="auto" if kind.model == "theseus" else "none")
     views = [world.begin_episode(asked.seed, "").view for world in asked.worlds()][:prompts]
-    requests = [served.request(Observation(view=view, episode_id=f"{at}")) for at, view in enumerate(views)]
-    ours = here.complete(requests, sampling)
+    requests = tuple(served.request(Observation(view=view, episode_id=f"{at}")) for at, view in enumerate(views))
+    ours = answers_here(local, "auto" if kind.model == "theseus" else "none", requests, sampling)
     theirs = served.model.complete(requests, served.sampling)
     table: Counter[tuple[str, str]] = Counter()
     margins: list[float] = []
@@ -105,6 +104,15 @@ def agreement(kind: Kind, name: str, local: Path, address: str, prompts: int) ->
             margins.append(_margin(mine, other))
     equal = sum(count for (first, second), count in table.items() if first == second)
     return Agreement(prompts=len(views), equal=equal, texts=texts, table=table, margins=tuple(margins))
+
+
+@cache
+def answers_here(local: Path, reasoning: str, requests: tuple[Request, ...], sampling: Sampling) -> list[Completion]:
+    """Return what the model in this process says, once for all servers of the same model.
+
+    Reasoning: that the tokenizer and template of a model mark none is said as a warning; "none" is meant.
+    """
+    return LocalModel(local, device="cpu", reasoning=reasoning).complete(requests, sampling)
 
 
 def _margin(mine: Completion, other: Completion) -> float:
