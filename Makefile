@@ -9,7 +9,9 @@ WORKERS ?= 2
 # Folders of tests to which `make test-full` is limited: make test-full ONLY="meg stats".
 ONLY ?=
 
-.PHONY: demo test run-tests test-full lint bench clean
+.PHONY: demo test run-tests test-full lint bench lock sbom clean
+# A comma within the arguments of a call.
+, := ,
 
 demo: $(VENV)/.installed
 	$(BIN)/goalscope evaluate theseus --quick --out demo-run
@@ -30,24 +32,63 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-# Exact versions come from constraints.txt. PyTorch goes in first and by exact version: with an open range another
-# package would bring gigabytes of CUDA builds.
+# Exact versions, each file by its hash, come from requirements/*.lock (docs/install.md). A lock is complete, so nothing is
+# resolved; no source distribution is taken, since what would build it has no hash. `make LOCKED=no ...` installs within
+# constraints.txt instead, for a platform that the locks do not serve; PyTorch then goes in first and by exact version:
+# with an open range another package would bring gigabytes of CUDA builds.
+LOCKED ?= yes
+HASHED := --require-hashes --no-deps --only-binary :all:
+TOOLS := $(VENV)-tools
+FILES := pyproject.toml constraints.txt Makefile $(wildcard requirements/*.lock)
+
 define environment
 @$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "goalscope needs Python 3.11 or newer, this is " + sys.version'
 test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-$(INSTALL) torch==$$(sed -n 's/^torch==//p' constraints.txt)
 endef
 
-$(VENV)/.installed: pyproject.toml constraints.txt Makefile
-	$(environment)
-	$(INSTALL) --constraint constraints.txt --editable '.[lm,report,export]'
+# 1: the lock; 2: the extras
+ifeq ($(LOCKED),yes)
+define install
+$(environment)
+$(INSTALL) $(HASHED) --requirement requirements/torch-cpu.lock || \
+  echo "No CPU build of PyTorch is served here: the build of the index is installed, and gigabytes of CUDA with it."
+$(INSTALL) $(HASHED) --requirement requirements/$(1).lock
+case "$$($(BIN)/python -c 'from importlib.metadata import version; print(version("torch"))')" in \
+*+cpu) ;; *) $(INSTALL) $(HASHED) --requirement requirements/cuda.lock ;; esac
+$(INSTALL) --no-deps --no-index --no-build-isolation --editable .
+$(BIN)/python -m pip --disable-pip-version-check check
+endef
+else
+define install
+$(environment)
+$(INSTALL) torch==$$(sed -n 's/^torch==//p' constraints.txt)
+$(INSTALL) --constraint constraints.txt --editable '.[$(2)]'
+endef
+endif
+
+$(VENV)/.installed: $(FILES)
+	$(call install,run,lm$(,)report$(,)export)
 	touch $@
 
 # All that the demo needs is among it.
-$(VENV)/.installed-dev: pyproject.toml constraints.txt Makefile
-	$(environment)
-	$(INSTALL) --constraint constraints.txt --editable '.[lm,api,report,export,dev]'
+$(VENV)/.installed-dev: $(FILES)
+	$(call install,dev,lm$(,)api$(,)report$(,)export$(,)dev)
 	touch $(VENV)/.installed $@
 
+$(TOOLS)/.installed: requirements/tools.lock
+	test -x $(TOOLS)/bin/python || $(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip --disable-pip-version-check --quiet install $(HASHED) --requirement $<
+	touch $@
+
+# The locks anew, within constraints.txt and what pyproject.toml asks for.
+lock: $(TOOLS)/.installed
+	PATH="$(abspath $(TOOLS))/bin:$$PATH" $(PYTHON) tools/lock.py
+
+# What the package is made of, as CycloneDX: everything that `make demo` installs, CUDA included.
+sbom: $(TOOLS)/.installed
+	mkdir -p dist
+	cat requirements/run.lock requirements/cuda.lock | $(TOOLS)/bin/cyclonedx-py requirements \
+	  --pyproject pyproject.toml --mc-type library --output-reproducible --validate --of JSON --output-file dist/sbom.json -
+
 clean:
-	rm -rf $(VENV) build dist demo-run
+	rm -rf $(VENV) $(TOOLS) build dist demo-run

@@ -357,6 +357,9 @@ NOT_RUN = {
     "goalscope patch RUN --kind patching --pairs 4 --sites grid,changed": "goalscope patch runs/patching is run",
     "make demo": _INSTALLS,
     "make test": "is what runs this test",
+    "pip install --require-hashes -r requirements/run.lock -r requirements/cuda.lock && pip install --no-deps .": (
+        _INSTALLS
+    ),
     "pip install '.[lm]'": _INSTALLS,
     "pip install '.[lm]' accelerate kernels": _INSTALLS,
     "pip install '.[gguf]'": _INSTALLS,

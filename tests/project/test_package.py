@@ -178,3 +178,8 @@ def test_every_tool_of_the_gate_has_an_exact_version() -> None:
     wanted = [name for names in PROJECT["optional-dependencies"].values() for name in names] + PROJECT["dependencies"]
     bare = {re.sub("[-_.]+", "-", re.split(r"[\[><=;]", name)[0]).lower() for name in wanted}
     assert bare - {"goalscope"} <= pinned
+
+
+def test_the_gate_installs_the_environments_that_its_tests_play() -> None:
+    dev = " ".join(PROJECT["optional-dependencies"]["dev"])
+    assert "gymnasium" in dev and "minigrid" in dev, "else tests/environments is skipped and nobody sees it"
