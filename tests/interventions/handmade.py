@@ -1,8 +1,9 @@
 """Models whose action is computed along a known path: Llama blocks with weights written by hand.
 
 A prompt is an input token, fillers, the site and a last token. The input is A or B, +1 or -1 in dimension CODE. A move
-lets one kind of token attend to another in one block and adds some of its dimensions to its own. The next token is UP
-or DOWN by the sign of a weighted sum of the last token's dimensions. All other weights are 0.
+lets one kind of token attend to another in one block and adds some of its dimensions to its own; a product lets the MLP
+of a block add products of a token's dimensions to one of them. The next token is UP or DOWN by the sign of a weighted
+sum of the last token's dimensions. All other weights are 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,12 +35,39 @@ class Move:
     weight: float = 1.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """In block `layer`, each token adds `weight` times the sum of products of pairs of its dimensions to one of them.
+
+    The products are of what the norm before the MLP leaves of the dimensions.
+    """
+
+    layer: int
+    factors: Sequence[tuple[int, int]]
+    into: int
+    weight: float
+
+
 def handmade(
-    moves: Sequence[Move], layers: int, readout: Mapping[int, float], *, junk: torch.Tensor | None = None
+    moves: Sequence[Move],
+    layers: int,
+    readout: Mapping[int, float],
+    *,
+    junk: torch.Tensor | None = None,
+    products: Sequence[Product] = (),
+    reader: Any = None,
 ) -> LocalModel:
-    """Return a model with these moves; ``junk`` ``[N, D]`` are embeddings of further site tokens, from `JUNK` on."""
+    """Return a model with these moves and products.
+
+    Args:
+        moves, layers, readout: its path.
+        junk: ``[N, D]`` embeddings of further tokens, from `JUNK` on.
+        products: what its MLPs compute.
+        reader: its tokenizer; by default one of which only the ids count.
+    """
     config = LlamaConfig(
-        num_hidden_layers=layers, vocab_size=VOCABULARY, hidden_size=WIDTH, intermediate_size=4,
+        num_hidden_layers=layers, vocab_size=max(VOCABULARY, JUNK + (0 if junk is None else len(junk))),
+        hidden_size=WIDTH, intermediate_size=2 * max([2, *(len(one.factors) for one in products)]),
         num_attention_heads=1, num_key_value_heads=1, head_dim=WIDTH, max_position_embeddings=128,
         rope_parameters={"rope_type": "default", "rope_theta": 1e12}, pad_token_id=0, eos_token_id=1, bos_token_id=None,
     )  # fmt: skip
@@ -64,10 +92,22 @@ def handmade(
             for at, (source, into) in enumerate(move.dims.items()):
                 attention.v_proj.weight[at, source] = 1.0
                 attention.o_proj.weight[into, at] = move.weight
+        for product in products:
+            _multiply(model.model.layers[product.layer].mlp, product)
         for dim, weight in readout.items():
             model.lm_head.weight[UP, dim] += weight
             model.lm_head.weight[DOWN, dim] -= weight
-    return LocalModel.from_parts(model, tokenizer(), name="handmade")
+    return LocalModel.from_parts(model, reader or tokenizer(), name="handmade", reasoning="think" if reader else "auto")
+
+
+def _multiply(mlp: Any, product: Product) -> None:
+    """Write a product as (c + a) b - (c - a) b: where c is large, the gate's SiLU is the identity."""
+    for at, (one, other) in enumerate(product.factors):
+        for unit, sign in ((2 * at, 1.0), (2 * at + 1, -1.0)):
+            mlp.gate_proj.weight[unit, CONSTANT] = _SHARP
+            mlp.gate_proj.weight[unit, one] = sign
+            mlp.up_proj.weight[unit, other] = 1.0
+            mlp.down_proj.weight[product.into, unit] = sign * product.weight / 2
 
 
 def linear() -> LocalModel:

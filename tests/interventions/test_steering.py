@@ -58,7 +58,7 @@ def _random(model: LocalModel, layer: int) -> bool:
     return _first(model, [Edit(row=0, layer=layer, positions=SITE, vectors=torch.from_numpy(drawn), how="add")]) != UP
 
 
-def _aligned(model: LocalModel, layer: int) -> bool:
+def _case(model: LocalModel, layer: int) -> Case:
     own, other = _vectors(model, layer)
     view = GridView(grid=PLAIN)
     sides = [
@@ -69,7 +69,7 @@ def _aligned(model: LocalModel, layer: int) -> bool:
         moved="agent", control=False, cluster="c", tags={}, sides=(sides[0], sides[1]), cells=(), changed=SITE,
         tokenizer="",
     )  # fmt: skip
-    case = Case(
+    return Case(
         pair=pair,
         told=sides[1],
         context=tuple(prompt(A)),
@@ -78,6 +78,16 @@ def _aligned(model: LocalModel, layer: int) -> bool:
         own=own,
         source=other,
     )
+
+
+def _aligned(model: LocalModel, layer: int) -> bool:
+    """Return whether a searched direction turns the action, and the whole stream does."""
+    case = _case(model, layer)
+    return _first(model, interchange(case, layer, None)) == DOWN and _searched(model, layer)
+
+
+def _searched(model: LocalModel, layer: int) -> bool:
+    case = _case(model, layer)
     basis = train_subspace(model, [case], layer, 1, Alignment(steps=80, lr=0.1), own=True)
     assert basis.T @ basis == pytest.approx(np.eye(1), abs=1e-6)
     return _first(model, interchange(case, layer, basis)) == DOWN
@@ -96,20 +106,31 @@ def _ablated(model: LocalModel, layer: int) -> bool:
 
 
 @pytest.mark.parametrize(
+    ("made", "layers", "window"),
+    [(linear, 6, [1, 2, 3]), (spread, 6, [2, 3]), (redundant, 8, [])],
+    ids=["linear", "spread", "redundant"],
+)
+@pytest.mark.parametrize(
     "changes",
     [_steered, pytest.param(_aligned, marks=pytest.mark.full), _ablated],
     ids=["steering", "alignment", "ablation"],
 )
 def test_positive_from_where_a_code_is_written_to_where_it_is_read(
-    changes: Callable[[LocalModel, int], bool],
+    changes: Callable[[LocalModel, int], bool], made: Callable[[], LocalModel], layers: int, window: list[int]
 ) -> None:
-    model = linear()
-    assert [layer for layer in range(6) if changes(model, layer)] == [1, 2, 3]
+    """Half of a spread code turns nothing; of a redundant one a single layer turns one vote of three."""
+    model = made()
+    assert [layer for layer in range(layers) if changes(model, layer)] == window
 
 
-def test_single_layers_do_not_steer_a_redundant_model_nor_half_of_a_spread_code() -> None:
-    assert [layer for layer in range(6) if _steered(spread(), layer)] == [2, 3]
-    assert not any(_steered(redundant(), layer) for layer in range(8))
+@pytest.mark.full
+def test_a_search_turns_the_action_by_a_pathway_that_the_whole_stream_does_not_reach() -> None:
+    """A tilted direction writes a part of the difference into a dimension that is read later and holds nothing yet."""
+    model = spread()
+    assert _searched(model, 1) and _first(model, interchange(_case(model, 1), 1, None)) == UP
+
+
+def test_random_directions_of_the_same_length_do_not_steer() -> None:
     assert not any(_random(linear(), layer) for layer in range(6))
 
 

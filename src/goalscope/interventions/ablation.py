@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from goalscope.agents.chat import ChatAgent
 from goalscope.interventions.edits import Edit
 from goalscope.interventions.experiment import Headline, PairSettings, Subject, intervention
 from goalscope.interventions.pairs import Pair, check_pairs
@@ -37,6 +38,7 @@ from goalscope.interventions.reading import (
     read_activations,
     states_of,
 )
+from goalscope.models.local import LocalModel
 from goalscope.rng import stream
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs.kinds import Part, sequence
@@ -97,7 +99,7 @@ class Ablation(Part):
         for done, (thing, site, layer) in enumerate(places):
             subject.show(done, len(places))
             if states is not None and (thing, site, layer) in missing:
-                rows = self._rows(subject, pairs.kept, states, thing, site, layer)
+                rows = ablate(subject.agent, pairs.kept, states, self, thing, site, layer)
                 subject.keep(f"{thing} {site} {layer}", rows)
         subject.show(len(places), len(places))
         return {
@@ -108,67 +110,83 @@ class Ablation(Part):
             "grids that directions are learned from": len(views),
         }
 
-    def _rows(
-        self,
-        subject: Subject,
-        pairs: Sequence[Pair],
-        states: States,
-        thing: Thing,
-        site: Literal["grid", "pre", "post"],
-        layer: int,
-    ) -> Rows:
-        learned = states.passages[site]
-        known = read_activations(subject.model, [one.ids for one in learned], [one.places for one in learned], [layer])[
-            layer
+
+def ablate(
+    agent: ChatAgent,
+    pairs: Sequence[Pair],
+    states: States,
+    settings: Ablation,
+    thing: Thing,
+    site: Place,
+    layer: int,
+) -> Rows:
+    """Project out of the first side of each pair what a probe reads at one site and layer.
+
+    Args:
+        agent: the agent that the pairs were found with.
+        pairs: the pairs.
+        states: what directions are learned from; no grid of the pairs is among them.
+        settings: most directions, random subspaces, seeds.
+        thing: what the probe reads.
+        site, layer: where.
+
+    Returns:
+        Rows with the tags thing, site, layer, rank, correlation, fallen, subspace, and those of the pairs; clusters
+        are grids.
+
+    Raises:
+        ValueError: too few states to say of a probe that it is at chance.
+    """
+    model = agent.model
+    assert isinstance(model, LocalModel)  # pairs are found with local models alone
+    learned = states.passages[site]
+    known = read_activations(model, [one.ids for one in learned], [one.places for one in learned], [layer])[layer]
+    truth = _truth(states, known, thing, site, settings.seed)
+    erased = erase(*truth, most=settings.most)
+    width = len(erased.mean)
+    subspaces = [(AMNESIC, erased.basis)]
+    rng = stream(settings.seed, "random subspaces", thing, site, layer)
+    for _ in range(settings.random if erased.rank else 0):
+        drawn = np.linalg.qr(rng.standard_normal((width, erased.rank)))[0]
+        subspaces.append((RANDOM, drawn))
+    finder = finder_of(model, [site])
+    rows: list[Row] = []
+    tags: dict[str, Tag] = {
+        "thing": thing,
+        "site": site,
+        "layer": layer,
+        RANK: erased.rank,
+        READABLE: round(erased.readable, 3),
+        "fallen": erased.fallen,
+    }
+    for begin in range(0, len(pairs), _PART):
+        part = pairs[begin : begin + _PART]
+        passages = [passage(finder, site, pair.sides[0], pair.changed) for pair in part]
+        now = read_activations(model, [one.ids for one in passages], [one.places for one in passages], [layer])
+        changes = [
+            [removal(one, layer, basis, erased.mean, present) for _, basis in subspaces]
+            for one, present in zip(passages, now[layer], strict=True)
         ]
-        truth = _truth(states, known, thing, site, self.seed)
-        erased = erase(*truth, most=self.most)
-        width = len(erased.mean)
-        subspaces = [(AMNESIC, erased.basis)]
-        rng = stream(self.seed, "random subspaces", thing, site, layer)
-        for _ in range(self.random if erased.rank else 0):
-            drawn = np.linalg.qr(rng.standard_normal((width, erased.rank)))[0]
-            subspaces.append((RANDOM, drawn))
-        finder = finder_of(subject.model, [site])
-        rows: list[Row] = []
-        tags: dict[str, Tag] = {
-            "thing": thing,
-            "site": site,
-            "layer": layer,
-            RANK: erased.rank,
-            READABLE: round(erased.readable, 3),
-            "fallen": erased.fallen,
-        }
-        for begin in range(0, len(pairs), _PART):
-            part = pairs[begin : begin + _PART]
-            passages = [passage(finder, site, pair.sides[0], pair.changed) for pair in part]
-            now = read_activations(
-                subject.model, [one.ids for one in passages], [one.places for one in passages], [layer]
-            )
-            changes = [
-                [removal(one, layer, basis, erased.mean, present) for _, basis in subspaces]
-                for one, present in zip(passages, now[layer], strict=True)
-            ]
-            done = answers(
-                subject.agent,
-                [pair.sides[0].view for pair in part],
-                passages,
-                changes,
-                max_tokens=self.max_tokens,
-            )
-            for pair, said in zip(part, done, strict=True):
-                for (name, _), one in zip(subspaces, said, strict=True):
-                    about = {**pair_tags(pair), **tags, "subspace": name}
-                    rows.append(
-                        Row(
-                            measure=STAYS,
-                            unit="share",
-                            value=one.effect(pair)[STAYS],
-                            grid_id=pair.cluster,
-                            tags=about,
-                        )
+        done = answers(
+            agent,
+            [pair.sides[0].view for pair in part],
+            passages,
+            changes,
+            max_tokens=settings.max_tokens,
+        )
+        for pair, said in zip(part, done, strict=True):
+            for (name, _), one in zip(subspaces, said, strict=True):
+                about = {**pair_tags(pair), **tags, "subspace": name}
+                rows.append(
+                    Row(
+                        measure=STAYS,
+                        unit="share",
+                        value=one.effect(pair)[STAYS],
+                        grid_id=pair.cluster,
+                        tags=about,
                     )
-        return averaged(rows)
+                )
+    return averaged(rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

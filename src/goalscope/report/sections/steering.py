@@ -1,6 +1,6 @@
 """Steering, searched subspaces, ablation, and edits of the written reasoning, each beside its controls."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from goalscope.interventions import ablation, alignment, reasoning, steering
@@ -48,6 +48,12 @@ _SEARCHED: Final = (
     "which is read by the log-odds of the forced answer. The part that is hardly read is that outside of 90 % of what "
     "the weights of the next block read.",
 )
+_WHOLE_TOO: Final = "the whole stream less random subspaces"
+_WHOLE_RULE: Final = (
+    "A found subspace counts only where the whole residual stream, interchanged at the same place, exceeds random "
+    "subspaces too: what a part of the stream does and all of it does not is a dormant pathway, a part of the "
+    "difference that is written where later blocks read and the counterfactual holds nothing."
+)
 _ABLATED: Final = (
     "All that a linear probe of goal or agent reads is projected out at a site after one layer, until the refitted "
     "probe has fallen to chance on held-back grids. Shown is the share of pairs whose first action, optimal before, "
@@ -67,17 +73,22 @@ _EDITED: Final = (
 @section("steering", worlds="grids")
 def content(run: RunData) -> Iterator[Declared]:
     """Yield a section for each agent and experiment."""
-    makers = (
-        (steering.KIND, _steering),
-        (alignment.KIND, _alignment),
-        (ablation.KIND, _ablation),
-        (reasoning.KIND, _reasoning),
-    )
-    for kind, make in makers:
+    for kind in _MAKERS:
         rows = chosen(run.changed, **{TAG: kind}) if len(run.changed) else run.changed
         agents = list(dict.fromkeys(rows["agent"].tolist())) if len(rows) else []
         for agent in agents:
-            yield make(chosen(rows, agent=agent), f", {agent}" if len(agents) > 1 else "")
+            yield declared(kind, chosen(rows, agent=agent), f", {agent}" if len(agents) > 1 else "")
+
+
+def declared(kind: str, rows: Rows, of: str = "") -> Declared:
+    """Return the section of one experiment.
+
+    Args:
+        kind: which one: steering, alignment, ablation, or reasoning-edits.
+        rows: its rows, of one agent.
+        of: what is added to its title.
+    """
+    return _MAKERS[kind](rows, of)
 
 
 def _less(rows: Rows, own: Key, rivals: Mapping[str, Key], by: Sequence[str]) -> list[Grouped]:
@@ -177,7 +188,7 @@ def _alignment(rows: Rows, of: str) -> Declared:
     odds = Estimates(estimate_rows(chosen(rows, measure=alignment.ODDS), by=(*by, "network", "subspace")))
     names = (alignment.RANDOM, alignment.COMPONENTS, alignment.SHUFFLED)
     rivals = {name: {"subspace": name} for name in names}
-    less = Estimates(_less(follows, {"subspace": alignment.FOUND}, rivals, by))
+    less = Estimates([*_less(follows, {"subspace": alignment.FOUND}, rivals, by), *_whole_less(follows)])
     whole = {"subspace": alignment.WHOLE}
     lines = [
         Line(f"{_where(key)}, {key['subspace']}" + (f", rank {key['rank']}" if key["rank"] else ""), key)
@@ -198,13 +209,13 @@ def _alignment(rows: Rows, of: str) -> Declared:
                 f"Found subspace, {_where(place)}",
                 {"subspace": alignment.FOUND, "measure": FOLLOWS, **place},
                 ("rank",),
-                names,
+                (*names, _WHOLE_TOO),
                 TURNS,
                 lambda key: f"rank {key['rank']}",
             )
             for place in found.keys("site", "layer", **whole)
         ],
-        rule=TURNS_RULE,
+        rule=f"{TURNS_RULE} {_WHOLE_RULE}",
         tables=(
             TableSpec(
                 f"Action after an interchange, tested grids: {MEAN}",
@@ -230,6 +241,14 @@ def _alignment(rows: Rows, of: str) -> Declared:
         ],
         counted=[*found, *odds, *less],
     )
+
+
+def _whole_less(follows: Rows) -> Iterator[Grouped]:
+    """Yield by how much the whole stream exceeds random subspaces, as a rival of the found one of each rank."""
+    for rank in dict.fromkeys(follows["rank"].tolist()):
+        rivals = {_WHOLE_TOO: {"subspace": alignment.RANDOM, "rank": rank}}
+        for one in _less(follows, {"subspace": alignment.WHOLE}, rivals, ("site", "layer")):
+            yield Grouped(key={**one.key, "subspace": alignment.FOUND, "rank": rank}, estimate=one.estimate)
 
 
 def _ablation(rows: Rows, of: str) -> Declared:
@@ -330,3 +349,11 @@ def _reasoning(rows: Rows, of: str) -> Declared:
 def _where(key: Key) -> str:
     parts = [_SITES.get(key["site"], str(key["site"])), f"layer {key['layer']}"]
     return ", ".join([*parts, *([f"dose {key['dose']:g}"] if "dose" in key else [])])
+
+
+_MAKERS: Final[Mapping[str, Callable[[Rows, str], Declared]]] = {
+    steering.KIND: _steering,
+    alignment.KIND: _alignment,
+    ablation.KIND: _ablation,
+    reasoning.KIND: _reasoning,
+}
