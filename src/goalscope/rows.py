@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.columns import Coded, Column, Decoded, Decoder, constant, joined, numbered
 from goalscope.extras import lacking
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ WHOLE_EPISODE = -1
 """Step of a row that speaks of a whole episode or of a whole grid."""
 
 COLUMNS = ("measure", "unit", "value", "grid_id", "episode_id", "step")
+_TEXTS = ("measure", "unit", "grid_id", "episode_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,72 +49,144 @@ class Row:
     tags: Mapping[str, Tag] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
     """Many rows as named columns of equal length N.
 
-    Attributes:
-        measure, unit, grid_id, episode_id: ``[N]`` text (object arrays).
+    Args:
+        measure, unit, grid_id, episode_id: ``[N]`` text, as object arrays or by codes.
         value: ``[N]`` float64, NaN where undefined.
         step: ``[N]`` int64.
-        tags: name -> ``[N]`` object array, None where a row lacks the tag.
+        tags: name -> ``[N]`` object array, or codes; None where a row lacks the tag.
 
     Raises:
-        ValueError: columns of different lengths.
+        ValueError: columns of different lengths, or a tag with the name of a column.
+
+    The columns are attributes, all of them object arrays: what is held by codes is decoded when it is asked for.
     """
 
-    measure: npt.NDArray[np.object_]
-    unit: npt.NDArray[np.object_]
-    value: npt.NDArray[np.float64]
-    grid_id: npt.NDArray[np.object_]
-    episode_id: npt.NDArray[np.object_]
-    step: npt.NDArray[np.int64]
-    tags: Mapping[str, npt.NDArray[np.object_]]
+    __slots__ = ("_columns", "_decode", "_tags", "step", "value")
 
-    def __post_init__(self) -> None:
-        for name, column in self.columns().items():
-            if column.shape != self.value.shape or column.ndim != 1:
+    def __init__(
+        self,
+        *,
+        measure: Column,
+        unit: Column,
+        value: npt.NDArray[np.float64],
+        grid_id: Column,
+        episode_id: Column,
+        step: npt.NDArray[np.int64],
+        tags: Mapping[str, Column],
+    ) -> None:
+        self.value, self.step, self._decode = value, step, Decoder()
+        self._columns: dict[str, Column] = {
+            "measure": measure,
+            "unit": unit,
+            "grid_id": grid_id,
+            "episode_id": episode_id,
+        }
+        # Tags of other rows are taken as they are held.
+        self._tags = {name: tags.held(name) if isinstance(tags, Decoded) else tags[name] for name in tags}
+        for name, column in {**self._columns, "step": step, **self._tags}.items():
+            if len(column) != len(value) or np.ndim(value) != 1:
                 raise ValueError(
-                    f"all columns must be vectors as long as value ({len(self.value)}), got {name} {column.shape}"
+                    f"all columns must be vectors as long as value ({len(value)}), got {name} {np.shape(column)}"
                 )
-        clash = set(self.tags) & set(COLUMNS)
+        clash = set(tags) & set(COLUMNS)
         if clash:
             raise ValueError(f"a tag must not carry the name of a column, got {sorted(clash)}: rename the tag")
 
     def __len__(self) -> int:
         return len(self.value)
 
+    @property
+    def measure(self) -> npt.NDArray[np.object_]:
+        """``[N]`` the measure of each row."""
+        return self._decode(self._columns["measure"])
+
+    @property
+    def unit(self) -> npt.NDArray[np.object_]:
+        """``[N]`` the unit of each row."""
+        return self._decode(self._columns["unit"])
+
+    @property
+    def grid_id(self) -> npt.NDArray[np.object_]:
+        """``[N]`` the grid of each row."""
+        return self._decode(self._columns["grid_id"])
+
+    @property
+    def episode_id(self) -> npt.NDArray[np.object_]:
+        """``[N]`` the episode of each row, "" where it has none."""
+        return self._decode(self._columns["episode_id"])
+
+    @property
+    def tags(self) -> Mapping[str, npt.NDArray[np.object_]]:
+        """Name -> ``[N]`` values of each tag, None where a row lacks it."""
+        return Decoded(self._tags, self._decode)
+
     def __iter__(self) -> Iterator[Row]:
-        for index in range(len(self)):
-            fixed: dict[str, Any] = {name: getattr(self, name)[index] for name in COLUMNS}
-            fixed |= {"value": float(fixed["value"]), "step": int(fixed["step"])}
-            tags = {name: column[index] for name, column in self.tags.items() if column[index] is not None}
-            yield Row(**fixed, tags=tags)
+        columns = {name: column.tolist() for name, column in self.columns().items()}
+        for cells in zip(*columns.values(), strict=True):
+            held = dict(zip(columns, cells, strict=True))
+            fixed: dict[str, Any] = {name: held.pop(name) for name in COLUMNS}
+            yield Row(**fixed, tags={name: tag for name, tag in held.items() if tag is not None})
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         """Return a column or a tag by name."""
-        columns = self.columns()
-        if name not in columns:
-            raise KeyError(f"no column or tag {name!r}: there are {', '.join(sorted(columns))}")
-        return columns[name]
+        column = self.held(name)
+        return self._decode(column) if isinstance(column, Coded) else column
+
+    def held(self, name: str) -> Column | npt.NDArray[Any]:
+        """Return a column or a tag as it is held: by codes, or as an array."""
+        if name in ("value", "step"):
+            found: npt.NDArray[Any] = getattr(self, name)
+            return found
+        held = self._columns.get(name, self._tags.get(name))
+        if held is None:
+            known = ", ".join(sorted((*COLUMNS, *self._tags)))
+            raise KeyError(f"no column or tag {name!r}: there are {known}")
+        return held
+
+    def numbered(self, name: str) -> tuple[npt.NDArray[np.int64], list[Any]]:
+        """Return ``[N]`` numbers of the values of a column or tag, in order of appearance, and the values.
+
+        A tag that no row has is None everywhere.
+        """
+        if name not in COLUMNS and name not in self._tags:
+            return np.zeros(len(self), dtype=np.int64), [None] if len(self) else []
+        return numbered(self.held(name))
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """Return all columns and tags by name."""
         return {name: getattr(self, name) for name in COLUMNS} | dict(self.tags)
 
+    def changed(self, **columns: Any) -> "Rows":
+        """Return the rows with other columns, or other ``tags``, in the place of theirs."""
+        return Rows(**{**self._columns, "value": self.value, "step": self.step, "tags": self._tags, **columns})
+
+    def tagged(self, tags: Mapping[str, Column]) -> "Rows":
+        """Return the rows with further tags, or with some in the place of theirs."""
+        return self.changed(tags={**self._tags, **tags})
+
     def where(self, mask: npt.NDArray[np.bool_]) -> "Rows":
         """Return the rows where ``mask`` ``[N]`` holds, in order; these very rows where it holds everywhere."""
         if len(mask) == len(self) and mask.all():
             return self
-        fixed: dict[str, Any] = {name: getattr(self, name)[mask] for name in COLUMNS}
-        return Rows(**fixed, tags={name: column[mask] for name, column in self.tags.items()})
+        return self.at(mask)
+
+    def at(self, rows: npt.NDArray[Any] | slice) -> "Rows":
+        """Return some rows, by a mask ``[N]``, their numbers or a slice."""
+        fixed: dict[str, Any] = {name: column[rows] for name, column in self._columns.items()}
+        tags = {name: column[rows] for name, column in self._tags.items()}
+        return Rows(**fixed, value=self.value[rows], step=self.step[rows], tags=tags)
 
     def select(self, **equal: Tag) -> "Rows":
         """Return the rows whose columns and tags equal the given values, e.g. ``select(measure="success", size=7)``."""
         mask = np.ones(len(self), dtype=bool)
         for name, wanted in equal.items():
-            column = self[name]
-            if column.dtype == object:
+            column = self.held(name)
+            if isinstance(column, Coded):
+                mask &= column.where_label((column.labels == wanted).astype(bool))
+            elif column.dtype == object:
                 mask &= (column == wanted).astype(bool)
             else:
                 mask &= np.fromiter((item == wanted for item in column), dtype=bool, count=len(self))
@@ -120,15 +194,21 @@ class Rows:
 
     def among(self, name: str, wanted: Iterable[Tag]) -> npt.NDArray[np.bool_]:
         """Return ``[N]`` whether a column or tag holds one of some values, e.g. ``among("measure", ["success"])``."""
-        listed = set(wanted)
-        return np.fromiter(map(listed.__contains__, self[name].tolist()), dtype=bool, count=len(self))
+        listed, column = set(wanted), self.held(name)
+        if isinstance(column, Coded):
+            labels = column.labels.tolist()
+            return column.where_label(np.fromiter(map(listed.__contains__, labels), dtype=bool, count=len(labels)))
+        return np.fromiter(map(listed.__contains__, column.tolist()), dtype=bool, count=len(self))
 
     def known(self, name: str) -> npt.NDArray[np.bool_]:
         """Return ``[N]`` whether a row has a tag; False everywhere for a tag that no row has."""
-        column = self.tags.get(name)
+        column = self._tags.get(name)
         if column is None:
             return np.zeros(len(self), dtype=bool)
-        there: npt.NDArray[np.bool_] = np.not_equal(column, np.array(None, dtype=object)).astype(bool)
+        none = np.array(None, dtype=object)
+        if isinstance(column, Coded):
+            return column.where_label(np.not_equal(column.labels, none).astype(bool))
+        there: npt.NDArray[np.bool_] = np.not_equal(column, none).astype(bool)
         return there
 
     def to_pandas(self) -> "pandas.DataFrame":
@@ -168,7 +248,11 @@ class Rows:
         """
         values = np.atleast_1d(np.asarray(value, dtype=np.float64))
 
-        def text(given: Any) -> npt.NDArray[np.object_]:
+        def text(given: Any) -> Column:
+            if isinstance(given, Coded):
+                return given
+            if given is None or type(given) in (str, int, float, bool):
+                return constant(given, len(values))
             column = np.empty(len(values), dtype=object)
             column[:] = given
             return column
@@ -189,18 +273,13 @@ class Rows:
         blocks = list(parts)
         if not blocks:
             return cls.from_rows([])
-        fixed = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in COLUMNS}
-        names = dict.fromkeys(name for block in blocks for name in block.tags)
-        tags = {
-            name: np.concatenate(
-                [
-                    block.tags[name] if name in block.tags else np.full(len(block), None, dtype=object)
-                    for block in blocks
-                ]
-            )
-            for name in names
-        }
-        return cls(**fixed, tags=tags)
+        if len(blocks) == 1:
+            return blocks[0]
+        fixed: dict[str, Any] = {name: joined([block._columns[name] for block in blocks]) for name in _TEXTS}
+        names = dict.fromkeys(name for block in blocks for name in block._tags)
+        tags = {name: joined([block._tags.get(name, constant(None, len(block))) for block in blocks]) for name in names}
+        value, step = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("value", "step"))
+        return cls(**fixed, value=value, step=step, tags=tags)
 
     @classmethod
     def from_rows(cls, rows: Iterable[Row]) -> "Rows":

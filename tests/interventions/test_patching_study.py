@@ -15,6 +15,7 @@ from goalscope.models.local import LocalModel
 from goalscope.probing.scores import chosen
 from goalscope.report import RunData, sections_of
 from goalscope.runs import Store, Study, content_hash, run
+from goalscope.runs.row_order import ordered_rows
 
 SETTINGS: dict[str, Any] = {
     "kind": "patching",
@@ -105,14 +106,11 @@ def test_a_study_killed_midway_resumes_to_the_same_rows(
     command = [sys.executable, "-c", KILLED, str(tmp_path / "run"), str(number), moment]
     assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
     with Store(tmp_path / "run") as store:
-        stored = store.query("SELECT count(DISTINCT source) FROM rows")[0][0]
+        stored = len(store.row_sources())
     assert stored == number - (moment == "before")
     study_interventions(tmp_path / "run")
-    sources = (
-        "SELECT source, measure, value, grid_id, tags FROM rows WHERE source LIKE 'patching%' ORDER BY 1, 2, 3, 4, 5"
-    )
     with Store(tmp_path / "run") as again, Store(patched) as whole:
-        assert again.query(sources) == whole.query(sources)
+        assert list(ordered_rows(again)) == list(ordered_rows(whole))
 
 
 def test_the_report_says_it_in_words(patched: Path) -> None:

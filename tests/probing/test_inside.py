@@ -57,14 +57,12 @@ def copied(finished: Path, tmp_path: Path) -> Path:
 
 def source(path: Path, name: str) -> Rows:
     with Store(path) as store:
-        rows = store.rows()
-        numbers = [row[0] for row in store.query("SELECT source FROM rows ORDER BY source, number")]
-    return rows.where(np.array([one == name for one in numbers], dtype=bool))
+        return Rows.concatenate(store.rows_of(name))
 
 
 def test_everything_that_is_declared_is_read_and_stored_under_its_name(finished: Path) -> None:
     with Store(finished) as store:
-        counts = dict(store.query("SELECT source, count(*) FROM rows GROUP BY source"))
+        counts = store.row_sources()
         info = store.info()
         agents = {row[0] for row in store.query("SELECT DISTINCT agent FROM episodes")}
     assert set(counts) == {*READS, "behaviour"}

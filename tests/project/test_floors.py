@@ -17,6 +17,7 @@ FLOORS = {
     "own": 0,
     "checks": 0,
     "registry": 0,
+    "columns": 0,
     "rows": 0,
     "untrusted": 0,
     "stats": 0,
@@ -52,9 +53,10 @@ ARROWS = {
     ("report", "studies"),
     ("report", "interventions"),
     ("rows", "extras"),
+    ("rows", "columns"),
     ("registry", "checks"),
     ("untrusted", "checks"),
-    *(("stats", base) for base in ("rng", "ids", "checks", "rows")),
+    *(("stats", base) for base in ("rng", "ids", "checks", "columns", "rows")),
 }
 HEAVY = (
     "torch",
@@ -174,7 +176,7 @@ def test_importing_floors_0_to_5_and_measures_loads_nothing_heavy() -> None:
     modules = [
         ".".join(("goalscope", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
         for path in FILES
-        if part(path) in (*LIGHT_PACKAGES, "rng", "ids", "checks", "rows", "registry", "__init__")
+        if part(path) in (*LIGHT_PACKAGES, "rng", "ids", "checks", "columns", "rows", "registry", "__init__")
         and path.stem not in ("__main__", "grid_env")  # which derives from a class of Gymnasium
     ]
     assert len(modules) > 20

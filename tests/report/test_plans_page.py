@@ -9,7 +9,7 @@ from goalscope.report.sections import distance as distance_section
 from goalscope.report.sections import plans as plan_section
 from goalscope.report.verdicts import MADE_RULE, USED_RULE
 from goalscope.rng import stream
-from goalscope.rows import Rows
+from goalscope.rows import COLUMNS, Rows
 from goalscope.stats import crossed_difference, estimate_mean, paired_difference
 
 GRIDS = [f"grid-{at}" for at in range(12)]
@@ -128,7 +128,7 @@ def test_differences_are_paired_by_grid_and_said_in_words() -> None:
 def test_rows_without_an_agent_or_of_one_kind_alone_are_shown_too() -> None:
     given = made()
     bare = Rows(
-        **{name: column for name, column in given.columns().items() if name not in given.tags},
+        **{name: given[name] for name in COLUMNS},
         tags={name: column for name, column in given.tags.items() if name != "agent"},
     )
     assert [one.anchor for one in (*plan_sections(bare), *distance_sections(bare))] == ["plans", "distance-inside"]

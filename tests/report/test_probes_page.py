@@ -142,12 +142,12 @@ def test_rows_of_earlier_versions_are_read_as_one_default_initialised_network() 
     rows = rows.where(rows.among("control", ("none", "default-init")) & ~rows.among("draw", (1,)))
     tags = {name: column.copy() for name, column in rows.tags.items() if name != "draw"}
     tags["control"][tags["control"] == "default-init"] = "untrained"
-    _, read = split_probing(replace(rows, tags=tags))
+    _, read = split_probing(rows.changed(tags=tags))
     assert set(read["control"].tolist()) == {"none", "default-init"} and set(read["draw"].tolist()) == {None, 0}
     assert map_sections(read)[0].facts == map_sections(rows)[0].facts
     measure = rows.measure.copy()
     measure[:] = "recovery less shuffled less untrained"
-    _, read = split_probing(replace(rows, measure=measure, tags=tags))
+    _, read = split_probing(rows.changed(measure=measure, tags=tags))
     assert set(read.measure.tolist()) == {"recovery less shuffled less default-init"}
 
 

@@ -105,7 +105,7 @@ def test_an_id_that_was_hit_is_one_sentence(sound: Path, tmp_path: Path) -> None
         result = tried(sound, tmp_path / "run", bytes(changed), COMMANDS["compare"])
         check(result, f"compare, byte {at}")
         seen.add(result.exit_code)
-    assert len(hit) > 5 and 2 in seen
+    assert len(hit) > 3 and 2 in seen
 
 
 def test_an_episode_whose_table_and_indices_disagree_is_one_sentence(sound: Path, tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+from goalscope.ids import canonical_json
 from goalscope.measures import measure_episodes
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, WORLD_COLUMNS
+from goalscope.runs.row_order import ordered_rows
 
 CUT = 'a],["b\\"],["row'
 """A name that holds the mark between two lists of JSON, as far as a text can."""
@@ -32,10 +35,19 @@ def literal(store: Store) -> str:
         add("episode", tuple(header))
         for cells in store.query(f"SELECT {STEP_COLUMNS} FROM steps WHERE episode = ? ORDER BY step", (number,)):
             add("step", cells)
-    columns = "source, measure, unit, value, grid_id, episode_id, step, tags"
-    for cells in store.query(f"SELECT {columns} FROM rows ORDER BY {columns}"):
-        add("row", cells)
+    rows = [
+        (source, one.measure, one.unit, one.value, one.grid_id, one.episode_id, one.step, canonical_json(one.tags))
+        for source, part in store.row_groups()
+        for one in part
+    ]
+    for *names, value, grid, episode, step, tags in sorted(rows, key=in_order):
+        add("row", (*names, None if math.isnan(value) else value, grid, episode, step, tags))
     return digest.hexdigest()
+
+
+def in_order(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What SQLite ordered rows by: values that are undefined come first."""
+    return (*row[:3], not math.isnan(row[3]), 0.0 if math.isnan(row[3]) else row[3], *row[4:])
 
 
 def test_the_hash_is_that_of_the_literal_lines(tmp_path: Path) -> None:
@@ -54,3 +66,5 @@ def test_the_hash_is_that_of_the_literal_lines(tmp_path: Path) -> None:
         store.put_rows(measure_episodes(store.episodes()), source=CUT)
         assert len(store.rows()) > 1024  # more than one page
         assert content_hash(store) == literal(store) != empty
+        whole = [line for page in ordered_rows(store) for line in page]
+        assert [line for page in ordered_rows(store, most=50) for line in page] == whole

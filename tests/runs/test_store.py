@@ -293,7 +293,7 @@ WRONG: list[tuple[Any, str]] = [
     (lambda path: path.write_bytes(path.read_bytes()[:5000]), "damaged"),
     (damaged, "damaged|must hold"),
     (sql("PRAGMA application_id = 7"), "must be a run.db written by goalscope"),
-    (sql("PRAGMA user_version = 99"), "must have schema version 1 or 2, got 99: update goalscope"),
+    (sql("PRAGMA user_version = 99"), "must have schema version 1 to 3, got 99: update goalscope"),
     (sql("DROP TABLE steps"), "exactly the tables of a run.db, got a difference at: steps"),
     (sql("ALTER TABLE worlds ADD COLUMN x"), "table worlds of .* must have the columns"),
     (sql("CREATE TRIGGER t AFTER INSERT ON steps BEGIN DELETE FROM steps; END"), "got a difference at: t"),

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, Field
 from goalscope import registry
 from goalscope.activations.sites import steps_seen
 from goalscope.agents.chat import ChatAgent
+from goalscope.columns import constant
 from goalscope.ids import content_id
 from goalscope.interventions.pairs import Moved, Original, Pair, Pairs, counterfactuals, find_pairs
 from goalscope.models.local import LocalModel
@@ -82,13 +83,12 @@ class Subject:
 
     def has(self, unit: str) -> bool:
         """Whether the rows of a piece of work are there already."""
-        return bool(self.store.query("SELECT 1 FROM rows WHERE source = ? LIMIT 1", (f"{self.source}/{unit}",)))
+        return f"{self.source}/{unit}" in self.store.row_sources()
 
     def keep(self, unit: str, rows: Rows) -> None:
         """Store the rows of a piece of work, with the tags of the experiment."""
-        tags = {**rows.tags, **{name: _column(value, len(rows)) for name, value in self.tags.items()}}
-        columns = {name: getattr(rows, name) for name in ("measure", "unit", "value", "grid_id", "episode_id", "step")}
-        self.store.put_rows(Rows(**columns, tags=tags), source=f"{self.source}/{unit}")
+        tags = {name: constant(value, len(rows)) for name, value in self.tags.items()}
+        self.store.put_rows(rows.tagged(tags), source=f"{self.source}/{unit}")
         give_back()
 
     def rows(self) -> Rows:
@@ -112,14 +112,6 @@ def give_back() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
         if trim is not None:
             trim(0)
-
-
-def _column(value: Any, length: int) -> Any:
-    import numpy as np
-
-    column = np.empty(length, dtype=object)
-    column[:] = value
-    return column
 
 
 class Experiment(Protocol):

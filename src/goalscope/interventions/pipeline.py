@@ -160,6 +160,6 @@ def _agent(
 
 def _forget(store: Store, source: str, kept: str) -> None:
     """Remove the rows of earlier settings of an experiment."""
-    for (name,) in store.query("SELECT DISTINCT source FROM rows WHERE source LIKE ? || '/%'", (source,)):
-        if not str(name).startswith(f"{kept}/"):
-            store.put_rows(Rows.from_rows([]), source=str(name))
+    for name in store.row_sources():
+        if name.startswith(f"{source}/") and not name.startswith(f"{kept}/"):
+            store.put_rows(Rows.from_rows([]), source=name)

@@ -4,13 +4,13 @@ Source: behavioural and representational evaluation, Appendix B.1.
 """
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_whole
+from goalscope.columns import column_of, encoded
 from goalscope.measures.definition import OURS, PAPER, Entries, Values, measure, ratio
 from goalscope.measures.table import StepTable
 from goalscope.rows import Rows
@@ -110,12 +110,11 @@ def with_distance_bands(rows: Rows, width: int) -> Rows:
         KeyError: no row has the tag ``distance``.
     """
     check_whole("width", width, 1, "steps")
-    distances = rows["distance"].tolist()
+    codes, distances = rows.numbered("distance")
     band: dict[Any, str] = {}
     for distance in set(distances) - {None}:
         if distance >= 1:
             least = (int(distance) - 1) // width * width + 1
             band[distance] = f"{least:02d}-{least + width - 1:02d}" if width > 1 else f"{least:02d}"
-    bands = np.empty(len(rows), dtype=object)
-    bands[:] = list(map(band.get, distances))
-    return replace(rows, tags={**rows.tags, "distance_band": bands})
+    bands = column_of(list(map(band.get, distances)))
+    return rows.tagged({"distance_band": encoded(bands[codes])})

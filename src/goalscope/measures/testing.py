@@ -325,7 +325,7 @@ def _check_rows(measure: Measure, table: StepTable, rows: Rows) -> None:
 
 def _renamed(rows: Rows, names: Mapping[str, str]) -> Rows:
     back = [names.get(episode, episode) for episode in rows.episode_id.tolist()]
-    return replace(rows, episode_id=np.array(back, dtype=object))
+    return rows.changed(episode_id=np.array(back, dtype=object))
 
 
 def _same(measure: Measure, rows: Rows, others: Rows, law: str, advice: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.columns import constant
 from goalscope.probing.heads import COUNTED
 from goalscope.probing.inputs import Features, ProbeInputs, Split
 from goalscope.probing.labels import PADDING, Cells, undetermined
@@ -317,8 +318,7 @@ def _bits_rows(bits: npt.NDArray[np.float64], cells: Cells, tags: Mapping[str, T
 
 
 def _tagged(rows: Rows, tags: Mapping[str, Tag]) -> Rows:
-    added = {name: np.full(len(rows), value, dtype=object) for name, value in tags.items()}
-    return replace(rows, tags={**rows.tags, **added})
+    return rows.tagged({name: constant(value, len(rows)) for name, value in tags.items()})
 
 
 def _keys(rows: Rows) -> Iterator[tuple[tuple[str, Tag], ...]]:

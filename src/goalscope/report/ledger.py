@@ -343,7 +343,7 @@ def _of_this_version(rows: Rows) -> Rows:
     measure[less] = [f"{str(name).removesuffix('untrained')}default-init" for name in measure[less]]
     tags["control"][old] = "default-init"
     tags.setdefault(DRAW, np.full(len(rows), None, dtype=object))[old | less] = 0
-    return replace(rows, measure=measure, tags=tags)
+    return rows.changed(measure=measure, tags=tags)
 
 
 def on_tasks(rows: Rows) -> bool:

@@ -83,13 +83,16 @@ def not_measured(store: Store) -> str:
     episodes = store.episode_ids()
     if not episodes:
         raise ValueError(f"a run must hold episodes, but {store.path} holds none: run its study, or import, first")
-    named = store.query("SELECT DISTINCT episode_id, measure = 'success' FROM rows WHERE episode_id != ''")
-    measured = {name for name, success in named if success}
-    gone = len({name for name, _ in named} - episodes)
+    measured, gone = set[str](), set[str]()
+    for measure, names in store.row_labels("episode_id"):
+        if measure == "success":
+            measured.update(names)
+        gone.update(name for name in names if name not in episodes)
+    measured, gone = measured - {""}, gone - {""}
     if measured == episodes and not gone:
         return ""
     return f"{len(episodes - measured)} of {len(episodes)} are not measured" + (
-        f", {gone} measured ones are gone" if gone else ""
+        f", {len(gone)} measured ones are gone" if gone else ""
     )
 
 

@@ -2,7 +2,7 @@
 
 SQLite notices a page that it cannot parse, and no other damage: a bit that flips inside of a value is a value. Each
 group of values that is read together has one checksum (64 bits of BLAKE2b), committed with it: of an episode where it
-went, what was said and what it cost; each page of rows; each entry of every other table. It is taken from what SQLite
+went, what was said and what it cost; each group of rows; each entry of every other table. It is taken from what SQLite
 gives back, so that no conversion can come between. Numbers of episodes and rows are kept, too: a group that is gone
 does not go unnoticed. Files of schema version 1 have none of this; once such a file is written to, what is new has.
 """
@@ -11,6 +11,7 @@ import hashlib
 import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain, groupby
 from pathlib import Path
 from sys import byteorder
@@ -193,6 +194,17 @@ class Comparison:
         if summed > count or (summed < count and not self.old):
             self.refuse(f"a {kind} for each of {summed:,} checksums, not {count:,}")
 
+    @contextmanager
+    def described(self, what: str) -> Iterator[None]:
+        """Say of an error inside what cannot be read."""
+        try:
+            yield
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"{self._file} must hold {what} as it was written, but it is damaged ({error}): goalscope doctor "
+                f"{self._file.parent} says what can be rebuilt, or restore the file from a copy"
+            ) from error
+
     def refuse(self, must: str) -> NoReturn:
         """Raise the error of a file that is damaged."""
         raise ValueError(
@@ -268,15 +280,15 @@ def costs_that_differ(database: sqlite3.Connection, comparison: Comparison) -> I
         yield str(min(map(str, found)))
 
 
-def seal_rows(database: sqlite3.Connection, source: str) -> None:
-    """Take the checksums of the rows of a source, in place of those it had."""
-    forget_rows(database, source)
-    count = 0
-    for begun, page in row_pages(database, source):
-        texts, values, steps = columns_of(page)
-        _put(database, "rows", [(page_key(source, begun), page_sum(texts, values, steps))])
-        count += len(page)
-    _put(database, _COUNT, [(_ROWS + source, count)])
+def seal_group(database: sqlite3.Connection, source: str, number: int, cells: Sequence[Cell]) -> None:
+    """Take the checksum of a packed group of rows: how many, which measures, its columns."""
+    _put(database, "rows", [(page_key(source, number), checksum(*cells))])
+
+
+def seal_index(database: sqlite3.Connection, source: str, index: Sequence[tuple[Any, ...]]) -> None:
+    """Take the checksum of (number, rows, measures) of all groups of a source, and the number of its rows."""
+    _put(database, "rows", [(index_key(source), checksum(list(index)))])
+    _put(database, _COUNT, [(_ROWS + source, sum(int(count) for _, count, _ in index))])
 
 
 def forget_rows(database: sqlite3.Connection, source: str) -> None:
@@ -291,27 +303,14 @@ def _put(database: sqlite3.Connection, kind: str, sums: Iterable[tuple[Cell, int
     database.executemany("INSERT OR REPLACE INTO checksums VALUES (?, ?, ?)", cells)
 
 
-# Rows of measures, page by page
-
-
-def row_pages(database: sqlite3.Connection, source: str) -> Iterator[tuple[int, list[tuple[Any, ...]]]]:
-    """Yield the pages of the rows of a source: the number of the first, and columns as `columns_of` takes them."""
-    select = f"SELECT {ROW_TEXTS}, tags, value, step FROM rows WHERE source = ? ORDER BY number"
-    cursor, begun = database.execute(select, (source,)), 0
-    while page := cursor.fetchmany(PAGE_ROWS):
-        yield begun, page
-        begun += len(page)
-
-
-def columns_of(page: Sequence[tuple[Any, ...]]) -> tuple[list[tuple[Any, ...]], tuple[Any, ...], tuple[Any, ...]]:
-    """Return the columns of a page of rows: texts with the tags last, values, steps."""
-    *texts, values, steps = zip(*page, strict=True)
-    return texts, values, steps
-
-
 def page_key(source: str, begun: int) -> str:
-    """Return the key of a page of rows by the number of its first row."""
+    """Return the key of a group of rows by its number, or of a page of rows by that of its first row."""
     return f"{source}\0{begun}"
+
+
+def index_key(source: str) -> str:
+    """Return the key of what is told of the groups of a source without reading them."""
+    return f"{source}\0index"
 
 
 def _parts(keys: Sequence[Cell]) -> Iterator[Sequence[Cell]]:

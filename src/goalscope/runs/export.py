@@ -13,10 +13,8 @@ from goalscope.ids import canonical_json
 from goalscope.rows import Tag
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, Cell, decode_json, encode_json
 from goalscope.runs.record import Episode, policy_of
-from goalscope.runs.sqlite_errors import explained
+from goalscope.runs.row_order import ordered_rows
 from goalscope.runs.store import Store
-from goalscope.runs.tables import DATABASE
-from goalscope.runs.verify import check_rows
 from goalscope.worlds.world import World
 
 if TYPE_CHECKING:
@@ -188,7 +186,7 @@ def _utf8(text: str | None) -> str | None:
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), default=bytes.hex)
-_PAGE_EPISODES, _PAGE_ROWS = 128, 1024
+_PAGE_EPISODES = 128
 
 
 def content_hash(store: Store) -> str:
@@ -222,12 +220,8 @@ def content_hash(store: Store) -> str:
             last, count = header[0], count + 1
         add(lines)
     store.sums.check_count("episodes", count, least, store.sums.number_of("episodes"))
-    check_rows(store)
-    columns = "source, measure, unit, value, grid_id, episode_id, step, tags"
-    with explained(store.path / DATABASE):
-        cursor = store.database.execute(f"SELECT 'row', {columns} FROM rows ORDER BY {columns}")
-        while rows := cursor.fetchmany(_PAGE_ROWS):
-            add(rows)
+    for page in ordered_rows(store):
+        add([("row", *line) for line in page])
     return digest.hexdigest()
 
 

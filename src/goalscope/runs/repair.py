@@ -25,9 +25,9 @@ from goalscope.runs.opening import DirectoryLock, open_for_reading, sync
 from goalscope.runs.record import EpisodeSpec
 from goalscope.runs.sqlite_errors import explained
 from goalscope.runs.store import Store
+from goalscope.runs.stored_rows import damaged_rows, read_groups, write_rows
 from goalscope.runs.study import Study
 from goalscope.runs.tables import DATABASE, Usage
-from goalscope.runs.verify import damaged_rows
 from goalscope.worlds.world import World
 
 DAMAGED: Final = f"{DATABASE}.damaged"
@@ -189,15 +189,13 @@ def _copy_episode(database: sqlite3.Connection, comparison: Comparison, target: 
 
 def _copy_rows(database: sqlite3.Connection, comparison: Comparison, target: Store, found: Repair) -> None:
     counted = _try(comparison.counted_sources) or set()
-    listed = _try(lambda: [source for (source,) in database.execute("SELECT DISTINCT source FROM rows")]) or []
+    listed = {source for table in ("rows", "row_groups") for source in _keys(database, table, "source", ())}
     for source in sorted({*counted, *(source for source in listed if isinstance(source, str))}):
         problem = damaged_rows(database, comparison, source)
         found.note("rows", not problem, source)
         if not problem:
-            rows = database.execute("SELECT * FROM rows WHERE source = ? ORDER BY number", (source,)).fetchall()
             with target.transaction() as new:
-                new.executemany(f"INSERT INTO rows VALUES ({', '.join('?' * 9)})", rows)
-                checksums.seal_rows(new, source)
+                write_rows(new, read_groups(database, comparison, source), source)
 
 
 # Episodes from the journal

@@ -11,19 +11,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from goalscope.rows import Rows
 from goalscope.runs import checksums, codec
 from goalscope.runs.checksums import Comparison
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, Cell
 from goalscope.runs.opening import DirectoryLock, open_for_reading, open_for_writing
 from goalscope.runs.record import Episode
+from goalscope.runs.row_store import RowStore
 from goalscope.runs.sqlite_errors import explained
 from goalscope.runs.study import Study
 from goalscope.runs.tables import (
     DATABASE,
-    FIRST,
     ORDER,
-    VERSION,
     EncodedEpisode,
     Usage,
     cut,
@@ -32,8 +30,7 @@ from goalscope.runs.tables import (
     insert_episodes,
     insert_worlds,
     marks,
-    read_rows,
-    write_rows,
+    schema_of,
 )
 from goalscope.worlds.world import World
 
@@ -43,7 +40,7 @@ _GROUP_STEPS = 20_000
 _PAGE_EPISODES = 128
 
 
-class Store:
+class Store(RowStore):
     """The store of a run directory.
 
     Reading needs no lock and changes nothing; many readers and one writer can be there at the same time. What is read
@@ -157,7 +154,7 @@ class Store:
         settings = {str(name): codec.decode_json(value, f"info {name!r}").get("value") for name, value in cells}
         documents = [codec.decode_json(document, "a session") for _, document in sessions]
         return {
-            "schema": VERSION if self.sums.present else FIRST,
+            "schema": schema_of(self.database),
             **(documents[0] if documents else {}),
             **settings,
             "sessions": documents,
@@ -306,18 +303,6 @@ class Store:
                 "GROUP BY agent, name ORDER BY agent, name"
             ).fetchall()
         return {(agent, name): float(value) for agent, name, value in found}
-
-    # Rows of measures
-
-    def put_rows(self, rows: Rows, source: str) -> None:
-        """Store the rows of one source ("behaviour", "probe 3"), in place of those it had."""
-        with self.transaction() as database:
-            write_rows(database, rows, source)
-
-    def rows(self) -> Rows:
-        """Return the rows of all sources, ordered by source."""
-        with self.snapshot() as database:
-            return read_rows(database, self.sums)
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:

@@ -1,39 +1,36 @@
-"""The tables of `run.db`, and worlds, episodes and rows in them.
+"""The tables of `run.db`, and worlds and episodes in them. What is there already must be the same."""
 
-What is there already must be the same, but rows, which are replaced.
-"""
-
-import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cache
-from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from goalscope.rows import Rows
 from goalscope.runs import checksums
-from goalscope.runs.checksums import PAGE_ROWS, ROW_TEXTS
 from goalscope.runs.codec import (
     EPISODE_COLUMNS,
     STEP_COLUMNS,
     WORLD_COLUMNS,
     Cell,
-    decode_tags,
-    encode_tags,
     encode_world,
 )
 from goalscope.runs.record import Episode
 
 DATABASE = "run.db"
 APPLICATION = 0x676F616C  # "goal", in the header of every run.db
-VERSION = 2
+VERSION = 3
 FIRST = 1
-"""The version of files without checksums."""
+"""The version of files without checksums; files of version 2 have rows that are not packed."""
+_SINCE = {"checksums": 2, "row_groups": 3}
+
+# The table `rows` holds what versions 1 and 2 wrote, until its source is written again.
+GROUPS = """
+CREATE TABLE row_groups (
+    source TEXT NOT NULL, number INTEGER NOT NULL, count INTEGER NOT NULL, measures TEXT NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (source, number)
+)
+"""
 
 # A step refers to `episodes.number`; everything else is joined by content ids. What is kept in the order of its primary
 # key, without a second index, has no rowid.
@@ -91,14 +88,13 @@ ORDER = "world_id, agent_id, trajectory, id"
 """How episodes are ordered, whenever they were written."""
 
 _PART, _CUT_STEPS = 128, 512
-_ROW_TEXTS = tuple(ROW_TEXTS.split(", "))
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
     """Make all tables in one transaction."""
     marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
     counts = "INSERT INTO checksums VALUES ('count', 'episodes', 0);"
-    connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} {checksums.TABLE} {counts} {marks} COMMIT;")
+    connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} {GROUPS}; {checksums.TABLE} {counts} {marks} COMMIT;")
 
 
 def upgrade(connection: sqlite3.Connection) -> None:
@@ -106,7 +102,9 @@ def upgrade(connection: sqlite3.Connection) -> None:
     if _stamps(connection)[1] == VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
-    checksums.begin(connection)
+    if not checksums.present(connection):
+        checksums.begin(connection)
+    connection.execute(GROUPS)
     connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("COMMIT")
 
@@ -127,8 +125,8 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
         )
     if not FIRST <= version <= VERSION:
         advice = "update goalscope" if version > VERSION else "it is damaged, restore it from a copy"
-        raise ValueError(f"{path} must have schema version {FIRST} or {VERSION}, got {version}: {advice}")
-    wanted = {name: columns for name, columns in _wanted().items() if version == VERSION or name != "checksums"}
+        raise ValueError(f"{path} must have schema version {FIRST} to {VERSION}, got {version}: {advice}")
+    wanted = {name: columns for name, columns in _wanted().items() if version >= _SINCE.get(name, FIRST)}
     if found != {(name, "table") for name in wanted}:
         odd = sorted({name for name, _ in found} ^ set(wanted)) or sorted(name for name, _ in found)
         raise ValueError(f"{path} must hold exactly the tables of a run.db, got a difference at: {', '.join(odd)}")
@@ -150,6 +148,11 @@ def _stamps(connection: sqlite3.Connection) -> tuple[int, int]:
         connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
     )
     return application, version
+
+
+def schema_of(connection: sqlite3.Connection) -> int:
+    """Return the version of the schema that a file has."""
+    return _stamps(connection)[1]
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
@@ -258,112 +261,3 @@ def _check_same(
             f"{episode.spec.trajectory}) is stored with other steps or tags; give it another trajectory number or use "
             "another directory"
         )
-
-
-def write_rows(database: sqlite3.Connection, rows: Rows, source: str) -> None:
-    """Replace the rows of one source, inside the caller's transaction."""
-    others = "SELECT EXISTS (SELECT 1 FROM rows WHERE source < ?) OR EXISTS (SELECT 1 FROM rows WHERE source > ?)"
-    if database.execute(others, (source, source)).fetchone()[0]:
-        database.execute("DELETE FROM rows WHERE source = ?", (source,))
-    else:  # without a condition SQLite drops the whole table at once, row by row otherwise
-        database.execute("DELETE FROM rows")
-    tags = _tag_texts(rows)
-    for begin in range(0, len(rows), PAGE_ROWS):
-        page = slice(begin, begin + PAGE_ROWS)
-        measure, unit, *ids, step = (
-            column[page].tolist() for column in (rows.measure, rows.unit, rows.grid_id, rows.episode_id, rows.step)
-        )
-        value = [None if math.isnan(number) else number for number in rows.value[page].tolist()]
-        count = len(value)
-        numbers, texts = range(begin, begin + count), islice(tags, count)
-        cells = zip(repeat(source, count), numbers, measure, unit, value, *ids, step, texts, strict=True)
-        database.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", cells)
-    checksums.seal_rows(database, source)
-
-
-def read_rows(database: sqlite3.Connection, comparison: checksums.Comparison) -> Rows:
-    """Return all rows, ordered by source and then as they were put; each page is compared with its checksum.
-
-    Pages and checksums belong together only where nothing is written in between: the caller holds a transaction.
-    """
-    columns: dict[str, list[Any]] = {name: [] for name in (*_ROW_TEXTS, "tags")}
-    values, steps = [np.zeros(0)], [np.zeros(0, dtype=np.int64)]
-    texts: dict[Cell, Cell] = {}  # equal texts become one object: rows are compared and counted by them later
-    for page in _checked_pages(database, comparison):
-        cells, value, step = page
-        for name, part in zip(columns, cells, strict=True):
-            columns[name].extend(map(texts.setdefault, part, part))
-        values.append(np.array(value, dtype=np.float64))  # None becomes NaN
-        steps.append(np.array(step, dtype=np.int64))
-    listed = columns.pop("tags")
-    known = {text: code for code, text in enumerate(dict.fromkeys(listed))}
-    sets = [decode_tags(text, "a row") for text in known]
-    of_row = np.fromiter(map(known.__getitem__, listed), dtype=np.int64, count=len(listed))
-    return Rows(
-        value=np.concatenate(values),
-        step=np.concatenate(steps),
-        tags={
-            name: _column([tags.get(name) for tags in sets])[of_row]
-            for name in dict.fromkeys(name for tags in sets for name in tags)
-        },
-        **{name: _column(columns.pop(name)) for name in _ROW_TEXTS},
-    )
-
-
-def sources_of(database: sqlite3.Connection, comparison: checksums.Comparison) -> list[str]:
-    """Return the sources that have rows, ordered by name; a ValueError where one is gone that was counted."""
-    found = [source for (source,) in database.execute("SELECT DISTINCT source FROM rows ORDER BY source")]
-    _check_kinds("the source of every row must be stored as text", found, {str})
-    if gone := comparison.counted_sources() - set(found):
-        comparison.refuse(f"the rows of {min(gone)!r}")
-    return found
-
-
-def _checked_pages(
-    database: sqlite3.Connection, comparison: checksums.Comparison
-) -> Iterator[tuple[list[tuple[Any, ...]], tuple[Any, ...], tuple[Any, ...]]]:
-    for source in sources_of(database, comparison):
-        count, counted = 0, comparison.number_of(f"rows {source}")
-        for begun, page in checksums.row_pages(database, source):
-            texts, value, step = checksums.columns_of(page)
-            _check_kinds("texts of every row must be stored as text", [cell for part in texts for cell in part], {str})
-            _check_kinds("the value of every row must be stored as a number", value, {float, type(None)})
-            _check_kinds("the step of every row must be a whole number", step, {int})
-            key = checksums.page_key(source, begun)
-            stored = comparison.known("rows", [key]).get(key)
-            comparison.check(
-                f"rows {begun:,} and following of {source!r}", checksums.page_sum(texts, value, step), stored
-            )
-            count += len(page)
-            yield texts, value, step
-        comparison.check_count(f"rows of {source!r}", count, counted, counted)
-
-
-def _check_kinds(must: str, cells: Sequence[Cell], kinds: set[type]) -> None:
-    if not set(map(type, cells)) <= kinds:
-        raise ValueError(f"{must}, got something else: the file is damaged")
-
-
-def _column(values: Sequence[Any]) -> npt.NDArray[np.object_]:
-    column = np.empty(len(values), dtype=object)
-    column[:] = values
-    return column
-
-
-def _tag_texts(rows: Rows) -> Iterator[str]:
-    """Yield the tags of each row as JSON; equal sets of tags are encoded once."""
-    kinds = [set(map(type, column.tolist())) for column in rows.tags.values()]
-    foreign = any(issubclass(kind, np.generic) for kind in set().union(*kinds))
-    # 1, 1.0 and True are equal but different tags.
-    alike = foreign or any(len(kind & {bool, int, float}) > 1 for kind in kinds)
-    known: dict[tuple[Any, ...], str] = {}
-    for begin in range(0, len(rows), PAGE_ROWS):
-        columns: list[list[Any]] = [column[begin : begin + PAGE_ROWS].tolist() for column in rows.tags.values()]
-        if foreign:
-            columns = [[tag.item() if isinstance(tag, np.generic) else tag for tag in column] for column in columns]
-        for tags in zip(*columns, strict=True) if columns else repeat((), min(PAGE_ROWS, len(rows) - begin)):
-            key = (*tags, *map(type, tags)) if alike else tags
-            if key not in known:
-                given = zip(rows.tags, tags, strict=True)
-                known[key] = encode_tags({name: tag for name, tag in given if tag is not None})
-            yield known[key]

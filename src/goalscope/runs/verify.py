@@ -2,17 +2,18 @@
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from goalscope.agents.agent import check_usage
 from goalscope.ids import content_id
 from goalscope.runs import checksums
-from goalscope.runs.checksums import Comparison, page_sum, said_sum, walk_sum, walked
+from goalscope.runs.checksums import Comparison, said_sum, walk_sum, walked
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, decode_json, decode_turn
 from goalscope.runs.journal import Call
 from goalscope.runs.store import Store
-from goalscope.runs.tables import sources_of
+from goalscope.runs.stored_rows import count_rows, damaged_rows, sources_of
 
 _PAGES: Final = "pages of the file"
 _MENDS: Final = {
@@ -167,39 +168,15 @@ def _rows(database: sqlite3.Connection, comparison: Comparison) -> Part:
     for source in sources_of(database, comparison):
         if problem := damaged_rows(database, comparison, source):
             damaged.append(problem)
-        ((count,),) = database.execute("SELECT count(*) FROM rows WHERE source = ?", (source,)).fetchall()
+        count = 0
+        with suppress(ValueError):  # told above
+            count = count_rows(database, comparison, source)
         checked += count
         without += count if comparison.number_of(f"rows {source}") is None else 0
     return Part(what="rows", checked=checked, without=without, damaged=tuple(damaged))
-
-
-def damaged_rows(database: sqlite3.Connection, comparison: Comparison, source: str) -> str:
-    """Return what is wrong with the rows of a source, "" where nothing is."""
-    count = 0
-    try:
-        for begun, page in checksums.row_pages(database, source):
-            key = checksums.page_key(source, begun)
-            found = page_sum(*checksums.columns_of(page))
-            comparison.check(
-                f"rows {begun:,} and following of {source!r}", found, comparison.known("rows", [key]).get(key)
-            )
-            count += len(page)
-        counted = comparison.number_of(f"rows {source}")
-        comparison.check_count(f"rows of {source!r}", count, counted, counted)
-    except (sqlite3.Error, ValueError, TypeError) as error:
-        return str(error)[:500]
-    return ""
 
 
 def check_episodes(store: Store) -> None:
     """Raise a ValueError where an episode is not what was written; for readers that ask for parts of them by SQL."""
     for page in store.pages():
         store.sums.check_episodes(page, store.steps_of([row[0] for row in page], STEP_COLUMNS))
-
-
-def check_rows(store: Store) -> None:
-    """Raise a ValueError where the rows of a source are not what was written."""
-    with store.snapshot() as database:
-        for source in sources_of(database, store.sums):
-            if problem := damaged_rows(database, store.sums, source):
-                raise ValueError(problem)

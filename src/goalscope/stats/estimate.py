@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.columns import column_of, numbered
 from goalscope.stats.intervals import Bounds, Interval, Vector, check_confidence, mean_interval
 
 Labels = Sequence[Any] | npt.NDArray[Any]
@@ -244,9 +245,7 @@ def factorize(labels: Labels) -> tuple[npt.NDArray[np.int64], list[Any]]:
     Returns:
         ``[N]`` int64 numbers 0 .. K - 1, and the K labels.
     """
-    listed = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    numbers: dict[Any, int] = {label: index for index, label in enumerate(dict.fromkeys(listed))}
-    return np.fromiter(map(numbers.__getitem__, listed), dtype=np.int64, count=len(listed)), list(numbers)
+    return numbered(labels if isinstance(labels, np.ndarray) else column_of(list(labels)))
 
 
 def by_grid(

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from goalscope.rows import Rows, Tag
 from goalscope.stats.crossed import estimate_crossed
-from goalscope.stats.estimate import UNBOUNDED, Estimate, factorize, from_codes
+from goalscope.stats.estimate import UNBOUNDED, Estimate, from_codes
 from goalscope.stats.intervals import check_confidence
 
 PARTS: Final = ("distance", "distance_band", "progress")
@@ -74,12 +74,12 @@ def estimate_rows(
         raise ValueError(f"by must name each tag once, got {list(by)}")
     if not len(rows):
         return []
-    measures, *_ = factors = [_ordered(name, column) for name, column in _columns(rows, ("measure", *names))]
+    measures, *_ = factors = [_ordered(name, rows) for name in ("measure", *names)]
     kinds, group = np.unique(_combined(factors, len(rows)), return_inverse=True)
-    grid = factorize(rows.grid_id)[0]
+    grid = rows.numbered("grid_id")[0]
     drawn = rows.known(DRAW)
-    draw = factorize(rows[DRAW])[0] if drawn.any() else None
-    unit_codes, unit_labels = factorize(rows.unit)
+    draw = rows.numbered(DRAW)[0] if drawn.any() else None
+    unit_codes, unit_labels = rows.numbered("unit")
     grids = grids_of(rows if whole is None else whole, names)
     ranges = _bounds_of(rows, measures, unit_codes, unit_labels, bounds or {})
     order = np.argsort(group, kind="stable")
@@ -127,8 +127,8 @@ def grids_of(rows: Rows, by: Sequence[str]) -> dict[tuple[Tag, ...], int]:
     Returns:
         Values of the tags that are not passed over, in order -> number of grids.
     """
-    factors = [factorize(column) for name, column in _columns(rows, by) if name not in PARTS]
-    grid, grids = factorize(rows.grid_id)
+    factors = [rows.numbered(name) for name in by if name not in PARTS]
+    grid, grids = rows.numbered("grid_id")
     kinds, first, group = np.unique(_combined(factors, len(rows)), return_index=True, return_inverse=True)
     pairs = np.unique(group * len(grids) + grid)
     counts = np.bincount(pairs // len(grids), minlength=len(kinds))
@@ -138,15 +138,10 @@ def grids_of(rows: Rows, by: Sequence[str]) -> dict[tuple[Tag, ...], int]:
 
 def distinct(rows: Rows, names: Sequence[str]) -> Rows:
     """Return the first of all rows that are equal in some columns and tags, but for `PARTS`."""
-    factors = [factorize(column) for name, column in _columns(rows, names) if name not in PARTS]
+    factors = [rows.numbered(name) for name in names if name not in PARTS]
     mask = np.zeros(len(rows), dtype=bool)
     mask[np.unique(_combined(factors, len(rows)), return_index=True)[1]] = True
     return rows.where(mask)
-
-
-def _columns(rows: Rows, names: Sequence[str]) -> list[tuple[str, npt.NDArray[Any]]]:
-    present, missing = rows.columns(), np.full(len(rows), None, dtype=object)
-    return [(name, present.get(name, missing)) for name in names]
 
 
 def _combined(factors: Sequence[_Factor], count: int) -> npt.NDArray[np.int64]:
@@ -157,9 +152,9 @@ def _combined(factors: Sequence[_Factor], count: int) -> npt.NDArray[np.int64]:
     return group
 
 
-def _ordered(name: str, column: npt.NDArray[Any]) -> _Factor:
+def _ordered(name: str, rows: Rows) -> _Factor:
     """Number a column's labels in the order in which they are to be listed."""
-    codes, labels = factorize(column)
+    codes, labels = rows.numbered(name)
     if name in ("measure", "agent"):
         return codes, labels
     order = sorted(range(len(labels)), key=lambda index: natural_order(labels[index]))

@@ -1,0 +1,291 @@
+"""Rows in `run.db`: packed groups, and the tables of single rows that earlier versions wrote.
+
+Each group is compared with its checksum when it is read. The readers hold a transaction: groups and checksums belong
+together only where nothing is written in between.
+"""
+
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from goalscope.columns import Coded, column_of, encoded
+from goalscope.rows import Rows
+from goalscope.runs import checksums
+from goalscope.runs.checksums import PAGE_ROWS, ROW_TEXTS, Comparison
+from goalscope.runs.codec import Cell, decode_tags
+from goalscope.runs.row_groups import GROUP_ROWS, TEXTS, Packed, cut, labels_of, pack, unpack
+from goalscope.untrusted import UntrustedError, decode_json
+
+_PLACE: Final = 1 << 32  # groups that a place among the parts of a source has room for
+
+
+# Writing, inside of the caller's transaction
+
+
+def write_rows(database: sqlite3.Connection, parts: Iterable[Rows], source: str) -> None:
+    """Replace the rows of one source, which come in parts, in order."""
+    _forget(database, source)
+    writer = _Writer(database, source)
+    for rows in parts:
+        for group in cut(rows):
+            writer.add(0, pack(group))
+    writer.end()
+
+
+def write_places(database: sqlite3.Connection, parts: Iterable[tuple[int, Rows]], source: str) -> None:
+    """Replace the rows of one source by parts that come with their place: places ascend, in one they stay in order.
+
+    Few rows are held at a time.
+    """
+    _forget(database, source)
+    writer = _Writer(database, source)
+    waiting: dict[int, list[Rows]] = {}
+    for place, rows in parts:
+        held = waiting.setdefault(place, [])
+        held.append(rows)
+        if sum(map(len, held)) >= GROUP_ROWS:
+            *full, rest = _whole_groups(Rows.concatenate(held))
+            for group in full:
+                writer.add(place, pack(group))
+            waiting[place] = [rest]
+    for place, held in sorted(waiting.items()):
+        for group in _whole_groups(Rows.concatenate(held)):
+            writer.add(place, pack(group))
+    writer.end()
+
+
+def _whole_groups(rows: Rows) -> list[Rows]:
+    return [rows.at(slice(at, at + GROUP_ROWS)) for at in range(0, len(rows), GROUP_ROWS)]
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Numbers and stores the groups of a source."""
+
+    database: sqlite3.Connection
+    source: str
+    index: list[tuple[int, int, str]] = field(default_factory=list)
+    counts: dict[int, int] = field(default_factory=dict)
+
+    def add(self, place: int, group: Packed) -> None:
+        number = place * _PLACE + self.counts.get(place, 0)
+        self.counts[place] = self.counts.get(place, 0) + 1
+        cells = (group.count, group.measures, group.data)
+        self.database.execute("INSERT INTO row_groups VALUES (?, ?, ?, ?, ?)", (self.source, number, *cells))
+        checksums.seal_group(self.database, self.source, number, cells)
+        self.index.append((number, group.count, group.measures))
+
+    def end(self) -> None:
+        checksums.seal_index(self.database, self.source, sorted(self.index))
+
+
+def _forget(database: sqlite3.Connection, source: str) -> None:
+    for table in ("rows", "row_groups"):
+        database.execute(f"DELETE FROM {table} WHERE source = ?", (source,))
+    checksums.forget_rows(database, source)
+
+
+# Reading
+
+
+def sources_of(database: sqlite3.Connection, comparison: Comparison) -> list[str]:
+    """Return the sources that have rows, ordered by name; a ValueError where one is gone that was counted."""
+    found = _listed(database)
+    _check_kinds("the source of every row must be stored as text", found, {str})
+    if gone := comparison.counted_sources() - set(found):
+        comparison.refuse(f"the rows of {min(gone)!r}")
+    return sorted(found)
+
+
+def _listed(database: sqlite3.Connection) -> list[Any]:
+    tables = ["rows", *(["row_groups"] if _packed(database) else [])]
+    return [source for table in tables for (source,) in database.execute(f"SELECT DISTINCT source FROM {table}")]
+
+
+def _packed(database: sqlite3.Connection) -> bool:
+    return bool(database.execute("SELECT 1 FROM sqlite_master WHERE name = 'row_groups'").fetchone())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """What is known of a group without reading it."""
+
+    number: int
+    count: int
+    measures: tuple[str, ...]
+
+
+def index_of(database: sqlite3.Connection, comparison: Comparison, source: str) -> list[Group]:
+    """Return the groups of a source in order; none where its rows are single ones.
+
+    Raises:
+        ValueError: it is not what was written.
+    """
+    if not _packed(database):
+        return []
+    select = "SELECT number, count, measures FROM row_groups WHERE source = ? ORDER BY number"
+    cells = database.execute(select, (source,)).fetchall()
+    if not cells:
+        return []
+    key = checksums.index_key(source)
+    stored = comparison.known("rows", [key]).get(key)
+    comparison.check(f"the list of the rows of {source!r}", checksums.checksum(cells), stored)
+    found = [Group(number=number, count=count, measures=_measures(text)) for number, count, text in cells]
+    counted = comparison.number_of(f"rows {source}")
+    comparison.check_count(f"rows of {source!r}", sum(group.count for group in found), counted, counted)
+    return found
+
+
+def _measures(text: Any) -> tuple[str, ...]:
+    try:
+        found = decode_json(text)
+    except UntrustedError as error:
+        raise ValueError(f"the measures of rows must be stored as JSON: {error}: the file is damaged") from error
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise ValueError("the measures of rows must be stored as a list of texts: the file is damaged")
+    return tuple(found)
+
+
+def read_groups(
+    database: sqlite3.Connection,
+    comparison: Comparison,
+    source: str,
+    *,
+    measures: Collection[str] | None = None,
+    names: Iterable[str] | None = None,
+) -> Iterator[Rows]:
+    """Yield the rows of a source in order, a group at a time.
+
+    Args:
+        database, comparison: the open file.
+        source: the source.
+        measures: which measures; all by default. Groups without any of them are not read.
+        names: text columns that are wanted, beside all tags; others may be "". All by default.
+
+    Raises:
+        ValueError: they are not what was written.
+    """
+    groups = index_of(database, comparison, source)
+    wanted = None if measures is None else set(measures)
+    columns = None if names is None else {*names, "measure"}
+    for group in groups:
+        if wanted is None or wanted.intersection(group.measures):
+            cells = _cells(database, comparison, source, group)
+            with comparison.described(f"rows {group.number:,} of {source!r}"):
+                rows = unpack(cells[2], cells[0], names=columns)
+            yield rows if wanted is None else rows.where(rows.among("measure", wanted))
+    if not groups:
+        for rows in _single_rows(database, comparison, source):
+            yield rows if wanted is None else rows.where(rows.among("measure", wanted))
+
+
+def _cells(database: sqlite3.Connection, comparison: Comparison, source: str, group: Group) -> tuple[Any, ...]:
+    """Return the number of rows, the measures and the columns of a group, as they were written."""
+    select = "SELECT count, measures, data FROM row_groups WHERE source = ? AND number = ?"
+    cells: tuple[Any, ...] = database.execute(select, (source, group.number)).fetchone()
+    key = checksums.page_key(source, group.number)
+    stored = comparison.known("rows", [key]).get(key)
+    comparison.check(f"rows {group.number:,} of {source!r}", checksums.checksum(*cells), stored)
+    return cells
+
+
+def read_labels(
+    database: sqlite3.Connection, comparison: Comparison, source: str, name: str
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield the measures of each group of a source, each with the values of one of its text columns."""
+    groups = index_of(database, comparison, source)
+    for group in groups:
+        cells = _cells(database, comparison, source, group)
+        with comparison.described(f"rows {group.number:,} of {source!r}"):
+            if len(group.measures) == 1:
+                yield group.measures[0], labels_of(cells[2], cells[0], name)
+            else:
+                yield from _labels_by_measure(unpack(cells[2], cells[0], names=("measure", name)), name)
+    if not groups:
+        for rows in _single_rows(database, comparison, source):
+            yield from _labels_by_measure(rows, name)
+
+
+def _labels_by_measure(rows: Rows, name: str) -> Iterator[tuple[str, list[str]]]:
+    codes, measures = rows.numbered("measure")
+    for code, measure in enumerate(measures):
+        yield measure, rows.where(codes == code).numbered(name)[1]
+
+
+def damaged_rows(database: sqlite3.Connection, comparison: Comparison, source: str) -> str:
+    """Return what is wrong with the rows of a source, "" where nothing is."""
+    try:
+        for _ in read_groups(database, comparison, source):
+            pass
+    except (sqlite3.Error, ValueError, TypeError) as error:
+        return str(error)[:500]
+    return ""
+
+
+def counts_of(database: sqlite3.Connection, comparison: Comparison, source: str) -> dict[str, int]:
+    """Return the measures of a source in order of appearance, and how many rows each has at most."""
+    found: dict[str, int] = {}
+    groups = index_of(database, comparison, source)
+    for group in groups:
+        for measure in group.measures:
+            found[measure] = found.get(measure, 0) + group.count
+    if not groups:
+        for rows in _single_rows(database, comparison, source):
+            for measure in rows.measure.tolist():
+                found[measure] = found.get(measure, 0) + 1
+    return found
+
+
+def count_rows(database: sqlite3.Connection, comparison: Comparison, source: str) -> int:
+    """Return the number of rows of a source."""
+    ((count,),) = database.execute("SELECT count(*) FROM rows WHERE source = ?", (source,)).fetchall()
+    return int(count) + sum(group.count for group in index_of(database, comparison, source))
+
+
+# Single rows, as versions 1 and 2 wrote them
+
+
+def _single_rows(database: sqlite3.Connection, comparison: Comparison, source: str) -> Iterator[Rows]:
+    count, counted = 0, comparison.number_of(f"rows {source}")
+    select = f"SELECT {ROW_TEXTS}, tags, value, step FROM rows WHERE source = ? ORDER BY number"
+    cursor, begun = database.execute(select, (source,)), 0
+    while page := cursor.fetchmany(PAGE_ROWS):
+        *texts, value, step = zip(*page, strict=True)
+        _check_kinds("texts of every row must be stored as text", [cell for part in texts for cell in part], {str})
+        _check_kinds("the value of every row must be stored as a number", value, {float, type(None)})
+        _check_kinds("the step of every row must be a whole number", step, {int})
+        key = checksums.page_key(source, begun)
+        stored = comparison.known("rows", [key]).get(key)
+        comparison.check(f"rows {begun:,} and following of {source!r}", checksums.page_sum(texts, value, step), stored)
+        begun, count = begun + len(page), count + len(page)
+        yield _rows_of(texts, value, step)
+    comparison.check_count(f"rows of {source!r}", count, counted, counted)
+
+
+def _rows_of(texts: Sequence[Sequence[str]], value: Sequence[Any], step: Sequence[int]) -> Rows:
+    """Return rows from their columns of texts, the tags last, values and steps."""
+    *columns, tags = (encoded(column_of(column)) for column in texts)
+    sets = [decode_tags(text, "a row") for text in tags.labels]
+    return Rows(
+        **dict(zip(TEXTS, columns, strict=True)),
+        value=np.array(value, dtype=np.float64),  # None becomes NaN
+        step=np.array(step, dtype=np.int64),
+        tags={
+            name: Coded(*_relabelled([known.get(name) for known in sets], tags))
+            for name in dict.fromkeys(name for known in sets for name in known)
+        },
+    )
+
+
+def _relabelled(values: list[Any], sets: Coded) -> tuple[Any, Any]:
+    """Return labels and codes of a column whose value is told for each label of another one."""
+    column = encoded(column_of(values))
+    return column.labels, column.codes[sets.codes]
+
+
+def _check_kinds(must: str, cells: Sequence[Cell], kinds: set[type]) -> None:
+    if not set(map(type, cells)) <= kinds:
+        raise ValueError(f"{must}, got something else: the file is damaged")
