@@ -178,11 +178,9 @@ def in_array(at: int, outside: list[tuple[int, str]]) -> bool:
 
 def values_of(tokens: list[Token]) -> list[Any]:
     """Return the values that an outermost object states; none where it does not count."""
-    rest, stated, braces, key = tokens, list[Any](), 0, ""
+    braces = next((index for index, token in enumerate(tokens) if not is_sign(token, "{")), len(tokens))
+    rest, stated = tokens[braces:], list[Any]()
     while rest and not is_sign(rest[0], "}"):
-        if is_sign(rest[0], "{") and not key.strip():
-            rest, braces = rest[1:], braces + 1
-            continue
         if len(rest) < 2 or rest[0].sign or not is_sign(rest[1], ":"):
             return []
         key, value = rest[0].says, value_of(rest[2:])

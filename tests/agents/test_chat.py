@@ -9,6 +9,7 @@ import pytest
 
 from goalscope.agents import Agent, ChatAgent, Observation, Past, agent_id, build_agent
 from goalscope.agents.chat import read_template
+from goalscope.agents.parse import PARSER_VERSION
 from goalscope.agents.prompts import example_action, render_history
 from goalscope.models import TEMPLATE_FORMS, Completion, Message, Request, Sampling
 from goalscope.worlds import ACTIONS, Action, Grid, GridView
@@ -159,15 +160,18 @@ def test_completions_become_turns() -> None:
     assert (first.prompt_tokens, first.output_tokens, first.usage) == ((1, 2), (3,), {"output_tokens": 1})
     assert first.extra == {
         "finish": "stop",
+        "parser": PARSER_VERSION,
         "logprobs": [{"token": 3, "logprob": -0.5, "top": [[3, -0.5]]}],
         "unsupported": ["reasoning_effort"],
     }
     assert (second.action, second.failure, second.extra) == (
         None,
         "truncated",
-        {"finish": "length", "raw": "and so on"},
+        {"finish": "length", "parser": PARSER_VERSION, "raw": "and so on"},
     )
-    assert (third.failure, third.extra) == ("unknown action", {"finish": "stop", "reconstructed": True})
+    told = {"finish": "stop", "parser": PARSER_VERSION, "reconstructed": True}
+    assert (third.failure, third.extra) == ("unknown action", told)
+    assert agent.describe()["parser"] == 3, "the version that reads an answer does not decide how it is drawn"
 
 
 def test_a_chat_agent_is_an_agent_known_by_what_determines_its_answers(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Self, get_type_hints
 from goalscope.agents.agent import HISTORIES, History, Observation, Past, Turn
 from goalscope.agents.build import CHAT, agent_kind
 from goalscope.agents.choice import CHOICE_KEYS, Choice, answers_of, chosen, content_free, take_choice
-from goalscope.agents.parse import MOVES, PARSER_VERSION, parse_action
+from goalscope.agents.parse import DRAWN_UNDER, MOVES, PARSER_VERSION, parse_action
 from goalscope.agents.prompts import (
     ANY,
     RULE,
@@ -186,7 +186,7 @@ class ChatAgent:
         return {
             "model": dict(self.model.describe()),
             "sampling": self.sampling.describe(),
-            "parser": PARSER_VERSION,
+            "parser": DRAWN_UNDER,
             **history,
             **({} if self.choice is None else {"answer": dict(self.choice.describe())}),
             **self._prompt(),
@@ -340,7 +340,7 @@ def turn(completion: Completion, names: tuple[str, ...] = MOVES) -> Turn:
     """Return the turn that a completion amounts to: its action, or the name of what is wrong with it."""
     parsed = parse_action(completion.text, truncated=completion.finish == "length", names=names)
     action, failure = (None, MARKERS) if completion.marked else (parsed.action, parsed.failure)
-    extra: dict[str, Any] = {"finish": completion.finish}
+    extra: dict[str, Any] = {"finish": completion.finish, "parser": PARSER_VERSION}
     if completion.logprobs is not None:
         extra["logprobs"] = [dict(entry) for entry in completion.logprobs]
     if completion.reconstructed:

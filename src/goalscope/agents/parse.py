@@ -14,8 +14,12 @@ Failure = Literal["empty", "no JSON", "truncated", "unknown action", "two differ
 FAILURES: Final[tuple[Failure, ...]] = get_args(Failure)
 """The names of all failures, as they stand in stored steps."""
 
-PARSER_VERSION: Final = 3
-"""Raised whenever the same answer comes to be read as something else; it enters an agent's identity."""
+PARSER_VERSION: Final = 4
+"""Raised whenever the same answer comes to be read as something else; it is told with each answer that was read."""
+
+DRAWN_UNDER: Final = 3
+"""The version in the identity of agents that read answers. Answers are drawn from it, so it stays: the same agent draws
+the same answers whichever version reads them."""
 
 MOVES: Final = tuple(action.name for action in ACTIONS)
 """The names of the four moves of grids."""
@@ -129,7 +133,7 @@ class _Members:
 
     def __init__(self) -> None:
         self.found: list[Any] = []
-        self._state = "key"  # what comes next: key, colon, value, end; "odd" where it is no object
+        self._state = "start"  # what comes next: start, key, colon, value, end; "odd" where it is no object
         self._key, self._pieces = "", 0
         self._value: Any = None
         self._level, self._nested = 1, 0
@@ -144,11 +148,11 @@ class _Members:
         state = self._state
         if state == "value":
             self._take_value(said, word, sign)
-        elif said == "}" and state in ("key", "end"):
+        elif said == "}" and state in ("start", "key", "end"):
             self._state, self._level = "end", self._level - 1
-        elif state == "key" and said == "{" and not self._key:
+        elif said == "{" and state == "start":
             self._level += 1  # braces around the object alone
-        elif state == "key" and not sign:
+        elif state in ("start", "key") and not sign:
             self._key, self._state = _key(word), "colon"
         elif state == "colon" and said == ":":
             self._state, self._pieces, self._value = "value", 0, None
