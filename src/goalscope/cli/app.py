@@ -225,6 +225,14 @@ def meg(
         ),
     ] = "",
     draws: Annotated[int | None, option("N", "Runs: shuffles of --beliefs; 20 by default.", min=1, max=1000)] = None,
+    seen: Annotated[
+        str,
+        option(
+            "WHICH",
+            "Runs under fog: also a restricted class of policies that plan on what was seen; hidden cells count as "
+            "open (open), or known ways alone do (known).",
+        ),
+    ] = "",
 ) -> None:
     """Say how goal-directed agents are, in nats: in a decision process of your own, or in a run towards several goals.
 
@@ -245,9 +253,10 @@ def meg(
             as_json=as_json,
             beliefs=beliefs,
             draws=draws,
+            seen=seen,
         )
         return
-    only_runs: dict[str, object] = {**given, "ridge": ridge, "beliefs": beliefs, "draws": draws}
+    only_runs: dict[str, object] = {**given, "ridge": ridge, "beliefs": beliefs, "draws": draws, "seen": seen}
     if names := [f"--{name}" for name, value in only_runs.items() if value not in ("", None)]:
         raise ValueError(f"{', '.join(names)} must come with a run directory, got the file {path}: leave it out")
     meg_file(path, unknown=unknown, confidence=confidence, as_json=as_json)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from goalscope.cli.console import duration, progress, say, show, table
 from goalscope.cli.overrides import split
@@ -20,10 +20,12 @@ from goalscope.measures.goals import (
     joined,
     measure_decoded_beliefs,
     measure_goals,
+    measure_restricted,
 )
 from goalscope.measures.table import StepTable
 from goalscope.meg import KnownMEG, chance_note, meg_known, meg_unknown
 from goalscope.meg.file import read_meg_file
+from goalscope.meg.restricted import Unseen
 from goalscope.planning.soft import passes_told
 from goalscope.report.blocks import counted
 from goalscope.report.sections.meg import (
@@ -169,10 +171,12 @@ def meg_run(
     as_json: bool,
     beliefs: str = "",
     draws: int | None = None,
+    seen: str = "",
 ) -> None:
     """Measure the goals of the agents of a run, store rows and figures, and print them.
 
-    ``given`` are the texts of "by", "hypotheses", "utility" and "invalid", "" for a default.
+    ``given`` are the texts of "by", "hypotheses", "utility" and "invalid", "" for a default; ``seen``
+    is the restricted class to measure beside, see `goalscope.meg.restricted.Unseen`.
     """
     if draws is not None and not beliefs:
         raise ValueError("--draws must come with --beliefs SITE:LAYER, whose shuffles it counts, got it alone")
@@ -199,6 +203,9 @@ def meg_run(
     if unknown:
         with progress("unknown utilities") as told:
             found = replace(found, held_out=held_out_goals(steps, settings, ridge=ridge, progress=told))
+    if seen:
+        with progress("worlds as they were seen") as told:
+            relative.append(measure_restricted(steps, settings, unseen=cast(Unseen, seen), progress=told))
     if relative:
         found = joined([found, *relative])
     with Store(path, "w") as store:

@@ -3,6 +3,7 @@
 from goalscope.measures.goals.beliefs import DRAWS, Belief, joined, measure_beliefs, measure_decoded_beliefs
 from goalscope.measures.goals.estimate import measure_goals
 from goalscope.measures.goals.heldout import held_out_goals
+from goalscope.measures.goals.restricted import measure_restricted
 from goalscope.measures.goals.results import GoalContrast, GoalEstimate, GoalFindings, HeldOut
 from goalscope.measures.goals.settings import HYPOTHESES, GoalSettings, HypothesisDraw, goal_settings
 
@@ -22,4 +23,5 @@ __all__ = [
     "measure_beliefs",
     "measure_decoded_beliefs",
     "measure_goals",
+    "measure_restricted",
 ]

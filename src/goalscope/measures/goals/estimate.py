@@ -47,12 +47,14 @@ Sample = dict[int, Numbers]
 
 _NOTHING = "no policy changes the utility: 0 by definition"
 _BEYOND = "mean return at or beyond what is attainable in expectation, counted as the end of it"
-_FEW = (  # by simulation, see docs/meg-runs.md
+FEW = (  # by simulation, see docs/meg-runs.md
     (2, "one grid"),
     (10, "fewer than 10 grids: simulated intervals cover 0.80 to 0.91"),
     (20, "fewer than 20 grids: simulated intervals cover 0.88 to 0.95"),
 )
-_RANDOM = "interval widened to what random agents show, from which this one cannot be told"
+"""Numbers of grids below which a note stands beside an interval."""
+RANDOM = "interval widened to what random agents show, from which this one cannot be told"
+"""Note of an interval that `with_random` has widened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -175,7 +177,7 @@ class _Estimator:
                 },
             )
         signed, null = fit.figures["signed"], fit.null
-        method, note = METHOD if fit.grids > 1 else "none", next((text for few, text in _FEW if fit.grids < few), "")
+        method, note = METHOD if fit.grids > 1 else "none", next((text for few, text in FEW if fit.grids < few), "")
         low, high = interval(fit.resampled, fit.grids, settings.confidence)
         if fit.ends is not None:
             low, high, method, note = fit.ends
@@ -184,7 +186,7 @@ class _Estimator:
         if not math.isnan(low):
             ends = low, high
             low, high = with_random(ends, signed, null, settings.confidence)
-            note = joined_notes(note, _RANDOM) if (low, high) != ends else note
+            note = joined_notes(note, RANDOM) if (low, high) != ends else note
         if count > 1:
             std = statistics.stdev(draw.figures["signed"] for draw in draws)
             note = joined_notes(note, f"mean of {count} draws, their standard deviation {std:.2g} nats")
