@@ -19,6 +19,9 @@ KEY: Final = "goalscope"
 CLUSTER: Final = "cluster"
 """The metadata of a sample that clustered standard errors read."""
 
+TURN: Final = "turn"
+"""Under which an exported log holds a turn that was recorded elsewhere, in our values of an output."""
+
 VERSION: Final = 1
 """Version of these values; another one is refused."""
 

@@ -37,7 +37,11 @@ def read_config(config: GenerateConfig, otherwise: Sampling | None = None) -> Sa
         ValueError: a value that ours cannot have.
     """
     found: dict[str, Any] = asdict(otherwise or Sampling())
-    found |= {name: value for name in _TAKEN if (value := getattr(config, name)) is not None}
+    for name in _TAKEN:
+        value = getattr(config, name)
+        # Inspect makes 0.0 of the 0 that a study holds; the id of an agent tells them apart.
+        if value is not None and value != found[name]:
+            found[name] = int(value) if isinstance(value, float) and value.is_integer() else value
     if found["reasoning_effort"] == NO_EFFORT:
         found["reasoning_effort"] = None
     if config.logprobs is not None or config.top_logprobs is not None:
