@@ -1,6 +1,6 @@
 """Registered tasks: ``inspect eval goalscope/grids -T sizes=7,9 --model goalscope/theseus``."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,14 @@ from goalscope.untrusted import read_yaml_text
 from goalscope.worlds.world import World
 
 # What a command line hands over: one value, several with commas between them, or a list.
-Numbers = str | int | float | list[str] | list[int] | list[float]
-Texts = str | list[str]
+Numbers = str | float | Sequence[str] | Sequence[float]
+Texts = str | Sequence[str]
 
 
 @task
 def grids(
-    sizes: Numbers = (7, 9, 11),  # type: ignore[assignment]
-    densities: Numbers = (0.0, 0.3, 0.6),  # type: ignore[assignment]
+    sizes: Numbers = (7, 9, 11),
+    densities: Numbers = (0.0, 0.3, 0.6),
     count: int = 10,
     trajectories: int = 1,
     horizon_factor: float = 1.5,
@@ -94,7 +94,7 @@ def textworld(
     rooms: int = 2,
     objects: int = 3,
     quest_length: int = 2,
-    seeds: Numbers = (1, 2, 3),  # type: ignore[assignment]
+    seeds: Numbers = (1, 2, 3),
     trajectories: int = 1,
     horizon_factor: float = 1.5,
     history: str = "none",
