@@ -33,6 +33,36 @@ def load_own(source: str, methods: tuple[str, ...], what: str) -> Callable[..., 
     Raises:
         ValueError: no such module or class there, or a class without the methods; says what to do.
     """
+    found = _found(source, what)
+    lacking = [one for one in methods if not callable(getattr(found, one, None))]
+    if not isinstance(found, type) or lacking:
+        raise ValueError(
+            f"{source} must be a class with the methods {', '.join(methods)}, lacking: {', '.join(lacking)}"
+        )
+    return found
+
+
+def load_function(source: str, what: str) -> Callable[..., Any]:
+    """Return a function of a module in the working directory.
+
+    Args:
+        source: ``module:function``.
+        what: what it is to be, for messages.
+
+    Raises:
+        ValueError: no such module or function there; says what to do.
+    """
+    if not is_own(source):
+        raise ValueError(f"{what} must be given as module:function, got {source!r}: name its file and its name")
+    found = _found(source, what)
+    if not callable(found):
+        raise ValueError(f"{source} must be {what}: define a function of that name in the module")
+    function: Callable[..., Any] = found
+    return function
+
+
+def _found(source: str, what: str) -> Any:
+    """Return what a module of the working directory has under a name, None where there is nothing."""
     module, _, name = source.partition(":")
     file = Path.cwd().joinpath(*module.split("."))
     path = next((one for one in (file.with_suffix(".py"), file / "__init__.py") if one.is_file()), None)
@@ -41,13 +71,7 @@ def load_own(source: str, methods: tuple[str, ...], what: str) -> Callable[..., 
             f"{source} must be {what} in a module of the working directory, but there is no {file.with_suffix('.py')}: "
             "run goalscope from its folder, or register it in a package (docs/plugins.md)"
         )
-    found = getattr(_imported(module, path), name, None)
-    lacking = [one for one in methods if not callable(getattr(found, one, None))]
-    if not isinstance(found, type) or lacking:
-        raise ValueError(
-            f"{source} must be a class with the methods {', '.join(methods)}, lacking: {', '.join(lacking)}"
-        )
-    return found
+    return getattr(_imported(module, path), name, None)
 
 
 def _imported(module: str, path: Path) -> Any:

@@ -41,12 +41,15 @@ FLOORS = {
     "cli": 9,
     "__main__": 9,
     "importers": 9,
+    "inspect_ai": 9,
 }
 # The arrows drawn on a floor: representation is read by measures; the command line calls the importers; the statistics
 # read rows.
 ARROWS = {
     ("measures", "probing"),
     ("cli", "importers"),
+    ("cli", "inspect_ai"),
+    ("importers", "inspect_ai"),
     ("cli", "evaluation"),
     ("cli", "reproduction"),
     ("__main__", "cli"),
@@ -72,6 +75,7 @@ HEAVY = (
     "gymnasium",
     "minigrid",
     "textworld",
+    "inspect_ai",
 )
 LIGHT_PACKAGES = (
     "stats",

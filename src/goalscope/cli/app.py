@@ -87,16 +87,22 @@ app.command("plan", hidden=True, epilog=examples("estimate"))(_command("estimate
 
 @_command("import")
 def import_(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A file or folder: JSONL, or the authors' layout.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A file or folder: JSONL, logs of Inspect, or the authors' layout.")
+    ],
     out: Annotated[Path | None, option("DIR", "The run directory to write.", "--out", "-o")] = None,
     check: Annotated[bool, flag("--check", "Check everything, write nothing.")] = False,
+    reader: Annotated[
+        str | None,
+        option("MODULE:FUNCTION", "Logs of Inspect of other people's tasks: a function that returns an episode."),
+    ] = None,
 ) -> None:
     """Import recorded trajectories, every recorded label compared with ours. Exit status 1 where there are problems."""
     from goalscope.cli import commands
 
     if (out is None) != check:
         raise ValueError("import must be given either --out DIR (to write a run) or --check (to write nothing)")
-    if not commands.import_path(path, out):
+    if not commands.import_path(path, out, reader):
         raise typer.Exit(PROBLEMS)
 
 
@@ -180,11 +186,22 @@ def export(
     out: Annotated[Path, option("DIR", "The folder to write to.", "--out", "-o")],
     activations: Exported = "",
     captures: Captures = "",
+    inspect: Annotated[
+        bool,
+        flag("--inspect", "In place of tables, logs of Inspect: for its viewer, Scout and Docent."),
+    ] = False,
 ) -> None:
     """Write worlds, episodes, steps and rows as Parquet files, and activations by names that others use."""
     from goalscope.cli import commands
     from goalscope.cli.overrides import split
 
+    if inspect:
+        if activations or captures:
+            raise ValueError(
+                "--inspect must come alone, logs hold no activations: leave --activations and --capture out"
+            )
+        commands.export_inspect(run, out)
+        return
     if captures and not activations:
         raise ValueError("--capture must come with --activations, which it chooses from: add --activations parquet")
     commands.export(run, out, split(activations) if activations else (), split(captures) if captures else ())

@@ -13,9 +13,10 @@ from goalscope.cli.console import duration, progress, say
 from goalscope.cli.errors import check_outputs
 from goalscope.cli.measuring import SCREEN, across, estimates_table, headline, measure_missing, measure_run
 from goalscope.cli.overrides import Overrides
-from goalscope.extras import how_to_install
+from goalscope.extras import how_to_install, lacking
 from goalscope.measures.behaviour import conditions_of, measure_bounds, mixed
 from goalscope.measures.invariance import check_declared
+from goalscope.own import load_function
 from goalscope.preflight import beyond_reach
 from goalscope.report.blocks import counted, listed, number
 from goalscope.report.run_comparison import check_measures
@@ -248,14 +249,19 @@ def demo(out: Path) -> None:
     say(f"Report: {page.resolve()} (written in {duration(time.monotonic() - began)} altogether)")
 
 
-def import_path(path: Path, out: Path | None) -> bool:
+def import_path(path: Path, out: Path | None, reader: str | None = None) -> bool:
     """Import into a run directory, or check only; return whether everything was read and agrees."""
     if not path.exists():
         raise FileNotFoundError(f"what is imported must be a file or a folder, got {str(path)!r}: there is none")
     if out is not None:
         _check_kept_apart(out, imported=True)
+    read = None if reader is None else load_function(reader, "a reader of samples")
     say(f"reading {path}", error=True)
-    result = importers.import_path(path, check=True) if out is None else importers.import_into(path, out)
+    result = (
+        importers.import_path(path, check=True, reader=read)
+        if out is None
+        else importers.import_into(path, out, reader=read)
+    )
     for line in result.lines():
         say(line)
     if result.exit_status:
@@ -331,6 +337,19 @@ def export(path: Path, out: Path, formats: Sequence[str] = (), captures: Sequenc
     for folder in folders if formats else ():
         size = sum(file.stat().st_size for file in folder.iterdir())
         say(f"activations: {folder} ({size / 1e6:.1f} MB), described in {README}")
+
+
+def export_inspect(path: Path, out: Path) -> None:
+    """Write a run as logs of Inspect, one for each agent or several where it has many steps."""
+    try:
+        from goalscope.inspect_ai.export import export_logs
+    except ImportError as error:
+        raise lacking("export --inspect needs inspect-ai", "inspect", error) from error
+    with Store(path) as store, progress("episodes") as show:
+        written = export_logs(store, out, progress=show)
+    for file in written:
+        say(f"log: {file} ({file.stat().st_size / 1e6:.1f} MB)")
+    say(f"next: inspect view --log-dir {quote(str(out))}")
 
 
 def _write_report(path: Path, page: Path, ledger: Path | None) -> None:

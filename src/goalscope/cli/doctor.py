@@ -24,6 +24,7 @@ NEEDS = {
     "export": ("pyarrow", "pandas"),
     "lm": ("torch", "transformers", "safetensors"),
     "api": ("openai",),
+    "inspect": ("inspect-ai",),
 }
 """Extra -> the distributions it brings; "" is what goalscope cannot do without."""
 

@@ -3,6 +3,7 @@
 from goalscope.importers.front import import_into, import_path, read_jsonl, read_telos
 from goalscope.importers.jsonl_format import write_jsonl
 from goalscope.importers.problems import MOST_PROBLEMS, ImportResult, Ledger, Problem
+from goalscope.importers.recorded import RecordedEpisode, RecordedTurn, model_events, tool_calls
 from goalscope.importers.task_log import ScoredLine, score_task_log
 
 __all__ = [
@@ -10,11 +11,15 @@ __all__ = [
     "ImportResult",
     "Ledger",
     "Problem",
+    "RecordedEpisode",
+    "RecordedTurn",
     "ScoredLine",
     "import_into",
     "import_path",
+    "model_events",
     "read_jsonl",
     "read_telos",
     "score_task_log",
+    "tool_calls",
     "write_jsonl",
 ]

@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
+from goalscope.importers.inspect_log import inspect_episodes, is_inspect_json
 from goalscope.importers.jsonl import jsonl_episodes
 from goalscope.importers.problems import Context, ImportResult, Ledger
+from goalscope.importers.recorded import Reader
 from goalscope.importers.telos import holds_grid, read_json, read_manifest, read_metrics
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
@@ -23,21 +25,27 @@ _READERS: dict[tuple[str, str], Callable[[Path, str, Context], Iterator[Episode]
     ("authors", ".jsonl"): read_manifest,
     ("authors", ".json"): read_json,
     ("log", ".jsonl"): jsonl_episodes,
+    ("inspect", ".eval"): inspect_episodes,
+    ("inspect", ".json"): inspect_episodes,
 }
 
 
-def import_path(path: str | Path, *, check: bool = False) -> ImportResult:
-    """Read a file or a folder: the authors' layout, our JSON lines, or both.
+def import_path(path: str | Path, *, check: bool = False, reader: Reader | None = None) -> ImportResult:
+    """Read a file or a folder: the authors' layout, our JSON lines, logs of Inspect, or all of them.
 
     Args:
         path: what to import. A path that is not there is a problem of the result, not an exception.
         check: go through everything at once and keep no episode.
+        reader: reads the samples of logs of Inspect whose task is not ours.
 
     Returns:
         Without ``check`` the episodes, made while they are taken, with problems and counts that are complete after the
         last one; with it no episodes, and complete problems and counts.
+
+    Raises:
+        ImportError: a log of Inspect is there and inspect-ai is not installed.
     """
-    result = _import(path, "authors", "log")
+    result = _import(path, "authors", "log", "inspect", reader=reader)
     if not check:
         return result
     for _ in result.episodes:
@@ -70,7 +78,7 @@ def read_telos(path: str | Path) -> ImportResult:
     return _import(path, "authors")
 
 
-def import_into(path: str | Path, store_directory: str | Path) -> ImportResult:
+def import_into(path: str | Path, store_directory: str | Path, *, reader: Reader | None = None) -> ImportResult:
     """Read a file or a folder and put its episodes into a store; see `import_path`.
 
     What the store holds already stays as it is: an episode that is there is left alone, one that is there with other
@@ -79,6 +87,7 @@ def import_into(path: str | Path, store_directory: str | Path) -> ImportResult:
     Args:
         path: what to import.
         store_directory: the run directory, made where it is missing.
+        reader: see `import_path`.
 
     Returns:
         The result with complete problems and counts; its episodes are in the store.
@@ -86,9 +95,10 @@ def import_into(path: str | Path, store_directory: str | Path) -> ImportResult:
     Raises:
         OSError: the store cannot be opened or written; BlockingIOError where another process writes to it.
         ValueError: the store is damaged.
+        ImportError: see `import_path`.
     """
     source = Path(path)
-    result = import_path(source)
+    result = import_path(source, reader=reader)
     waiting, ledger = iter(result.episodes), result.ledger
     first = next(waiting, None)
     ledger.counts["episodes stored"] += 0
@@ -129,32 +139,39 @@ def _put(store: Store, group: list[Episode], ledger: Ledger) -> None:
         ledger.counts["episodes that were stored before"] += known
 
 
-def _import(path: str | Path, *layouts: str) -> ImportResult:
+def _import(path: str | Path, *layouts: str, reader: Reader | None = None) -> ImportResult:
     ledger = Ledger()
-    return ImportResult(episodes=_episodes(Path(path), layouts, ledger), ledger=ledger)
+    return ImportResult(episodes=_episodes(Path(path), layouts, Context(ledger, reader)), ledger=ledger)
 
 
-def _episodes(path: Path, layouts: Sequence[str], ledger: Ledger) -> Iterator[Episode]:
+def _episodes(path: Path, layouts: Sequence[str], context: Context) -> Iterator[Episode]:
+    ledger = context.ledger
     files: dict[tuple[str, str], list[tuple[Path, str]]] = {key: [] for key in _READERS if key[0] in layouts}
     met = 0
     for file, name in _files_below(path, ledger):
         met += 1
         fits = [key for key in files if key[1] == file.suffix.lower()]
         if len(fits) > 1:
-            fits = [("authors" if _shows_grids(file) else "log", file.suffix.lower())]
+            fits = [(_layout(file), file.suffix.lower())]
         if fits:
             files[fits[0]].append((file, name))
         else:
             ledger.counts["other files left alone"] += 1
-    context = Context(ledger)
     for key, found in files.items():
         for file, name in found:
             yield from _READERS[key](file, name, context)
     if context.table:
         ledger.counts["rows of metrics without an imported trajectory"] += len(context.table)
     if not ledger.counts["files read"] and not ledger.problem_count:
-        must = "there must be something to import: .json, .jsonl or a table of metrics"
+        must = "there must be something to import: .json, .jsonl, .eval or a table of metrics"
         ledger.report(path.name or ".", "", must, f"{met} files, none of them such")
+
+
+def _layout(path: Path) -> str:
+    """Return whose file one is whose ending several layouts have."""
+    if path.suffix.lower() == ".json":
+        return "inspect" if is_inspect_json(path) else "authors"
+    return "authors" if _shows_grids(path) else "log"
 
 
 def _shows_grids(path: Path) -> bool:

@@ -204,14 +204,29 @@ def log_lines(
 class Context:
     """What the files of one import share."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
+    def __init__(self, ledger: Ledger, reader: Callable[[Any, Any], Any] | None = None) -> None:
+        self.ledger, self.reader = ledger, reader  # the reader: of logs of other people's tasks
         # Recorded metrics by source trajectory id: file, place in it, metrics.
         self.table: dict[str, tuple[str, str, Mapping[str, str]]] = {}
         self.sources: dict[str, str] = {}  # source trajectory ids met, and their files
         self.worlds: dict[str, World] = {}  # by their ids: a world keeps the tags that its first trajectory gave it
         self.taken: defaultdict[tuple[str, str], set[int]] = defaultdict(set)  # trajectory numbers by world and agent
         self._lowest: Counter[tuple[str, str]] = Counter()
+
+    def take(self, episode: Episode) -> None:
+        """Take the world and the trajectory's number of an episode that says both itself.
+
+        Raises:
+            UntrustedError: the world was met with another cluster or other tags, or the number is taken.
+        """
+        world, spec = episode.world, episode.spec
+        if self.worlds.setdefault(world.id, world) != world:
+            must = "one world must have one cluster and one set of tags"
+            raise UntrustedError(must, f"other ones for {shorten(world.id)}")
+        if spec.trajectory in self.taken[world.id, spec.agent_id]:
+            must = "a trajectory's number must be free for its world and agent"
+            raise UntrustedError(must, f"{spec.trajectory} a second time", "trajectory")
+        self.taken[world.id, spec.agent_id].add(spec.trajectory)
 
     def number(self, world_id: str, agent_id: str, wanted: int | None = None) -> int:
         """Take a trajectory's number: the wanted one where it is free for its world and agent, else the lowest free."""

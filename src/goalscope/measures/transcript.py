@@ -6,11 +6,10 @@ from typing import Any
 
 from goalscope.agents.agent import Agent, Turn, agent_id
 from goalscope.measures.table import StepTable
-from goalscope.runs.codec import decode_json
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.journal import call_for
 from goalscope.runs.record import Episode, Step
-from goalscope.runs.study import FailurePolicy, Study
+from goalscope.runs.study import FailurePolicy, Study, read_rules
 
 OUTCOMES = {
     "goal": "reached the goal",
@@ -78,13 +77,12 @@ def transcript(episode: Episode, agent: Agent | None = None) -> Iterator[Transcr
         agent: who acted, built again; its model is not asked, but writes its prompts.
     """
     table = StepTable.from_episodes([episode], tasks=episode.world.own_measures)
-    rules = decode_json(episode.spec.rules, "the rules of an episode") if episode.spec.rules else {}
-    failure = FailurePolicy.model_validate(rules.get("failure", {}))
+    history, failure = read_rules(episode.spec.rules)
     live: LiveEpisode | None = LiveEpisode(
         episode.spec,
         episode.world,
         None,
-        rules.get("history", "none"),
+        history,
         failure,
         knows_world=bool(getattr(agent, "knows_world", False)),
     )

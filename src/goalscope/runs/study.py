@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Self
 from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from goalscope import registry
-from goalscope.agents.agent import Agent, History, Remembering, agent_id, check_fits
+from goalscope.agents.agent import HISTORIES, Agent, History, Remembering, agent_id, check_fits
 from goalscope.agents.build import build_agent, decisive_parameters
 from goalscope.checks import check_text
 from goalscope.ids import canonical_json, content_id
@@ -20,7 +20,7 @@ from goalscope.runs import kinds
 from goalscope.runs.kinds import STORED, Part, sequence
 from goalscope.runs.probing_config import Analysis, Decoders, Full, Inside, Invariance, Probes, RandomNetworks
 from goalscope.runs.record import EpisodeSpec
-from goalscope.untrusted import explain, read_yaml, shorten
+from goalscope.untrusted import decode_object, explain, read_yaml, shorten
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.world import View, World
 
@@ -290,13 +290,7 @@ class Study(Part):
 
     def rules(self, agent: Agent) -> str:
         """Return `EpisodeSpec.rules` of an agent's episodes."""
-        rules: dict[str, Any] = {}
-        if self.history_of(agent) != "none":
-            rules["history"] = self.history_of(agent)
-        failure = self.failure_of(agent)
-        if failure != FailurePolicy():
-            rules["failure"] = failure.model_dump()
-        return canonical_json(rules) if rules else ""
+        return write_rules(self.history_of(agent), self.failure_of(agent))
 
     def specs(self, agents: Sequence[Agent] | None = None) -> Iterator[tuple[EpisodeSpec, World, Agent]]:
         """Yield every episode of the study: agent by agent, world by world, trajectory by trajectory.
@@ -340,6 +334,29 @@ class Study(Part):
             if key not in mine or key not in theirs or mine[key] != theirs[key]
         ]
         return "\n".join(lines[:8] + ([f"  and {len(lines) - 8} more"] if len(lines) > 8 else []))
+
+
+def write_rules(history: History, failure: FailurePolicy) -> str:
+    """Return `EpisodeSpec.rules` of what an agent is shown of earlier steps and what becomes of failed turns."""
+    rules: dict[str, Any] = {}
+    if history != "none":
+        rules["history"] = history
+    if failure != FailurePolicy():
+        rules["failure"] = failure.model_dump()
+    return canonical_json(rules) if rules else ""
+
+
+def read_rules(rules: str) -> tuple[History, FailurePolicy]:
+    """Return what `write_rules` was given.
+
+    Raises:
+        ValueError: no such rules; says why.
+    """
+    found = decode_object(rules) if rules else {}
+    history = found.get("history", "none")
+    if history not in HISTORIES:
+        raise ValueError(f"the history of an episode must be one of {', '.join(HISTORIES)}, got {shorten(history)}")
+    return history, FailurePolicy.model_validate(found.get("failure", {}))
 
 
 def _keys() -> dict[str, Sequence[str]]:

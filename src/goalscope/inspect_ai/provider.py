@@ -1,0 +1,173 @@
+"""The model provider ``goalscope/MODEL``: our models in any task of Inspect, with exact token ids and reasoning."""
+
+import threading
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput, modelapi
+from inspect_ai.tool import ToolChoice, ToolInfo
+
+from goalscope.ids import content_id
+from goalscope.inspect_ai.outputs import read_messages, write_output
+from goalscope.inspect_ai.record import KEY
+from goalscope.inspect_ai.settings import check_config, read_config
+from goalscope.models.backends import build_model
+from goalscope.models.base import Completion, Message, Model, Request, Sampling
+
+MOST_WAITING: Final = 256
+"""Requests that wait for a model at the same time."""
+
+
+def body_of(request: Request) -> dict[str, Any]:
+    """Return the extra body that tells the provider the stream of a request, and the answers that there are."""
+    return {KEY: {"key": list(request.key), "answers": list(request.answers)}}
+
+
+class GoalscopeAPI(ModelAPI):
+    """A model of goalscope: a bundled one, a folder, a name on the hub, or one behind a server.
+
+    Args:
+        model_name: as the parameter ``model`` of a chat agent in a study.
+        base_url: address of a server; its other settings are ``server={...}``.
+        api_key: not taken: keys come from the environment.
+        config: see `ModelAPI`.
+        **model_args: further parameters of the model, as in a study: ``device``, ``dtype``, ``revision``, ...
+
+    Raises:
+        ValueError: an unknown parameter or a value out of its range.
+        FileNotFoundError: a folder that is not there.
+    """
+
+    def __init__(
+        self,
+        model_name: str,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        config: GenerateConfig | None = None,
+        **model_args: Any,
+    ) -> None:
+        super().__init__(model_name, base_url, api_key, [], config or GenerateConfig())
+        if api_key is not None:
+            raise ValueError(
+                "the key of a server must stand in an environment variable, got api_key: name the variable, "
+                "server={key_env: NAME}"
+            )
+        backend = model_args.pop("backend", "")
+        if base_url is not None:
+            model_args["server"] = {**model_args.get("server", {}), "base_url": base_url}
+        self.asked: Model = build_model(model_name, model_args, backend=backend)
+        self._together = _Together(self.asked)
+        self._limiter: CapacityLimiter | None = None
+
+    def max_connections(self) -> int:
+        """Requests at the same time: a local model decodes them together."""
+        wanted = getattr(self.asked, "concurrency", None)
+        return int(wanted) if wanted is not None else 64
+
+    async def generate(
+        self, input: list[ChatMessage], tools: list[ToolInfo], tool_choice: ToolChoice, config: GenerateConfig
+    ) -> ModelOutput:
+        """Complete a chat; requests that wait at the same time are decoded together.
+
+        Raises:
+            ValueError: tools, messages that are not text, or settings that our models do not have.
+        """
+        if tools:
+            raise ValueError(
+                f"models of goalscope must be asked in text, without tools, got {tools[0].name}: choose another task, "
+                "or another provider of Inspect"
+            )
+        check_config(config)
+        request = self._request(read_messages(input), config)
+        if self._limiter is None:
+            self._limiter = CapacityLimiter(MOST_WAITING)
+        completion = await anyio.to_thread.run_sync(
+            self._together.complete, request, read_config(config), limiter=self._limiter
+        )
+        return write_output(completion, self.model_name)
+
+    def _request(self, messages: tuple[Message, ...], config: GenerateConfig) -> Request:
+        told = (config.extra_body or {}).get(KEY)
+        if told is not None:
+            seed, episode, step, attempt = told["key"]
+            return Request(messages=messages, key=(seed, episode, step, attempt), answers=tuple(told["answers"]))
+        # A task of others: the n-th equal chat has the n-th stream, so that epochs differ.
+        said = content_id("chat", [[message.role, message.content] for message in messages])
+        return Request(messages=messages, key=(config.seed or 0, said, self._together.met(said), 0))
+
+
+@modelapi(name=KEY)
+def provider() -> type[ModelAPI]:
+    """Return the class of the models ``goalscope/MODEL``."""
+    return GoalscopeAPI
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """A request until it is answered."""
+
+    request: Request
+    sampling: Sampling
+    found: Completion | None = None
+    error: Exception | None = None
+    done: bool = False
+
+
+@dataclass
+class _Together:
+    """One model for many threads: whoever has it answers for all that wait."""
+
+    model: Model
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _queue: deque[_Waiting] = field(default_factory=deque)
+    _met: Counter[str] = field(default_factory=Counter)
+
+    def met(self, chat: str) -> int:
+        """Return how often a chat was asked before."""
+        self._met[chat] += 1
+        return self._met[chat] - 1
+
+    def complete(self, request: Request, sampling: Sampling) -> Completion:
+        """Return the completion of a request.
+
+        Raises:
+            Exception: whatever the model raises.
+        """
+        if getattr(self.model, "largest_batch", 0) == 1:  # behind a server: its answers arrive one by one
+            return self.model.complete([request], sampling)[0]
+        mine = _Waiting(request, sampling)
+        self._queue.append(mine)
+        while not mine.done:
+            with self._turn:
+                if not mine.done:
+                    self._answer(self._next())
+        if mine.error is not None:
+            raise mine.error
+        assert mine.found is not None  # done without an error
+        return mine.found
+
+    def _next(self) -> list[_Waiting]:
+        """Take those from the queue that have the settings of the first."""
+        here = [self._queue.popleft() for _ in range(len(self._queue))]
+        chosen = [one for one in here if one.sampling == here[0].sampling]
+        self._queue.extendleft(reversed([one for one in here if one.sampling != here[0].sampling]))
+        return chosen
+
+    def _answer(self, waiting: Sequence[_Waiting]) -> None:
+        try:
+            found = self.model.complete([one.request for one in waiting], waiting[0].sampling)
+            for one, completion in zip(waiting, found, strict=True):
+                one.found = completion
+        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the request that caused it
+            if len(waiting) == 1:
+                waiting[0].error = error
+            else:
+                for one in waiting:
+                    self._answer([one])
+        finally:
+            for one in waiting:
+                one.done = True

@@ -1,0 +1,222 @@
+"""What a log of Inspect holds of an episode of ours: plain values under one key, checked whenever they are read."""
+
+from dataclasses import fields
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from goalscope.agents.agent import Turn
+from goalscope.models.base import Completion
+from goalscope.rows import Tag
+from goalscope.runs.codec import decode_world, encode_tags, encode_world
+from goalscope.runs.record import Episode, EpisodeSpec, Outcome
+from goalscope.untrusted import UntrustedError, faults, shorten
+from goalscope.worlds.world import World
+
+KEY: Final = "goalscope"
+"""Under which our values stand: in the metadata of a sample, in its store, in the metadata of a model's output."""
+
+CLUSTER: Final = "cluster"
+"""The metadata of a sample that clustered standard errors read."""
+
+TURN: Final = "turn"
+"""Under which an exported log holds a turn that was recorded elsewhere, in our values of an output."""
+
+VERSION: Final = 1
+"""Version of these values; another one is refused."""
+
+TokenId = Annotated[int, Field(ge=0, le=2**32 - 1)]
+_Name = Annotated[str, Field(min_length=1, max_length=500)]
+_Step = Annotated[tuple[list[int], int | None, str | None], Field(strict=False)]
+
+
+class _Values(BaseModel):
+    """Plain values of a log, which a stranger may have written."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @classmethod
+    def read(cls, given: Any, where: str) -> Self:
+        """Return values as they stand in a log.
+
+        Raises:
+            UntrustedError: another version, an unknown or missing key, or a value of the wrong type.
+        """
+        if not isinstance(given, dict):
+            raise UntrustedError("it must be an object", shorten(given), where)
+        if given.get("version", VERSION) != VERSION:
+            must = f"it must be of version {VERSION}, which this goalscope reads"
+            raise UntrustedError(must, f"version {shorten(given['version'])}", where)
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            found = faults(error, {"": tuple(cls.model_fields)})[0]
+            raise UntrustedError(found.must, found.given, f"{where}.{found.where}") from None
+
+    def plain(self) -> dict[str, Any]:
+        """Return the values as they are written into a log."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+class StoredWorld(_Values):
+    """A world as a store holds it."""
+
+    id: _Name
+    stored: str
+    fog_radius: int | None = None
+    cluster: str = ""
+    tags: dict[str, Tag] = Field(default_factory=dict)
+
+
+class SampleRecord(_Values):
+    """Where a sample is played: the world, the root seed of its random streams, the most actions."""
+
+    version: Literal[1]
+    world: StoredWorld
+    seed: int
+    horizon: Annotated[int, Field(ge=1)]
+
+    @classmethod
+    def of(cls, world: World, *, seed: int, horizon: int) -> "SampleRecord":
+        """Return the record of a world."""
+        identity, stored, fog_radius, cluster, _ = encode_world(world)
+        kept = {"id": identity, "stored": stored, "fog_radius": fog_radius, "cluster": cluster}
+        held = StoredWorld.model_validate({**kept, "tags": dict(world.tags)})
+        return cls(version=VERSION, world=held, seed=seed, horizon=horizon)
+
+    def begin(self) -> World:
+        """Return the world.
+
+        Raises:
+            UntrustedError: what stands there is no world, or not the one with this id.
+        """
+        held = self.world
+        try:
+            return decode_world((held.id, held.stored, held.fog_radius, held.cluster, encode_tags(held.tags)))
+        except ValueError as error:
+            raise UntrustedError("it must hold a world", str(error).split("\n", 1)[0], "world") from error
+
+
+class EpisodeRecord(_Values):
+    """What was played in a sample.
+
+    Attributes:
+        agent: the agent's short name.
+        description: all that determines its behaviour; its content id is that of the agent.
+        agent_id: given where the description's hash is not the id, as for imported agents.
+        tags: what the agent says of itself.
+        trajectory: number of the trajectory on its world.
+        rules: as in `EpisodeSpec`.
+        turns: ids of the messages that the model wrote, in order, those of repeated attempts included.
+        steps: (state, action, failure) of each step.
+        final: the state after the last step.
+        outcome: how it ended.
+    """
+
+    version: Literal[1]
+    agent: Annotated[str, Field(max_length=500)]
+    description: dict[str, Any]
+    agent_id: _Name
+    tags: dict[str, Tag] = Field(default_factory=dict)
+    trajectory: Annotated[int, Field(ge=0, lt=2**53)]
+    rules: str = ""
+    turns: list[_Name]
+    steps: list[_Step]
+    final: list[int]
+    outcome: Outcome
+
+    @classmethod
+    def of(cls, episode: Episode, description: dict[str, Any], turns: list[str]) -> "EpisodeRecord":
+        """Return the record of an episode."""
+        steps = [
+            (list(step.state), None if step.action is None else int(step.action), step.failure)
+            for step in episode.steps
+        ]
+        return cls(
+            version=VERSION,
+            agent=episode.agent,
+            description=description,
+            agent_id=episode.spec.agent_id,
+            tags=dict(episode.tags),
+            trajectory=episode.spec.trajectory,
+            rules=episode.spec.rules,
+            turns=turns,
+            steps=steps,
+            final=list(episode.final),
+            outcome=episode.outcome,
+        )
+
+    def spec(self, sample: SampleRecord) -> EpisodeSpec:
+        """Return the specification of the episode."""
+        return EpisodeSpec(
+            world_id=sample.world.id,
+            agent_id=self.agent_id,
+            trajectory=self.trajectory,
+            seed=sample.seed,
+            horizon=sample.horizon,
+            rules=self.rules,
+        )
+
+
+class _Said(_Values):
+    """What a model wrote, with exact token ids."""
+
+    text: str | None = None
+    reasoning: str | None = None
+    prompt_tokens: list[TokenId] | None = None
+    output_tokens: list[TokenId] | None = None
+
+
+class CompletionRecord(_Said):
+    """A `Completion`, beside the message that Inspect shows."""
+
+    text: str
+    finish: Literal["stop", "length"] = "stop"
+    usage: dict[str, float] = Field(default_factory=dict)
+    logprobs: list[dict[str, Any]] | None = None
+    reconstructed: bool = False
+    unsupported: list[str] = Field(default_factory=list)
+    raw: str | None = None
+    marked: bool = False
+
+    @classmethod
+    def of(cls, completion: Completion) -> "CompletionRecord":
+        """Return the record of a completion; its raw text is left out where its ids tell it."""
+        plain = {entry.name: _plain(getattr(completion, entry.name)) for entry in fields(Completion)}
+        if completion.output_tokens is not None:
+            plain["raw"] = None
+        return cls.model_validate(plain)
+
+    def completion(self) -> Completion:
+        """Return the completion."""
+        return Completion(**{name: _frozen(getattr(self, name)) for name in CompletionRecord.model_fields})
+
+
+class TurnRecord(_Said):
+    """A turn that was recorded elsewhere: its action is not read out of the answer again."""
+
+    action: Annotated[int, Field(ge=0)] | None = None
+    failure: str | None = None
+    extra: dict[str, Any] = Field(default_factory=dict)
+
+    def turn(self) -> Turn:
+        """Return the turn.
+
+        Raises:
+            UntrustedError: neither an action nor a failure, or both.
+        """
+        try:
+            values = {name: getattr(self, name) for name in TurnRecord.model_fields}
+            return Turn(**{name: value if name == "extra" else _frozen(value) for name, value in values.items()})
+        except ValueError as error:
+            raise UntrustedError(str(error)) from error
+
+
+def _plain(value: Any) -> Any:
+    """Return tuples as lists."""
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _frozen(value: Any) -> Any:
+    """Return lists as tuples."""
+    return tuple(value) if isinstance(value, list) else value

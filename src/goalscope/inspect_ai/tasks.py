@@ -1,0 +1,199 @@
+"""Registered tasks: ``inspect eval goalscope/grids -T sizes=7,9 --model goalscope/theseus``."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from inspect_ai import Task, task
+from inspect_ai.dataset import MemoryDataset, Sample
+
+from goalscope import studies
+from goalscope.agents.build import CHAT, TASK_CHAT
+from goalscope.inspect_ai.chat import split_parameters
+from goalscope.inspect_ai.episode import play
+from goalscope.inspect_ai.record import CLUSTER, KEY, VERSION, SampleRecord
+from goalscope.inspect_ai.scores import episode_measures
+from goalscope.inspect_ai.settings import write_config
+from goalscope.runs.study import Study
+from goalscope.untrusted import read_yaml_text
+from goalscope.worlds.world import World
+
+# What a command line hands over: one value, several with commas between them, or a list.
+Numbers = str | float | Sequence[str] | Sequence[float]
+Texts = str | Sequence[str]
+
+
+@task
+def grids(
+    sizes: Numbers = (7, 9, 11),
+    densities: Numbers = (0.0, 0.3, 0.6),
+    count: int = 10,
+    trajectories: int = 1,
+    horizon_factor: float = 1.5,
+    seed: int = 0,
+    fog_radius: int | None = None,
+    transforms: Texts = "identity",
+    history: str = "none",
+    prompt: str = "",
+    template: str = "",
+) -> Task:
+    """Generated grids: walk from the start to the goal.
+
+    Args:
+        sizes, densities: sides of the grids, shares of inner walls.
+        count: grids of each size and density.
+        trajectories: episodes on each grid (epochs of Inspect).
+        horizon_factor: most actions, as a multiple of the shortest path.
+        seed: root seed of grids, examples in prompts and, with models of goalscope, of their draws.
+        fog_radius: how far the agent sees, all of the grid where None.
+        transforms: versions of each grid: identity, reflect, rotate, transpose, swap. They are one cluster.
+        history: what is shown of earlier steps: none, actions, conversation, reasoning.
+        prompt: "grid" or "fog", the one that fits where empty; or the path of a template.
+        template: form of the bundled template, the model's own where empty.
+    """
+    entry: dict[str, Any] = {
+        "kind": "grid",
+        "sizes": [int(one) for one in _numbers("sizes", sizes)],
+        "densities": _numbers("densities", densities),
+        "count": count,
+        "transforms": _texts(transforms),
+        "fog_radius": fog_radius,
+    }
+    rules = {"horizon": {"factor": float(horizon_factor)}, "history": history, "trajectories": trajectories}
+    asked = prompt or ("grid" if fog_radius is None else "fog")
+    return _task("grids", [entry], seed, rules, {"kind": CHAT, "task": asked, "template": template})
+
+
+@task
+def task_maps(
+    presets: Texts = "high-small",
+    count: int = 10,
+    trajectories: int = 1,
+    seed: int = 0,
+    strategy: str = "base",
+    reasoned: bool = False,
+    memory: bool = False,
+    template: str = "",
+) -> Task:
+    """Task maps of exploration and exploitation: achieve nodes in an order that is to be found out.
+
+    Args:
+        presets: names of presets, see docs/exploration.md.
+        count: maps of each preset.
+        trajectories: episodes on each map (epochs of Inspect).
+        seed: root seed.
+        strategy, reasoned, memory, template: as of the agent ``task-chat``.
+    """
+    entry = {"kind": "task-map", "presets": _texts(presets), "count": count}
+    agent = {"strategy": strategy, "reasoned": reasoned, "memory": memory, "template": template}
+    return _task("task_maps", [entry], seed, {"trajectories": trajectories}, {"kind": TASK_CHAT, **agent})
+
+
+@task
+def textworld(
+    rooms: int = 2,
+    objects: int = 3,
+    quest_length: int = 2,
+    seeds: Numbers = (1, 2, 3),
+    trajectories: int = 1,
+    horizon_factor: float = 1.5,
+    history: str = "none",
+    template: str = "",
+) -> Task:
+    """Generated games of TextWorld (extra ``textworld``).
+
+    Args:
+        rooms, objects, quest_length: size of each game.
+        seeds: one game for each.
+        trajectories: episodes in each game (epochs of Inspect).
+        horizon_factor: most actions, as a multiple of the shortest way.
+        history: what is shown of earlier steps: none, actions, conversation, reasoning.
+        template: form of the bundled template, the model's own where empty.
+    """
+    entry = {
+        "kind": "textworld",
+        "rooms": rooms,
+        "objects": objects,
+        "quest_length": quest_length,
+        "seeds": [int(one) for one in _numbers("seeds", seeds)],
+    }
+    rules = {"horizon": {"factor": float(horizon_factor)}, "history": history, "trajectories": trajectories}
+    return _task("textworld", [entry], 0, rules, {"kind": CHAT, "task": "text", "template": template})
+
+
+@task
+def study(path: str, agent: str | None = None) -> Task:
+    """The worlds, rules and prompts of a study, with whatever model Inspect asks.
+
+    Args:
+        path: a study file, or the name of a shipped study.
+        agent: name of the chat agent whose prompt and sampling are taken, where the study has several.
+    """
+    found = Study.load(path) if Path(path).is_file() else Study.parse(read_yaml_text(studies.text(path), path))
+    entries = [one for one in found.agents_ if one.kind in (CHAT, TASK_CHAT)]
+    names = {one.build().name: one for one in entries}
+    if agent is not None and agent not in names:
+        raise ValueError(f"agent must be a chat agent of the study ({', '.join(names)}), got {agent!r}")
+    if agent is None and len(names) != 1:
+        raise ValueError(f"the study must have one chat agent, got {', '.join(names) or 'none'}: name one, agent=NAME")
+    entry = names[agent] if agent is not None else entries[0]
+    failure = entry.failure or found.failure
+    return study_task(found.name, found, entry.kind, entry.parameters, failure.model_dump())
+
+
+def study_task(
+    name: str, study: Study, kind: str, parameters: Mapping[str, Any], failure: Mapping[str, Any] | None = None
+) -> Task:
+    """Return the task of a study's worlds and rules.
+
+    Args:
+        name: name of the data set.
+        study: worlds, trajectories, horizon, history and failures; its agents are not asked.
+        kind: "chat" or "task-chat".
+        parameters: those of the agent as in a study.
+        failure: what becomes of turns without an action, as the study says where None.
+    """
+    own, sampling = split_parameters(kind, parameters)
+    policy = dict(study.failure.model_dump() if failure is None else failure)
+    return Task(
+        dataset=MemoryDataset(
+            [sample_of(world, seed=study.seed, horizon=study.horizon.of(world)) for world in study.worlds()], name=name
+        ),
+        solver=play(kind=kind, agent={**own, **sampling.describe()}, history=study.history, failure=policy),
+        scorer=episode_measures(),
+        epochs=study.trajectories,
+        config=write_config(sampling),
+        version=VERSION,
+    )
+
+
+def sample_of(world: World, *, seed: int, horizon: int) -> Sample:
+    """Return the sample that a world is: its tags and its cluster stand in the metadata."""
+    record = SampleRecord.of(world, seed=seed, horizon=horizon)
+    tags = {name: value for name, value in world.tags.items() if name not in (KEY, CLUSTER)}
+    return Sample(
+        id=world.id,
+        input=world.begin_episode(seed, "sample").view.text,
+        target="goal",
+        metadata={**tags, CLUSTER: world.grid_id, KEY: record.plain()},
+    )
+
+
+def _task(name: str, worlds: list[dict[str, Any]], seed: int, rules: Mapping[str, Any], agent: dict[str, Any]) -> Task:
+    kind = agent.pop("kind")
+    # A study has agents; Inspect's model takes their place.
+    stand_in = {CHAT: {"kind": "random"}, TASK_CHAT: {"kind": "task-random-walk"}}[kind]
+    made = Study.parse({"name": name, "seed": seed, "worlds": worlds, "agents": [stand_in], **rules})
+    return study_task(name, made, kind, agent)
+
+
+def _texts(given: Texts) -> list[str]:
+    return given.split(",") if isinstance(given, str) else [str(one) for one in given]
+
+
+def _numbers(name: str, given: Any) -> list[float]:
+    listed = given.split(",") if isinstance(given, str) else [given] if isinstance(given, int | float) else list(given)
+    try:
+        return [float(one) for one in listed]
+    except ValueError:
+        raise ValueError(f"{name} must be numbers with commas between them, got {given!r}") from None

@@ -1,0 +1,75 @@
+"""Archives of strangers are unpacked within bounds before anybody believes what they say of themselves."""
+
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from goalscope.importers import archive
+from goalscope.untrusted import UntrustedError
+
+
+def packed(path: Path, *members: bytes, method: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as made:
+        for number, member in enumerate(members):
+            made.writestr(f"{number}.json", member)
+    return path
+
+
+def written_by_hand(path: Path, octets: bytes, size: int, method: int, digest: int = 0) -> Path:
+    """Write an archive of one member that says of itself what it is told to say."""
+    name = b"header.json"
+    shared = struct.pack("<HHHHHIIIHH", 20, 0, method, 0, 0, digest, len(octets), size, len(name), 0)
+    local = b"PK\x03\x04" + shared + name
+    central = b"PK\x01\x02" + struct.pack("<H", 20) + shared + struct.pack("<HHHII", 0, 0, 0, 0, 0) + name
+    end = b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, 1, 1, len(central), len(local) + len(octets), 0)
+    path.write_bytes(local + octets + central + end)
+    return path
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_sound_archive_has_its_largest_member(tmp_path: Path, method: int) -> None:
+    path = packed(tmp_path / "log.eval", b"{}", b"x" * 3_000_000, b"", method=method)
+    assert archive.largest_member(path) == 3_000_000
+
+
+def test_a_member_that_lies_about_its_size_is_refused(tmp_path: Path) -> None:
+    squeeze = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    octets = squeeze.compress(b"\0" * 1_000_000) + squeeze.flush()
+    path = written_by_hand(tmp_path / "log.eval", octets, 100, zipfile.ZIP_DEFLATED)
+    with pytest.raises(UntrustedError, match="100 bytes"):
+        archive.largest_member(path)
+
+
+def test_a_member_that_unpacks_too_far_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "MOST_MEMBER_BYTES", 2_000_000)
+    with pytest.raises(UntrustedError, match="at most 2000000 bytes"):
+        archive.largest_member(packed(tmp_path / "one.eval", b"\0" * 3_000_000))
+    with pytest.raises(UntrustedError, match="500 times"):  # each within its bound, all of them far beyond the file
+        archive.largest_member(packed(tmp_path / "many.eval", *[b"\0" * 1_900_000] * 6))
+
+
+def test_too_many_members_and_unknown_methods_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UntrustedError, match="method 12"):
+        archive.largest_member(packed(tmp_path / "log.eval", b"{}", method=zipfile.ZIP_BZIP2))
+    monkeypatch.setattr(archive, "MOST_MEMBERS", 2)
+    with pytest.raises(UntrustedError, match="at most 2 members"):
+        archive.largest_member(packed(tmp_path / "log.eval", b"{}", b"{}", b"{}"))
+
+
+@given(at=st.integers(0, 10**6), bit=st.integers(0, 7), length=st.none() | st.integers(0, 10**6))
+def test_a_damaged_archive_is_refused_or_unpacks_as_before(
+    tmp_path_factory: pytest.TempPathFactory, at: int, bit: int, length: int | None
+) -> None:
+    path = packed(tmp_path_factory.mktemp("archive") / "log.eval", b'{"a": 1}' * 50, b"[]")
+    octets = bytearray(path.read_bytes())
+    octets[at % len(octets)] ^= 1 << bit
+    path.write_bytes(octets if length is None else octets[: length % len(octets)])
+    try:
+        assert archive.largest_member(path) in (400, 2)
+    except UntrustedError as error:
+        assert "\n" not in str(error)

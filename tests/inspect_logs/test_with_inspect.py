@@ -1,0 +1,334 @@
+"""Both ways with Inspect itself: the same actions, episodes and activations; logs of others, unfinished and bad ones.
+
+These need inspect-ai (40 s to install, 150 MB) and are therefore left out where it is not installed.
+"""
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from goalscope.importers import RecordedEpisode, import_into, import_path, tool_calls
+from goalscope.measures.behaviour import measure_store
+from goalscope.runs import Store, Study, run
+
+inspect_ai = pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")
+
+pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default")]
+
+GRIDS = {"kind": "grid", "sizes": [7], "densities": [0.0, 0.6], "count": 1}
+LAYOUT = {"kind": "key-door", "count": 1}
+
+
+def evaluated(task: Any, folder: Path, model: Any, **settings: Any) -> Any:
+    [log] = inspect_ai.eval(task, model=model, log_dir=str(folder), display="none", **settings)
+    return log
+
+
+def mock(answer: Callable[[int], str], reasoning: str = "") -> Any:
+    """Return a mock model whose n-th answer is given."""
+    from inspect_ai.model import ContentReasoning, ContentText, ModelOutput, ModelUsage, get_model
+
+    count = iter(range(10**6))
+
+    def output(*asked: Any) -> Any:
+        parts = [ContentReasoning(reasoning=reasoning)] if reasoning else []
+        found = ModelOutput.from_content("mockllm", [*parts, ContentText(text=answer(next(count)))])
+        found.usage = ModelUsage(input_tokens=5, output_tokens=2, total_tokens=7)
+        return found
+
+    return get_model("mockllm/model", custom_outputs=output)
+
+
+def stored(folder: Path) -> tuple[list[Any], list[Any], list[Any]]:
+    with Store(folder) as store:
+        return list(store.episodes()), sorted(store.entries("agent")), sorted(store.entries("world"))
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the run of a study, the log of the same study in Inspect, and the import of that log."""
+    from goalscope.inspect_ai.tasks import study
+
+    folder = tmp_path_factory.mktemp("both")
+    plain = {
+        "name": "both",
+        "seed": 3,
+        "worlds": [GRIDS],
+        "agents": [{"kind": "chat", "model": "theseus", "temperature": 0}],
+        "trajectories": 1,
+    }
+    (folder / "study.yaml").write_text(yaml.safe_dump(plain))
+    run(Study.parse(plain), folder / "run")
+    log = evaluated(study(str(folder / "study.yaml")), folder / "logs", "goalscope/theseus", temperature=0)
+    assert log.status == "success"
+    result = import_into(folder / "logs", folder / "imported")
+    assert not result.problems
+    return folder
+
+
+def test_the_same_model_acts_alike_and_the_import_is_the_run(both: Path) -> None:
+    ours, theirs = stored(both / "run"), stored(both / "imported")
+    assert [[step.action for step in one.steps] for one in ours[0]] == [
+        [step.action for step in one.steps] for one in theirs[0]
+    ]
+    assert ours == theirs
+    assert all(step.output_tokens for one in theirs[0] for step in one.steps)
+
+
+def test_activations_of_the_import_are_those_of_the_run(both: Path) -> None:
+    from goalscope.activations import capture, load_activations
+    from goalscope.models import LocalModel
+
+    found = []
+    for name, model in (("run", None), ("imported", LocalModel("theseus"))):
+        made = capture(both / name, model, sites=["pre", "post"], layers=[0, 7])
+        vectors = [
+            load_activations(both / name, site=site, layer=layer, capture=made.id).vectors
+            for site in ("pre", "post")
+            for layer in (0, 7)
+        ]
+        found.append((made.id, vectors))
+    assert found[0][0] == found[1][0]
+    assert len(found[0][1][0]) > 0
+    for one, other in zip(found[0][1], found[1][1], strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_the_scores_are_our_measures_with_standard_errors_over_clusters(both: Path) -> None:
+    from inspect_ai.log import read_eval_log
+
+    log = read_eval_log(next((both / "logs").glob("*.eval")))
+    rows = measure_episodes_of(both / "run")
+    for score in log.results.scores:
+        mine = rows.value[rows.measure == score.name]
+        assert score.metrics["mean"].value == pytest.approx(mine.mean())
+        assert score.metrics["stderr"].params == {"cluster": "cluster"}
+
+
+def measure_episodes_of(folder: Path) -> Any:
+    with Store(folder) as store:
+        return measure_store(store)
+
+
+def test_an_exported_run_is_read_back_as_it_was(tmp_path: Path) -> None:
+    from inspect_ai.log import read_eval_log
+
+    from goalscope.inspect_ai.export import export_logs
+
+    plain = {
+        "worlds": [GRIDS, LAYOUT, {**GRIDS, "fog_radius": 2}],
+        "agents": [{"kind": "epsilon-greedy", "epsilon": 0.5}, {"kind": "random"}],
+        "trajectories": 2,
+    }
+    run(Study.parse(plain), tmp_path / "run")
+    maps = {"worlds": [{"kind": "cooking", "starts": 1}], "agents": [{"kind": "task-random-walk"}], "trajectories": 1}
+    run(Study.parse(maps), tmp_path / "maps")
+    for name, agents in (("run", 2), ("maps", 1)):
+        with Store(tmp_path / name) as store:
+            written = export_logs(store, tmp_path / f"{name} logs")
+        assert len(written) == agents
+        result = import_into(tmp_path / f"{name} logs", tmp_path / f"{name} back")
+        assert not result.problems
+        assert stored(tmp_path / name) == stored(tmp_path / f"{name} back")
+        rows = measure_episodes_of(tmp_path / name)
+        log = read_eval_log(written[0])
+        agent = log.samples[0].store["goalscope"]["agent"]
+        [success] = [score for score in log.results.scores if score.name == "success"]
+        mine = rows.where((rows.measure == "success") & (rows.columns()["agent"] == agent))
+        assert success.metrics["mean"].value == pytest.approx(mine.value.mean())
+
+
+def test_answers_of_any_provider_are_read_and_tried_again_as_in_a_run(tmp_path: Path) -> None:
+    from goalscope.inspect_ai.tasks import study_task
+
+    plain = {
+        "worlds": [{**GRIDS, "densities": [0.0]}],
+        "agents": [{"kind": "random"}],
+        "trajectories": 2,
+        "history": "conversation",
+        "failure": {"policy": "retry", "retries": 1},
+    }
+    task = study_task("mock", Study.parse(plain), "chat", {"task": "grid"})
+    answers = ["no action here", '{"action": "UP"}', '{"action": "LEFT"}']
+    evaluated(task, tmp_path / "logs", mock(lambda n: answers[n % 3], "hm"), max_samples=1)
+    result = import_into(tmp_path / "logs", tmp_path / "run")
+    assert not result.problems
+    episodes, agents, _ = stored(tmp_path / "run")
+    assert [one.spec.trajectory for one in episodes] == [0, 1]
+    first = episodes[0].steps[0]
+    assert first.extra["attempts"] == [{"failure": "no JSON", "text": "no action here", "reasoning": "hm"}]
+    assert [(int(step.action), step.reasoning) for step in episodes[0].steps[:2]] == [(0, "hm"), (2, "hm")]
+    assert '"mockllm/model"' in str(agents[0])
+
+
+def test_settings_that_would_belie_the_agents_id_are_refused(tmp_path: Path) -> None:
+    from goalscope.inspect_ai.tasks import grids
+
+    log = evaluated(grids(sizes=7, densities=0, count=1), tmp_path, mock(lambda n: "?"), temperature=0)
+    assert log.status == "error"
+    assert "settings of a model" in log.error.message
+
+
+def tool_task() -> Any:
+    """Return a task that is not ours: an agent with a tool, and a tool by which it submits."""
+    from inspect_ai import Task, task
+    from inspect_ai.agent import react
+    from inspect_ai.dataset import Sample
+    from inspect_ai.scorer import includes
+    from inspect_ai.tool import Tool, tool
+
+    @tool
+    def look() -> Tool:
+        async def execute(where: str) -> str:
+            """Look somewhere.
+
+            Args:
+                where: the place.
+            """
+            return f"nothing {where}"
+
+        return execute
+
+    @task
+    def treasure() -> Any:
+        return Task(
+            dataset=[
+                Sample(id="attic", input="Find it.", target="gold"),
+                Sample(id="cellar", input="Go.", target="tin"),
+            ],
+            solver=react(tools=[look()]),
+            scorer=includes(),
+        )
+
+    return treasure()
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log of a task of somebody else: two calls of a tool, then the answer "gold", in each sample."""
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    folder = tmp_path_factory.mktemp("foreign")
+    count = iter(range(100))
+
+    def output(*asked: Any) -> Any:
+        number = next(count) % 3
+        name, arguments = (("look", {"where": f"{number}"}), ("submit", {"answer": "gold"}))[number == 2]
+        found = ModelOutput.for_tool_call("mockllm", name, arguments)
+        found.usage = ModelUsage(input_tokens=5, output_tokens=2, total_tokens=7)
+        return found
+
+    log = evaluated(tool_task(), folder, get_model("mockllm/model", custom_outputs=output), max_samples=1)
+    assert log.status == "success"
+    return folder
+
+
+def test_a_log_of_somebody_elses_task_is_refused_and_names_the_reader(foreign: Path, tmp_path: Path) -> None:
+    result = import_into(foreign, tmp_path / "run")
+    [problem] = result.problems
+    assert "--reader" in problem.must
+    assert "treasure" in problem.given
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_reader_of_ten_lines_imports_it(foreign: Path, tmp_path: Path) -> None:
+    def episode(sample: Any, log: Any) -> RecordedEpisode:
+        return RecordedEpisode(turns=tool_calls(sample), success=sample.scores["includes"].value == "C")
+
+    result = import_into(foreign, tmp_path / "run", reader=episode)
+    assert not result.problems
+    episodes, _, _ = stored(tmp_path / "run")
+    assert sorted((one.world.sample, one.outcome) for one in episodes) == [("attic", "goal"), ("cellar", "ended")]
+    for one in episodes:
+        assert [one.world.names[step.action] for step in one.steps] == ["look", "look", "submit"]
+        assert one.agent == "mockllm/model"
+    rows = measure_episodes_of(tmp_path / "run")
+    assert sorted(rows.value[rows.measure == "success"]) == [0.0, 1.0]
+    result = import_path(foreign, check=True, reader=lambda sample, log: sample.scores["none"])
+    assert all("KeyError" in problem.given for problem in result.problems)
+
+
+def changed_log(log: Path, target: Path, change: Callable[[str, Any], Any]) -> Path:
+    """Write a log with other members, deflated; ``change`` gets a name and a value, None leaves it out."""
+
+    with zipfile.ZipFile(log) as before, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as after:
+        for name in before.namelist():
+            value = change(name, json.loads(before.read(name)))
+            if value is not None:
+                after.writestr(name, json.dumps(value))
+    return target
+
+
+def test_a_log_that_was_never_finished_gives_its_samples(both: Path, tmp_path: Path) -> None:
+    [log] = (both / "logs").glob("*.eval")
+    gone = {"header.json", "summaries.json", "reductions.json"}
+    cut = changed_log(log, tmp_path / "cut.eval", lambda name, value: None if name in gone else value)
+    result = import_into(cut, tmp_path / "run")
+    assert not result.problems
+    assert result.counts["logs that are not complete (started)"] == 1
+    assert stored(tmp_path / "run") == stored(both / "run")
+
+
+def test_a_log_in_json_is_read_too(both: Path, tmp_path: Path) -> None:
+    from inspect_ai.log import read_eval_log, write_eval_log
+
+    [log] = (both / "logs").glob("*.eval")
+    write_eval_log(read_eval_log(log, resolve_attachments="full"), tmp_path / "log.json")
+    result = import_into(tmp_path / "log.json", tmp_path / "run")
+    assert not result.problems
+    assert stored(tmp_path / "run") == stored(both / "run")
+
+
+def test_what_does_not_follow_from_the_answers_is_refused(both: Path, tmp_path: Path) -> None:
+    [log] = (both / "logs").glob("*.eval")
+
+    def other_action(name: str, value: Any) -> Any:
+        if name.startswith("samples/"):
+            value["store"]["goalscope"]["steps"][0][1] = (value["store"]["goalscope"]["steps"][0][1] + 1) % 4
+        return value
+
+    def other_world(name: str, value: Any) -> Any:
+        if name.startswith("samples/"):
+            value["metadata"]["goalscope"]["world"]["id"] = "world-0"
+        return value
+
+    def newer(name: str, value: Any) -> Any:
+        if name.startswith("samples/"):
+            value["store"]["goalscope"]["version"] = 2
+        return value
+
+    def no_calls(name: str, value: Any) -> Any:
+        if name.startswith("samples/"):
+            value["events"] = [event for event in value["events"] if event["event"] != "model"]
+        return value
+
+    for change, words in ((other_action, "step"), (other_world, "world"), (newer, "version"), (no_calls, "calls")):
+        result = import_path(changed_log(log, tmp_path / "changed.eval", change), check=True)
+        assert result.problem_count == 2, change
+        assert all(words in problem.must for problem in result.problems)
+        assert result.counts.get("trajectories", 0) == 0
+
+
+@pytest.mark.parametrize("kind", ["empty", "text", "cut", "flipped", "no header", "other json", "deep"])
+def test_a_hostile_log_is_one_sentence(kind: str, both: Path, tmp_path: Path) -> None:
+    [log] = (both / "logs").glob("*.eval")
+    octets, bad = log.read_bytes(), tmp_path / "bad.eval"
+    if kind in ("no header", "other json", "deep"):
+        with zipfile.ZipFile(bad, "w", zipfile.ZIP_DEFLATED) as archive:
+            if kind != "no header":
+                archive.writestr("header.json", "[" * 100_000 if kind == "deep" else "[1]")
+            archive.writestr("samples/a_epoch_1.json", "{}")
+    else:
+        damaged = bytearray(octets)
+        damaged[len(octets) // 3] ^= 255
+        bad.write_bytes({"empty": b"", "text": b"hello", "cut": octets[:-9], "flipped": bytes(damaged)}[kind])
+    result = import_path(bad, check=True)
+    [problem] = result.problems
+    assert "\n" not in str(problem)
+    assert len(str(problem)) < 600
