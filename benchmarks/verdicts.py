@@ -99,7 +99,7 @@ GROUPS = {
             "noisy": "task-noisy-greedy:epsilon=0.1",
             "wasteful": "task-noisy-greedy:epsilon=0.6",
             "explorer": "task-frontier-only",
-            "forgetful": "task-short-memory:span=4",
+            "forgetful": "task-short-memory:span=2",
             "walker": "task-random-walk",
             "oscillator": "task-oscillator",
         },

@@ -121,7 +121,7 @@ arm(
         agent={"task": "grid"},
         study={"trajectories": 1, "horizon": {"factor": 1.5}},
         quick=5,
-        full=14,
+        full=26,
     )
 )
 arm(
@@ -139,7 +139,7 @@ arm(
         agent={"task": "key-door"},
         study={"trajectories": 1, "horizon": {"steps": 30}},
         quick=16,
-        full=120,
+        full=150,
     )
 )
 arm(
@@ -163,7 +163,7 @@ arm(
         agent={"task": "grid"},
         study={"trajectories": 1, "horizon": {"factor": 1.5}},
         quick=3,
-        full=45,
+        full=110,
     )
 )
 arm(
