@@ -7,6 +7,7 @@ from typing import Any
 from goalscope.agents import Observation, Turn
 from goalscope.measures import measure_episodes
 from goalscope.report import AgentGroups, RunData, build_ledger, split_probing
+from goalscope.report.measured import MeasuredRows
 from goalscope.rows import Rows
 from goalscope.runs import Store, Study, run
 from goalscope.worlds import Action
@@ -57,7 +58,7 @@ def run_of(rows: Rows, *, agents: Sequence[str] = (), store: Any = None, groups:
     scripted = AgentGroups(models=(), scripted=ledger.agents, history={})
     return RunData(
         store=store,
-        rows=behaviour,
+        measured=MeasuredRows(behaviour),
         probed=probed,
         changed=rows.where(rows.known("intervention")),
         ledger=ledger,

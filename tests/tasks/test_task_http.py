@@ -11,7 +11,7 @@ from server import MANY, Loopback, speaker
 from test_http_runs import kill_and_resume
 
 from goalscope.agents import TaskChatAgent
-from goalscope.cli.measuring import measure_run
+from goalscope.cli.measuring import measured_rows
 from goalscope.models import LocalModel
 from goalscope.preflight import costs
 from goalscope.runs import Store, Study, run
@@ -92,7 +92,7 @@ def test_the_same_task_study_over_http_and_local_gives_the_same_episodes(
     assert trajectories(tmp_path / "chat") == trajectories(tmp_path / "completions") == expected
     assert len({step[1] for steps in expected.values() for step in steps}) > 1, "the model should do different things"
     assert tokens(tmp_path / "completions") == tokens(tmp_path / "local")
-    rows = [measure_run(tmp_path / name) for name in ("chat", "local")]
+    rows = [measured_rows(tmp_path / name) for name in ("chat", "local")]
     for name in ("exploration error", "exploitation error", "success"):
         values = [sorted(found.select(measure=name).value.tolist(), key=str) for found in rows]
         assert str(values[0]) == str(values[1]) and len(values[0]) == 2

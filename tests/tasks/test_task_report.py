@@ -17,7 +17,7 @@ from goalscope import studies
 from goalscope.agents import RandomWalk
 from goalscope.cli.commands import load_study
 from goalscope.cli.commands import report as report_run
-from goalscope.cli.measuring import measure_run
+from goalscope.cli.measuring import measured_rows
 from goalscope.measures.exploration import score as scoring
 from goalscope.measures.exploration import score_episode
 from goalscope.measures.exploration.errors import PROGRESS_SHARE
@@ -234,7 +234,7 @@ def test_prompts_are_tabled_by_their_sentence(tmp_path: Path) -> None:
 
 def test_pooled_ratios_and_those_of_valid_moves_stand_with_their_counts(tmp_path: Path) -> None:
     run(task_study(), tmp_path, agents=[TaskDice()])
-    rows = measure_run(tmp_path)
+    rows = measured_rows(tmp_path)
     with Store(tmp_path) as store:
         episodes = list(store.episodes())
     pooled, valid = error_tables(rows, build_ledger(rows, agents=["dice"]), ["dice"], {}, suffix="", noun="map")
@@ -259,7 +259,7 @@ def test_pooled_ratios_and_those_of_valid_moves_stand_with_their_counts(tmp_path
 def test_steps_have_no_interval_below_zero(tmp_path: Path) -> None:
     study = task_study(agents=[{"kind": "task-random-walk"}, {"kind": "task-greedy"}])
     run(study, tmp_path)
-    ledger = build_ledger(measure_run(tmp_path), agents=["random-walk", "greedy"])
+    ledger = build_ledger(measured_rows(tmp_path), agents=["random-walk", "greedy"])
     found = [grouped.estimate for grouped in ledger.tables["agent"].listed if grouped.estimate.unit == "steps"]
     assert len(found) > 10 and all(not estimate.low < 0 for estimate in found)
 
@@ -323,7 +323,7 @@ def test_more_noise_makes_more_error_on_the_main_maps(tmp_path: Path) -> None:
         worlds=[{"kind": "task-map", "presets": ["low-small", "medium-medium"], "count": 6}],
     )
     run(study, tmp_path)
-    rows = measure_run(tmp_path)
+    rows = measured_rows(tmp_path)
     errors = rows.select(measure="exploration error")
     means = [errors.select(agent=agent.name).value.mean() for agent in study.agents()]
     assert means[0] == 0 and all(low < high for low, high in pairwise(means))

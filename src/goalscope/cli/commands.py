@@ -11,14 +11,15 @@ from goalscope import importers, studies
 from goalscope.checks import did_you_mean
 from goalscope.cli.console import duration, progress, say
 from goalscope.cli.errors import check_outputs
-from goalscope.cli.measuring import SCREEN, across, estimates_table, headline, measure_missing, measure_run
+from goalscope.cli.measuring import SCREEN, SOURCE, across, estimates_table, headline, measure_missing, measure_run
 from goalscope.cli.overrides import Overrides
 from goalscope.extras import how_to_install, lacking
-from goalscope.measures.behaviour import conditions_of, measure_bounds, mixed
+from goalscope.measures.behaviour import conditions_of, mixed
 from goalscope.measures.invariance import check_declared
 from goalscope.own import load_function
 from goalscope.preflight import beyond_reach
 from goalscope.report.blocks import counted, listed, number
+from goalscope.report.measured import MeasuredRows
 from goalscope.report.run_comparison import check_measures
 from goalscope.report.sections.about import format_lines, unfinished
 from goalscope.runs import Store, Study, StudyShard, content_hash, export_parquet
@@ -26,7 +27,6 @@ from goalscope.runs import merge as merge_shards
 from goalscope.runs import run as run_study
 from goalscope.runs.opening import unmade
 from goalscope.runs.tables import DATABASE
-from goalscope.stats import estimate_rows
 from goalscope.untrusted import read_yaml_text
 
 
@@ -239,13 +239,15 @@ def demo(out: Path) -> None:
     """Run the shipped demo study, measure it, write its report and show the headline."""
     began = time.monotonic()
     run("demo", out, guide=False)
-    rows = measure_run(out)
+    measure_run(out)
     page = out / "report.html"
     _write_report(out, page, None)
     agents = [agent.name for agent in load_study("demo").agents()]
-    headline(rows, agents, "Mean and 95 % interval over grids")
-    for tag in ("size", "density"):
-        across(rows, "action accuracy", agents, tag)
+    with Store(out) as store:
+        measured = MeasuredRows(store, SOURCE)
+        headline(measured, agents, "Mean and 95 % interval over grids")
+        for tag in ("size", "density"):
+            across(measured, "action accuracy", agents, tag)
     say(f"Report: {page.resolve()} (written in {duration(time.monotonic() - began)} altogether)")
 
 
@@ -281,36 +283,51 @@ def import_path(path: Path, out: Path | None, reader: str | None = None) -> bool
 
 def measure(path: Path, by: Sequence[str], measures: Sequence[str], *, everything: bool = False) -> None:
     """Measure a run, store the rows, and print a screen of them, or the estimates of named measures, or all."""
-    rows = measure_run(path)
+    measure_run(path)
     with Store(path) as store:
         state, about_format = unfinished(store), format_lines(store)
         agents = store.agent_names() if store.study() is not None else sorted(store.agent_names())
-    for line in about_format:
-        say(line)
-    if state:
-        say(f"{path}: {state}", error=True)
-    known = list(dict.fromkeys(rows.measure.tolist()))
-    check_measures(measures, known, "this run")
-    absent = [name for name in by if name not in rows.tags]
+        for line in about_format:
+            say(line)
+        if state:
+            say(f"{path}: {state}", error=True)
+        _show_measured(MeasuredRows(store, SOURCE), path, agents, by, measures, everything=everything)
+
+
+def _show_measured(
+    measured: MeasuredRows,
+    path: Path,
+    agents: Sequence[str],
+    by: Sequence[str],
+    measures: Sequence[str],
+    *,
+    everything: bool,
+) -> None:
+    """Print what `measure` was asked for."""
+    check_measures(measures, list(measured.measures), "this run")
+    absent = [name for name in by if name not in measured.values]
     if absent:
-        there = ", ".join(name for name in rows.tags if name != "agent")
+        there = ", ".join(name for name in measured.values if name != "agent")
         raise ValueError(f"--by must name tags of this run ({there}), got {', '.join(absent)}: tag its worlds so")
-    conditions = conditions_of(rows)
-    tags = [name for name in dict.fromkeys(("agent", *(by or conditions))) if name in rows.tags]
-    kept = rows.where(rows.among("measure", measures)) if measures else rows
+    episodes = measured.of("success")
+    conditions = conditions_of(episodes)
+    tags = [name for name in dict.fromkeys(("agent", *(by or conditions))) if name in measured.values]
+    kept = measures or list(measured.measures)
     if not measures:
-        headline(rows, agents, "Mean and 95 % interval over grids", tags=tags, measures=SCREEN)
+        headline(measured, agents, "Mean and 95 % interval over grids", tags=tags, measures=SCREEN)
     if measures or everything:
-        estimates_table(estimate_rows(kept, by=tags, whole=rows, bounds=measure_bounds()), tags, agents)
+        estimates_table(measured.estimated(tags, kept), tags, agents)
     if not by and conditions:
         say(f"conditions are shown apart, by {listed(conditions)}; --by agent averages over them")
-    if over := mixed(rows, conditions, tags):
+    if over := mixed(episodes, conditions, tags):
         told = [f"{name} ({listed([number(value) for value in values])})" for name, values in over.items()]
         say(f"these averages mix conditions: {listed(told)}; without --by they are shown apart")
     if measures or everything:
-        say(f"{counted(len(kept), 'row')} behind these estimates; all rows are stored in {path}")
+        rows = sum(measured.counts[name] for name in kept)
+        say(f"{counted(rows, 'row')} behind these estimates; all rows are stored in {path}")
     else:
-        say(f"{counted(len(known), 'measure')} in all: --all prints them with n and method; rows are stored in {path}")
+        known = counted(len(measured.measures), "measure")
+        say(f"{known} in all: --all prints them with n and method; rows are stored in {path}")
 
 
 def report(path: Path, out: Path | None, ledger: Path | None) -> None:

@@ -8,15 +8,16 @@ from string import ascii_lowercase
 from typing import Any
 
 from goalscope.cli.console import duration, progress, say, table
-from goalscope.measures.behaviour import left_out, measure_bounds, measure_store
+from goalscope.measures.behaviour import left_out, measured_parts
 from goalscope.report.blocks import SPARSE, counted, few_of, interval, number
 from goalscope.report.definitions import HEADLINE, title_of
 from goalscope.report.figures import short
+from goalscope.report.measured import MeasuredRows
 from goalscope.report.page import not_measured
 from goalscope.report.sections.about import unfinished
 from goalscope.rows import Rows
 from goalscope.runs import Store
-from goalscope.stats import Estimate, Grouped, estimate_rows
+from goalscope.stats import Estimate, Grouped
 
 SCREEN = (
     "success",
@@ -33,21 +34,19 @@ SOURCE = "behaviour"
 """The source under which a store keeps the rows of `measure`."""
 
 
-def measure_run(path: Path) -> Rows:
-    """Measure all episodes of a run and store the rows; return them."""
+def measure_run(path: Path) -> None:
+    """Measure all episodes of a run and store the rows."""
     began = time.monotonic()
     with Store(path) as reader:
         total = len(reader.episode_ids())
     if not total:
         raise ValueError(f"a run must hold episodes to be measured, but {path} holds none: run its study first")
     with Store(path, "w") as store, progress("measuring") as show:
-        rows = measure_store(store, show)
-        store.put_rows(rows, source=SOURCE)
+        store.put_rows(measured_parts(store, show), source=SOURCE)
         lacking = left_out(store.worlds())
     say(f"{counted(total, 'episode')} measured in {duration(time.monotonic() - began)}", error=True)
     if lacking:
         say(lacking, error=True)
-    return rows
 
 
 def measure_missing(path: Path) -> None:
@@ -78,15 +77,8 @@ def measured_rows(path: Path) -> Rows:
         return store.rows()
 
 
-def _by(rows: Rows, first: str, second: str, *, whole: Rows) -> dict[tuple[Any, Any], Estimate]:
-    """Return estimates by the values of two tags, or of a tag and the measure."""
-    tags = [name for name in (first, second) if name != "measure"]
-    listed = estimate_rows(rows, by=tags, whole=whole, bounds=measure_bounds())
-    return {(one.key[first], one.key[second]): one.estimate for one in listed}
-
-
 def headline(
-    rows: Rows,
+    rows: Rows | MeasuredRows,
     agents: Sequence[str],
     title: str,
     *,
@@ -94,9 +86,9 @@ def headline(
     measures: Sequence[str] = HEADLINE,
 ) -> None:
     """Print the main measures, one line a group of tags, in the order of the agents."""
-    kept = rows.where(rows.among("measure", measures))
+    measured = rows if isinstance(rows, MeasuredRows) else MeasuredRows(rows)
     found: dict[tuple[Any, ...], dict[str, Estimate]] = {}
-    for one in _in_order(estimate_rows(kept, by=tags, whole=rows, bounds=measure_bounds()), agents):
+    for one in _in_order(measured.estimated(tags, measures), agents):
         found.setdefault(tuple(one.key[tag] for tag in tags), {})[str(one.key["measure"])] = one.estimate
     names = [name for name in measures if any(name in cells for cells in found.values())]
     lines = [
@@ -118,9 +110,10 @@ def _in_order(listed: Iterable[Grouped], agents: Sequence[str]) -> list[Grouped]
     return sorted(listed, key=lambda one: places.get(str(one.key.get("agent")), len(places)))
 
 
-def across(rows: Rows, measure: str, agents: Sequence[str], tag: str) -> None:
+def across(rows: Rows | MeasuredRows, measure: str, agents: Sequence[str], tag: str) -> None:
     """Print one measure of each agent over the values of a tag, one line a value."""
-    found = _by(rows.select(measure=measure), "agent", tag, whole=rows)
+    measured = rows if isinstance(rows, MeasuredRows) else MeasuredRows(rows)
+    found = {(one.key["agent"], one.key[tag]): one.estimate for one in measured.estimated(("agent", tag), (measure,))}
     values = sorted({value for _, value in found if value is not None}, key=float)
     lines = []
     for value in values:

@@ -17,7 +17,7 @@ from goalscope.evaluation.evidence import ArmData, ArmRun
 from goalscope.evaluation.rules import RULES, Rule, decide, level
 from goalscope.evaluation.subject import Subject, describe
 from goalscope.ids import content_id
-from goalscope.measures.behaviour import measure_store
+from goalscope.measures.behaviour import measured_parts
 from goalscope.runs import Store, run
 from goalscope.runs.merge import grow, settle
 from goalscope.runs.opening import unmade
@@ -248,7 +248,7 @@ def _measure(place: Path, stage: Stage, name: str) -> None:
     if len(measured) == len(episodes):
         return
     with Store(place, "w") as store, stage(f"{name}: measuring") as show:
-        store.put_rows(measure_store(store, lambda done, total: show(done, total)), source="behaviour")
+        store.put_rows(measured_parts(store, lambda done, total: show(done, total)), source="behaviour")
 
 
 Opened = dict[tuple[str, str], ArmRun]

@@ -1,6 +1,7 @@
 """All measures of behaviour, run over episodes at once; the conditions that split what was measured."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 
 from goalscope import registry
 from goalscope.measures.definition import Measure
@@ -9,11 +10,13 @@ from goalscope.planning.oracle import oracle
 from goalscope.rows import Rows, Tag
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
-from goalscope.runs.walks import read_walks
+from goalscope.runs.walks import PART_EPISODES, walk_parts
 from goalscope.worlds.world import TimedOracle, World
 
 COMPARED = ("success", "action accuracy")
 """The measures that are compared where a study of grids names none."""
+
+_MOST_MEASURES = 1 << 16
 
 
 def behaviour_measures() -> tuple[Measure, ...]:
@@ -40,11 +43,16 @@ def measure_table(table: StepTable, measures: Iterable[Measure] | None = None) -
     A measure that needs what the worlds of the table lack is left out, see `left_out`. Task worlds have success and the
     measures that need tasks, no others.
     """
+    return Rows.concatenate(measure.rows(table) for measure in _measured(table, measures))
+
+
+def _measured(table: StepTable, measures: Iterable[Measure] | None = None) -> list[Measure]:
+    """Return the measures that a table can be asked for."""
     asked = behaviour_measures() if measures is None else measures
     kept = [measure for measure in asked if not _lacking(measure, table.offers)]
     if "tasks" in table.offers:
         kept = [measure for measure in kept if measure.name == "success" or "tasks" in getattr(measure, "needs", ())]
-    return Rows.concatenate(measure.rows(table) for measure in kept)
+    return kept
 
 
 def left_out(worlds: Iterable[World]) -> str:
@@ -94,9 +102,42 @@ def measure_store(store: Store, progress: Callable[[int, int], None] | None = No
     Raises:
         ValueError: a stored value that cannot be one of ours.
     """
-    walks, apart = read_walks(store, progress)
-    grids = [StepTable.from_walks(walks)] if len(walks.world) or not apart else []
-    return _rows([*grids, *_tables(list(store.episodes(apart)) if apart else [])])
+    parts = sorted(measured_parts(store, progress), key=itemgetter(0))
+    return Rows.concatenate(rows for _, rows in parts)
+
+
+def measured_parts(
+    store: Store, progress: Callable[[int, int], None] | None = None, *, most: int = PART_EPISODES
+) -> Iterator[tuple[int, Rows]]:
+    """Yield the rows of `measure_store` a few at a time, each part with its place, as `Store.put_rows` takes them.
+
+    Grids are measured by parts of whole clusters, so that memory does not grow with their number; episodes in other
+    worlds are measured together.
+
+    Args:
+        store: the run.
+        progress: called with the number of episodes read and of all.
+        most: episodes on grids that are measured at a time.
+
+    Raises:
+        ValueError: a stored value that cannot be one of ours.
+    """
+    apart, none = list[str](), True
+    for walks, others in walk_parts(store, progress, most=most):
+        apart += others
+        if len(walks.world):
+            none = False
+            yield from _placed(StepTable.from_walks(walks), 0)
+    for table, own in enumerate(_tables(list(store.episodes(apart)) if apart else []), start=1):
+        yield from _placed(own, table)
+    if none and not apart:
+        yield from _placed(StepTable.from_episodes([]), 0)
+
+
+def _placed(table: StepTable, number: int) -> Iterator[tuple[int, Rows]]:
+    """Yield the rows of each measure of a table with their place: by table, then by measure."""
+    for place, measure in enumerate(_measured(table)):
+        yield number * _MOST_MEASURES + place, measure.rows(table)
 
 
 def _tables(episodes: Sequence[Episode]) -> list[StepTable]:

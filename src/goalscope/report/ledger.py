@@ -12,12 +12,13 @@ from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.invariance import ORIGINAL
 from goalscope.measures.table import CONDITIONS
 from goalscope.report.definitions import HEADLINE, KEY_POOLED, KEY_STEPWISE, MAPS, POOLED
+from goalscope.report.measured import Counts, MeasuredRows
 from goalscope.rows import Rows, Tag
 from goalscope.runs.export import content_hash
 from goalscope.runs.probing_config import Analysis
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
-from goalscope.stats import DRAW, LESS, Estimate, Grouped, distinct, estimate_pooled, estimate_rows, grids_of
+from goalscope.stats import DRAW, LESS, Estimate, Grouped, estimate_pooled, estimate_rows, grids_of
 
 Key = Mapping[str, Tag]
 """Measure and tags of an estimate; ``less`` names the control of a difference. What is not named is None."""
@@ -74,9 +75,9 @@ class Estimates:
         return tuple(sorted(points)), tuple(points[at] for at in sorted(points))
 
 
-def estimates_by(rows: Rows, *by: str) -> Estimates:
-    """Return the estimates of rows about behaviour by some tags."""
-    return Estimates(estimate_rows(rows, by=by, bounds=measure_bounds()))
+def estimates_by(rows: Rows, *by: str, counts: Counts | None = None) -> Estimates:
+    """Return the estimates of rows about behaviour by some tags; ``counts``: how many equal rows each stands for."""
+    return Estimates(estimate_rows(rows, by=by, bounds=measure_bounds(), counts=counts))
 
 
 def describe_key(key: Key) -> str:
@@ -111,6 +112,9 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "agent, distance": ("agent", "distance"),
 }
 """Table -> the tags that its estimates are grouped by, beside the conditions of the run."""
+
+TOLD = tuple(dict.fromkeys((*(tag for tags in TABLES.values() for tag in tags), *CONDITIONS)))
+"""Tags that groups of the tables are told apart by."""
 
 _CURVE = "distance"
 """Tag of rows that speak of one distance to the goal; measures with such rows enter the tables by distance alone."""
@@ -170,7 +174,7 @@ class Ledger:
         return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=True)
 
 
-def build_ledger(rows: Rows, *, agents: Sequence[str] = ()) -> Ledger:
+def build_ledger(rows: Rows | MeasuredRows, *, agents: Sequence[str] = ()) -> Ledger:
     """Estimate every measure of a run in every table.
 
     Args:
@@ -180,28 +184,39 @@ def build_ledger(rows: Rows, *, agents: Sequence[str] = ()) -> Ledger:
     Raises:
         ValueError: there are no rows, or rows without an agent.
     """
-    if not len(rows):
+    given = rows if isinstance(rows, MeasuredRows) else MeasuredRows(rows)
+    if not len(given):
         raise ValueError("a ledger needs rows, got none: measure the run first (goalscope measure RUN)")
-    present = {str(name) for name in rows.tags.get("agent", ()) if name is not None}
-    if not present or None in rows.tags["agent"].tolist():
+    present = {str(name) for name in given.values.get("agent", ()) if name is not None}
+    if not present or None in given.values["agent"]:
         raise ValueError("each row must name its agent in the tag 'agent', got rows without that tag")
     order = [name for name in agents if name in present]
     order += sorted(present - set(order))
-    conditions = tuple(name for name in CONDITIONS if name in rows.tags and len(set(rows.tags[name].tolist())) > 1)
-    curve = rows.among("measure", set(rows.measure[rows.known(_CURVE)].tolist()))
-    tables = {}
-    # Which grids a group has is counted once for all tables, on one row of each kind.
-    grids = distinct(rows, [*dict.fromkeys(tag for tags in TABLES.values() for tag in tags), *conditions, "grid_id"])
-    for name, tags in TABLES.items():
-        side = rows.where(curve if _CURVE in tags else ~curve)
-        # Sizes and densities are told of worlds that have both; the finest table is kept to the main measures.
-        needed = {*tags, "density"} if "size" in tags else set(tags)
-        known = np.logical_and.reduce([side.known(tag) for tag in sorted(needed)])
-        if {"size", "density"} <= set(tags):
-            known &= side.among("measure", (*HEADLINE, *MAPS))
-        tables[name] = estimate_rows(side.where(known), by=(*tags, *conditions), whole=grids, bounds=measure_bounds())
-    for measure, name in _RATIOS.items():
-        tables["agent"] += _pooled(rows.where(rows.measure == measure), grids, name, conditions)
+    conditions = tuple(name for name in CONDITIONS if len(given.values.get(name, ())) > 1)
+    # Which grids a group has is counted once for all measures.
+    whole = given.distinct(TOLD)
+    grids = {name: grids_of(whole, (*tags, *conditions)) for name, tags in TABLES.items()}
+    tables: dict[str, list[Grouped]] = {name: [] for name in TABLES}
+    pooled = list[Grouped]()
+    for measure in given.measures:
+        mine, counts = given.condensed(measure)
+        curve = bool(mine.known(_CURVE).any())
+        for name, tags in TABLES.items():
+            if curve is (_CURVE in tags) and (not {"size", "density"} <= set(tags) or measure in (*HEADLINE, *MAPS)):
+                # Sizes and densities are told of worlds that have both; the finest table is kept to the main measures.
+                needed = {*tags, "density"} if "size" in tags else set(tags)
+                known = np.logical_and.reduce([mine.known(tag) for tag in sorted(needed)])
+                tables[name] += estimate_rows(
+                    mine.where(known),
+                    by=(*tags, *conditions),
+                    whole=grids[name],
+                    bounds=measure_bounds(),
+                    counts=counts[known],
+                    order=given.order,
+                )
+        if measure in _RATIOS:
+            pooled += _pooled(mine, counts, grids["agent"], _RATIOS[measure], conditions)
+    tables["agent"] += sorted(pooled, key=lambda one: list(_RATIOS.values()).index(str(one.key["measure"])))
     # One order for all tables: measure, then agents as asked for, then as the rows have them.
     measures = {str(one.key["measure"]): one.estimate.unit for table in tables.values() for one in table}
     place, rank = ({name: at for at, name in enumerate(names)} for names in (measures, order))
@@ -212,17 +227,24 @@ def build_ledger(rows: Rows, *, agents: Sequence[str] = ()) -> Ledger:
     return Ledger(tables=ordered, conditions=conditions, agents=tuple(order), measures=measures)
 
 
-def _pooled(rows: Rows, whole: Rows, name: str, conditions: Sequence[str]) -> Iterator[Grouped]:
+def _pooled(
+    rows: Rows, counts: Counts, grids: Mapping[tuple[Tag, ...], int], name: str, conditions: Sequence[str]
+) -> Iterator[Grouped]:
     """Yield the share over all steps of each agent and condition: a ratio of sums, with an interval over grids."""
     tags = ("agent", *conditions)
-    grids = grids_of(whole, tags)
-    members: dict[tuple[Tag, ...], list[int]] = {}
-    for index, values in enumerate(zip(*(rows[tag].tolist() for tag in tags), strict=True)):
+    codes, members = rows.numbered("grid_id")[0], dict[tuple[Tag, ...], list[int]]()
+    for index, values in enumerate(zip(*(tag_of(rows, tag) for tag in tags), strict=True)):
         members.setdefault(values, []).append(index)
     for values, at in members.items():
-        found = estimate_pooled(rows.value[at], np.ones(len(at)), rows.grid_id[at], unit="share", bounds=(0.0, 1.0))
+        every = np.repeat(at, counts[at])
+        found = estimate_pooled(rows.value[every], np.ones(len(every)), codes[every], unit="share", bounds=(0.0, 1.0))
         key = {"measure": name, **dict(zip(tags, values, strict=True))}
         yield Grouped(key=key, estimate=replace(found, without=grids[values] - found.clusters))
+
+
+def tag_of(rows: Rows, name: str) -> list[Tag]:
+    """Return the values of a tag of each row, None where no row has it."""
+    return rows.tags[name].tolist() if name in rows.tags else [None] * len(rows)
 
 
 def recorded(found: Estimate) -> dict[str, Any]:
@@ -262,7 +284,7 @@ class RunData:
     """A measured run."""
 
     store: Store = field(repr=False)
-    rows: Rows = field(repr=False)  # about behaviour
+    measured: MeasuredRows = field(repr=False)  # rows about behaviour, a measure at a time
     probed: Rows = field(repr=False)  # about activations
     changed: Rows = field(repr=False)  # about changed activations
     ledger: Ledger = field(repr=False)  # the estimates of behaviour
@@ -277,12 +299,8 @@ class RunData:
         Raises:
             ValueError: the run has no rows.
         """
-        everything = store.rows()
-        known = everything.known("intervention")
-        changed = everything.where(known)
-        rows, probed = split_probing(everything.where(~known))
-        study = store.study()
-        ledger = build_ledger(rows, agents=store.agent_names() if study else ())
+        measured, study = MeasuredRows(store), store.study()
+        ledger = build_ledger(measured, agents=store.agent_names() if study else ())
         about, shared = dict(store.agents().values()), "none" if study is None else study.history
         models = tuple(name for name in ledger.agents if about.get(name, {}).get("kind") == "chat")
         groups = AgentGroups(
@@ -293,14 +311,23 @@ class RunData:
         digest = content_hash(store)
         return cls(
             store=store,
-            rows=rows,
-            probed=probed,
-            changed=changed,
+            measured=measured,
+            probed=_of_this_version(measured.probed),
+            changed=measured.changed,
             ledger=ledger,
             groups=groups,
             study=study,
             digest=digest,
         )
+
+    @property
+    def rows(self) -> Rows:
+        """All rows about behaviour; `rows_of` reads some measures alone, which takes less memory."""
+        return self.measured.all()
+
+    def rows_of(self, *measures: str) -> Rows:
+        """Return the rows of some measures."""
+        return self.measured.of(*measures)
 
     @property
     def analysis(self) -> Analysis:
@@ -310,7 +337,7 @@ class RunData:
     @property
     def worlds(self) -> str:
         """The kind of its worlds, "grids" or "tasks"."""
-        return "tasks" if on_tasks(self.rows) else "grids"
+        return "tasks" if "exploration error" in self.measured.measures else "grids"
 
     @property
     def originals(self) -> Ledger:
@@ -322,8 +349,8 @@ class RunData:
         constant: dict[str, Tag] = {}
         for name in CONDITIONS:
             if name not in self.ledger.conditions:
-                found = set(self.rows.tags[name].tolist()) if name in self.rows.tags else {None}
-                constant[name] = found.pop() if len(found) == 1 else None
+                found = self.measured.values.get(name, (None,))
+                constant[name] = found[0] if len(found) == 1 else None
         return [(group, {**constant, **group}) for group in self.ledger.groups("agent")]
 
 

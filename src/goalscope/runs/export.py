@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from goalscope.extras import lacking
 from goalscope.ids import canonical_json
 from goalscope.rows import Tag
-from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, Cell, decode_json, encode_json
+from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, Cell, decode_json, decode_tags, encode_json
 from goalscope.runs.record import Episode, policy_of
 from goalscope.runs.row_order import ordered_rows
 from goalscope.runs.store import Store
@@ -45,51 +46,106 @@ def export_parquet(store: Store, directory: str | Path) -> dict[str, Path]:
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     schemas = _schemas()
-    episodes: list[dict[str, Any]] = []
-    episode_tags: list[Mapping[str, Tag]] = []
-
-    def steps() -> Iterator["pyarrow.Table"]:
+    paths = {name: folder / f"{name}.parquet" for name in schemas}
+    worlds = list(store.worlds())
+    made = pyarrow.Table.from_pylist([_world(world) for world in worlds], schema=schemas["worlds"])
+    tags = _Tags.of(world.tags for world in worlds)
+    with _parquet(paths["worlds"], tags.schema(schemas["worlds"])) as write:
+        write(tags.beside(made, [world.tags for world in worlds]))
+    told = (row[-1] for page in store.pages() for row in page)
+    tags = _Tags.of(decode_tags(text, "an episode") for text in dict.fromkeys(told))
+    with (
+        _parquet(paths["steps"], schemas["steps"]) as write_steps,
+        _parquet(paths["episodes"], tags.schema(schemas["episodes"])) as write,
+    ):
         stored = store.episodes()
         while group := list(islice(stored, _GROUP)):
-            episodes.extend(_episode(episode) for episode in group)
-            episode_tags.extend(episode.tags for episode in group)
             records = [record for episode in group for record in _steps(episode)]
-            yield pyarrow.Table.from_pylist(records, schema=schemas["steps"])
-
-    def columns(tags: Sequence[Mapping[str, Tag]]) -> dict[str, list[Tag]]:
-        return {name: [entry.get(name) for entry in tags] for name in dict.fromkeys(chain.from_iterable(tags))}
-
-    paths = {"steps": write_parquet(folder / "steps.parquet", schemas["steps"], steps())}
-    worlds, rows = list(store.worlds()), store.rows()
-    plain = {name: getattr(rows, name).tolist() for name in schemas["rows"].names}
-    for name, made, tags in (
-        (
-            "worlds",
-            pyarrow.Table.from_pylist([_world(world) for world in worlds], schema=schemas["worlds"]),
-            columns([w.tags for w in worlds]),
-        ),
-        ("episodes", pyarrow.Table.from_pylist(episodes, schema=schemas["episodes"]), columns(episode_tags)),
-        ("rows", pyarrow.Table.from_pydict(plain, schema=schemas["rows"]), rows.tags),
-    ):
-        for tag, values in tags.items():
-            made = made.append_column(f"tag.{tag}", _narrow(list(values)))
-        paths[name] = write_parquet(folder / f"{name}.parquet", made.schema, iter([made]))
+            write_steps(pyarrow.Table.from_pylist(records, schema=schemas["steps"]))
+            made = pyarrow.Table.from_pylist(list(map(_episode, group)), schema=schemas["episodes"])
+            write(tags.beside(made, [episode.tags for episode in group]))
+    tags = _Tags()
+    for _, rows in store.row_groups(names=()):
+        tags.note({name: rows.numbered(name)[1] for name in rows.tags})
+    with _parquet(paths["rows"], tags.schema(schemas["rows"])) as write:
+        for _, rows in store.row_groups():
+            plain = {name: getattr(rows, name).tolist() for name in schemas["rows"].names}
+            made = pyarrow.Table.from_pydict(plain, schema=schemas["rows"])
+            write(tags.with_columns(made, {name: column.tolist() for name, column in rows.tags.items()}))
     return paths
 
 
-def write_parquet(path: Path, schema: "pyarrow.Schema", tables: Iterator["pyarrow.Table"]) -> Path:
-    """Write a Parquet file, table by table, under a temporary name and put it in place once it is whole."""
+@contextmanager
+def _parquet(path: Path, schema: "pyarrow.Schema") -> Iterator[Callable[["pyarrow.Table"], None]]:
+    """Give what writes tables to a Parquet file, which has a temporary name until it is whole."""
     from pyarrow import parquet
 
     partial = path.with_name(f".{path.name}.partial")
     try:
         with parquet.ParquetWriter(partial, schema, compression="zstd") as writer:
-            for table in tables:
-                writer.write_table(table)
+            yield writer.write_table
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_parquet(path: Path, schema: "pyarrow.Schema", tables: Iterator["pyarrow.Table"]) -> Path:
+    """Write a Parquet file, table by table, under a temporary name and put it in place once it is whole."""
+    with _parquet(path, schema) as write:
+        for table in tables:
+            write(table)
     return path
+
+
+class _Tags:
+    """The tags of a table: columns of their own, of the narrowest type that holds all their values."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, set[type]] = {}
+        self._long: set[str] = set()
+
+    @classmethod
+    def of(cls, entries: Iterable[Mapping[str, Tag]]) -> "_Tags":
+        """Return what some entries have."""
+        found = cls()
+        for entry in entries:
+            found.note({name: [value] for name, value in entry.items()})
+        return found
+
+    def note(self, values: Mapping[str, Sequence[Tag]]) -> None:
+        """Add values by tag."""
+        for name, found in values.items():
+            self._kinds.setdefault(name, set()).update(map(type, found))
+            if any(type(value) is int and not -(2**63) <= value < 2**63 for value in found):
+                self._long.add(name)
+
+    def schema(self, before: "pyarrow.Schema") -> "pyarrow.Schema":
+        """Return a schema with the tags behind."""
+        import pyarrow
+
+        return pyarrow.schema([*before, *((f"tag.{name}", self._type(name)) for name in self._kinds)])
+
+    def beside(self, made: "pyarrow.Table", entries: Sequence[Mapping[str, Tag]]) -> "pyarrow.Table":
+        """Return a table with the tags of its entries."""
+        return self.with_columns(made, {name: [entry.get(name) for entry in entries] for name in self._kinds})
+
+    def with_columns(self, made: "pyarrow.Table", columns: Mapping[str, Sequence[Tag]]) -> "pyarrow.Table":
+        """Return a table with the columns of its tags; one that is lacking is None everywhere."""
+        for name in self._kinds:
+            values = columns.get(name, [None] * len(made))
+            made = made.append_column(f"tag.{name}", _narrow(values, self._type(name)))
+        return made
+
+    def _type(self, name: str) -> "pyarrow.DataType":
+        """Return booleans, whole numbers or numbers where all values of a tag are, else text."""
+        import pyarrow
+
+        kinds = self._kinds[name] - {type(None)}
+        if kinds == {bool}:
+            return pyarrow.bool_()
+        if kinds == {int} and name not in self._long:
+            return pyarrow.int64()
+        return pyarrow.float64() if kinds and kinds <= {int, float} else pyarrow.string()
 
 
 _COLUMNS = {
@@ -166,18 +222,15 @@ def _steps(episode: Episode) -> Iterator[dict[str, Any]]:
         }
 
 
-def _narrow(values: Sequence[Tag]) -> "pyarrow.Array":
-    """Return tags as booleans, whole numbers or numbers where all of them are, else as text."""
+def _narrow(values: Sequence[Tag], kind: "pyarrow.DataType") -> "pyarrow.Array":
+    """Return tags as values of a type."""
     import pyarrow
 
-    kinds = {type(value) for value in values} - {type(None)}
-    if kinds == {bool}:
-        return pyarrow.array(values, pyarrow.bool_())
-    if kinds == {int} and all(value is None or -(2**63) <= int(value) < 2**63 for value in values):
-        return pyarrow.array(values, pyarrow.int64())
-    if kinds and kinds <= {int, float}:
-        return pyarrow.array([None if value is None else float(value) for value in values], pyarrow.float64())
-    return pyarrow.array([None if value is None else _utf8(str(value)) for value in values], pyarrow.string())
+    if kind == pyarrow.float64():
+        return pyarrow.array([None if value is None else float(value) for value in values], kind)
+    if kind == pyarrow.string():
+        return pyarrow.array([None if value is None else _utf8(str(value)) for value in values], kind)
+    return pyarrow.array(values, kind)
 
 
 def _utf8(text: str | None) -> str | None:

@@ -26,6 +26,7 @@ from goalscope.runs.tables import (
     Usage,
     cut,
     episode_ids,
+    episodes_in,
     find_episodes,
     insert_episodes,
     insert_worlds,
@@ -264,9 +265,19 @@ class Store(RowStore):
             for begin, end in cut([row[-2] for row in page]):
                 yield from self._read_episodes(page[begin:end])
 
-    def pages(self, ids: Iterable[str] | None = None) -> Iterator[list[tuple[Any, ...]]]:
-        """Return pages of (number, `EPISODE_COLUMNS`) as they are stored, unchecked, in the order of `episodes`."""
-        if ids is None:
+    def pages(
+        self, ids: Iterable[str] | None = None, *, worlds: Sequence[str] | None = None
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """Return pages of (number, `EPISODE_COLUMNS`) as they are stored, unchecked, in the order of `episodes`.
+
+        Args:
+            ids: the episodes to return; all by default, or those in some ``worlds``.
+            worlds: the worlds whose episodes to return.
+        """
+        if worlds is not None:
+            with explained(self._file):
+                numbers = episodes_in(self.database, worlds)
+        elif ids is None:
             least = self.sums.number_of("episodes")
             numbers = [number for (number,) in self.query(f"SELECT number FROM episodes ORDER BY {ORDER}")]
             self.sums.check_count("episodes", len(numbers), least, self.sums.number_of("episodes"))

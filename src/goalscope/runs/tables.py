@@ -237,6 +237,15 @@ def find_episodes(database: sqlite3.Connection, path: Path, wanted: Sequence[str
     return [key[4] for key in sorted(keys)]
 
 
+def episodes_in(database: sqlite3.Connection, worlds: Sequence[str]) -> list[int]:
+    """Return the numbers of the episodes in some worlds, in their `ORDER`."""
+    keys = []
+    for begin in range(0, len(worlds), _PART):
+        part = worlds[begin : begin + _PART]
+        keys += database.execute(f"SELECT {ORDER}, number FROM episodes WHERE world_id IN ({marks(part)})", part)
+    return [key[4] for key in sorted(keys)]
+
+
 def cut(lengths: Sequence[Any]) -> Iterator[tuple[int, int]]:
     """Return ranges of episodes that together have few steps (a long episode stands alone)."""
     begin, steps = 0, 0

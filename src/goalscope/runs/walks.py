@@ -2,7 +2,8 @@
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,10 @@ _FAILED, _ACTED = 1, 2  # what the last of them must be: either an action or a f
 _HEAD = ("episode_id", "agent", "outcome", "grid_id", "trajectory", "seed", "horizon", "tags")
 
 Numbers = npt.NDArray[np.int64]
+Progress = Callable[[int, int], None]
+
+PART_EPISODES = 4000
+"""Episodes that are read and measured together; enough that a part costs what its episodes cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +98,7 @@ def walks_of(episodes: Iterable[Episode]) -> Walks:
     return heads.walks(_filled(states, width), np.array(actions), np.array(rewards), _filled(finals, width))
 
 
-def read_walks(store: Store, progress: Callable[[int, int], None] | None = None) -> tuple[Walks, list[str]]:
+def read_walks(store: Store, progress: Progress | None = None) -> tuple[Walks, list[str]]:
     """Return what the episodes of a store did on grids, in its order, and the ids of those in other worlds.
 
     Only what is returned is read and checked; answers, reasoning and token ids are not looked at.
@@ -105,10 +110,66 @@ def read_walks(store: Store, progress: Callable[[int, int], None] | None = None)
     Raises:
         ValueError: a stored value that cannot be one of ours.
     """
+    ((total,),) = store.query("SELECT count(*) FROM episodes")
+    return _read(store, store.pages(), lambda done: progress(done, total) if progress else None)
+
+
+def walk_parts(
+    store: Store, progress: Progress | None = None, *, most: int = PART_EPISODES
+) -> Iterator[tuple[Walks, list[str]]]:
+    """Yield what `read_walks` returns by parts, so that few episodes are in memory at a time.
+
+    Worlds of one cluster are in one part, since some measures compare them. Parts are in the order of the first world
+    of each cluster; within a part episodes are in the order of the store.
+
+    Args:
+        store: the run.
+        progress: called with the number of episodes read and of all.
+        most: episodes of a part; a cluster that has more is a part alone.
+
+    Raises:
+        ValueError: a stored value that cannot be one of ours.
+    """
+    least, before = store.sums.number_of("episodes"), 0
+    ((total,),) = store.query("SELECT count(*) FROM episodes")
+    for worlds, count in _parts(store, most):
+
+        def told(done: int, before: int = before) -> None:
+            if progress is not None:
+                progress(before + done, total)
+
+        yield _read(store, store.pages(worlds=worlds), told)
+        before += count
+    store.sums.check_count("episodes", before, least, store.sums.number_of("episodes"))
+
+
+def _parts(store: Store, most: int) -> Iterator[tuple[list[str], int]]:
+    """Yield the worlds of each part and the number of their episodes."""
+    select = (
+        "SELECT world_id, ifnull(nullif(cluster, ''), world_id), count(*) FROM episodes "
+        "LEFT JOIN worlds ON worlds.id = world_id GROUP BY world_id ORDER BY world_id"
+    )
+    clusters: dict[Any, list[str]] = {}
+    counts = Counter[Any]()
+    for world, cluster, count in store.query(select):
+        clusters.setdefault(cluster, []).append(world)
+        counts[cluster] += count
+    worlds, episodes = list[str](), 0
+    for cluster, own in clusters.items():
+        if worlds and episodes + counts[cluster] > most:
+            yield worlds, episodes
+            worlds, episodes = [], 0
+        worlds, episodes = worlds + own, episodes + counts[cluster]
+    if worlds:
+        yield worlds, episodes
+
+
+def _read(
+    store: Store, pages: Iterable[list[tuple[Any, ...]]], progress: Callable[[int], None]
+) -> tuple[Walks, list[str]]:
     heads, apart, done = _Heads(), list[str](), 0
     parts = [(np.zeros((0, 3), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, 3), dtype=np.int64))]
-    ((total,),) = store.query("SELECT count(*) FROM episodes")
-    for page in store.pages():
+    for page in pages:
         kept = [row for row in page if _readable(store.world(row[2]))]
         apart += [row[1] for row in page if not _readable(store.world(row[2]))]
         try:
@@ -120,8 +181,7 @@ def read_walks(store: Store, progress: Callable[[int, int], None] | None = None)
                     pass
             raise
         done += len(page)
-        if progress is not None:
-            progress(done, total)
+        progress(done)
     state, action, final = map(np.concatenate, zip(*parts, strict=True))
     return heads.walks(state, action, np.full(len(action), np.nan), final), apart
 

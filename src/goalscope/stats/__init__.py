@@ -12,7 +12,7 @@ from goalscope.stats.compare import (
 from goalscope.stats.crossed import crossed_difference, estimate_crossed, estimate_table
 from goalscope.stats.estimate import FEWEST, UNBOUNDED, Estimate, estimate_mean, estimate_pooled
 from goalscope.stats.family import Corrected, Family, corrected, holm
-from goalscope.stats.groups import DRAW, LESS, Grouped, distinct, estimate_rows, grids_of
+from goalscope.stats.groups import DRAW, LESS, Grouped, distinct, estimate_rows, grids_of, numbers_of
 from goalscope.stats.intervals import exact_binomial
 from goalscope.stats.power import (
     Paired,
@@ -61,6 +61,7 @@ __all__ = [
     "holm",
     "indicators",
     "minimum_detectable_effect",
+    "numbers_of",
     "paired_difference",
     "power",
     "regress",

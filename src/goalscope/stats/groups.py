@@ -41,9 +41,11 @@ def estimate_rows(
     rows: Rows,
     by: Sequence[str] = ("agent", "size"),
     *,
-    whole: Rows | None = None,
+    whole: Rows | Mapping[tuple[Tag, ...], int] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
     confidence: float = 0.95,
+    counts: npt.NDArray[np.int64] | None = None,
+    order: Mapping[str, int] | None = None,
 ) -> list[Grouped]:
     """Estimate every measure in every group that occurs: mean within each grid, then over grids.
 
@@ -55,11 +57,15 @@ def estimate_rows(
         rows: the rows; NaN values are left out and counted in ``estimate.undefined``.
         by: names of tags (or of columns) to group by, in the order of sorting; a tag that no row has is None.
         whole: rows that hold all grids of each group, where ``rows`` are some measures of them; ``rows`` by default. A
-            grid of a group without a value is counted in ``estimate.without``; `PARTS` make no group of grids.
+            grid of a group without a value is counted in ``estimate.without``; `PARTS` make no group of grids. Or
+            the number of grids of each group, as `grids_of` tells it.
         bounds: measure -> least and greatest possible value. For measures that are not named here, if their unit is
             "share": [-1, 1] for a difference, [-2, 2] for one of differences, ...; for others [0, 1] if all values lie
             there, [-1, 1] if some are negative. No bounds otherwise.
         confidence: nominal coverage.
+        counts: ``[N]`` how many equal rows each one stands for; 1 by default.
+        order: grid -> its place, where ``rows`` are some of those of a run: the last bits of an interval depend on the
+            order of grids. That of their appearance by default.
 
     Returns:
         Measures and agents in order of appearance, other tags sorted: None, then numbers by size, then texts.
@@ -76,23 +82,27 @@ def estimate_rows(
         return []
     measures, *_ = factors = [_ordered(name, rows) for name in ("measure", *names)]
     kinds, group = np.unique(_combined(factors, len(rows)), return_inverse=True)
-    grid = rows.numbered("grid_id")[0]
+    grid, labels = rows.numbered("grid_id")
+    if order is not None:
+        grid = np.array([order[label] for label in labels], dtype=np.int64)[grid]
     drawn = rows.known(DRAW)
     draw = rows.numbered(DRAW)[0] if drawn.any() else None
     unit_codes, unit_labels = rows.numbered("unit")
-    grids = grids_of(rows if whole is None else whole, names)
+    grids = whole if isinstance(whole, Mapping) else grids_of(rows if whole is None else whole, names)
     ranges = _bounds_of(rows, measures, unit_codes, unit_labels, bounds or {})
-    order = np.argsort(group, kind="stable")
-    edges = np.searchsorted(group[order], np.arange(len(kinds) + 1))
+    listed = np.argsort(group, kind="stable")
+    edges = np.searchsorted(group[listed], np.arange(len(kinds) + 1))
     found = []
     for index in range(len(kinds)):
-        mine = order[edges[index] : edges[index + 1]]
+        mine = listed[edges[index] : edges[index + 1]]
         key = {name: labels[codes[mine[0]]] for name, (codes, labels) in zip(("measure", *names), factors, strict=True)}
         units = np.unique(unit_codes[mine])
         if len(units) > 1:
             raise ValueError(
                 f"a group's rows must share one unit, got {[unit_labels[code] for code in units]} at {key}"
             )
+        if counts is not None:
+            mine = np.repeat(mine, counts[mine])
         values = rows.value[mine]
         defined = ~np.isnan(values)
         about: dict[str, Any] = {
@@ -138,10 +148,22 @@ def grids_of(rows: Rows, by: Sequence[str]) -> dict[tuple[Tag, ...], int]:
 
 def distinct(rows: Rows, names: Sequence[str]) -> Rows:
     """Return the first of all rows that are equal in some columns and tags, but for `PARTS`."""
-    factors = [rows.numbered(name) for name in names if name not in PARTS]
     mask = np.zeros(len(rows), dtype=bool)
-    mask[np.unique(_combined(factors, len(rows)), return_index=True)[1]] = True
+    codes = numbers_of(rows, [name for name in names if name not in PARTS])
+    mask[np.unique(codes, return_index=True)[1]] = True
     return rows.where(mask)
+
+
+def numbers_of(rows: Rows, names: Sequence[str], codes: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
+    """Return ``[N]`` a number for each combination of some columns and tags, and of further codes where given."""
+    found = np.zeros(len(rows), dtype=np.int64) if codes is None else codes
+    count = int(found.max(initial=0)) + 1
+    for own, labels in map(rows.numbered, names):
+        if count * max(len(labels), 1) >= 2**62:  # numbered anew
+            found = np.unique(found, return_inverse=True)[1].reshape(-1)
+            count = int(found.max(initial=0)) + 1
+        found, count = found * max(len(labels), 1) + own, count * max(len(labels), 1)
+    return found
 
 
 def _combined(factors: Sequence[_Factor], count: int) -> npt.NDArray[np.int64]:

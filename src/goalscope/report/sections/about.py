@@ -43,11 +43,10 @@ def title(store: Store) -> str:
 
 def summary(run: RunData) -> list[str]:
     """Return what was run as sentences."""
-    rows, agents, tasks = run.rows, run.ledger.agents, run.worlds == "tasks"
-    episodes = rows.where(rows.measure == "success")
-    steps = rows.value[rows.measure == "steps"].sum() if tasks else (rows.measure == "action optimality").sum()
+    agents, tasks, episodes = run.ledger.agents, run.worlds == "tasks", run.rows_of("success")
+    steps = run.rows_of("steps").value.sum() if tasks else run.measured.counts.get("action optimality", 0)
     known = tasks or steps or not len(episodes)
-    clusters = len(set(episodes.grid_id.tolist()))
+    clusters = len(episodes.numbered("grid_id")[1])
     if tasks:
         on = f"on {counted(clusters, 'task map')}, judged by their actions alone"
     elif known:
@@ -61,7 +60,7 @@ def summary(run: RunData) -> list[str]:
     acted = f"{counted(len(agents), 'agent')} ({listed(agents)}) acted in {counted(len(episodes), 'episode')}"
     parts = []
     for name, words in (("size", "Grid sizes"), ("density", "wall densities")):
-        values = sorted({value for value in episodes.tags.get(name, ()) if isinstance(value, int | float)})
+        values = sorted({value for value in episodes.numbered(name)[1] if isinstance(value, int | float)})
         if values and not tasks:
             parts.append(f"{words} {listed([number(value) for value in values])}")
     state = unfinished(run.store)

@@ -31,10 +31,11 @@ def agents_compared(run: RunData) -> Iterator[Declared]:
         )
         yield Declared(anchor="comparison", title="Agents compared", paragraphs=(text,))
     elif pairs:
+        rows = run.rows_of(*COMPARED)
         # The condition with the most grids, the first of equals.
-        group = max(run.ledger.groups("agent"), key=lambda key: len(set(_of_group(run.rows, key).grid_id.tolist())))
-        wanted = _of_group(run.rows, group)
-        sides = [Side(agent, wanted.where(wanted["agent"] == agent)) for agent in agents]
+        group = max(run.ledger.groups("agent"), key=lambda key: len(_of_group(rows, key).numbered("grid_id")[1]))
+        wanted = _of_group(rows, group)
+        sides = [Side(agent, wanted.select(agent=agent)) for agent in agents]
         where = f" ({describe_key(group)}, the largest part of this run)" if group else ""
         text = f"All pairs of agents on the grids that both acted on{where}"
         yield _compared(list(combinations(sides, 2)), "pairs", "comparison", "Agents compared", text)
@@ -57,7 +58,7 @@ def conditions_compared(run: RunData) -> Iterator[Declared]:
     for (tag, group, other), where in zip(found, shared, strict=True):
         suffix = f", {where}" if len(set(shared)) > 1 and where else ""
         for agent in run.ledger.agents:
-            mine = run.rows.where(run.rows["agent"] == agent)
+            mine = run.rows_of(*COMPARED).select(agent=agent)
             first = Side(f"{agent}{suffix}, {describe_key({tag: group[tag]})}", _of_group(mine, group))
             pairs.append((first, Side(f"{agent}{suffix}", _of_group(mine, other))))
     if pairs:
@@ -82,7 +83,7 @@ def _compared(
 
 
 def _of_group(rows: Rows, group: Key) -> Rows:
-    return rows.where(rows.among("measure", COMPARED)).select(**group)
+    return rows.select(**group)
 
 
 RULE = (
@@ -110,13 +111,13 @@ _MOST_PICTURES = 7
 @section("examples", worlds="grids")
 def examples(run: RunData) -> Iterator[Declared]:
     """A success and a failure of each agent as pictures."""
-    found, agents = run.rows.where(run.rows.measure == "success"), run.ledger.agents
+    found, agents = run.rows_of("success"), run.ledger.agents
     centres = {name: _centre(found, name) for name in ("size", "density")}
     kinds = [(agent, success) for agent in agents[:_MOST_AGENTS] for success in (True, False)]
     chosen = {
         (agent, success): identity
         for agent, success in kinds
-        if (identity := _middle(found.where((found["agent"] == agent) & (found.value == float(success))), centres))
+        if (identity := _middle(found.where(found.among("agent", [agent]) & (found.value == float(success))), centres))
     }
     episodes = {episode.id: episode for episode in run.store.episodes(chosen.values())} if chosen else {}
     # Other worlds than grids have no picture.
@@ -141,7 +142,7 @@ def examples(run: RunData) -> Iterator[Declared]:
 @section("task examples", worlds="tasks")
 def task_examples(run: RunData) -> Iterator[Declared]:
     """The strips of some episodes in task worlds."""
-    success, agents = run.rows.where(run.rows.measure == "success"), run.ledger.agents
+    success, agents = run.rows_of("success"), run.ledger.agents
     chosen: dict[str, None] = {}
     for agent in agents[:_MOST_TASK_AGENTS]:
         mine = success.select(agent=agent)
@@ -180,19 +181,16 @@ def _figure(episode: Episode) -> Figure:
 def _middle(rows: Rows, centres: Mapping[str, float]) -> str:
     """Return the episode nearest to the middle of size and density, the first id of equals; "" where there is none."""
 
-    def far(index: int) -> tuple[float, float, str]:
-        values = (rows.tags[name][index] if name in rows.tags else None for name in centres)
-        size, density = (
-            abs(float(value) - centre) if isinstance(value, int | float) else np.inf
-            for value, centre in zip(values, centres.values(), strict=True)
-        )
-        return size, density, str(rows.episode_id[index])
-
-    return min(map(far, range(len(rows))))[2] if len(rows) else ""
+    nearest = rows
+    for name, centre in centres.items():
+        codes, labels = nearest.numbered(name)
+        far = np.array([abs(float(one) - centre) if isinstance(one, int | float) else np.inf for one in labels])
+        nearest = nearest.where(far[codes] == far[codes].min(initial=np.inf))
+    return min(map(str, nearest.numbered("episode_id")[1]), default="")
 
 
 def _centre(rows: Rows, name: str) -> float:
-    values = {value for value in rows.tags.get(name, ()) if isinstance(value, int | float)}
+    values = {value for value in rows.numbered(name)[1] if isinstance(value, int | float)}
     return float(np.median(sorted(values))) if values else 0.0
 
 

@@ -27,7 +27,7 @@ from goalscope.report.specs import (
     over_tag,
     section,
 )
-from goalscope.rows import Rows, Tag
+from goalscope.rows import Tag
 
 _KEY_MEASURES = (
     "accuracy on the way to the key",
@@ -123,20 +123,24 @@ def difficulty(run: RunData) -> Iterator[Declared]:
     known = [group for group, _ in run.settings() if group in groups]
     for group in known:
         if all(len(ledger.tables[_CELLS].values(tag, **group)) > 1 for tag in ("size", "density")):
-            mine, where = run.rows.select(**group), f", {describe_key(group)}" if len(known) > 1 else ""
-            yield from _figure_4(run, mine, where)
-            yield _figure_12(run, mine, where)
+            where = f", {describe_key(group)}" if len(known) > 1 else ""
+            yield from _figure_4(run, group, where)
+            yield _figure_12(run, group, where)
 
 
-def _figure_4(run: RunData, rows: Rows, where: str) -> Iterator[Declared]:
-    steps = rows.where(rows.measure == STEPWISE)
-    steps = steps.where(steps.known("distance"))
+def _figure_4(run: RunData, group: Key, where: str) -> Iterator[Declared]:
+    steps, counts = run.measured.condensed(STEPWISE)
+    mine = steps.known("distance")
+    for name, value in group.items():
+        mine &= steps.among(name, [value])
+    steps, counts = steps.where(mine), counts[mine]
     if not len(steps):
         return
     subjects, others = run.groups.subjects, run.groups.others
-    steps = with_distance_bands(steps, -(-max(int(distance) for distance in steps["distance"]) // _BANDS))
+    steps = with_distance_bands(steps, -(-max(int(distance) for distance in steps.numbered("distance")[1]) // _BANDS))
     size, density, both = (
-        estimates_by(steps, "agent", *by, "distance_band") for by in (("size",), ("density",), ("size", "density"))
+        estimates_by(steps, "agent", *by, "distance_band", counts=counts)
+        for by in (("size",), ("density",), ("size", "density"))
     )
     axes = ((size, _BY_SIZE), (density, _BY_DENSITY))
 
@@ -191,9 +195,9 @@ def _figure_4(run: RunData, rows: Rows, where: str) -> Iterator[Declared]:
     )
 
 
-def _figure_12(run: RunData, rows: Rows, where: str) -> Declared:
+def _figure_12(run: RunData, group: Key, where: str) -> Declared:
     listed = [name for name in (*FIGURE_12, *_EXCESS) if name in run.ledger.measures]
-    found = estimates_by(rows.where(rows.among("measure", listed)), "agent", "size", "density")
+    found = estimates_by(run.rows_of(*listed).select(**group), "agent", "size", "density")
     return Declared(
         anchor="figure-12",
         title=f"Figure 12: performance by size and density{where}",

@@ -249,11 +249,12 @@ def fog_errors(run: RunData) -> Iterator[Declared]:
             [Line(agent, {**group, "agent": agent}) for agent in agents],
         )
         keys = [{"measure": name, "agent": agent} for agent in agents for name in _ERRORS]
+        errors = run.rows_of(*(name for name in run.measured.measures if name.endswith(UNDER_FOG)))
         yield Declared(
             anchor="fog-errors",
             title="Exploration and exploitation errors under fog",
-            paragraphs=(_FOG_TEXT, *([] if any_invalid(run.rows, group, UNDER_FOG) else [NO_INVALID])),
-            tables=[means, *error_tables(run.rows, run.ledger, agents, group, suffix=UNDER_FOG, noun="grid")],
+            paragraphs=(_FOG_TEXT, *([] if any_invalid(errors, group, UNDER_FOG) else [NO_INVALID])),
+            tables=[means, *error_tables(errors, run.ledger, agents, group, suffix=UNDER_FOG, noun="grid")],
             figures=[over_tag(run.ledger, name, "size", group) for name in _ERRORS],
             legend=BANDS,
             counted=table.picked(keys, **group),
@@ -279,7 +280,7 @@ def _tests(run: RunData, group: Key) -> tuple[list[Table], str]:
             f"{len(pairs)} pairs of arms are too many for one family of tests to say anything: name the ones that "
             "matter, goalscope compare RUN --agents 'A;B'."
         )
-    sides = {agent: Side(agent, run.rows.select(agent=agent, **group)) for agent in (*subjects, *others)}
+    sides = {agent: Side(agent, run.rows_of(*COMPARED).select(agent=agent, **group)) for agent in (*subjects, *others)}
     caption = (
         f"{listed(subjects)} against every other arm, paired by grid: first − second with its interval, and the "
         f"signed-rank test, p corrected for all TESTS of this table (one family, level {LEVEL:g})"

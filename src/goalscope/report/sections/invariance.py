@@ -48,11 +48,13 @@ def invariance(run: RunData) -> Iterator[Declared]:
     if declared is None:
         return
     try:
-        check_transformed(run.rows)
+        check_transformed(run.rows_of(*declared.margin))
     except ValueError as error:
         yield Declared(anchor="invariance", title=title, paragraphs=(f"Not done: {error}.",))
         return
-    found = in_order(compare_transforms(run.rows, margin=declared.margin, level=declared.level), agents)
+    found = in_order(
+        compare_transforms(run.rows_of(*declared.margin), margin=declared.margin, level=declared.level), agents
+    )
     tables = []
     for agent in agents:
         mine = [contrast for contrast in found if contrast.agent == agent]

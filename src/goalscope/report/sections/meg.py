@@ -38,7 +38,7 @@ def goals(run: RunData) -> Iterator[Declared]:
         ValueError: what is stored about goals cannot be ours.
     """
     store, stored = run.store, run.store.info().get("meg")
-    if stored is None or not any(str(name).startswith("MEG towards") for name in set(run.rows.measure.tolist())):
+    if stored is None or not any(str(name).startswith("MEG towards") for name in run.measured.measures):
         return
     try:
         estimates = [_restored(GoalEstimate, entry) for entry in stored["estimates"]]

@@ -88,7 +88,7 @@ def prompts(run: RunData) -> Iterator[Declared]:
     tables, figures = list[TableSpec](), list[CurveSpec]()
     models = {name: _model(about) for name, about in run.store.agents().values() if name in run.ledger.agents}
     columns = [_task_column(name, run.ledger.measures.get(name, "")) for name in PAIRED]
-    for model in dict.fromkeys(models.values()) if "prompt" in run.rows.tags else ():
+    for model in dict.fromkeys(models.values()) if "prompt" in run.measured.values else ():
         names = [name for name, of in models.items() if of == model]
         mine = run.rows.where(run.rows.among("agent", names) & run.rows.among("measure", PAIRED))
         mine = mine.where(mine.known("prompt"))
