@@ -157,6 +157,12 @@ SCENARIOS = {
             'goalscope estimate explore-exploit --model "Claude Haiku 4.5"',
         )
     ),
+    "named examples": Scenario(
+        steps=(
+            'goalscope reproduce "exploration figure 3" --out runs/cases',
+            'goalscope reproduce "exploration figure 4b" --out runs/contrast',
+        )
+    ),
     "the paper's figures": Scenario(steps=tuple(f"paper-figures.md python {number}" for number in range(1, 5))),
     "smaller studies": Scenario(
         steps=(
