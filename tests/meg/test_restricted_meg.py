@@ -1,4 +1,4 @@
-"""The class that plans on what was seen: against enumerated action sequences, the exact class, and Gibbs' inequality."""
+"""The class that plans on what was seen: against all action sequences, the exact class, and Gibbs' inequality."""
 
 import itertools
 import math
@@ -138,7 +138,7 @@ def test_of_agents_of_the_exact_class_the_restricted_one_never_shows_more(unseen
 
 
 def test_a_class_that_plans_worse_may_still_have_the_larger_bound() -> None:
-    """Its member arrives later than the best explorer, and is predictable for longer: bounds of classes have no order."""
+    """Its member arrives later than the best explorer, so that more of its decisions count: bounds have no order."""
     grids = mazes(30, 7)
     curve = RationalityCurve(information_process(HiddenWorlds.of_grids(grids, horizon=8, radius=1)).mdp)
     rng = np.random.default_rng(0)

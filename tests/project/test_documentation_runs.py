@@ -157,6 +157,12 @@ SCENARIOS = {
             'goalscope estimate explore-exploit --model "Claude Haiku 4.5"',
         )
     ),
+    "named examples": Scenario(
+        steps=(
+            'goalscope reproduce "exploration figure 3" --out runs/cases',
+            'goalscope reproduce "exploration figure 4b" --out runs/contrast',
+        )
+    ),
     "the paper's figures": Scenario(steps=tuple(f"paper-figures.md python {number}" for number in range(1, 5))),
     "smaller studies": Scenario(
         steps=(
@@ -230,6 +236,7 @@ SCENARIOS = {
                 "--sizes 7 --densities 0.2 --count 2 --trajectories 1",
             ),
             'goalscope measure runs/fog --measures "exploration error under fog;exploitation error under fog"',
+            "goalscope meg runs/fog --hypotheses goal --seen known",
             "goalscope report runs/fog",
             (
                 'goalscope run fog --set worlds.0.fog_radius=2 --set "horizon={factor: 3}" --out runs/near',

@@ -37,6 +37,16 @@ def test_the_worked_example_gives_the_numbers_in_the_text() -> None:
     assert [" True (" in step for step in steps].index(True) == 4
 
 
+def test_the_named_examples_print_the_table_below_them() -> None:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec([text for kind, text in BLOCKS if kind == "python"][-1], {})
+    lines = (line.split(" | ") for line in printed.getvalue().splitlines())
+    shown = [" | ".join([*names, *numbers.split()]) for *names, numbers in lines]
+    table = [line.strip("| ") for line in TEXT.splitlines() if re.match(r"\| [34][abc] ", line)]
+    assert len(shown) == 8 and shown == table
+
+
 def test_the_lines_of_the_schema_are_scored(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text(next(text for kind, text in BLOCKS if kind == "json"))

@@ -20,7 +20,7 @@ from goalscope.cli.commands import report as report_run
 from goalscope.cli.measuring import measured_rows
 from goalscope.measures.exploration import score as scoring
 from goalscope.measures.exploration import score_episode
-from goalscope.measures.exploration.errors import PROGRESS_SHARE
+from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE
 from goalscope.measures.exploration.relation import divergences, log_relation
 from goalscope.report import build_ledger, lay_out
 from goalscope.report.moments import depths, moment_picture, moments
@@ -293,12 +293,18 @@ def test_figures_of_many_agents_are_drawn_without_bands_and_tabled(agents: int) 
                 of = {**tags, "progress": tenth / 10}
                 share = (number + len(grid) + ord(grid) % 3) / 20
                 rows.append(Row(measure=PROGRESS_SHARE, value=share, tags=of, **one))  # type: ignore[arg-type]
+                rows.append(Row(measure=ONLY_EXPLORATION, value=1 - share, tags=of, **one))  # type: ignore[arg-type]
     found = Rows.from_rows(rows)
     (section,) = lay_out(progress(run_of(found)))
     banded = "fill-opacity" in section.figures[0].svg
     assert banded == (agents <= MOST_BANDS) and ("drawn without" in section.legend) == (not banded)
-    (table,) = section.folds[0].tables
-    assert len(table.rows) == agents and all(cell.interval for _, *cells, _ in table.rows for cell in cells)
+    assert "Exploration-only steps (Fig. 4a)" in section.figures[1].svg and len(section.folds[0].tables) == 2
+    for table in section.folds[0].tables:
+        assert len(table.rows) == agents and all(cell.interval for _, *cells, _ in table.rows for cell in cells)
+    first, second = (
+        [cell.estimate.value for _, *cells, _ in table.rows for cell in cells] for table in section.folds[0].tables
+    )
+    assert [1 - value for value in first] == pytest.approx(second)
 
 
 @pytest.mark.parametrize("name", TASK_STUDIES)

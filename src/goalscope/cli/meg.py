@@ -198,14 +198,14 @@ def meg_run(
     if beliefs:  # first: a site that was not captured is to be told at once
         relative = [_relative_to_beliefs(path, beliefs, settings, DRAWS if draws is None else draws)]
     steps = StepTable.from_episodes(episodes, tasks=tasks)
+    if seen:
+        with progress("worlds as they were seen") as told:
+            relative.append(measure_restricted(steps, settings, unseen=cast(Unseen, seen), progress=told))
     with progress("curves of worlds") as told:
         found = measure_goals(steps, settings, progress=told)
     if unknown:
         with progress("unknown utilities") as told:
             found = replace(found, held_out=held_out_goals(steps, settings, ridge=ridge, progress=told))
-    if seen:
-        with progress("worlds as they were seen") as told:
-            relative.append(measure_restricted(steps, settings, unseen=cast(Unseen, seen), progress=told))
     if relative:
         found = joined([found, *relative])
     with Store(path, "w") as store:

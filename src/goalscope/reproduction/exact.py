@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from goalscope.ids import canonical_json
+from goalscope.measures.exploration.examples import EXAMPLES, counts
 from goalscope.reproduction.items import Item
 from goalscope.reproduction.readings import Line
 from goalscope.reproduction.stale_tables import TABLES, counted
@@ -98,6 +99,19 @@ def _stale(folder: Path, table: str) -> Found:
     return Found(lines=tuple(lines))
 
 
+def _examples(folder: Path, figure: str) -> Found:
+    """Compute what the metric counts on the named examples of a figure of the exploration paper."""
+    chosen = {name: one for name, one in EXAMPLES.items() if one.figure.startswith(figure)}
+    lines = [
+        _line(f"{one.figure} {name}, {walk}: {what.replace('_', ' ')}", None, None, getattr(found, what), "count", "")
+        for name, one in chosen.items()
+        for walk in one.walks
+        for found in (counts(one, walk),)
+        for what in ("steps", "errors", "without_gain", "new_cells", "stale")
+    ]
+    return Found(lines=tuple(lines), texts=tuple(f"{one.figure} {name}: {one.shows}" for name, one in chosen.items()))
+
+
 def _pictures(folder: Path, which: str) -> Found:
     """Draw the worlds of a figure as SVG and return their texts."""
     from goalscope.report.pictures import picture
@@ -176,6 +190,7 @@ _EXACT: Final[Mapping[str, Callable[[Path, str], Found]]] = {
     "cliff": _cliff,
     "mouse": _mouse,
     "stale": _stale,
+    "examples": _examples,
     "pictures": _pictures,
     "settings": _settings,
 }

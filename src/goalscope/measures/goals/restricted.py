@@ -80,14 +80,14 @@ def measure_restricted(
         ValueError: no episode in such a maze, or no such assumption.
     """
     settings = settings or GoalSettings()
+    if unseen not in _WHAT:
+        raise ValueError(f"what is assumed of unseen cells must be one of {', '.join(_WHAT)}, got {unseen!r}")
     units = _units(table)
     if not units:
         raise ValueError(
             "the class of policies that plan on what was seen needs episodes in mazes under fog without key and door, "
             "got none: leave --seen out; in other worlds the class that sees everything is measured"
         )
-    if unseen not in _WHAT:
-        raise ValueError(f"what is assumed of unseen cells must be one of {', '.join(_WHAT)}, got {unseen!r}")
     complete = (table.outcome != "stopped") | (table.length == table.horizon)
     scored = dict[int, _Scored]()
     number = np.full(len(table.length), -1)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from goalscope.measures.exploration.errors import PROGRESS_SHARE, TENTHS
+from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE, TENTHS
 from goalscope.measures.exploration.relation import MOST_APART, Divergence, Relation, divergences, log_relation
 from goalscope.report.blocks import TextColumns, counted, interval, plain_table
 from goalscope.report.charts import Point, points
@@ -201,11 +201,16 @@ def progress(run: RunData) -> Iterator[Declared]:
     mine = run.rows.where(run.rows.measure == PROGRESS_SHARE)
     if not len(mine):
         return
-    found = Estimates(estimate_rows(mine, by=("agent", "progress")))
+    called_for = run.rows.where(run.rows.measure == ONLY_EXPLORATION)
+    found = Estimates(
+        entry for rows in (mine, called_for) if len(rows) for entry in estimate_rows(rows, by=("agent", "progress"))
+    )
     ends = [tenth / TENTHS for tenth in range(1, TENTHS + 1)]
     shown = [agent for agent in run.ledger.agents if found.get(measure=PROGRESS_SHARE, agent=agent, progress=ends[0])]
     parted = divergences(run.rows, run.ledger.agents)
     figures = [_course(run, "Exploration share over the course of an episode", shown, found)]
+    if len(called_for):  # runs measured by an earlier version have none
+        figures.append(_course(run, "Exploration-only steps (Fig. 4a)", shown, found, measure=ONLY_EXPLORATION))
     for entry in sorted((one for one in parted if one.begins), key=lambda one: -one.apart)[:_MOST_PAIRS]:
         curves = Estimates(
             Grouped(key={"measure": PROGRESS_SHARE, "agent": agent, "progress": end}, estimate=estimate)
@@ -215,14 +220,18 @@ def progress(run: RunData) -> Iterator[Declared]:
         figures.append(
             _course(run, f"Equal success, parting in tenth {entry.begins}", [entry.first, entry.second], curves)
         )
-    numbers = TableSpec(
-        f"Exploration share by tenth, all episodes: {OVER_MAPS}",
-        "agent",
-        found,
-        [Column(str(at), "share", {"progress": end}) for at, end in enumerate(ends, start=1)],
-        [Line(agent, {"measure": PROGRESS_SHARE, "agent": agent}) for agent in shown],
-        "map",
-    )
+    numbers = [
+        TableSpec(
+            f"{title} by tenth, all episodes: {OVER_MAPS}",
+            "agent",
+            found,
+            [Column(str(at), "share", {"progress": end}) for at, end in enumerate(ends, start=1)],
+            [Line(agent, {"measure": measure, "agent": agent}) for agent in shown],
+            "map",
+        )
+        for measure, title in ((PROGRESS_SHARE, "Exploration share"), (ONLY_EXPLORATION, "Exploration-only steps"))
+        if measure == PROGRESS_SHARE or len(called_for)
+    ]
     columns: TextColumns[Divergence] = [
         ("first", lambda one: one.first),
         ("second", lambda one: one.second),
@@ -238,7 +247,8 @@ def progress(run: RunData) -> Iterator[Declared]:
         anchor="progress",
         title="Exploration over time",
         paragraphs=(
-            "Share of steps that enter an unobserved cell, by tenth of the episode, over all episodes. "
+            "Share of steps that enter an unobserved cell, by tenth of the episode, over all episodes; and of steps "
+            "that call for exploration alone, no node pending (case 1), as Fig. 4a of the paper has it. "
             f"The table compares agents whose success rates differ by at most {MOST_APART:g} and are at least 0.5, on "
             "maps where both have a successful episode, over successful episodes only. They part in the first tenth "
             "whose interval, corrected for ten tenths, leaves out 0. Further figures show the pairs that part most, "
@@ -248,19 +258,21 @@ def progress(run: RunData) -> Iterator[Declared]:
         figures=figures,
         legend=_bands_legend(len(shown)),
         tables=[plain_table(parted, columns, range(2, 7), caption=caption)] if parted else [],
-        folds=[FoldSpec("The exploration shares with their intervals", [numbers])],
+        folds=[FoldSpec("The exploration shares with their intervals", numbers)],
     )
 
 
-def _course(run: RunData, title: str, agents: Sequence[str], found: Estimates) -> CurveSpec:
+def _course(
+    run: RunData, title: str, agents: Sequence[str], found: Estimates, *, measure: str = PROGRESS_SHARE
+) -> CurveSpec:
     """Return exploration shares over the course of an episode, each agent in the style that it has everywhere."""
     style = run.ledger.agents.index
     return CurveSpec(
         title,
-        "new cells (share of steps)",
+        "new cells (share of steps)" if measure == PROGRESS_SHARE else "case 1 (share of steps)",
         "progress",
         found,
-        [Curve(agent, {"measure": PROGRESS_SHARE, "agent": agent}, style=style(agent)) for agent in agents],
+        [Curve(agent, {"measure": measure, "agent": agent}, style=style(agent)) for agent in agents],
         label_end=f": {', '.join(agents)}",
         x_label="progress of the episode (share of its steps, end of each tenth)",
         ticks=[0.2, 0.4, 0.6, 0.8, 1.0],

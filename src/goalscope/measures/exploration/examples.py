@@ -1,0 +1,124 @@
+"""Named examples of the exploration paper: the edge cases of its Fig. 3, and the contrast of its Fig. 4b.
+
+The paper draws them without coordinates; the maps and walks here are ours and have the properties that it states. Each
+walk is a list of moves from the start of its map and ends before the goal is achieved, but for Fig. 4b.
+
+Source: measuring exploration and exploitation errors, Fig. 3a to 3c and 4b with their captions.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from goalscope.measures.exploration.score import EpisodeScore, score_episode
+from goalscope.worlds.grid import Action
+from goalscope.worlds.tasks.coordinates import Cell
+from goalscope.worlds.tasks.taskmap import TaskMap
+
+_LETTERS: Final = {"U": Action.UP, "D": Action.DOWN, "L": Action.LEFT, "R": Action.RIGHT}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A map with walks on it that the metric is to tell apart, or not.
+
+    Attributes:
+        figure: where the paper draws it.
+        shows: what it is an example of.
+        task_map: the map; up is y + 1.
+        before: the moves, as letters U, D, L and R, that all walks begin with.
+        walks: name -> the moves that go on from there.
+    """
+
+    figure: str
+    shows: str
+    task_map: TaskMap
+    before: str
+    walks: Mapping[str, str]
+
+    def actions(self, walk: str) -> list[Action]:
+        """Return the moves of a walk, those before it included."""
+        return [_LETTERS[letter] for letter in self.before + self.walks[walk]]
+
+    def score(self, walk: str) -> EpisodeScore:
+        """Return the score of a walk, those moves before it included."""
+        return score_episode(self.task_map, self.actions(walk))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What the metric counts on the moves of one walk of an example, without those before it.
+
+    Attributes:
+        steps: moves.
+        errors: errors, by Eq. (1).
+        without_gain: moves without gain and without progress: the errors if the stale score were left out.
+        new_cells: moves into unobserved cells.
+        stale: stale score after the last move.
+        cases: the cases of Table 1 that occur, in order.
+    """
+
+    steps: int
+    errors: int
+    without_gain: int
+    new_cells: int
+    stale: int
+    cases: tuple[int, ...]
+
+
+def counts(example: Example, walk: str) -> Counts:
+    """Return what the metric counts on a walk of an example."""
+    steps = list(example.score(walk).steps)[len(example.before) :]
+    return Counts(
+        steps=len(steps),
+        errors=sum(step.error for step in steps),
+        without_gain=sum(not step.gain and not step.progress for step in steps),
+        new_cells=sum(step.new_cell for step in steps),
+        stale=steps[-1].stale,
+        cases=tuple(sorted({step.case for step in steps})),
+    )
+
+
+def _block(width: int, height: int) -> list[Cell]:
+    return [(x, y) for x in range(width) for y in range(height)]
+
+
+def _task_map(cells: list[Cell], start: Cell, **places: Cell) -> TaskMap:
+    """Return a map with the nodes A, B, which needs A, C, and the goal G, which needs B and C."""
+    needs: dict[str, list[list[str]]] = {"A": [], "B": [["A"]], "C": [], "G": [["B", "C"]]}
+    nodes = {name: {"cell": places[name], "options": needs[name]} for name in needs}
+    return TaskMap(cells=cells, start=start, goal="G", nodes=nodes)
+
+
+EXAMPLES: Final[Mapping[str, Example]] = {
+    "shortcut": Example(
+        figure="3a",
+        shows="The shortest way back to the pending node B leads over unseen cells: exploitation that explores.",
+        task_map=_task_map(_block(5, 5), (0, 0), B=(0, 1), A=(3, 1), C=(4, 4), G=(4, 0)),
+        before="UUURRRDD",
+        walks={"over unseen cells": "LLL", "the way it came": "UULLLDD"},
+    ),
+    "detour": Example(
+        figure="3b",
+        shows="The way from B to A was a shortest one; a detour of two steps back to B sees five cells more.",
+        task_map=_task_map(_block(6, 3), (0, 0), B=(0, 1), A=(4, 1), C=(5, 2), G=(5, 0)),
+        before="URRRR",
+        walks={"detour": "ULLLLD", "the way it came": "LLLL"},
+    ),
+    "symmetric targets": Example(
+        figure="3c",
+        shows="Targets lie on all sides, so that every move has gain: the stale score alone tells of wandering.",
+        task_map=_task_map(_block(7, 7), (3, 3), B=(3, 5), A=(3, 2), C=(6, 6), G=(0, 0)),
+        before="UUDLDDRRUU",
+        walks={"wandering": "LDRULDRULDRU", "to a target": "RU"},
+    ),
+    "equal ways": Example(
+        figure="4b",
+        shows="The goal is pending; a seen and an unseen way to it are equally long. Free of error, both: a difference "
+        "of habit, not of quality.",
+        task_map=_task_map(_block(5, 5), (0, 0), G=(0, 4), C=(2, 4), A=(4, 2), B=(4, 0)),
+        before="UUUURRRRDDDD",
+        walks={"the seen way": "UUUULLLL", "the unseen way": "LULULULU"},
+    ),
+}
+"""Name -> the example."""
