@@ -152,6 +152,8 @@ def test_the_hash_sees_every_content_and_no_attempt_or_cost(tmp_path: Path) -> N
         episode(steps=(step,), tags={"t": 1}),
         episode(1, steps=(step,)),
     ]
+    read = Step(index=0, state=State((1, 1)), action=Action.UP, extra={"k": 1, "parser": 4})
+    assert hash_of("parser", episode(steps=(read,))) == base, "the version that read an answer is none of what it says"
     hashes = [hash_of(str(index), other) for index, other in enumerate(others)]
     hashes.append(hash_of("rows", episode(steps=(step,)), values=rows.where(np.array([False]))))
     assert len({base, *hashes}) == len(hashes) + 1

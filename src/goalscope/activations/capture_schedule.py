@@ -21,6 +21,7 @@ from goalscope.rng import stream
 from goalscope.runs import Store
 from goalscope.runs.sqlite_errors import explained
 from goalscope.runs.tables import DATABASE
+from goalscope.runs.walks import read_heads
 
 SCOPES: Final = ("all", "first")
 """Which steps are captured: all, or the first one of each episode; or `some_steps`."""
@@ -122,12 +123,10 @@ def chosen_steps(store: Store, agent_id: str, scope: str) -> Mapping[str, frozen
         raise ValueError(
             f"the scope of a capture must be {', '.join(SCOPES)}, or N:SEED for N steps of each grid, got {scope!r}"
         )
-    grids = {world.id: world.grid_id for world in store.worlds()}
     listed: dict[str, list[tuple[str, int]]] = {}
-    for episode, world, length in store.query(
-        "SELECT id, world_id, length FROM episodes WHERE agent_id = ? ORDER BY id", (agent_id,)
-    ):
-        listed.setdefault(grids[world], []).extend((episode, step) for step in range(length))
+    for one in sorted(one for one in read_heads(store) if one.agent_id == agent_id):
+        grid = store.world(one.world_id).grid_id
+        listed.setdefault(grid, []).extend((one.id, step) for step in range(one.length))
     found: dict[str, set[int]] = {}
     for grid, steps in listed.items():
         drawn = [steps[at] for at in stream(int(seed), "steps of a grid", grid).permutation(len(steps))]

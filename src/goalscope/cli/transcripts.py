@@ -13,6 +13,7 @@ from goalscope.measures.transcript import OUTCOMES, agent_of, transcript, write_
 from goalscope.report.blocks import counted
 from goalscope.runs import Outcome, Store
 from goalscope.runs.record import Episode
+from goalscope.runs.walks import read_heads
 
 _ELIDED = 4  # fewer lines that did not change are shown
 
@@ -42,13 +43,13 @@ class Filter:
         given |= {"substr(world_id, 1, length(?)) = ?": self.world, "substr(id, 1, length(?)) = ?": begins or None}
         kept = {condition: value for condition, value in given.items() if value is not None}
         values = [value for condition, value in kept.items() for _ in range(condition.count("?"))]
-        conditions = [*kept, "failed > 0"] if self.failures else list(kept)
-        return store.query(
-            "SELECT * FROM (SELECT id, agent, world_id, outcome, length, (SELECT count(*) FROM steps "
-            "WHERE steps.episode = episodes.number AND failure IS NOT NULL) AS failed FROM episodes "
-            f"ORDER BY world_id, agent_id, trajectory, id) {'WHERE ' if conditions else ''}{' AND '.join(conditions)}",
-            values,
-        )
+        where = f"WHERE {' AND '.join(kept)}" if kept else ""
+        ids = [identity for (identity,) in store.query(f"SELECT id FROM episodes {where}", values)]
+        return [
+            (one.id, one.agent, one.world_id, one.outcome, one.length, one.failed)
+            for one in read_heads(store, ids)
+            if one.failed or not self.failures
+        ]
 
 
 def list_episodes(path: Path, chosen: Filter, limit: int) -> None:
@@ -84,7 +85,8 @@ def show_episode(path: Path, begins: str, chosen: Filter, *, full: bool) -> None
             )
         (episode,) = store.episodes(ids)
         agent = agent_of(store.study(), episode.spec.agent_id)
-        sent = dict(store.query("SELECT step, prompt FROM calls WHERE episode_id = ? AND attempt = 0", (episode.id,)))
+        calls = store.entries("call", "WHERE calls.episode_id = ? AND attempt = 0", (episode.id,))
+        sent = {step: prompt for _, _, prompt, _, step, *_ in calls}
         say(_head(episode, agent))
         before: list[str] = []
         for one in transcript(episode, agent):

@@ -14,7 +14,7 @@ from goalscope.planning.policy import episode_outlook, uniform
 from goalscope.report.ledger import split_probing
 from goalscope.rows import Rows, Tag
 from goalscope.runs.store import Store
-from goalscope.runs.walks import read_walks
+from goalscope.runs.walks import read_heads, read_walks
 from goalscope.stats import UNBOUNDED, Estimate, Family, estimate_mean, estimate_pooled, holm, paired_difference
 from goalscope.worlds.grid import Grid
 from goalscope.worlds.world import World
@@ -106,7 +106,7 @@ class ArmRun:
 
     @cached_property
     def _world_of(self) -> dict[str, str]:
-        return dict(self.store.query("SELECT id, world_id FROM episodes"))
+        return {one.id: one.world_id for one in read_heads(self.store)}
 
     @cached_property
     def goals(self) -> GoalFindings:

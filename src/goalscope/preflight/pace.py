@@ -19,6 +19,7 @@ from goalscope.preflight.prompts import planned
 from goalscope.runs import Store, Study
 from goalscope.runs.codec import decode_json
 from goalscope.runs.episode import LiveEpisode
+from goalscope.runs.walks import read_heads
 from goalscope.stats import Estimate, estimate_mean
 
 SPENT: Final[Mapping[str, str]] = {
@@ -88,7 +89,7 @@ def stored_pace(run: str | Path, study: Study) -> list[Pace]:
         ValueError: a damaged run.
     """
     with Store(run) as store:
-        known = {identity: name for identity, name, *_ in store.query("SELECT id, name FROM agents")}
+        known = {identity: name for identity, (name, _) in store.agents().items()}
         found = []
         for agent in study.agents():
             same = [identity for identity in known if identity == agent_id(agent)]
@@ -99,19 +100,18 @@ def stored_pace(run: str | Path, study: Study) -> list[Pace]:
 
 
 def _pace(store: Store, identity: str, agent: Agent, *, exact: bool) -> Pace | None:
-    grids = {world.id: world.grid_id for world in store.worlds()}
+    grids = {one.id: store.world(one.world_id).grid_id for one in read_heads(store)}
     totals: dict[str, dict[str, float]] = {}
     clusters: dict[str, str] = {}
     under_way: list[tuple[float, float]] = []
-    for episode, world, usage, sent, done in store.query(
-        "SELECT calls.episode_id, episodes.world_id, usage, sent, done FROM calls "
-        "JOIN episodes ON episodes.id = calls.episode_id WHERE calls.agent_id = ? AND state = 'done'",
-        (identity,),
-    ):
+    answered = "WHERE calls.agent_id = ? AND state = 'done' ORDER BY calls.id"
+    for _, _, _, episode, _, _, _, _, sent, done, *_, usage, _ in store.entries("call", answered, (identity,)):
+        if episode not in grids:  # its episode goes on
+            continue
         cost: Mapping[str, Any] = decode_json(usage, "the usage of a call") if usage else {}
         under_way.append((float(sent), float(done)))
         mine = totals.setdefault(episode, dict.fromkeys(SPENT, 0.0))
-        clusters[episode] = grids[world]
+        clusters[episode] = grids[episode]
         mine["calls"] += 1
         mine["seconds"] += float(cost.get("seconds", done - sent))
         for name in ("prompt_tokens", "output_tokens"):

@@ -15,6 +15,7 @@ from goalscope.report.ledger import on_tasks
 from goalscope.report.sections.results import PAIRED
 from goalscope.rows import Rows
 from goalscope.runs import Store
+from goalscope.runs.walks import read_heads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,12 +198,11 @@ def _marked(pair: _Pair, shared: tuple[Side, Side], full: tuple[Side, Side]) -> 
 
 def _steps(path: Path, episodes: Iterable[str]) -> dict[str, list[tuple[Any, ...]]]:
     """Return what was done and said in each of some episodes of a run."""
-    sql = (
-        "SELECT steps.step, action, failure, text, output_tokens FROM steps JOIN episodes ON steps.episode = "
-        "episodes.number WHERE episodes.id = ? ORDER BY steps.step"
-    )
     with Store(path) as store:
-        return {name: list(store.query(sql, (name,))) for name in sorted(episodes)}
+        return {
+            one.id: [(step.index, step.action, step.failure, step.text, step.output_tokens) for step in one.steps]
+            for one in store.episodes(sorted(episodes))
+        }
 
 
 def _horizon_notes(paths: Sequence[Path], shared: Sequence[tuple[Side, Side]], *, allowed: bool) -> list[str]:
@@ -215,7 +215,7 @@ def _horizon_notes(paths: Sequence[Path], shared: Sequence[tuple[Side, Side]], *
     notes = []
     for path in paths:
         with Store(path) as store:
-            horizons |= dict(store.query("SELECT id, horizon FROM episodes"))
+            horizons |= {one.id: one.horizon for one in read_heads(store)}
     for pair in shared:
         mine, theirs = (
             {world: horizons[name] for world, name in zip(worlds_of(side.rows), side.rows.episode_id, strict=True)}

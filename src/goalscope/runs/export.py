@@ -269,7 +269,7 @@ def content_hash(store: Store) -> str:
             if header[0] <= last:
                 store.sums.refuse("each episode once and in order")
             lines.append(("episode", *header))
-            lines += [("step", *step[:-1], _without_attempts(step[-1])) for step in steps[number]]
+            lines += [("step", *step[:-1], _found_out(step[-1])) for step in steps[number]]
             last, count = header[0], count + 1
         add(lines)
     store.sums.check_count("episodes", count, least, store.sums.number_of("episodes"))
@@ -278,9 +278,9 @@ def content_hash(store: Store) -> str:
     return digest.hexdigest()
 
 
-def _without_attempts(extra: Cell) -> Cell:
-    if isinstance(extra, str) and '"attempts"' in extra:
+def _found_out(extra: Cell) -> Cell:
+    """Return the extra values of a step without its attempts, and without the version that read its answer."""
+    if isinstance(extra, str) and ('"attempts"' in extra or '"parser"' in extra):
         values = decode_json(extra, "the extra values of a step")
-        values.pop("attempts", None)
-        return encode_json(values)
+        return encode_json({name: value for name, value in values.items() if name not in ("attempts", "parser")})
     return extra

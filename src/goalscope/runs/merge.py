@@ -269,7 +269,7 @@ def _fill(
 
 
 def _settings(store: Store) -> dict[str, Any]:
-    cells = store.query("SELECT name, value FROM info ORDER BY name")
+    cells = store.entries("info")
     return {str(name): decode_json(value, f"info {name!r}").get("value") for name, value in cells}
 
 
@@ -279,11 +279,18 @@ def _holds(store: Store, table: str) -> bool:
 
 def _usage(store: Store, ids: Sequence[str]) -> dict[str, list[tuple[int, int, str, float]]]:
     found = defaultdict(list)
-    select = f"SELECT episode_id, step, attempt, name, value FROM usage WHERE episode_id IN ({marks(ids)})"
+    select = (
+        f"SELECT episode_id, step, attempt, name, value FROM usage WHERE episode_id IN ({marks(ids)}) "
+        "ORDER BY episode_id, step, attempt, name"
+    )
     for episode, step, attempt, name, value in store.query(select, ids):
         if not (isinstance(name, str) and isinstance(value, float) and math.isfinite(value)):
             raise ValueError(f"{store.path} must hold costs as finite numbers by name, but not of {episode}: damaged")
         found[episode].append((step, attempt, name, value))
+    # What is put gets a checksum of its own, so what is damaged must not come so far.
+    sums = store.sums.known("cost", ids)
+    for episode in ids:
+        store.sums.check(f"what {episode} cost", checksums.checksum(found.get(episode, [])), sums.get(episode))
     return dict(found)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from goalscope.checks import freeze
 from goalscope.rows import Tag
 from goalscope.runs.checksums import WALK_COLUMNS, walk_sum
-from goalscope.runs.codec import decode_head
+from goalscope.runs.codec import EPISODE_COLUMNS, decode_head
 from goalscope.runs.record import Episode, EpisodeSpec, World
 from goalscope.runs.store import Store
 from goalscope.worlds.grid import ACTIONS
@@ -198,6 +198,40 @@ def _filled(states: Sequence[tuple[int, ...]], width: int) -> Numbers:
     return np.array([(*state, *(-1,) * (width - len(state))) for state in states], dtype=np.int64)
 
 
+class Head(NamedTuple):
+    """What a store says of an episode besides its steps, and how many of these held no action."""
+
+    id: str
+    world_id: str
+    agent_id: str
+    agent: str
+    outcome: str
+    horizon: int
+    length: int
+    failed: int
+
+
+_NAMED = EPISODE_COLUMNS.split(", ")
+_HEADED = [_NAMED.index(name) for name in Head._fields[:-1]]
+
+
+def read_heads(store: Store, ids: Iterable[str] | None = None) -> Iterator[Head]:
+    """Yield episodes without their steps in the order of `Store.episodes`, each compared with its checksum.
+
+    Args:
+        store: the run.
+        ids: the episodes, all by default.
+
+    Raises:
+        KeyError: an id that is not stored.
+        ValueError: an episode that is not as it was written.
+    """
+    for page in store.pages(ids):
+        steps = _checked(store, page)
+        for number, *header in page:
+            yield Head(*(header[at] for at in _HEADED), sum(held & 1 for *_, held in steps[number]))
+
+
 class _Heads:
     """The columns of episodes without their steps, while they grow."""
 
@@ -229,13 +263,20 @@ class _Heads:
         )
 
 
-def _read_page(store: Store, page: Sequence[tuple[Any, ...]], heads: _Heads) -> tuple[Numbers, Numbers, Numbers]:
-    """Add the episodes of a page of (number, columns of the episode), and return states, actions and last states."""
+def _checked(store: Store, page: Sequence[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ...]]]:
+    """Return `WALK_COLUMNS` of the steps of a page of episodes, both compared with their checksums."""
     numbers = [row[0] for row in page]
     steps, sums = store.steps_of(numbers, WALK_COLUMNS), store.sums.known("walk", numbers)
-    sizes, ends = list[tuple[int, int]](), list[tuple[Any, ...]]()
     for number, *header in page:
         store.sums.check(f"episode {header[0]!r:.80}", walk_sum(header, steps[number]), sums.get(number))
+    return steps
+
+
+def _read_page(store: Store, page: Sequence[tuple[Any, ...]], heads: _Heads) -> tuple[Numbers, Numbers, Numbers]:
+    """Add the episodes of a page of (number, columns of the episode), and return states, actions and last states."""
+    steps = _checked(store, page)
+    sizes, ends = list[tuple[int, int]](), list[tuple[Any, ...]]()
+    for number, *header in page:
         world, head, count = store.world(header[1]), decode_head(header), len(steps[number])
         if header[12] != count or count > head["spec"].horizon:
             raise ValueError(f"episode {head['spec'].id} must have its {header[12]!r} steps, got {count}")

@@ -4,7 +4,7 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any
 
 import yaml
@@ -25,6 +25,7 @@ from goalscope.report.specs import Declared, FoldSpec, section
 from goalscope.runs.provenance import LIBRARIES
 from goalscope.runs.store import Store
 from goalscope.runs.study_shard import shard_of
+from goalscope.runs.walks import read_heads
 from goalscope.stats import estimate_pooled
 
 _MOST_TEXT = 4000
@@ -75,14 +76,11 @@ def summary(run: RunData) -> list[str]:
 
 def format_lines(store: Store) -> list[str]:
     """Return a sentence for each agent whose turns held no action more often than `FORMAT_SHARE`, worst first."""
-    query = (
-        "SELECT e.agent, CASE w.cluster WHEN '' THEN w.id ELSE w.cluster END, COUNT(*), SUM(s.action IS NULL) "
-        "FROM steps s JOIN episodes e ON s.episode = e.number JOIN worlds w ON w.id = e.world_id "
-        "GROUP BY e.id ORDER BY e.agent, e.id"
-    )
+    acted = sorted((one for one in read_heads(store) if one.length), key=attrgetter("agent", "id"))
     found = []
-    for agent, rows in groupby(store.query(query), key=itemgetter(0)):
-        _, clusters, turns, invalid = zip(*rows, strict=True)
+    for agent, heads in groupby(acted, key=attrgetter("agent")):
+        rows = [(store.world(one.world_id).grid_id, one.length, one.failed) for one in heads]
+        clusters, turns, invalid = zip(*rows, strict=True)
         share = estimate_pooled(invalid, turns, list(clusters), unit="share", bounds=(0.0, 1.0))
         if share.value > FORMAT_SHARE:
             ends = f" [{100 * share.low:.0f}, {100 * share.high:.0f}]" if share.has_interval else ""
