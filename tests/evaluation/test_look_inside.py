@@ -25,6 +25,7 @@ from goalscope.report.specs import Claim as Sentence
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.runs import Store, content_hash
+from goalscope.runs.verify import damage
 from goalscope.stats import Estimate
 
 AGENT = "model"
@@ -288,6 +289,45 @@ def test_an_evidence_without_rows_says_why() -> None:
     assert math.isfinite(level(3))
 
 
+def test_each_of_several_models_is_looked_into_in_a_run_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of a look are given: the first model's action follows the cells, that of the second does not."""
+    tried: list[str] = []
+
+    def look(place: Path, settings: Any, **_: Any) -> None:
+        tried.append(place.name)
+        agent = settings[0].agent
+        with Store(place, "w") as store:
+            given = patched(1.0 if agent == "optimal" else 0.0, 0.0)
+            agents = np.full(len(given), agent, dtype=object)
+            store.put_rows(replace(given, tags={**given.tags, "agent": agents}), source=f"patching/{agent}")
+
+    monkeypatch.setattr("goalscope.interventions.pipeline.study_interventions", look)
+    subjects = [
+        replace(subject_of(text), access=frozenset({"grids", "weights"}))
+        for text in ("optimal", "epsilon-greedy:epsilon=0.2")
+    ]
+    for _ in range(2):
+        run = evaluate.prepare(tmp_path / "one", subjects, {"grids": 1, "patching": 1}, seed=7)
+        evaluate.play(run, quiet)
+    assert tried == ["grids", "grids-2"]
+    with evaluate.opened(run) as data:
+        found = evaluate.judge(run, data)
+    claims = [ledger.claim("uses what the cells hold") for ledger in found.models]
+    assert [claim.answer for claim in claims if claim is not None] == ["yes", "no"]
+    assert [claim.section for claim in claims if claim is not None] == ["grids-patching", "grids-2-patching"]
+    (cells,) = (one for one in found.differences if one.rule.startswith("actions that follow the cells, beyond noise"))
+    assert (cells.value, cells.clusters) == (1.0, len(GRIDS)) and cells.p < 0.001 and "higher for optimal" in cells.says
+    with Store(run.path("grids-2")) as store, Store(run.path("grids")) as whole:
+        mine = {one.id for one in whole.episodes() if one.agent == subjects[1].name}
+        assert store.episode_ids() == mine and store.agent_names() == [subjects[1].name]
+        assert not damage(store)
+    larger = evaluate.prepare(tmp_path / "one", subjects, {"grids": 2, "patching": 1}, seed=7)
+    evaluate.play(larger, quiet)
+    assert tried == ["grids", "grids-2"] * 2, "looked into anew with more worlds"
+
+
 ALL = {"grids": 3, "fog": 3, "inside": 2, "patching": 2, "reasoning": 2, "plans": 2, "beliefs": 2}
 
 
@@ -338,3 +378,25 @@ def test_what_a_look_refuses_is_not_asked_and_its_sentence_is_the_reason(
     assert tried == ["grids"], "what was refused is not tried again on the same worlds"
     assert {one.name: one.why for one in found.models[1].arms}["patching"].startswith("its activations cannot be seen")
     assert {one.arm for one in found.models[0].claims} == {"grids"}
+
+
+@pytest.mark.full
+def test_the_same_model_twice_has_the_same_ledger_and_no_difference(tmp_path: Path) -> None:
+    """Two models that differ in a limit that no answer reaches: one read in the run of its arm, one in an excerpt."""
+    from goalscope.evaluation import page
+
+    one = subject_of("theseus")
+    greedy = [
+        replace(one, name=name, parameters={**one.parameters, "temperature": 0.0, "top_p": 1.0, "max_tokens": tokens})
+        for name, tokens in (("one", 96), ("other", 100))
+    ]
+    run = evaluate.prepare(tmp_path / "both", greedy, ALL, seed=7)
+    evaluate.play(run, quiet)
+    with evaluate.opened(run) as data:
+        found = evaluate.judge(run, data)
+        text = page.write(found, data, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert all(f'id="{claim.section}"' in text for ledger in found.models for claim in ledger.claims)
+    first, second = ([claim.model_dump(exclude={"section"}) for claim in ledger.claims] for ledger in found.models)
+    assert first == second and {claim.arm for claim in found.models[0].claims} == set(ALL)
+    inside = [one for one in found.differences if "beyond" in one.rule]
+    assert len(inside) >= 4 and all((one.value, one.p) == (0.0, 1.0) for one in found.differences)

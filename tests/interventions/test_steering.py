@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,14 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.interventions import Batch, Edit, Original, Pair, Side, find_pairs, generate, score_answers
 from goalscope.interventions.ablation import erase, removal
 from goalscope.interventions.alignment import Alignment, Case, interchange, train_subspace
+from goalscope.interventions.asked import Asked
 from goalscope.interventions.reading import FOLLOWS, STAYS, Passage, fresh_views, read_activations, states_of
 from goalscope.interventions.reading_weights import reading_directions, split_subspace
-from goalscope.interventions.reasoning import Asked, edits_of
+from goalscope.interventions.reasoning import edits_of
 from goalscope.interventions.steering import FLIPPED, Steering, steer
 from goalscope.models import HttpModel, Message, Request, Sampling
 from goalscope.models.local import LocalModel
+from goalscope.runs import Store
 from goalscope.stats import estimate_rows
 from goalscope.worlds import Action, Grid, GridView
 
@@ -191,13 +194,33 @@ def test_answers_follow_the_edited_plan_here_and_behind_a_server(agent: ChatAgen
     assert isinstance(agent.model, LocalModel)
     with Loopback(agent.model) as server:
         http = HttpModel("speaker", server={"base_url": server.url, "mode": "completions", "tokenizer": "theseus"})
-        for one in (agent, replace(agent, model=http)):
+        chat = HttpModel("speaker", server={"base_url": server.url})
+        for one in (agent, replace(agent, model=http), replace(agent, model=chat)):
             asked = Asked(one, 40)
             edits = list(edits_of(asked, pair, ("own", "plan", "swap"), 0))
             said = asked.write_on([(pair.sides[0].view, edit.prefill) for edit in edits])
             assert [edit.name for edit in edits] == ["own", "plan", "swap"]
             assert said[0].action in own and said[1].action in other and said[2].action in other
-            assert all(answer.text.startswith(edit.prefill) for answer, edit in zip(said, edits, strict=True))
+            begun = [edit.prefill if one.model is not chat else edit.prefill[len("<think>\n") :][:20] for edit in edits]
+            assert all(answer.text.startswith(text) for answer, text in zip(said, begun, strict=True))
+
+
+def test_what_a_server_wrote_is_kept_and_one_that_begins_anew_is_refused(
+    agent: ChatAgent, pair: Pair, tmp_path: Path
+) -> None:
+    assert isinstance(agent.model, LocalModel)
+    view, sent = pair.sides[0].view, []
+    with Loopback(agent.model) as server:
+        behind = replace(agent, model=HttpModel("speaker", server={"base_url": server.url}))
+        for _ in range(2):
+            with Store(tmp_path, "w") as store:
+                Asked.stored(behind, 40, store).check_continues(view)
+            sent.append(len(server.log))
+    assert sent == [2, 2], "the answer, and its beginning given back; the second time both are there"
+    with Loopback(agent.model, ignores=("continue_final_message", "add_generation_prompt")) as server:
+        behind = replace(agent, model=HttpModel("speaker", server={"base_url": server.url}))
+        with pytest.raises(ValueError, match="continue_final_message"):
+            Asked(behind, 40).check_continues(view)
 
 
 def test_a_chat_server_continues_the_last_message() -> None:

@@ -13,8 +13,8 @@ PREFIX: Final = 3
 
 _WEIGHTS: Final = "its activations cannot be seen: give its weights, a folder or a name on the hub"
 _REASONING: Final = (
-    "it has no reasoning that can be edited here: give the weights of a model that marks its reasoning; for one behind "
-    "a server that continues a begun answer: goalscope patch DIR/arms/grids --kind reasoning-edits"
+    "it has no reasoning that can be edited: give a model that marks its reasoning, its weights or behind a server "
+    "that continues a begun answer"
 )
 
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Final, Literal
 
+from goalscope import registry
 from goalscope.agents.chat import ChatAgent
-from goalscope.evaluation.arms import Arm
+from goalscope.evaluation.arms import Arm, Look
 from goalscope.evaluation.subject import Subject
 from goalscope.planning.oracle import oracle
 from goalscope.preflight.cost import costs
@@ -106,7 +107,7 @@ def unit_costs(arms: Sequence[Arm], subjects: Sequence[Subject], seed: int, limi
             if not one.open_to(subject):
                 continue
             if one.looks is not None:
-                found[one.name] += one.looks.turns * rates.get(subject.name, 0.0)
+                found[one.name] += _look_cost(one, one.looks, subject, seed, limit, rates.get(subject.name, 0.0))
                 continue
             study = one.make([subject], 1, seed)
             turns = _turns(study)
@@ -117,6 +118,15 @@ def unit_costs(arms: Sequence[Arm], subjects: Sequence[Subject], seed: int, limi
             else:
                 found[one.name] += _bound(study, turns, limit)
     return found
+
+
+def _look_cost(arm: Arm, look: Look, subject: Subject, seed: int, limit: Budget, rate: float) -> float:
+    """Return what one more of what a look counts costs; tokens and USD are those of a model whose weights are away."""
+    if limit.of == "seconds":
+        return look.turns * rate
+    if "weights" in subject.access:
+        return 0.0
+    return _bound(registry.resolve("arm", arm.at).make([subject], 1, seed), look.turns, limit)
 
 
 SERVED: Final = 2.0

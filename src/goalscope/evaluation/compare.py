@@ -1,12 +1,15 @@
 """Two models beside each other: the quantities that can be paired by world, their differences, Holm over all."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Final
 
+from goalscope.evaluation import evidence_inside as inside
+from goalscope.evaluation.arms_inside import PREFIX
 from goalscope.evaluation.claims import Difference
 from goalscope.evaluation.evidence import ArmData, ArmRun
-from goalscope.rows import Tag
+from goalscope.rows import Rows, Tag
 from goalscope.stats import Family, PairedComparison, holm, paired_difference
 
 COMPARED: Final[tuple[tuple[str, str, Mapping[str, Tag]], ...]] = (
@@ -24,6 +27,26 @@ COMPARED: Final[tuple[tuple[str, str, Mapping[str, Tag]], ...]] = (
 )
 """The declared family: arm, measure, and the worlds in which it is compared."""
 
+INSIDE: Final[tuple[tuple[str, str, Callable[[ArmData], Rows]], ...]] = (
+    ("inside", "walls read, beyond permuted weights", partial(inside.map_by_grid, what="wall")),
+    ("inside", "goal's place read, beyond permuted weights", partial(inside.map_by_grid, what="goal")),
+    ("patching", "actions that follow the cells, beyond noise", partial(inside.patch_by_grid, site="grid")),
+    (
+        "patching",
+        "actions that follow the tokens before the reasoning, beyond noise",
+        partial(inside.patch_by_grid, site="pre"),
+    ),
+    ("reasoning", "actions that follow exchanged moves, beyond the own ones", inside.plan_followed_by_grid),
+    ("plans", f"first {PREFIX} actions decoded, beyond permuted weights", partial(inside.plan_by_grid, number=PREFIX)),
+    (
+        "beliefs",
+        "walls seen in fog read, beyond permuted weights",
+        partial(inside.map_by_grid, what="wall", seen=True),
+    ),
+    ("beliefs", "actions that fit the decoded map, beyond permuted weights", inside.beliefs_by_grid),
+)
+"""Its part that looks inside: arm, name, and what returns a value less that of a control for each grid."""
+
 
 def differences(names: Sequence[str], runs: Mapping[tuple[str, str], ArmRun], level: float) -> tuple[Difference, ...]:
     """Return the differences of all pairs of models over the worlds that both met.
@@ -34,17 +57,17 @@ def differences(names: Sequence[str], runs: Mapping[tuple[str, str], ArmRun], le
         level: family-wise level of all differences together.
     """
     found: dict[str, tuple[str, str, str, PairedComparison]] = {}
-    for arm, measure, tags in COMPARED:
+    for arm, measure, of, bounds in _quantities():
         for pair in combinations(names, 2):
             if any((arm, name) not in runs for name in pair):
                 continue
             first, second = pair
-            one, other = (ArmData.of(runs[arm, name], name).among(measure, **tags) for name in pair)
+            one, other = (of(ArmData.of(runs[arm, name], name)) for name in pair)
             if len(one) and len(other):
                 compared = paired_difference(
                     *(one.value, one.grid_id, other.value, other.grid_id),
                     unit="share",
-                    bounds=(0.0, 1.0),
+                    bounds=bounds,
                     confidence=1 - level,
                 )
                 found[f"{first} less {second}: {measure}, {arm}"] = (first, second, f"{measure} ({arm})", compared)
@@ -74,3 +97,15 @@ def differences(names: Sequence[str], runs: Mapping[tuple[str, str], ArmRun], le
             )
         )
     return tuple(listed)
+
+
+def _quantities() -> Iterator[tuple[str, str, Callable[[ArmData], Rows], tuple[float, float]]]:
+    """Yield all that is compared: arm, name, its rows, and their bounds; a difference to a control may be below 0."""
+    for arm, measure, tags in COMPARED:
+        yield arm, measure, partial(_behaviour, measure=measure, tags=tags), (0.0, 1.0)
+    for arm, measure, of in INSIDE:
+        yield arm, measure, of, (-1.0, 1.0)
+
+
+def _behaviour(data: ArmData, *, measure: str, tags: Mapping[str, Tag]) -> Rows:
+    return data.among(measure, **tags)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from goalscope import registry
 from goalscope.evaluation.arms import SEED, Arm, Look, arms
-from goalscope.evaluation.claims import ArmReport, ClaimLedger, Evaluation
+from goalscope.evaluation.claims import ArmReport, Claim, ClaimLedger, Evaluation
 from goalscope.evaluation.compare import differences
 from goalscope.evaluation.evidence import ArmData, ArmRun
 from goalscope.evaluation.rules import RULES, Rule, decide, level
@@ -19,7 +19,7 @@ from goalscope.evaluation.subject import Subject, describe
 from goalscope.ids import content_id
 from goalscope.measures.behaviour import measured_parts
 from goalscope.runs import Store, run
-from goalscope.runs.merge import grow, settle
+from goalscope.runs.merge import excerpt, grow, settle
 from goalscope.runs.opening import unmade
 from goalscope.runs.probing_config import Inside
 from goalscope.runs.tables import DATABASE
@@ -34,7 +34,6 @@ ARMS: Final = "arms"
 LOOKS: Final = "evaluation inside"
 """Name under which a run keeps, by arm, what an evaluation looked at inside, and why not where it was refused."""
 
-_ALONE: Final = "a run keeps what was read out of one model: evaluate it alone"
 _NO_ROOM: Final = "the budget leaves no room for it: give a larger one"
 _RECORD: Final = "record some (docs/import.md says how worlds are tagged), or give the model itself"
 
@@ -94,8 +93,21 @@ class EvaluationRun:
     def asked(self, arm: Arm) -> list[Subject]:
         """Return the models that an arm is run with."""
         there = [one for one in self.subjects if one.logs is None and arm.open_to(one)]
-        there = there if arm.looks is None else there[:1]  # a run keeps what was read out of one model
         return there if arm.name in self.sizes and arm.at in self.sizes else []
+
+    def place(self, arm: Arm, subject: Subject) -> Path:
+        """Return the run directory that holds what an arm finds of a model.
+
+        A run keeps what was read out of one model. That of an arm with worlds keeps it of the first model that can be
+        looked into; each other one has an excerpt of its own, named by its number: ``arms/grids-2``.
+        """
+        looks = [other for other in arms() if other.looks is not None and other.at == arm.at]
+        first = next(
+            (one for one in self.subjects if one.logs is None and any(each.open_to(one) for each in looks)), None
+        )
+        if arm.looks is None or subject == first:
+            return self.path(arm.at)
+        return self.path(f"{arm.at}-{self.subjects.index(subject) + 1}")
 
     @property
     def logs(self) -> list[Path]:
@@ -183,7 +195,8 @@ def play(
         if not subjects:
             continue
         if one.looks is not None:
-            _look(evaluation, one, one.looks, subjects[0], stage)
+            for subject in subjects:
+                _look(evaluation, one, one.looks, subject, stage)
             continue
         study = one.make(subjects, evaluation.sizes[one.name], evaluation.seed)
         place = evaluation.path(one.name)
@@ -209,7 +222,9 @@ def _look(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subject, sta
 
     What refuses to be done on this model or these worlds is not asked, and its sentence is the reason.
     """
-    place, settings = evaluation.path(look.at), look.settings(subject.name, evaluation.sizes[arm.name])
+    place, settings = evaluation.place(arm, subject), look.settings(subject.name, evaluation.sizes[arm.name])
+    if place != evaluation.path(look.at):
+        _excerpt(evaluation, look.at, subject, place, stage)
     declared = {"agent": subject.name, "settings": settings.model_dump(mode="json")}
     mark = content_id("look", {**declared, "worlds": evaluation.sizes[look.at]})
     with Store(place) as store:
@@ -231,6 +246,20 @@ def _look(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subject, sta
         kept = store.info().get(LOOKS)
         found = {"mark": mark, "model": subject.name, "refused": why}
         store.put_info(LOOKS, {**(kept if isinstance(kept, dict) else {}), arm.name: found})
+
+
+def _excerpt(evaluation: EvaluationRun, at: str, subject: Subject, place: Path, stage: Stage) -> None:
+    """Make, or make anew where the arm grew, the measured run that holds the episodes of one model of an arm."""
+    arm: Arm = registry.resolve("arm", at)
+    study = arm.make([subject], evaluation.sizes[at], evaluation.seed)
+    settle(place)
+    stored = None
+    if not unmade(place / DATABASE):
+        with Store(place) as store:
+            stored = store.study()
+    if stored is None or stored.id != study.id:
+        excerpt(evaluation.path(at), study, place)
+    _measure(place, stage, place.name)
 
 
 def _looked(store: Store, arm: Arm) -> Mapping[str, str]:
@@ -262,14 +291,12 @@ def opened(evaluation: EvaluationRun) -> Iterator[Opened]:
     with ExitStack() as stack:
         logs = {path: stack.enter_context(Store(path)) for path in evaluation.logs}
         for one in arms():
-            if asked := evaluation.asked(one):
-                at = evaluation.path(one.at)
+            for subject in evaluation.asked(one):
+                at = evaluation.place(one, subject)
                 if at not in wholes:
                     wholes[at] = ArmRun.of(stack.enter_context(Store(at)), confidence)
-                whole = wholes[at]
-                if one.looks is not None and _looked(whole.store, one).get("refused"):
-                    continue
-                found |= {(one.name, subject.name): whole for subject in asked}
+                if one.looks is None or not _looked(wholes[at].store, one).get("refused"):
+                    found[one.name, subject.name] = wholes[at]
             parts = {path: ArmRun.of(store, confidence, one.recorded) for path, store in logs.items()}
             for subject in evaluation.subjects:
                 part = parts.get(subject.logs) if subject.logs is not None else None
@@ -286,7 +313,7 @@ def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> 
         reports, claims, there = [], [], _data(subject, runs)
         for one in arms():
             if (one.name, subject.name) not in runs:
-                why = _why(evaluation, one, subject, runs)
+                why = _why(evaluation, one, subject)
                 reports.append(ArmReport(name=one.name, title=one.title, asked=False, why=why))
                 continue
             data = there[one.name]
@@ -294,7 +321,8 @@ def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> 
             told: dict[str, Any] = {"worlds": len(set(episodes.grid_id.tolist())), "episodes": len(episodes)}
             told = told if one.looks is None else {}  # they are those of the arm whose run it looks into
             reports.append(ArmReport(name=one.name, title=one.title, asked=True, **told))
-            claims += [decide(rule, data) for rule in rules if rule.arm == one.name]
+            found = [decide(rule, data) for rule in rules if rule.arm == one.name]
+            claims += [_linked(claim, one, data.run) for claim in found]
         ledgers.append(
             ClaimLedger(
                 rules=RULES,
@@ -323,18 +351,24 @@ def _data(subject: Subject, runs: Mapping[tuple[str, str], ArmRun]) -> dict[str,
     return {name: replace(data, beside=found) for name, data in found.items()}
 
 
-def _why(evaluation: EvaluationRun, arm: Arm, subject: Subject, runs: Mapping[tuple[str, str], ArmRun]) -> str:
+def _linked(claim: Claim, arm: Arm, run: ArmRun) -> Claim:
+    """Return a claim whose section is that of its own run, where that is an excerpt of the arm's."""
+    if arm.looks is None or run.part is not None:
+        return claim
+    section = claim.section.removeprefix(f"{arm.at}-")
+    return claim.model_copy(update={"section": f"{run.store.path.name}-{section}"})
+
+
+def _why(evaluation: EvaluationRun, arm: Arm, subject: Subject) -> str:
     """Return why an arm was not asked of a model, and what would make it possible."""
     if subject.logs is not None:
         return f"the logs hold no such episodes: {_RECORD}"
     if not arm.open_to(subject):
         return arm.why
-    asked = evaluation.asked(arm)
-    if not asked:
+    if not evaluation.asked(arm):
         return _NO_ROOM
-    if subject not in asked:
-        return _ALONE
-    return _looked(runs[arm.at, subject.name].store, arm)["refused"]
+    with Store(evaluation.place(arm, subject)) as store:
+        return _looked(store, arm)["refused"]
 
 
 def write(evaluation: EvaluationRun, found: Evaluation) -> Path:

@@ -5,7 +5,7 @@ intersection-union test, each at the level of the look). A no against one contro
 among several: its interval has Bonferroni's level for their number.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from goalscope.interventions.experiment import TAG
 from goalscope.interventions.reading import FOLLOWS
 from goalscope.probing import beliefs
 from goalscope.probing.plan_scores import PREFIX, summarise_plans
-from goalscope.probing.scores import AREA, chosen, summarise
+from goalscope.probing.scores import AREA, chosen, pairs, summarise
 from goalscope.probing.suite import SEEN
 from goalscope.report.sections.probing import Contrast, ProbeRows, contrasted
 from goalscope.report.verdicts import NEEDED, NETWORKS, strictest, verdict
@@ -26,10 +26,16 @@ Rivals = Mapping[str, Estimate | None]
 At = Callable[[float], Rivals]
 """Control -> what the quantity exceeds it by, with intervals of a given coverage."""
 
-CONTROLS_OF_PATCHES: Final = ("isotropic", "covariance", "wrong")
+_NOISE: Final = "isotropic"
+CONTROLS_OF_PATCHES: Final = (_NOISE, "covariance", "wrong")
 MOVES: Final = 0.5
 """Share of pairs whose action must follow the patch that must move it; else a null elsewhere says nothing."""
 _KINDS: Final = tuple(NETWORKS)
+_BELIEFS: Final[Mapping[str, Tag]] = {
+    "measure": beliefs.DECODED + beliefs.DIFFERENCE,
+    "head": "percell",
+    "reading": "natural",
+}
 
 
 def beyond_all(at: At, data: ArmData, threshold: float, *, needed: str) -> Evidence:
@@ -62,23 +68,18 @@ def made_readable(data: ArmData, what: str, *, seen: bool = False) -> Evidence:
         what: the class of cells.
         seen: whether the cells that the agent had seen by then are scored alone.
     """
-    tags = {
-        "measure": AREA,
-        "head": "percell",
-        "class": what,
-        "scope": ("general", None),
-        "cells": SEEN if seen else None,
-    }
-    return _against(
-        _networks(data, "control", partial(summarise, confidence=data.confidence), ("site", "layer", "class"), **tags)
-    )
+    how = partial(summarise, confidence=data.confidence)
+    return _against(_networks(data, how, _map_tags(what, seen=seen)))
+
+
+def _map_tags(what: str, *, seen: bool) -> dict[str, Any]:
+    cells = SEEN if seen else None
+    return {"measure": AREA, "head": "percell", "class": what, "scope": ("general", None), "cells": cells}
 
 
 def acts_on_beliefs(data: ArmData) -> Evidence:
     """Return how much better actions fit the map decoded at their step than those of other states, less networks."""
-    how = partial(estimate_rows, confidence=data.confidence)
-    tags = {"measure": beliefs.DECODED + beliefs.DIFFERENCE, "head": "percell", "reading": "natural"}
-    return _against(_networks(data, "control", how, ("site", "layer"), **tags))
+    return _against(_networks(data, partial(estimate_rows, confidence=data.confidence), _BELIEFS))
 
 
 def plan_beyond(data: ArmData, number: int, threshold: float) -> Evidence:
@@ -88,22 +89,29 @@ def plan_beyond(data: ArmData, number: int, threshold: float) -> Evidence:
     the training grids, and the commonest continuation of the first action that was decoded.
     """
     rows = _mine(data.run.probed, data).where(measure=PREFIX, plans="all", N=number)
-    heads = [head for head in rows.values("head") if str(head).startswith("decoder-")]
-    if not heads:
+    own = _decoder(rows)
+    if own is None:
         return Evidence(why="no plans were decoded")
-    point, by = rows.main_point(), ("site", "layer", "plans", "N")
-    own: dict[str, Tag] = {**point.key, "head": heads[0], "control": "none"}
     rivals: dict[str, dict[str, Tag]] = {kind: {**own, "control": kind} for kind in _KINDS}
     rivals |= {"plans of other grids": {**own, "control": "shuffled"}}
     rivals |= {"first action continued": {**own, "control": "continuation"}}
     rivals |= {"commonest plan": {"head": "commonest", "control": "none", "site": None, "layer": None}}
-    contrasts = [Contrast(name, own, key, by) for name, key in rivals.items()]
+    contrasts = [Contrast(name, own, key, _BY_PLAN) for name, key in rivals.items()]
 
     def at(confidence: float) -> Rivals:
         found = contrasted(rows, contrasts, partial(_plans, confidence=confidence), ())
         return {name: found.get(measure=PREFIX, less=name) for name in rivals}
 
     return beyond_all(at, data, threshold, needed=NEEDED)
+
+
+_BY_PLAN: Final = ("site", "layer", "plans", "N")
+
+
+def _decoder(rows: ProbeRows) -> dict[str, Tag] | None:
+    """Return the tags of the decoder that is judged, None where there is none."""
+    heads = [head for head in rows.values("head") if str(head).startswith("decoder-")]
+    return {**rows.main_point().key, "head": heads[0], "control": "none"} if heads else None
 
 
 def _plans(rows: Rows, by: Iterable[str], confidence: float) -> list[Grouped]:
@@ -117,22 +125,29 @@ def patch_beyond(data: ArmData, site: str, threshold: float) -> Evidence:
     computed, and all later tokens have read what the layers below hold of the unpatched grid. Before the reasoning it
     is all layers. Its null counts only where the patch that must move the action does: all layers of all cells.
     """
+    found = _patched(data, site)
+    if isinstance(found, str):
+        return Evidence(why=found)
+    own, there = found
+    return beyond_all(partial(_less, own, there), data, threshold, needed=_NOISE)
+
+
+def _patched(data: ArmData, site: str) -> tuple[Rows, dict[str, Rows]] | str:
+    """Return the rows of the source's patch and of its controls, or why they say nothing."""
     rows = _changed(data, patching.KIND)
     rows = chosen(rows, measure=patching.FOLLOWS, reading="free", pairs="counterfactual", component="residual")
     free = chosen(rows, structural=None)
     if not len(free):
-        return Evidence(why="no activations were patched")
+        return "no activations were patched"
     must = chosen(free, site="grid", layers="all", patch="source")
     if not len(must) or float(must.value.mean()) < MOVES:
         moved = f"in {must.value.mean():.2f} of the runs" if len(must) else "in none"
-        return Evidence(why=f"the action follows the patch that must move it, all layers of all cells, {moved} alone")
+        return f"the action follows the patch that must move it, all layers of all cells, {moved} alone"
     layers = chosen(free, site=site, layers="all")
     if site == "grid":
         first = min((layer for layer in free["layer"].tolist() if layer is not None), default=None)
         layers = chosen(free, site=site, layer=first)
-    own = chosen(layers, patch="source")
-    there = {name: chosen(layers, patch=name) for name in CONTROLS_OF_PATCHES}
-    return beyond_all(partial(_less, own, there), data, threshold, needed="isotropic")
+    return chosen(layers, patch="source"), {name: chosen(layers, patch=name) for name in CONTROLS_OF_PATCHES}
 
 
 def plan_followed(data: ArmData, threshold: float) -> Evidence:
@@ -141,12 +156,17 @@ def plan_followed(data: ArmData, threshold: float) -> Evidence:
     The controls are the own reasoning given back, and a paraphrase of it: how often the action is then one that is
     optimal in the counterfactual.
     """
-    rows = _changed(data, reasoning.KIND)
-    own = chosen(rows, measure=FOLLOWS, edit="plan")
+    own, there = _edited(data)
     if not len(own):
         return Evidence(why="its reasoning names no moves that could be exchanged")
-    there = {name: chosen(rows, measure=reasoning.OTHER, edit=name) for name in ("own", "paraphrase")}
     return beyond_all(partial(_less, own, there), data, threshold, needed="own")
+
+
+def _edited(data: ArmData) -> tuple[Rows, dict[str, Rows]]:
+    """Return the rows of exchanged moves, and those of the edits that say the same."""
+    rows = _changed(data, reasoning.KIND)
+    there = {name: chosen(rows, measure=reasoning.OTHER, edit=name) for name in ("own", "paraphrase")}
+    return chosen(rows, measure=FOLLOWS, edit="plan"), there
 
 
 def _less(own: Rows, there: Mapping[str, Rows], confidence: float) -> Rivals:
@@ -160,13 +180,20 @@ def _less(own: Rows, there: Mapping[str, Rows], confidence: float) -> Rivals:
     }
 
 
-def _networks(data: ArmData, tag: str, how: Callable[..., list[Grouped]], by: tuple[str, ...], **wanted: Any) -> Rivals:
+def _networks(data: ArmData, how: Callable[..., list[Grouped]], wanted: Mapping[str, Any]) -> Rivals:
     """Return by how much a probe exceeds the same one on random networks of each kind, at its main place."""
-    rows = _mine(data.run.probed, data).where(reading=("natural", None)).where(**wanted)
-    own = rows.where(**rows.main_point().key)
-    contrasts = [Contrast(kind, {tag: "none"}, {tag: kind}, by) for kind in _KINDS]
+    own = _at_main_place(data, wanted)
+    contrasts = [Contrast(kind, {"control": "none"}, {"control": kind}, _BY_PROBE) for kind in _KINDS]
     found = contrasted(own, contrasts, how, ())
     return {kind: found.get(measure=wanted["measure"], less=kind) for kind in _KINDS}
+
+
+_BY_PROBE: Final = ("site", "layer", "class")
+
+
+def _at_main_place(data: ArmData, wanted: Mapping[str, Any]) -> ProbeRows:
+    rows = _mine(data.run.probed, data).where(reading=("natural", None)).where(**wanted)
+    return rows.where(**rows.main_point().key)
 
 
 def _against(rivals: Rivals) -> Evidence:
@@ -184,3 +211,49 @@ def _mine(rows: Rows, data: ArmData) -> ProbeRows:
 def _changed(data: ArmData, kind: str) -> Rows:
     rows = data.run.changed
     return chosen(rows, agent=data.agent, **{TAG: kind}) if len(rows) else rows
+
+
+def map_by_grid(data: ArmData, what: str, *, seen: bool = False) -> Rows:
+    """Return by grid how much better a class is read than in networks with permuted weights; none where none was."""
+    return _less_permuted(_at_main_place(data, _map_tags(what, seen=seen)), {}, _BY_PROBE)
+
+
+def beliefs_by_grid(data: ArmData) -> Rows:
+    """Return by grid what `acts_on_beliefs` compares, less the same of networks with permuted weights."""
+    return _less_permuted(_at_main_place(data, _BELIEFS), {}, _BY_PROBE)
+
+
+def plan_by_grid(data: ArmData, number: int) -> Rows:
+    """Return by grid how much more often the first N actions are decoded than in networks with permuted weights."""
+    rows = _mine(data.run.probed, data).where(measure=PREFIX, plans="all", N=number)
+    own = _decoder(rows)
+    return rows.where(head="").rows if own is None else _less_permuted(rows, own, _BY_PLAN)
+
+
+def patch_by_grid(data: ArmData, site: str) -> Rows:
+    """Return by grid how much more often the action follows the source's patch than noise of the same norm."""
+    found = _patched(data, site)
+    return Rows.from_rows([]) if isinstance(found, str) else _less_by_grid(found[0], found[1][_NOISE])
+
+
+def plan_followed_by_grid(data: ArmData) -> Rows:
+    """Return by grid how much more often the action follows exchanged moves than the own reasoning given back."""
+    own, there = _edited(data)
+    return _less_by_grid(own, there["own"])
+
+
+def _less_permuted(rows: ProbeRows, own: Mapping[str, Tag], by: Sequence[str]) -> Rows:
+    """Return the rows of a probe less those on the same grids of networks with permuted weights."""
+    one, other = ({**own, "control": control} for control in ("none", NEEDED))
+    return pairs(rows.where(**one).rows, rows.where(**other).rows, name=NEEDED, by=by)
+
+
+def _less_by_grid(own: Rows, control: Rows) -> Rows:
+    """Return for each grid that both have the mean of some rows less that of their control."""
+    means = [
+        {grid: float(rows.value[rows.grid_id == grid].mean()) for grid in dict.fromkeys(rows.grid_id.tolist())}
+        for rows in (own, control)
+    ]
+    shared = [grid for grid in means[0] if grid in means[1]]
+    values = [means[0][grid] - means[1][grid] for grid in shared]
+    return Rows.from_columns(measure=FOLLOWS, unit="share", value=values, grid_id=shared)

@@ -24,18 +24,10 @@ from goalscope.stats import Estimate, estimate_mean
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
+_INSIDE: Final = ("cognitive map", "beliefs", "plans", "patching", "steering")
 SECTIONS: Final = (
-    "results",
-    "task results",
-    "size and density",
-    "maps",
-    "relation",
-    "progress",
-    "cognitive map",
-    "beliefs",
-    "plans",
-    "patching",
-    "steering",
+    *("results", "task results", "size and density", "maps", "relation", "progress"),
+    *_INSIDE,
     "transcripts",
 )
 """Sections of the report of a run that stand folded on the page, where a run has what they need."""
@@ -87,13 +79,11 @@ def contents(found: Evaluation, runs: Opened) -> tuple[list[Declared], list[Grou
             _method(found),
         ]
     )
-    whole: dict[Path, tuple[str, ArmRun]] = {}  # an arm that reads activations has the run of another one
-    for (name, _), run in runs.items():
+    whole: dict[Path, tuple[str, str, ArmRun]] = {}  # an arm that reads activations has the run of another one
+    for (name, model), run in runs.items():
         if run.part is None:
-            whole.setdefault(run.store.path, (name, run))
-    titles = {one.name: one.title for one in arms()}
-    groups = [Group(title=f"{titles[name]}: all results", sections=_whole(run, name)) for name, run in whole.values()]
-    return sections, groups
+            whole.setdefault(run.store.path, (name, model, run))
+    return sections, [_group(run, name, model) for name, model, run in whole.values()]
 
 
 def named_of(directory: str | Path) -> Named:
@@ -240,7 +230,8 @@ def _maps(names: Sequence[str], runs: Opened) -> Iterator[Declared]:
     for name in names:
         run = runs.get(("inside", name))
         for one in [] if run is None else sections_of(RunData.of(run.store), "decoded maps"):
-            yield replace(one, title="A look inside", figures=one.figures[:SHOWN], figures_only=True)
+            title = "A look inside" if len(names) == 1 else f"A look inside {name}"
+            yield replace(one, title=title, figures=one.figures[:SHOWN], figures_only=True)
 
 
 def _chance_of_turns(data: ArmData) -> float:
@@ -310,7 +301,13 @@ def _method(found: Evaluation) -> Declared:
     )
 
 
-def _whole(run: ArmRun, name: str) -> list[Declared]:
-    """Return the sections of the report of one run, their anchors after the name of its arm."""
-    there = sections_of(RunData.of(run.store), *SECTIONS)
-    return lay_out(replace(one, anchor=f"{name}-{one.anchor}") for one in there)
+def _group(run: ArmRun, name: str, model: str) -> Group:
+    """Return the sections of the report of one run, their anchors after the name of its directory.
+
+    That of an arm has all of them, and an excerpt for the look into one model those about it.
+    """
+    one = next(one for one in arms() if one.name == name)
+    title = f"{one.title}: all results" if one.looks is None else f"Inside {model}, {one.at}: all results"
+    there = sections_of(RunData.of(run.store), *(SECTIONS if one.looks is None else _INSIDE))
+    parts = lay_out(replace(each, anchor=f"{run.store.path.name}-{each.anchor}") for each in there)
+    return Group(title=title, sections=parts)

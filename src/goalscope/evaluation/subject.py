@@ -137,7 +137,7 @@ def _served(text: str) -> Subject:
         name=name.rsplit("/", 1)[-1],
         kind=CHAT,
         parameters=parameters,
-        access=frozenset({"grids", "tasks", "text"}),
+        access=frozenset({"grids", "tasks", "text", "reasoning"}),  # whether it reasons is seen when it is asked
     )
 
 

@@ -9,26 +9,24 @@ Source: Lanham et al. 2023, Measuring faithfulness in chain-of-thought reasoning
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, get_args
 
 import numpy as np
 from pydantic import Field
 
-from goalscope.agents.agent import Observation
-from goalscope.agents.chat import ChatAgent, turn
+from goalscope.agents.chat import turn
+from goalscope.interventions.asked import Asked
 from goalscope.interventions.edits import EMBEDDING, Edit
 from goalscope.interventions.experiment import Headline, PairSettings, Subject, choose_pairs, intervention
 from goalscope.interventions.forward import Batch, generate
-from goalscope.interventions.pairs import Original, Pair, Pairs, Side, best, counterfactuals
+from goalscope.interventions.pairs import Pair
 from goalscope.interventions.reading import ELSEWHERE, FOLLOWS, STAYS, Answer, pair_tags
-from goalscope.models.base import Completion
 from goalscope.models.local import LocalModel
 from goalscope.rng import stream
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs.kinds import Part, sequence
 from goalscope.worlds.grid import Action, Position
-from goalscope.worlds.gridworld import GridView
 
 KIND: Final = "reasoning-edits"
 EditName = Literal["own", "swap", "plan", "coordinates", "prefill", "truncate", "empty", "corrupt", "paraphrase"]
@@ -69,8 +67,9 @@ class ReasoningEdits(Part):
     def run(self, subject: Subject) -> Mapping[str, Any]:
         """Edit the reasoning of all pairs; what is stored is not done again."""
         agent = subject.agent
-        asked = Asked(agent, self.max_tokens or agent.sampling.max_tokens)
         local = isinstance(agent.model, LocalModel)
+        limit = self.max_tokens or agent.sampling.max_tokens
+        asked = Asked(agent, limit) if local else Asked.stored(agent, limit, subject.store)
         if local:
             pairs = subject.pairs(self.pairs)
         else:
@@ -86,6 +85,7 @@ class ReasoningEdits(Part):
             subject.show(done, len(parts))
             unit = " ".join(pair.id for pair in part)
             if not subject.has(unit):
+                asked.check_continues(part[0].sides[0].view)
                 subject.keep(unit, self._rows(asked, part, local=local))
         subject.show(len(parts), len(parts))
         return {
@@ -95,117 +95,13 @@ class ReasoningEdits(Part):
             "left out": dict(pairs.left_out),
         }
 
-    def _rows(self, asked: "Asked", pairs: Sequence[Pair], *, local: bool) -> Rows:
+    def _rows(self, asked: Asked, pairs: Sequence[Pair], *, local: bool) -> Rows:
         made = [edited for pair in pairs for edited in edits_of(asked, pair, self.edits, self.seed)]
         said = asked.write_on([(one.pair.sides[0].view, one.prefill) for one in made])
         rows = [row for one, answer in zip(made, said, strict=True) for row in _effects(one, answer)]
         if local and self.patches:
             rows += [row for pair in pairs for row in _patched(asked, pair)]
         return Rows.from_rows(rows)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What an agent wrote: the text before its reasoning, the reasoning, and the text between that and the answer."""
-
-    before: str
-    reasoning: str
-    between: str
-    answer: str
-    action: Action
-
-
-@dataclass(slots=True)
-class Asked:
-    """An agent at temperature 0: each view is asked about once, and what it says is kept.
-
-    Args:
-        agent: a chat agent whose model writes its reasoning apart from the answer; local, or behind a server.
-        max_tokens: most tokens of an answer.
-    """
-
-    agent: ChatAgent
-    max_tokens: int
-    known: dict[GridView, Completion] = field(default_factory=dict)
-
-    def ask(self, views: Sequence[GridView]) -> None:
-        """Ask about views that were not asked about before."""
-        fresh = [view for view in dict.fromkeys(views) if view not in self.known]
-        self.known |= dict(zip(fresh, self._complete([(view, "") for view in fresh]), strict=True))
-
-    def told(self, view: GridView) -> Told | None:
-        """Return what was written about a view, None without reasoning, or without an action."""
-        self.ask([view])
-        said = self.known[view]
-        action, reasoning = turn(said).action, said.reasoning
-        if action is None or not reasoning:
-            return None
-        raw = said.raw
-        if raw is None:  # a server that takes the reasoning apart itself
-            before, between = "<think>\n", "\n</think>\n\n"
-        else:
-            at, end = raw.find(reasoning), raw.rfind(said.text)
-            if at < 0 or end < at + len(reasoning):
-                return None
-            before, between = raw[:at], raw[at + len(reasoning) : end]
-        return Told(before=before, reasoning=reasoning, between=between, answer=said.text, action=Action(action))
-
-    def write_on(self, wanted: Sequence[tuple[GridView, str]]) -> list[Answer]:
-        """Return what the agent does after the beginning of an answer to each view."""
-        found = []
-        for said in self._complete(wanted):
-            action = turn(said).action
-            text = said.raw if said.raw is not None else f"{said.reasoning or ''}{said.text}"
-            found.append(Answer(action=None if action is None else Action(action), text=text))
-        return found
-
-    def _complete(self, wanted: Sequence[tuple[GridView, str]]) -> list[Completion]:
-        sampling = replace(self.agent.sampling, temperature=0.0, top_p=1.0, top_logprobs=0, max_tokens=self.max_tokens)
-        requests = [replace(self.agent.request(Observation(view=view)), prefill=prefill) for view, prefill in wanted]
-        return self.agent.model.complete(requests, sampling) if requests else []
-
-    def find_pairs(
-        self,
-        agent: ChatAgent,
-        originals: Sequence[Original],
-        *,
-        moved: Sequence[Any],
-        control: bool,
-        tries: int,
-        seed: int,
-    ) -> Pairs:
-        """Return pairs as `goalscope.interventions.find_pairs` does, of an agent whose token ids are not known."""
-        kept, left_out = [], 0
-        for original in originals:
-            for thing in moved:
-                found = counterfactuals(original, thing, control=control)
-                order = stream(seed, "pairs", original.cluster, original.view.text, thing, control)
-                chosen = [found[index] for index in order.permutation(len(found))[:tries]] if found else []
-                self.ask([original.view, *chosen])
-                sides = [self._side(view) for view in (original.view, *chosen)]
-                second = next((side for side in sides[1:] if side is not None), None)
-                if sides[0] is None or second is None:
-                    left_out += 1
-                    continue
-                kept.append(
-                    Pair(
-                        moved=thing,
-                        control=control,
-                        cluster=original.cluster,
-                        tags=original.tags,
-                        sides=(sides[0], second),
-                        cells=(),
-                        changed=np.zeros(0, dtype=np.int64),
-                        tokenizer="",
-                    )
-                )
-        return Pairs(kept=tuple(kept), left_out={"the agent does not act optimally on both sides": left_out})
-
-    def _side(self, view: GridView) -> Side | None:
-        action, optimal = turn(self.known[view]).action, best(view)
-        if action not in optimal:
-            return None
-        return Side(view=view, optimal=optimal, prompt=(), output=(), action=Action(action))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -292,6 +292,11 @@ def continued(prefill: str, answer: Answer) -> dict[str, Any]:
     A server repeats the beginning or leaves it out, and takes reasoning apart or does not: all of it is read as one.
     """
     said = answer.text if answer.reasoning is None else f"{answer.reasoning}\n</think>\n\n{answer.text}"
-    parts = split(text_segments(said if said.startswith(prefill) else prefill + said, "think"), "think")
+    bare = prefill.removeprefix("<think>").lstrip("\n")  # as a server repeats it that takes reasoning apart
+    if answer.reasoning is not None and bare != prefill and said.startswith(bare):
+        said = f"<think>\n{said}"
+    elif not said.startswith(prefill):
+        said = prefill + said
+    parts = split(text_segments(said, "think"), "think")
     read: dict[str, Any] = {"text": parts.text, "reasoning": parts.reasoning, "marked": left_over(parts.text)}
     return {**read, "prompt_tokens": None, "output_tokens": None}  # the ids that it tells begin elsewhere

@@ -126,23 +126,69 @@ def grow(directory: str | Path, study: Study) -> int:
             raise ValueError(f"only the run of a study can grow, but {place} holds none: choose another directory")
         _check_sound(store)
         _clear(target)
-        agents = study.agents()
-        target.put_study(study)
-        target.put_agents([(agent_id(agent), agent.name, agent.describe()) for agent in agents])
-        target.put_worlds(study.worlds())
-        for document in store.info()["sessions"]:
-            target.put_session(document)
         if (tried := store.info().get(SERVERS)) is not None:  # trials of servers are calls, too, and count in caps
             target.put_info(SERVERS, tried)
-        kept = sorted({spec.id for spec, _, _ in study.specs(agents)} & store.episode_ids())
-        for begin in range(0, len(kept), _EPISODES):
-            page = kept[begin : begin + _EPISODES]
-            target.put_episodes(store.episodes(page), usage=_usage(store, page))
+        kept = _take_over(store, target, study)
         _copy_calls(store, target)
     place.rename(old)
     beside.rename(place)
     sync(place.absolute().parent)
     rmtree(old)
+    return kept
+
+
+def excerpt(directory: str | Path, study: Study, out: str | Path) -> int:
+    """Write a run of those episodes of another run that are those of a smaller study, e.g. of one of its agents.
+
+    The journal is not taken over: calls and their costs stay with the run that made them. Neither are rows, activations
+    and probes. It is written beside its place and renamed into it once it is whole; what lies there is replaced.
+
+    Args:
+        directory: the run directory; is only read.
+        study: the smaller study.
+        out: the run directory to be made.
+
+    Returns:
+        The number of episodes taken over.
+
+    Raises:
+        ValueError: the run does not hold all episodes of the smaller study, or is damaged.
+        BlockingIOError: another process writes to the directory to be made.
+    """
+    place = Path(out)
+    settle(place)
+    beside, old = (place.with_name(f".{place.name}.{name}") for name in ("growing", "old"))
+    with Store(directory) as store, Store(beside, "w", durability=study.durability) as target:
+        _check_sound(store)
+        _clear(target)
+        wanted = sum(1 for _ in study.specs(study.agents()))
+        kept = _take_over(store, target, study)
+        if kept < wanted:
+            raise ValueError(
+                f"an excerpt must find all episodes of its study in {directory}, it finds {kept:,} of {wanted:,}: "
+                "finish the run first"
+            )
+    if place.exists():
+        place.rename(old)
+    beside.rename(place)
+    sync(place.absolute().parent)
+    if old.exists():
+        rmtree(old)
+    return kept
+
+
+def _take_over(store: Store, target: Store, study: Study) -> int:
+    """Copy what two studies have in common, but for the journal; return how many episodes that are."""
+    agents = study.agents()
+    target.put_study(study)
+    target.put_agents([(agent_id(agent), agent.name, agent.describe()) for agent in agents])
+    target.put_worlds(study.worlds())
+    for document in store.info()["sessions"]:
+        target.put_session(document)
+    kept = sorted({spec.id for spec, _, _ in study.specs(agents)} & store.episode_ids())
+    for begin in range(0, len(kept), _EPISODES):
+        page = kept[begin : begin + _EPISODES]
+        target.put_episodes(store.episodes(page), usage=_usage(store, page))
     return len(kept)
 
 
