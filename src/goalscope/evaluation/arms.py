@@ -139,7 +139,7 @@ arm(
         agent={"task": "key-door"},
         study={"trajectories": 1, "horizon": {"steps": 30}},
         quick=16,
-        full=150,
+        full=190,
     )
 )
 arm(
