@@ -301,7 +301,7 @@ def test_each_of_several_models_is_looked_into_in_a_run_of_its_own(
         with Store(place, "w") as store:
             given = patched(1.0 if agent == "optimal" else 0.0, 0.0)
             agents = np.full(len(given), agent, dtype=object)
-            store.put_rows(replace(given, tags={**given.tags, "agent": agents}), source=f"patching/{agent}")
+            store.put_rows(given.tagged({"agent": agents}), source=f"patching/{agent}")
 
     monkeypatch.setattr("goalscope.interventions.pipeline.study_interventions", look)
     subjects = [

@@ -6,7 +6,7 @@ Precision, average precision and the reading at natural frequencies say what a h
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -252,7 +252,7 @@ def pairs(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
     for seed in seeds:
         found = _pairs(own, other.where(other.among(DRAW, [seed])), name, by)
         drawn = np.full(len(found), seed, dtype=object)
-        parts.append(replace(found, tags={**found.tags, DRAW: drawn}))
+        parts.append(found.tagged({DRAW: drawn}))
     return Rows.concatenate(parts)
 
 
