@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from goalscope.cli.console import say, show
-from goalscope.cli.measuring import measured_rows
+from goalscope.cli.measuring import measure_compared, measured_rows
 from goalscope.cli.overrides import split_names
 from goalscope.measures.invariance import compare_transforms
 from goalscope.report.blocks import counted
@@ -19,6 +20,7 @@ from goalscope.report.comparison import (
     contrast_records,
 )
 from goalscope.report.exports import as_csv
+from goalscope.report.measured import MeasuredRows
 from goalscope.report.run_comparison import ComparisonSettings, agents_among, check_known, compare_runs
 from goalscope.report.sections.invariance import grids_table, in_order, means_table
 from goalscope.runs import Store
@@ -71,8 +73,10 @@ def compare(paths: Sequence[Path], settings: ComparisonSettings, files: Mapping[
     """Print the paired comparison of runs, or of the agents of one run."""
     if len({path.resolve() for path in paths}) != len(paths):
         raise ValueError(f"runs that are compared must be different, got {', '.join(map(str, paths))}")
-    runs = [(path, measured_rows(path)) for path in paths]
-    found = compare_runs(runs, settings)
+    for path in paths:
+        measure_compared(path)
+    with ExitStack() as opened:
+        found = compare_runs([(path, MeasuredRows(opened.enter_context(Store(path)))) for path in paths], settings)
     for note in found.notes:
         say(note, error=True)
     tests = len(found.pairs)
@@ -109,9 +113,10 @@ def compare_versions(paths: Sequence[Path], settings: ComparisonSettings, files:
         say("family and margins as given here, not as the study declared them before the data", error=True)
     names = settings.family(())
     rows = measured_rows(path)
-    check_known(path, rows, names, settings)
+    check_known(path, rows.numbered("measure")[1], names, settings)
     order = {name: index for index, name in enumerate(listed)}
-    wanted = sorted(agents_among(rows, settings.agents, str(path)), key=lambda name: order.get(name, len(order)))
+    there = agents_among(rows.numbered("agent")[1], settings.agents, str(path))
+    wanted = sorted(there, key=lambda name: order.get(name, len(order)))
     kept = rows.where(rows.among("agent", wanted))
     level = declared.level if declared is not None else LEVEL
     found = in_order(compare_transforms(kept, margin=settings.margin, measures=names, level=level), wanted)

@@ -63,6 +63,13 @@ def measure_missing(path: Path) -> None:
 
 def measured_rows(path: Path) -> Rows:
     """Return all rows of a run that is to be compared; they are measured first where they do not cover its episodes."""
+    measure_compared(path)
+    with Store(path) as store:
+        return store.rows()
+
+
+def measure_compared(path: Path) -> None:
+    """Measure a run that is to be compared, where its rows do not cover its episodes."""
     with Store(path) as store:
         state, lacking = unfinished(store), not_measured(store)
     if state and lacking:
@@ -73,8 +80,6 @@ def measured_rows(path: Path) -> Rows:
     if state:
         say(f"{path}: {state}", error=True)
     measure_missing(path)
-    with Store(path) as store:
-        return store.rows()
 
 
 def headline(

@@ -371,8 +371,3 @@ def _of_this_version(rows: Rows) -> Rows:
     tags["control"][old] = "default-init"
     tags.setdefault(DRAW, np.full(len(rows), None, dtype=object))[old | less] = 0
     return rows.changed(measure=measure, tags=tags)
-
-
-def on_tasks(rows: Rows) -> bool:
-    """Return whether a run was made in task worlds."""
-    return bool(np.any(rows.measure == "exploration error"))

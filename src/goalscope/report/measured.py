@@ -4,6 +4,7 @@ So memory does not grow with all that was measured.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -86,9 +87,19 @@ class MeasuredRows:
     def __len__(self) -> int:
         return sum(self.counts.values())
 
+    @property
+    def every_measure(self) -> list[str]:
+        """The names of all measures, those of activations and changed activations among them."""
+        beside = (rows.numbered("measure")[1] for rows in (self.probed, self.changed))
+        return list(dict.fromkeys([*self.measures, *chain.from_iterable(beside)]))
+
     def of(self, *measures: str) -> Rows:
         """Return the rows of some measures, in order."""
         return self._read(measures)
+
+    def every_of(self, *measures: str) -> Rows:
+        """Return the rows of some measures, those about activations and changed activations among them."""
+        return Rows.concatenate(rows for _, rows in self._groups(measures))
 
     def all(self) -> Rows:
         """Return all rows, in order."""

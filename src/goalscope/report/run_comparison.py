@@ -11,9 +11,9 @@ from goalscope.measures.behaviour import COMPARED
 from goalscope.measures.invariance import check_family
 from goalscope.report.blocks import counted
 from goalscope.report.comparison import Compared, Side, compare_pairs, shared_worlds, worlds_of
-from goalscope.report.ledger import on_tasks
+from goalscope.report.measured import MeasuredRows
 from goalscope.report.sections.results import PAIRED
-from goalscope.rows import Rows
+from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
 from goalscope.runs.walks import read_heads
 
@@ -62,7 +62,7 @@ class _Agent:
 _Pair = tuple[_Agent, _Agent]
 
 
-def compare_runs(runs: Sequence[tuple[Path, Rows]], settings: ComparisonSettings) -> RunComparison:
+def compare_runs(runs: Sequence[tuple[Path, Rows | MeasuredRows]], settings: ComparisonSettings) -> RunComparison:
     """Compare runs, or the agents of one run.
 
     Without measures the family is success and action accuracy; success, both errors and steps of successful episodes
@@ -76,16 +76,17 @@ def compare_runs(runs: Sequence[tuple[Path, Rows]], settings: ComparisonSettings
         ValueError: unknown measures or agents, runs without common worlds or with other horizons there, nothing to
             compare.
     """
-    tasks = [path for path, rows in runs if on_tasks(rows)]
+    measured = [(path, rows if isinstance(rows, MeasuredRows) else MeasuredRows(rows)) for path, rows in runs]
+    tasks = [path for path, rows in measured if "exploration error" in rows.measures]
     if tasks and len(tasks) < len(runs):
         raise ValueError(
             f"runs that are compared must be of one kind, got task worlds in {', '.join(map(str, tasks))} and grids in "
             f"{', '.join(str(path) for path, _ in runs if path not in tasks)}: no world is in both"
         )
     measures = settings.family(PAIRED if tasks else COMPARED)
-    for path, rows in runs:
-        check_known(path, rows, measures, settings)
-    agents = _agents(runs, measures, settings.agents)
+    for path, rows in measured:
+        check_known(path, rows.every_measure, measures, settings)
+    agents = _agents(measured, measures, settings.agents)
     pairs = _pairs(agents)
     if not pairs:
         raise ValueError(
@@ -131,30 +132,32 @@ def check_measures(names: Sequence[str], known: Sequence[str], where: str, optio
     raise ValueError(f"{option} must name measures of {where} ({'; '.join(known)}), got {'; '.join(unknown)}{close}")
 
 
-def check_known(path: Path, rows: Rows, measures: Sequence[str], settings: ComparisonSettings) -> None:
+def check_known(path: Path, known: Sequence[str], measures: Sequence[str], settings: ComparisonSettings) -> None:
     """Refuse measures that a run does not hold."""
     option = "--margin" if settings.measures is None and settings.margin else "--measures"
-    check_measures(measures, list(dict.fromkeys(rows.measure.tolist())), str(path), option)
+    check_measures(measures, known, str(path), option)
 
 
-def agents_among(rows: Rows, agents: Sequence[str], where: str) -> list[str]:
-    """Return the agents that are compared, in the order of the rows: all, or those that were named."""
-    there = list(dict.fromkeys(map(str, rows["agent"].tolist())))
+def agents_among(known: Iterable[Tag], agents: Sequence[str], where: str) -> list[str]:
+    """Return the agents that are compared, in the order in which they are known: all, or those that were named."""
+    there = list(dict.fromkeys(map(str, known)))
     absent = [name for name in agents if name not in there]
     if absent:
         raise ValueError(f"--agents must name agents of {where} ({'; '.join(there)}), got {'; '.join(absent)}")
     return [name for name in there if not agents or name in agents]
 
 
-def _agents(runs: Sequence[tuple[Path, Rows]], measures: Sequence[str], agents: Sequence[str]) -> list[list[_Agent]]:
+def _agents(
+    runs: Sequence[tuple[Path, MeasuredRows]], measures: Sequence[str], agents: Sequence[str]
+) -> list[list[_Agent]]:
     """Return the agents of each run, or those that were named; a name must be that of an agent somewhere."""
-    every = Rows.concatenate([rows for _, rows in runs]) if len(runs) > 1 else runs[0][1]
+    every = [name for _, rows in runs for name in rows.values.get("agent", ())]
     wanted = agents_among(every, agents, " or ".join(str(path) for path, _ in runs))
     found = []
     for (path, rows), run_name in zip(runs, _run_names([path for path, _ in runs]), strict=True):
-        kept, single = rows.where(rows.among("measure", measures)), rows.where(rows.episode_id != "")
+        kept, single = rows.every_of(*measures), rows.of("success")  # every episode that was measured has its success
         of_run = []
-        for name in sorted(set(kept["agent"].tolist()) & set(wanted)):
+        for name in sorted(set(kept.numbered("agent")[1]) & set(wanted)):
             title = name if len(runs) == 1 else f"{run_name}: {name}"
             sides = (Side(title, each.where(each.among("agent", [name]))) for each in (kept, single))
             of_run.append(_Agent(name, path, *sides))
