@@ -30,7 +30,7 @@ from goalscope.checks import check_finite, check_whole
 from goalscope.planning.shortest import distances_to
 from goalscope.worlds.dynamics import transitions
 from goalscope.worlds.fog import visible
-from goalscope.worlds.grid import ACTIONS, Grid
+from goalscope.worlds.grid import ACTIONS, Grid, Position
 
 Array = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -101,6 +101,7 @@ class FoggedMaze:
                 f"and door, got\n{grid}"
             )
         self.grid, self.radius, self.unseen = grid, radius, unseen
+        self._goal_cell: Position = grid.goal
         self.goal = grid.goal[0] * grid.width + grid.goal[1]
         self.first = grid.start[0] * grid.width + grid.start[1]
         self.next = transitions(grid).astype(np.int64)
@@ -120,17 +121,17 @@ class FoggedMaze:
 
     def assumed(self, seen: npt.NDArray[np.bool_], cell: int) -> Assumed:
         """Return what the maze is taken for by an agent at a cell that has seen ``[H, W]`` cells."""
-        grid, goal = self.grid, self.grid.goal
+        grid, goal = self.grid, self._goal_cell
         row, col = divmod(cell, grid.width)
         solid, targets = grid.walls & seen, ~seen
-        goal_seen = bool(seen[goal])  # type: ignore[index]
+        goal_seen = bool(seen[goal])
         if self.unseen == "known":
-            way = distances_to(grid.walls | ~seen, [goal] if goal_seen else [])  # type: ignore[list-item]
+            way = distances_to(grid.walls | ~seen, [goal] if goal_seen else [])
             goal_seen = bool(way[row, col] >= 0)
             solid = solid | ~seen if goal_seen else solid
         if goal_seen:
             targets = np.zeros_like(seen)
-            targets[goal] = True  # type: ignore[index]
+            targets[goal] = True
         key = (seen.tobytes(), goal_seen)
         if key not in self._assumed:
             table = transitions(Grid(walls=solid)).astype(np.int64)
