@@ -1,16 +1,20 @@
 """The locks name every package in one version with hashes, agree with what the project asks for, and are enforced."""
 
+import importlib
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 
-from tools.lock import CUDA, FOLDER, HERE, LOCKS, SERVED, cpu_build, entries
+lock_tool: Any = importlib.import_module("tools.lock")
+CUDA, FOLDER, HERE, LOCKS = lock_tool.CUDA, lock_tool.FOLDER, lock_tool.HERE, lock_tool.LOCKS
+cpu_build, entries = lock_tool.cpu_build, lock_tool.entries
 
 OPTIONAL = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 MADE_FOR = {"sys_platform": "linux", "platform_machine": "x86_64", "python_version": "3.11", "extra": ""}
@@ -61,7 +65,7 @@ def test_cuda_is_apart_and_the_cpu_build_is_that_of_the_same_version() -> None:
     build, of_index = pins("torch-cpu")["torch"], pins("dev")["torch"]
     assert str(build.specifier) == f"{of_index.specifier}+cpu"
     assert build.marker is not None and build.marker.evaluate(MADE_FOR) and str(build.marker).count("==") == 3
-    assert SERVED.replace("'", '"') == str(build.marker)
+    assert lock_tool.SERVED.replace("'", '"') == str(build.marker)
     with pytest.raises(ValueError, match="CPU_BUILDS"):
         cpu_build("torch==1.0.0 \\\n    --hash=sha256:0")
 
