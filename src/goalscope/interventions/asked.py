@@ -134,7 +134,7 @@ class Asked:
         told = self.told(pair.sides[1].view)
         assert told is not None  # pairs without reasoning were left out
         (said,) = self._complete([(pair.sides[0].view, told.before + told.reasoning + told.between)])
-        if said.marked or (said.reasoning or "").strip() != told.reasoning.strip():
+        if turn(said).action is None or (said.reasoning or "").strip() != told.reasoning.strip():
             raise ValueError(
                 f"edits of reasoning need a server that continues a begun answer, that of {self.agent.name} was given "
                 f"its reasoning up to the answer and wrote {said.text[:80]!r}: serve the model with one that knows "

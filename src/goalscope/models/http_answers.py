@@ -299,7 +299,8 @@ def continued(prefill: str, answer: Answer) -> dict[str, Any]:
         said = f"<think>\n{said}"
     elif not said.startswith(prefill):
         said = prefill + said
-    anew = bool(answer.reasoning) and "</think>" in prefill and not repeated
+    # A server that takes all for reasoning until that is closed hands over a mere answer as reasoning, with no text.
+    anew = bool(answer.reasoning and answer.text) and "</think>" in prefill and not repeated
     parts = split(text_segments(said, "think"), "think")
     read: dict[str, Any] = {"text": parts.text, "reasoning": parts.reasoning, "marked": anew or left_over(parts.text)}
     return {**read, "prompt_tokens": None, "output_tokens": None}  # the ids that it tells begin elsewhere
