@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from killed_evaluations import quiet
 from scipy.stats import binom
+from server import Loopback
 
 from goalscope.evaluation import evaluate, subject_of
 from goalscope.evaluation import evidence_inside as inside
@@ -17,6 +18,7 @@ from goalscope.evaluation.arms import arms
 from goalscope.evaluation.claims import Claim
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence
 from goalscope.evaluation.rules import answer_of, decide, level
+from goalscope.models import LocalModel
 from goalscope.probing.labels import CLASSES
 from goalscope.probing.suite import SEEN
 from goalscope.registry import resolve
@@ -400,3 +402,21 @@ def test_the_same_model_twice_has_the_same_ledger_and_no_difference(tmp_path: Pa
     assert first == second and {claim.arm for claim in found.models[0].claims} == set(ALL)
     inside = [one for one in found.differences if "beyond" in one.rule]
     assert len(inside) >= 4 and all((one.value, one.p) == (0.0, 1.0) for one in found.differences)
+
+
+@pytest.mark.full
+def test_the_reasoning_of_a_model_behind_a_server_is_edited_once(tmp_path: Path) -> None:
+    with Loopback(LocalModel("theseus")) as server:
+        one = subject_of(f"openai:speaker@{server.url}")
+        asked = {"template": "schema", "temperature": 0.0, "max_tokens": 96}
+        subject = replace(one, parameters={**one.parameters, **asked})
+        run = evaluate.prepare(tmp_path / "one", [subject], {"grids": 2, "reasoning": 2}, seed=7)
+        evaluate.play(run, quiet)
+        sent = len(server.log)
+        evaluate.play(run, quiet)
+        assert len(server.log) == sent
+    with evaluate.opened(run) as data:
+        ledger = evaluate.judge(run, data).models[0]
+    claim = ledger.claim("follows its written plan")
+    assert claim is not None and claim.value is not None and claim.value > 0.5 and claim.n >= 4
+    assert "its activations cannot be seen" in {one.name: one.why for one in ledger.arms}["patching"]

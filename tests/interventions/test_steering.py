@@ -189,19 +189,27 @@ def test_the_bundled_model_follows_the_difference_of_classes_and_no_random_direc
     assert found["mean difference", FLIPPED] == 1
 
 
+def _in_chat(agent: ChatAgent, server: Loopback) -> ChatAgent:
+    """Return an agent behind a server in mode chat, asked in the same words."""
+    form = getattr(agent.model, "template", "")
+    return replace(agent, model=HttpModel("speaker", server={"base_url": server.url}), template=form)
+
+
 def test_answers_follow_the_edited_plan_here_and_behind_a_server(agent: ChatAgent, pair: Pair) -> None:
     own, other = pair.sides[0].optimal, pair.sides[1].optimal
     assert isinstance(agent.model, LocalModel)
     with Loopback(agent.model) as server:
         http = HttpModel("speaker", server={"base_url": server.url, "mode": "completions", "tokenizer": "theseus"})
-        chat = HttpModel("speaker", server={"base_url": server.url})
-        for one in (agent, replace(agent, model=http), replace(agent, model=chat)):
+        for one in (agent, replace(agent, model=http), _in_chat(agent, server)):
             asked = Asked(one, 40)
             edits = list(edits_of(asked, pair, ("own", "plan", "swap"), 0))
             said = asked.write_on([(pair.sides[0].view, edit.prefill) for edit in edits])
             assert [edit.name for edit in edits] == ["own", "plan", "swap"]
             assert said[0].action in own and said[1].action in other and said[2].action in other
-            begun = [edit.prefill if one.model is not chat else edit.prefill[len("<think>\n") :][:20] for edit in edits]
+            begun = [
+                edit.prefill if one.model in (agent.model, http) else edit.prefill[len("<think>\n") :][:20]
+                for edit in edits
+            ]
             assert all(answer.text.startswith(text) for answer, text in zip(said, begun, strict=True))
 
 
@@ -209,18 +217,24 @@ def test_what_a_server_wrote_is_kept_and_one_that_begins_anew_is_refused(
     agent: ChatAgent, pair: Pair, tmp_path: Path
 ) -> None:
     assert isinstance(agent.model, LocalModel)
-    view, sent = pair.sides[0].view, []
+    sent = []
     with Loopback(agent.model) as server:
-        behind = replace(agent, model=HttpModel("speaker", server={"base_url": server.url}))
+        behind = _in_chat(agent, server)
         for _ in range(2):
             with Store(tmp_path, "w") as store:
-                Asked.stored(behind, 40, store).check_continues(view)
+                Asked.stored(behind, 40, store).check_continues(pair)
             sent.append(len(server.log))
     assert sent == [2, 2], "the answer, and its beginning given back; the second time both are there"
-    with Loopback(agent.model, ignores=("continue_final_message", "add_generation_prompt")) as server:
-        behind = replace(agent, model=HttpModel("speaker", server={"base_url": server.url}))
+    anew = {"role": "assistant", "content": '{"action": "UP"}', "reasoning_content": "to (1,1) from (3,3): UP UP"}
+    body = {
+        "model": "speaker",
+        "choices": [{"index": 0, "finish_reason": "stop", "message": anew}],
+        "usage": {"prompt_tokens": 9, "completion_tokens": 9},
+    }
+    with Loopback(agent.model, override=body, override_after=1) as server:
+        behind = _in_chat(agent, server)
         with pytest.raises(ValueError, match="continue_final_message"):
-            Asked(behind, 40).check_continues(view)
+            Asked(behind, 40).check_continues(pair)
 
 
 def test_a_chat_server_continues_the_last_message() -> None:

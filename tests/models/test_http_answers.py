@@ -7,8 +7,8 @@ from server import Loopback, speaker
 from tiny_models import request
 
 from goalscope.agents.chat import turn
-from goalscope.models import HttpModel, Sampling, Server
-from goalscope.models.http_answers import chat_answer
+from goalscope.models import Completion, HttpModel, Sampling, Server
+from goalscope.models.http_answers import Answer, chat_answer, continued
 from goalscope.models.http_errors import GarbledError
 from goalscope.worlds import Action
 
@@ -108,3 +108,24 @@ def test_token_ids_of_a_chat_are_read_where_servers_put_them_and_checked(beside:
     for counts in ({"prompt_tokens": 3, "completion_tokens": 1}, {"prompt_tokens": 2, "completion_tokens": 9}):
         with pytest.raises(ValueError, match="as many as the tokens that it counts"):
             read([7, 8], [1], **counts)
+
+
+THOUGHT = "<think>\nby the wall\n</think>\n\n"
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "text", "action", "thought"),
+    [
+        (None, UP, Action.UP, "by the wall"),  # the rest alone
+        (None, THOUGHT + UP, Action.UP, "by the wall"),  # all of it again
+        ("by the wall", UP, Action.UP, "by the wall"),  # all of it again, taken apart
+        (UP, "", Action.UP, "by the wall"),  # the rest, taken for reasoning
+        ("by the door", UP, None, "by the wall"),  # another answer
+    ],
+)
+def test_a_continued_answer_is_read_however_it_is_handed_over_and_another_one_is_none(
+    reasoning: str | None, text: str, action: Action | None, thought: str
+) -> None:
+    answer = Answer(text=text, reasoning=reasoning, finish="stop", prompt_count=1, output_count=1, reasoning_count=None)
+    said = Completion(**continued(THOUGHT, answer))
+    assert (turn(said).action, said.reasoning) == (action, thought)

@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from real_models import environment, gemma3, smollm2
 
 from command_line import call
 from goalscope.agents.worked import WORKED_RULE
-from goalscope.evaluation import Evaluation
+from goalscope.evaluation import evaluate, page, subject_of
 from goalscope.models import LocalModel
 from goalscope.runs import Store
 
@@ -40,20 +42,31 @@ def test_an_instruct_model_goes_through_all_commands(tmp_path: Path) -> None:
     assert "Report: " in call("report", str(run))
 
 
-def test_an_instruct_model_is_evaluated_on_defaults(tmp_path: Path) -> None:
-    model, out = smollm2(tmp_path), tmp_path / "evaluation"
-    said = call("evaluate", model, "--out", out)
-    assert "smollm2" in said and "Report: " in said
-    [ledger] = Evaluation.read(out / "ledger.json").models
-    asked = {one.name: one for one in ledger.arms}
-    assert asked["grids"].asked and asked["grids"].episodes >= 45
+def test_an_instruct_model_is_evaluated_on_the_settings_that_are_found_out(tmp_path: Path) -> None:
+    """One grid of each size and density, one pair of each size, 64 tokens an answer: about as little as says something.
+
+    On defaults the least size of the first arm alone takes a quarter of an hour.
+    """
+    found = subject_of(str(smollm2(tmp_path)))
+    assert found.name == "smollm2" and found.parameters["reasoning"] == "none" and "reasoning" not in found.access
+    subject = replace(found, parameters={**found.parameters, "max_tokens": 64})
+    run = evaluate.prepare(tmp_path / "evaluation", [subject], {"grids": 1, "patching": 1}, seed=7)
+    evaluate.play(run, lambda label: nullcontext(lambda *_: None))
+    with evaluate.opened(run) as data:
+        judged = evaluate.judge(run, data)
+        page.write(judged, data, tmp_path / "page.html")
+    [ledger] = judged.models
+    arms = {one.name: one for one in ledger.arms}
+    assert (arms["grids"].asked, arms["grids"].episodes, arms["grids"].worlds) == (True, 9, 9)
     # It is given a prompt that asks for an action alone, and its reasoning stands nowhere apart.
-    assert not asked["reasoning"].asked and asked["reasoning"].why
-    assert all(one.asked or one.why for one in ledger.arms)
+    assert "marks its reasoning" in arms["reasoning"].why and all(one.asked or one.why for one in ledger.arms)
+    answers = {one.name: one.answer for one in ledger.claims}
     format_ = ledger.claim("answers hold actions")
-    assert format_ is not None and format_.low is not None
-    optimal = ledger.claim("acts optimally")
-    assert optimal is not None and optimal.answer == "no"
+    assert format_ is not None and format_.low is not None and format_.clusters == 9
+    assert answers["acts optimally"] == "no" and answers["reaches the goal"] != "yes"
+    # A model that seldom acts optimally twice has too few pairs for any claim about its inside.
+    inside = [one.answer for one in ledger.claims if one.arm == "patching"]
+    assert arms["patching"].why or inside == ["cannot be told"] * 2
 
 
 def test_a_base_model_reads_worked_examples_from_its_gguf_file(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from run_agents import Dice, small_study
 from command_line import call
 from goalscope.agents import Optimal
 from goalscope.measures import measure_episodes
-from goalscope.runs import Store, StudyShard, content_hash, merge, run
+from goalscope.runs import Store, Study, StudyShard, content_hash, merge, run
+from goalscope.runs.merge import excerpt
+from goalscope.runs.verify import damage
 from tampered import unsealed
 
 OF = 3
@@ -272,3 +274,22 @@ def test_shards_on_the_command_line(tmp_path: Path) -> None:
     shown = call("merge", tmp_path / "merged", tmp_path / "1", tmp_path / "2")
     assert hash_of(tmp_path / "whole") in shown and "rows of measures are not taken over" in shown
     assert "must be written NUMBER/OF" in call("run", "scripted", "--out", tmp_path / "x", "--shard", "3", status=2)
+
+
+def test_an_excerpt_holds_the_episodes_of_its_study_and_is_made_of_a_whole_run(tmp_path: Path) -> None:
+    def study(*agents: str) -> Study:
+        worlds = [{"kind": "grid", "sizes": [5], "densities": [0.5], "count": 2, "minimum_distance": 2}]
+        return Study.parse(
+            {"name": "two", "seed": 3, "worlds": worlds, "agents": [{"kind": one} for one in agents], "trajectories": 2}
+        )
+
+    run(study("optimal", "random"), tmp_path / "both")
+    run(study("random"), tmp_path / "alone")
+    for _ in range(2):  # what lies there is replaced
+        assert excerpt(tmp_path / "both", study("random"), tmp_path / "one") == 4
+        assert hash_of(tmp_path / "one") == hash_of(tmp_path / "alone")
+    with Store(tmp_path / "one") as store:
+        assert not damage(store)
+    with pytest.raises(ValueError, match="finds 0 of 4"):
+        excerpt(tmp_path / "alone", study("optimal"), tmp_path / "other")
+    assert not (tmp_path / "other").exists()

@@ -26,7 +26,6 @@ INFO: Final = "asked without weights"
 """Name under which a run keeps what was written, by the content id of what was asked."""
 
 _KEPT: Final = ("text", "reasoning", "raw", "finish", "marked")
-_SHOWN: Final = 3  # characters that a continued answer is held against
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +118,12 @@ class Asked:
             self.store.put_info(INFO, kept)
         return self.answers[identity]
 
-    def check_continues(self, view: GridView) -> None:
+    def check_continues(self, pair: Pair) -> None:
         """Raise a ValueError where a server does not continue the answer that it is given the beginning of.
 
-        It is given its own answer up to the middle of a word, and must go on with the rest of that word. A model here,
-        and a server that is sent tokens, continue whatever they are given.
+        On the first grid of a pair it is given its reasoning on the second: all that is left to it is to answer. One
+        that begins anew reasons again. A model here, and a server that is sent tokens, continue whatever they are
+        given.
 
         Raises:
             ValueError: the server begins anew; says what to do.
@@ -131,16 +131,14 @@ class Asked:
         model: Any = self.agent.model
         if self.continues or isinstance(model, LocalModel) or getattr(model, "dialect", None) is not None:
             return
-        told = self.told(view)
+        told = self.told(pair.sides[1].view)
         assert told is not None  # pairs without reasoning were left out
-        cut = max(1, len(told.answer) // 4)
-        begun = told.answer[:cut]
-        (said,) = self._complete([(view, told.before + told.reasoning + told.between + begun)])
-        if not said.text.startswith(told.answer[: cut + _SHOWN]):
+        (said,) = self._complete([(pair.sides[0].view, told.before + told.reasoning + told.between)])
+        if turn(said).action is None or (said.reasoning or "").strip() != told.reasoning.strip():
             raise ValueError(
                 f"edits of reasoning need a server that continues a begun answer, that of {self.agent.name} was given "
-                f"{begun!r} and made it {said.text[:40]!r}: serve the model with one that knows continue_final_message "
-                "(vLLM, SGLang), or ask it in mode completions"
+                f"its reasoning up to the answer and wrote {said.text[:80]!r}: serve the model with one that knows "
+                "continue_final_message (vLLM, SGLang), or ask it in mode completions"
             )
         self.continues = True
 

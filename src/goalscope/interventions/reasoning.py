@@ -85,7 +85,7 @@ class ReasoningEdits(Part):
             subject.show(done, len(parts))
             unit = " ".join(pair.id for pair in part)
             if not subject.has(unit):
-                asked.check_continues(part[0].sides[0].view)
+                asked.check_continues(part[0])
                 subject.keep(unit, self._rows(asked, part, local=local))
         subject.show(len(parts), len(parts))
         return {

@@ -290,13 +290,17 @@ def continued(prefill: str, answer: Answer) -> dict[str, Any]:
     """Return reasoning and answer of a text that a server in mode chat has continued.
 
     A server repeats the beginning or leaves it out, and takes reasoning apart or does not: all of it is read as one.
+    One that reasons again after reasoning that was closed has not continued it: no action is read out of that.
     """
     said = answer.text if answer.reasoning is None else f"{answer.reasoning}\n</think>\n\n{answer.text}"
     bare = prefill.removeprefix("<think>").lstrip("\n")  # as a server repeats it that takes reasoning apart
-    if answer.reasoning is not None and bare != prefill and said.startswith(bare):
+    repeated = answer.reasoning is not None and bare != prefill and said.startswith(bare)
+    if repeated:
         said = f"<think>\n{said}"
     elif not said.startswith(prefill):
         said = prefill + said
+    # A server that takes all for reasoning until that is closed hands over a mere answer as reasoning, with no text.
+    anew = bool(answer.reasoning and answer.text) and "</think>" in prefill and not repeated
     parts = split(text_segments(said, "think"), "think")
-    read: dict[str, Any] = {"text": parts.text, "reasoning": parts.reasoning, "marked": left_over(parts.text)}
+    read: dict[str, Any] = {"text": parts.text, "reasoning": parts.reasoning, "marked": anew or left_over(parts.text)}
     return {**read, "prompt_tokens": None, "output_tokens": None}  # the ids that it tells begin elsewhere
