@@ -4,6 +4,10 @@ These need inspect-ai (40 s to install, 150 MB) and are therefore left out where
 """
 
 import json
+import re
+import shlex
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from goalscope.cli import app
 from goalscope.importers import RecordedEpisode, import_into, import_path, tool_calls
 from goalscope.measures.behaviour import measure_store
 from goalscope.runs import Store, Study, run
@@ -198,10 +204,7 @@ def tool_task() -> Any:
     @task
     def treasure() -> Any:
         return Task(
-            dataset=[
-                Sample(id="attic", input="Find it.", target="gold"),
-                Sample(id="cellar", input="Go.", target="tin"),
-            ],
+            dataset=[Sample(id="attic", input="Go.", target="gold"), Sample(id="cellar", input="Go.", target="tin")],
             solver=react(tools=[look()]),
             scorer=includes(),
         )
@@ -252,6 +255,28 @@ def test_a_reader_of_ten_lines_imports_it(foreign: Path, tmp_path: Path) -> None
     assert sorted(rows.value[rows.measure == "success"]) == [0.0, 1.0]
     result = import_path(foreign, check=True, reader=lambda sample, log: sample.scores["none"])
     assert all("KeyError" in problem.given for problem in result.problems)
+
+
+def test_the_page_runs_as_it_stands_there(foreign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text(encoding="utf-8")
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+    [asked] = [line for line in lines if line.startswith("inspect eval")]
+    [reader] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(reader.strip().splitlines()) <= 11
+    monkeypatch.chdir(tmp_path)
+    Path("reading.py").write_text(reader)
+    [log] = foreign.glob("*.eval")
+    Path("treasure.eval").write_bytes(log.read_bytes())
+    program = Path(sys.executable).with_name("inspect")
+    done = subprocess.run([program, *shlex.split(asked)[1:], "--limit", "2", "--display", "none"], check=False)
+    assert done.returncode == 0
+    for line in lines:
+        if line.startswith("goalscope") and not line.startswith("goalscope run"):
+            told = CliRunner().invoke(app, shlex.split(line.replace("runs/baseline", "runs/inspect"))[1:])
+            assert told.exit_code == 0, told.output
+    refused = CliRunner().invoke(app, ["import", "treasure.eval", "--check"])
+    assert refused.exit_code == 1
+    assert "--reader" in refused.output
 
 
 def changed_log(log: Path, target: Path, change: Callable[[str, Any], Any]) -> Path:
