@@ -173,6 +173,62 @@ def test_answers_of_any_provider_are_read_and_tried_again_as_in_a_run(tmp_path: 
     assert '"mockllm/model"' in str(agents[0])
 
 
+@pytest.mark.parametrize("name", ["task_maps", "textworld", "grids"])
+def test_every_registered_task_is_played_and_imported(name: str, tmp_path: Path) -> None:
+    from goalscope.inspect_ai import registry
+
+    if name == "textworld":
+        pytest.importorskip("textworld", reason="the extra textworld is not installed")
+    settings: dict[str, dict[str, Any]] = {
+        "task_maps": {"count": 1, "reasoned": True, "memory": True},
+        "textworld": {"seeds": "3,4", "horizon_factor": 3},
+        "grids": {"sizes": "7", "densities": "0,0.6", "count": 1, "fog_radius": 2, "history": "conversation"},
+    }
+    task = getattr(registry, name)(**settings[name], trajectories=2)
+    assert task.config.temperature == 0.7
+    answers = ['{"action": "RIGHT"}', '{"action": "DOWN"}', '{"action": "go east"}', "nothing"]
+    log = evaluated(task, tmp_path / "logs", mock(lambda n: answers[n % 4]))
+    assert log.status == "success"
+    assert {score.name for score in log.results.scores} > {"success"}
+    result = import_into(tmp_path / "logs", tmp_path / "run")
+    assert not result.problems
+    episodes, _, worlds = stored(tmp_path / "run")
+    assert len(episodes) == 2 * len(worlds) == 2 * log.eval.dataset.samples
+    assert all(step.text for episode in episodes for step in episode.steps)
+
+
+def test_a_temperature_draws_as_in_a_run(tmp_path: Path) -> None:
+    from inspect_ai.log import read_eval_log
+    from inspect_ai.model import get_model
+
+    from goalscope.inspect_ai.tasks import study_task
+
+    worlds = [{"kind": "grid", "sizes": [7], "densities": [0.0], "count": 1, "minimum_distance": 5}]
+    plain = {"seed": 5, "worlds": worlds, "agents": [{"kind": "chat", "model": "ariadne"}], "trajectories": 3}
+    study = Study.parse(plain)
+    run(study, tmp_path / "run")
+    evaluated(study_task("t", study, "chat", {}), tmp_path / "logs", get_model("goalscope/ariadne"), max_samples=2)
+    assert not import_into(tmp_path / "logs", tmp_path / "imported").problems
+    assert stored(tmp_path / "run") == stored(tmp_path / "imported")
+    [log] = (tmp_path / "logs").glob("*.eval")
+    assert read_eval_log(log, header_only=True).plan.config.temperature == 0.7
+
+
+def test_other_peoples_tools_read_the_logs(both: Path, tmp_path: Path) -> None:
+    from inspect_ai.analysis import messages_df, samples_df
+
+    from goalscope.inspect_ai.export import export_logs
+
+    with Store(both / "run") as store:
+        written = export_logs(store, tmp_path)
+    for logs in (str(tmp_path), str(both / "logs")):
+        samples, messages = samples_df(logs, quiet=True), messages_df(logs, quiet=True)
+        assert len(samples) == 2
+        assert set(messages["role"]) == {"user", "assistant"}
+        assert sum(messages["role"] == "assistant") == sum(len(one.steps) for one in stored(both / "run")[0])
+    assert len(written) == 1
+
+
 def test_settings_that_would_belie_the_agents_id_are_refused(tmp_path: Path) -> None:
     from goalscope.inspect_ai.tasks import grids
 
@@ -189,7 +245,7 @@ def tool_task() -> Any:
     from inspect_ai.scorer import includes
     from inspect_ai.tool import Tool, tool
 
-    @tool
+    @tool  # type: ignore[untyped-decorator, unused-ignore]
     def look() -> Tool:
         async def execute(where: str) -> str:
             """Look somewhere.
@@ -201,7 +257,7 @@ def tool_task() -> Any:
 
         return execute
 
-    @task
+    @task  # type: ignore[untyped-decorator, unused-ignore]
     def treasure() -> Any:
         return Task(
             dataset=[Sample(id="attic", input="Go.", target="gold"), Sample(id="cellar", input="Go.", target="tin")],
