@@ -49,7 +49,14 @@ def message(identity: str, **more: Any) -> SimpleNamespace:
 def called(said: SimpleNamespace, metadata: Any = None, **more: Any) -> SimpleNamespace:
     """Return a call of a model as a log has it."""
     output = SimpleNamespace(choices=[SimpleNamespace(message=said, stop_reason="stop")], metadata=metadata)
-    plain = {"event": "model", "span_id": "s", "pending": None, "error": None, "output": output, "tools": []}
+    plain: dict[str, Any] = {
+        "event": "model",
+        "span_id": "s",
+        "pending": None,
+        "error": None,
+        "output": output,
+        "tools": [],
+    }
     return SimpleNamespace(**{**plain, **more})
 
 

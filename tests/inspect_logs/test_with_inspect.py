@@ -4,6 +4,10 @@ These need inspect-ai (40 s to install, 150 MB) and are therefore left out where
 """
 
 import json
+import re
+import shlex
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from goalscope.cli import app
 from goalscope.importers import RecordedEpisode, import_into, import_path, tool_calls
 from goalscope.measures.behaviour import measure_store
 from goalscope.runs import Store, Study, run
@@ -167,6 +173,62 @@ def test_answers_of_any_provider_are_read_and_tried_again_as_in_a_run(tmp_path: 
     assert '"mockllm/model"' in str(agents[0])
 
 
+@pytest.mark.parametrize("name", ["task_maps", "textworld", "grids"])
+def test_every_registered_task_is_played_and_imported(name: str, tmp_path: Path) -> None:
+    from goalscope.inspect_ai import registry
+
+    if name == "textworld":
+        pytest.importorskip("textworld", reason="the extra textworld is not installed")
+    settings: dict[str, dict[str, Any]] = {
+        "task_maps": {"count": 1, "reasoned": True, "memory": True},
+        "textworld": {"seeds": "3,4", "horizon_factor": 3},
+        "grids": {"sizes": "7", "densities": "0,0.6", "count": 1, "fog_radius": 2, "history": "conversation"},
+    }
+    task = getattr(registry, name)(**settings[name], trajectories=2)
+    assert task.config.temperature == 0.7
+    answers = ['{"action": "RIGHT"}', '{"action": "DOWN"}', '{"action": "go east"}', "nothing"]
+    log = evaluated(task, tmp_path / "logs", mock(lambda n: answers[n % 4]))
+    assert log.status == "success"
+    assert {score.name for score in log.results.scores} > {"success"}
+    result = import_into(tmp_path / "logs", tmp_path / "run")
+    assert not result.problems
+    episodes, _, worlds = stored(tmp_path / "run")
+    assert len(episodes) == 2 * len(worlds) == 2 * log.eval.dataset.samples
+    assert all(step.text for episode in episodes for step in episode.steps)
+
+
+def test_a_temperature_draws_as_in_a_run(tmp_path: Path) -> None:
+    from inspect_ai.log import read_eval_log
+    from inspect_ai.model import get_model
+
+    from goalscope.inspect_ai.tasks import study_task
+
+    worlds = [{"kind": "grid", "sizes": [7], "densities": [0.0], "count": 1, "minimum_distance": 5}]
+    plain = {"seed": 5, "worlds": worlds, "agents": [{"kind": "chat", "model": "ariadne"}], "trajectories": 3}
+    study = Study.parse(plain)
+    run(study, tmp_path / "run")
+    evaluated(study_task("t", study, "chat", {}), tmp_path / "logs", get_model("goalscope/ariadne"), max_samples=2)
+    assert not import_into(tmp_path / "logs", tmp_path / "imported").problems
+    assert stored(tmp_path / "run") == stored(tmp_path / "imported")
+    [log] = (tmp_path / "logs").glob("*.eval")
+    assert read_eval_log(log, header_only=True).plan.config.temperature == 0.7
+
+
+def test_other_peoples_tools_read_the_logs(both: Path, tmp_path: Path) -> None:
+    from inspect_ai.analysis import messages_df, samples_df
+
+    from goalscope.inspect_ai.export import export_logs
+
+    with Store(both / "run") as store:
+        written = export_logs(store, tmp_path)
+    for logs in (str(tmp_path), str(both / "logs")):
+        samples, messages = samples_df(logs, quiet=True), messages_df(logs, quiet=True)
+        assert len(samples) == 2
+        assert set(messages["role"]) == {"user", "assistant"}
+        assert sum(messages["role"] == "assistant") == sum(len(one.steps) for one in stored(both / "run")[0])
+    assert len(written) == 1
+
+
 def test_settings_that_would_belie_the_agents_id_are_refused(tmp_path: Path) -> None:
     from goalscope.inspect_ai.tasks import grids
 
@@ -183,7 +245,7 @@ def tool_task() -> Any:
     from inspect_ai.scorer import includes
     from inspect_ai.tool import Tool, tool
 
-    @tool
+    @tool  # type: ignore[untyped-decorator, unused-ignore]
     def look() -> Tool:
         async def execute(where: str) -> str:
             """Look somewhere.
@@ -195,13 +257,10 @@ def tool_task() -> Any:
 
         return execute
 
-    @task
+    @task  # type: ignore[untyped-decorator, unused-ignore]
     def treasure() -> Any:
         return Task(
-            dataset=[
-                Sample(id="attic", input="Find it.", target="gold"),
-                Sample(id="cellar", input="Go.", target="tin"),
-            ],
+            dataset=[Sample(id="attic", input="Go.", target="gold"), Sample(id="cellar", input="Go.", target="tin")],
             solver=react(tools=[look()]),
             scorer=includes(),
         )
@@ -252,6 +311,28 @@ def test_a_reader_of_ten_lines_imports_it(foreign: Path, tmp_path: Path) -> None
     assert sorted(rows.value[rows.measure == "success"]) == [0.0, 1.0]
     result = import_path(foreign, check=True, reader=lambda sample, log: sample.scores["none"])
     assert all("KeyError" in problem.given for problem in result.problems)
+
+
+def test_the_page_runs_as_it_stands_there(foreign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text(encoding="utf-8")
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+    [asked] = [line for line in lines if line.startswith("inspect eval")]
+    [reader] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(reader.strip().splitlines()) <= 11
+    monkeypatch.chdir(tmp_path)
+    Path("reading.py").write_text(reader)
+    [log] = foreign.glob("*.eval")
+    Path("treasure.eval").write_bytes(log.read_bytes())
+    program = Path(sys.executable).with_name("inspect")
+    done = subprocess.run([program, *shlex.split(asked)[1:], "--limit", "2", "--display", "none"], check=False)
+    assert done.returncode == 0
+    for line in lines:
+        if line.startswith("goalscope") and not line.startswith("goalscope run"):
+            told = CliRunner().invoke(app, shlex.split(line.replace("runs/baseline", "runs/inspect"))[1:])
+            assert told.exit_code == 0, told.output
+    refused = CliRunner().invoke(app, ["import", "treasure.eval", "--check"])
+    assert refused.exit_code == 1
+    assert "--reader" in refused.output
 
 
 def changed_log(log: Path, target: Path, change: Callable[[str, Any], Any]) -> Path:

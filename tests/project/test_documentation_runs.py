@@ -360,6 +360,7 @@ _GPT = "needs the weights of GPT-OSS-20B: a download, and a GPU"
 _SERVER = "needs a server of GPT-OSS-20B"
 _INSTALLS = "installs packages"
 _ENVIRONMENTS = "needs an extra; tests/environments/test_adapters.py runs it"
+_INSPECT = "needs an extra; tests/inspect_logs/test_with_inspect.py runs it"
 NOT_RUN = {
     "goalscope patch RUN --kind patching --pairs 4 --sites grid,changed": "goalscope patch runs/patching is run",
     "make demo": _INSTALLS,
@@ -388,6 +389,13 @@ NOT_RUN = {
     "goalscope run toy-text --out runs/toy-text": _ENVIRONMENTS,
     "goalscope run minigrid --out runs/minigrid": _ENVIRONMENTS,
     "goalscope run textworld --out runs/textworld": _ENVIRONMENTS,
+    "pip install '.[lm,inspect]'": _INSTALLS,
+    "inspect eval goalscope/grids -T sizes=7,9 -T count=3 --model goalscope/theseus --temperature 0": _INSPECT,
+    "goalscope import logs --out runs/inspect": _INSPECT,
+    "goalscope import treasure.eval --reader reading:episode --out runs/treasure": _INSPECT,
+    "goalscope export runs/baseline --inspect --out logs": _INSPECT,
+    "inspect view --log-dir logs": "starts a server",
+    "inspect.md python 1": _INSPECT,
     "inside.md python 1": "its second line reads a run of GPT-OSS-20B",
 }
 ELSEWHERE = {

@@ -1,6 +1,7 @@
 """A sample of ours: the world begun again, the answers read again, each step compared with what is recorded."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from goalscope.agents.agent import Turn
@@ -38,13 +39,16 @@ def replayed(sample: Any, context: Context) -> tuple[Episode, Mapping[str, Any]]
     for output in _outputs(sample, record.turns):
         if live.outcome is not None:
             raise UntrustedError(f"an episode must end where it is over ({live.outcome})", "a further turn")
-        observation = live.observe()
+        observation, taken = live.observe(), len(live.steps)
         try:
-            live.apply(_turn(output, observation.view.actions))
+            said, reward = _turn(output, observation.view.actions)
+            live.apply(said)
         except UntrustedError:
             raise
         except ValueError as error:
-            raise UntrustedError("a turn must fit its world", str(error), f"step {len(live.steps)}") from error
+            raise UntrustedError("a turn must fit its world", str(error), f"step {taken}") from error
+        if len(live.steps) > taken and live.steps[-1].reward is None:  # the world gives none, a record may
+            live.steps[-1] = replace(live.steps[-1], reward=reward)
     _compare(live, record, context, free=isinstance(world, RecordedWorld))
     live.outcome = record.outcome
     episode = live.record(record.agent, record.tags)
@@ -66,22 +70,21 @@ def _outputs(sample: Any, turns: list[str]) -> list[Any]:
     return found
 
 
-def _turn(output: Any, names: tuple[str, ...]) -> Turn:
+def _turn(output: Any, names: tuple[str, ...]) -> tuple[Turn, float | None]:
+    """Return the turn that an output amounts to, and the reward that is recorded beside it."""
     held = (output.metadata or {}).get(KEY)
     if isinstance(held, dict) and set(held) == {TURN}:
-        return TurnRecord.read(held[TURN], "metadata").turn()
+        record = TurnRecord.read(held[TURN], "metadata")
+        return record.turn(), record.reward
     if held is not None:
-        return turn(CompletionRecord.read(held, "metadata").completion(), names)
-    message = output.choices[0].message
-    finish = output.choices[0].stop_reason
-    return turn(
-        Completion(
-            text=message.text,
-            reasoning=reasoning_of(message),
-            finish="length" if finish in ("max_tokens", "model_length") else "stop",
-        ),
-        names,
+        return turn(CompletionRecord.read(held, "metadata").completion(), names), None
+    message, finish = output.choices[0].message, output.choices[0].stop_reason
+    completion = Completion(
+        text=message.text,
+        reasoning=reasoning_of(message),
+        finish="length" if finish in ("max_tokens", "model_length") else "stop",
     )
+    return turn(completion, names), None
 
 
 def _compare(live: LiveEpisode, record: EpisodeRecord, context: Context, *, free: bool) -> None:

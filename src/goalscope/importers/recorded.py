@@ -102,10 +102,16 @@ def tool_calls(sample: Any) -> list[RecordedTurn]:
     for event in model_events(sample):
         message = event.output.choices[0].message
         for index, call in enumerate(message.tool_calls or ()):
-            said = {"text": message.text or None, "reasoning": reasoning_of(message)} if index == 0 else {}
             failed = None if call.parse_error is None else "unreadable arguments"
-            extra = {"arguments": call.arguments}
-            found.append(RecordedTurn(action=None if failed else call.function, failure=failed, extra=extra, **said))
+            found.append(
+                RecordedTurn(
+                    action=None if failed else call.function,
+                    failure=failed,
+                    text=(message.text or None) if index == 0 else None,
+                    reasoning=reasoning_of(message) if index == 0 else None,
+                    extra={"arguments": call.arguments},
+                )
+            )
     return found
 
 

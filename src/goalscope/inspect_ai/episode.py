@@ -9,7 +9,7 @@ from inspect_ai.model import GenerateConfig, ModelOutput, get_model
 from inspect_ai.model import Model as InspectModel
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
-from goalscope.agents.agent import Observation, Turn, agent_id, check_fits
+from goalscope.agents.agent import History, Observation, Turn, agent_id, check_fits
 from goalscope.agents.build import CHAT
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.inspect_ai.chat import asked_model, chat_agent, split_parameters
@@ -27,7 +27,7 @@ from goalscope.runs.study import FailurePolicy, write_rules
 def play(
     kind: str = CHAT,
     agent: Mapping[str, Any] | None = None,
-    history: str = "none",
+    history: History = "none",
     failure: Mapping[str, Any] | None = None,
 ) -> Solver:
     """Play the episode of a sample.
@@ -111,7 +111,7 @@ def _turn(output: ModelOutput, observation: Observation) -> Turn:
 
 
 def _message_id(output: ModelOutput) -> str:
-    identity = output.message.id
+    identity: str | None = output.message.id
     if identity is None:
         raise ValueError("a message of a model must have an id, by which the log is read, got none")
     return identity

@@ -173,6 +173,7 @@ class _Writer:
                 reasoning=step.reasoning,
                 prompt_tokens=None if step.prompt_tokens is None else list(step.prompt_tokens),
                 output_tokens=None if step.output_tokens is None else list(step.output_tokens),
+                reward=step.reward,
                 extra=extra,
             )
             named = None if step.action is None else live.observe().view.actions[int(step.action)]

@@ -193,10 +193,15 @@ class CompletionRecord(_Said):
 
 
 class TurnRecord(_Said):
-    """A turn that was recorded elsewhere: its action is not read out of the answer again."""
+    """A turn that was recorded elsewhere: its action is not read out of the answer again.
+
+    Attributes:
+        reward: the recorded reward where its world gives none.
+    """
 
     action: Annotated[int, Field(ge=0)] | None = None
     failure: str | None = None
+    reward: float | None = None
     extra: dict[str, Any] = Field(default_factory=dict)
 
     def turn(self) -> Turn:
@@ -206,7 +211,7 @@ class TurnRecord(_Said):
             UntrustedError: neither an action nor a failure, or both.
         """
         try:
-            values = {name: getattr(self, name) for name in TurnRecord.model_fields}
+            values = {name: getattr(self, name) for name in TurnRecord.model_fields if name != "reward"}
             return Turn(**{name: value if name == "extra" else _frozen(value) for name, value in values.items()})
         except ValueError as error:
             raise UntrustedError(str(error)) from error

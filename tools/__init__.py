@@ -1,0 +1,1 @@
+"""Scripts that keep the repository: locks, rows of two versions side by side."""
