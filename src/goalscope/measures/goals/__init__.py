@@ -1,7 +1,7 @@
 """What agents are after: MEG from runs, towards several goals at once."""
 
 from goalscope.measures.goals.beliefs import DRAWS, Belief, joined, measure_beliefs, measure_decoded_beliefs
-from goalscope.measures.goals.estimate import measure_goals
+from goalscope.measures.goals.estimate import measure_goals, measure_goals_by_parts
 from goalscope.measures.goals.heldout import held_out_goals
 from goalscope.measures.goals.results import GoalContrast, GoalEstimate, GoalFindings, HeldOut
 from goalscope.measures.goals.settings import HYPOTHESES, GoalSettings, HypothesisDraw, goal_settings
@@ -22,4 +22,5 @@ __all__ = [
     "measure_beliefs",
     "measure_decoded_beliefs",
     "measure_goals",
+    "measure_goals_by_parts",
 ]
