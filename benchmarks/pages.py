@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from goalscope.measures import measure_store
+from goalscope.measures.behaviour import measured_parts
 from goalscope.runs import Store, Study, run
 
 SIZES, DENSITIES, AGENTS, TRAJECTORIES = (7, 9, 11, 13, 15), (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), 4, 10
@@ -40,10 +40,10 @@ def make(episodes: int, path: Path) -> None:
     """Run and measure the study, where that was not done yet."""
     run(study(episodes), path)
     with Store(path) as store:
-        ((rows,),) = store.query("SELECT COUNT(*) FROM rows")
-    if not rows:
+        sources = store.row_sources()
+    if not sources:
         with Store(path, "w") as store:
-            store.put_rows(measure_store(store), source="behaviour")
+            store.put_rows(measured_parts(store), source="behaviour")
 
 
 def written(path: Path) -> tuple[float, float, float]:

@@ -20,6 +20,7 @@ from goalscope.measures.goals import (
     joined,
     measure_decoded_beliefs,
     measure_goals,
+    measure_goals_by_parts,
     measure_restricted,
 )
 from goalscope.measures.table import StepTable
@@ -37,8 +38,10 @@ from goalscope.report.sections.meg import (
     where,
 )
 from goalscope.runs import Store
+from goalscope.runs.walks import parts_of
 from goalscope.studies.cliff_figures import write_figures, write_json
 from goalscope.studies.cliff_world import CliffCase, cliff_study
+from goalscope.worlds.world import World
 
 SOURCE = "meg"
 """The source under which a store keeps the rows, and the name under which it keeps the figures of the cells."""
@@ -184,39 +187,50 @@ def meg_run(
         name: tuple(split(text)) if name in ("by", "hypotheses") else text for name, text in given.items() if text
     }
     began = time.monotonic()
-    with Store(path) as reader:
-        episodes = list(reader.episodes())
-    if not episodes:
-        raise ValueError(f"a run must hold episodes to be measured, but {path} holds none")
-    tasks = all(episode.world.own_measures for episode in episodes)
-    if beliefs and (tasks or not all(episode.world.planar for episode in episodes)):
-        raise ValueError(
-            "--beliefs must name activations in grids, got a run in other ones (task worlds): leave it out"
-        )
-    settings = goal_settings({one.world.id: one.world for one in episodes}.values(), confidence=confidence, **asked)
-    relative = []
-    if beliefs:  # first: a site that was not captured is to be told at once
-        relative = [_relative_to_beliefs(path, beliefs, settings, DRAWS if draws is None else draws)]
-    steps = StepTable.from_episodes(episodes, tasks=tasks)
-    if seen:
-        with progress("worlds as they were seen") as told:
-            relative.append(measure_restricted(steps, settings, unseen=cast(Unseen, seen), progress=told))
-    with progress("curves of worlds") as told:
-        found = measure_goals(steps, settings, progress=told)
-    if unknown:
-        with progress("unknown utilities") as told:
-            found = replace(found, held_out=held_out_goals(steps, settings, ridge=ridge, progress=told))
+    with Store(path) as store:
+        total, worlds = len(store.episode_ids()), _worlds(store)
+        if not total:
+            raise ValueError(f"a run must hold episodes to be measured, but {path} holds none")
+        tasks, grids = all(world.own_measures for world in worlds), all(world.planar for world in worlds)
+        if beliefs and (tasks or not grids):
+            raise ValueError(
+                "--beliefs must name activations in grids, got a run in other ones (task worlds): leave it out"
+            )
+        settings = goal_settings(worlds, confidence=confidence, **asked)
+        relative = []
+        if beliefs:  # first: a site that was not captured is to be told at once
+            relative = [_relative_to_beliefs(path, beliefs, settings, DRAWS if draws is None else draws)]
+        if unknown or seen or not (grids or not any(world.planar for world in worlds)):
+            # Halves of all episodes predict one another: they are needed together. Grids and others are refused.
+            steps = StepTable.from_episodes(store.episodes(), tasks=tasks)
+            if seen:
+                with progress("worlds as they were seen") as told:
+                    relative.append(measure_restricted(steps, settings, unseen=cast(Unseen, seen), progress=told))
+            with progress("curves of worlds") as told:
+                found = measure_goals(steps, settings, progress=told)
+        else:
+            parts = (StepTable.from_episodes(store.episodes(worlds=part), tasks=tasks) for part, _ in parts_of(store))
+            with progress("curves of worlds") as told:
+                found = measure_goals_by_parts(parts, settings, progress=told)
+        if unknown:
+            with progress("unknown utilities") as told:
+                found = replace(found, held_out=held_out_goals(steps, settings, ridge=ridge, progress=told))
     if relative:
         found = joined([found, *relative])
     with Store(path, "w") as store:
         store.put_rows(found.rows, source=SOURCE)
         store.put_info(SOURCE, found.to_plain())
-    say(f"{counted(len(episodes), 'episode')} measured in {duration(time.monotonic() - began)}", error=True)
+    say(f"{counted(total, 'episode')} measured in {duration(time.monotonic() - began)}", error=True)
     if as_json:
         say(json.dumps(found.to_plain(), indent=2, allow_nan=False))
         return
     _show_findings(found)
     say(f"{counted(len(found.rows), 'row')} stored in {path}")
+
+
+def _worlds(store: Store) -> list[World]:
+    """Return the worlds of a run in which something was done, in the order of their ids."""
+    return [store.world(str(one)) for (one,) in store.query("SELECT DISTINCT world_id FROM episodes ORDER BY world_id")]
 
 
 def _relative_to_beliefs(path: Path, where: str, settings: GoalSettings, draws: int) -> GoalFindings:

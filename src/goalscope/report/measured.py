@@ -54,7 +54,9 @@ class MeasuredRows:
                 inside[name] = None
             if len(own):
                 self._note(own, seen)
-        self.values = {name: tuple(value for _, value in found) for name, found in seen.items()}
+        self.values = {
+            name: values for name, found in seen.items() if set(values := tuple(value for _, value in found)) != {None}
+        }
         beside = Rows.concatenate(rows for name, rows in self._groups() if name in inside) if inside else _NONE
         self.changed = beside.where(beside.known(_CHANGED))
         self.probed = beside.where(beside.known(_INSIDE) & ~beside.known(_CHANGED))

@@ -252,16 +252,17 @@ class Store(RowStore):
         with explained(self._file):
             return episode_ids(self.database)
 
-    def episodes(self, ids: Iterable[str] | None = None) -> Iterator[Episode]:
+    def episodes(self, ids: Iterable[str] | None = None, *, worlds: Sequence[str] | None = None) -> Iterator[Episode]:
         """Return episodes one by one, ordered by world, agent and trajectory, a few in memory at a time.
 
         Args:
-            ids: the episodes to return, all by default.
+            ids: the episodes to return, all by default, or those in some ``worlds``.
+            worlds: the worlds whose episodes to return.
 
         Raises:
             KeyError: an id that is not stored.
         """
-        for page in self.pages(ids):
+        for page in self.pages(ids, worlds=worlds):
             for begin, end in cut([row[-2] for row in page]):
                 yield from self._read_episodes(page[begin:end])
 

@@ -132,7 +132,7 @@ def walk_parts(
     """
     least, before = store.sums.number_of("episodes"), 0
     ((total,),) = store.query("SELECT count(*) FROM episodes")
-    for worlds, count in _parts(store, most):
+    for worlds, count in parts_of(store, most):
 
         def told(done: int, before: int = before) -> None:
             if progress is not None:
@@ -143,8 +143,8 @@ def walk_parts(
     store.sums.check_count("episodes", before, least, store.sums.number_of("episodes"))
 
 
-def _parts(store: Store, most: int) -> Iterator[tuple[list[str], int]]:
-    """Yield the worlds of each part and the number of their episodes."""
+def parts_of(store: Store, most: int = PART_EPISODES) -> Iterator[tuple[list[str], int]]:
+    """Yield the worlds of each part of a run and the number of their episodes; see `walk_parts`."""
     select = (
         "SELECT world_id, ifnull(nullif(cluster, ''), world_id), count(*) FROM episodes "
         "LEFT JOIN worlds ON worlds.id = world_id GROUP BY world_id ORDER BY world_id"

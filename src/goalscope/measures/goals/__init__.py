@@ -1,7 +1,7 @@
 """What agents are after: MEG from runs, towards several goals at once."""
 
 from goalscope.measures.goals.beliefs import DRAWS, Belief, joined, measure_beliefs, measure_decoded_beliefs
-from goalscope.measures.goals.estimate import measure_goals
+from goalscope.measures.goals.estimate import measure_goals, measure_goals_by_parts
 from goalscope.measures.goals.heldout import held_out_goals
 from goalscope.measures.goals.restricted import measure_restricted
 from goalscope.measures.goals.results import GoalContrast, GoalEstimate, GoalFindings, HeldOut
@@ -23,5 +23,6 @@ __all__ = [
     "measure_beliefs",
     "measure_decoded_beliefs",
     "measure_goals",
+    "measure_goals_by_parts",
     "measure_restricted",
 ]

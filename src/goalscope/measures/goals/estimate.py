@@ -31,7 +31,7 @@ from goalscope.measures.goals.results import (
     GoalFindings,
     joined_notes,
 )
-from goalscope.measures.goals.returns import acted, work_items
+from goalscope.measures.goals.returns import Returns, acted, joined_returns, work_items
 from goalscope.measures.goals.settings import GoalSettings, cells_of, goal_settings
 from goalscope.measures.table import CONDITIONS, StepTable
 from goalscope.meg import RationalityCurve, meg_known
@@ -93,12 +93,61 @@ def measure_goals(
     settings = settings or goal_settings(table.worlds)
     if not len(table.length):
         raise ValueError("the goals of agents must be measured on episodes, got none")
+    _check_tags(table, settings)
+    names, returns, main = work_items(table, settings, believed)
+    return _findings(table, settings, (names, returns, main), acted(table), believed is not None, progress)
+
+
+def measure_goals_by_parts(
+    parts: Iterable[StepTable], settings: GoalSettings, *, progress: Callable[[int, int], None] | None = None
+) -> GoalFindings:
+    """Measure what `measure_goals` measures on tables of different worlds; steps are held of one table at a time.
+
+    Args:
+        parts: tables of the episodes; no world is in two of them.
+        settings: what is asked, without draws.
+        progress: called with (done, total) pieces of work.
+
+    Raises:
+        ValueError: no episode, draws, and as `measure_goals`.
+    """
+    if settings.drawn:
+        raise ValueError("hypotheses that are drawn must be measured on one table, got parts: use measure_goals")
+    heads, returns, moved = list[StepTable](), list[Returns](), list[npt.NDArray[np.bool_]]()
+    names: dict[str, tuple[str, ...]] = {}
+    for part in parts:
+        names, _, main = work_items(part, settings, None)
+        heads.append(StepTable.heads([part]))
+        returns.append(main)
+        moved.append(acted(part))
+    if not heads:
+        raise ValueError("the goals of agents must be measured on episodes, got none")
+    table, main = StepTable.heads(heads), joined_returns(returns)
+    _check_tags(table, settings)
+    found = dict.fromkeys((one for listed in names.values() for one in listed), main)
+    return _findings(table, settings, (names, found, main), np.concatenate(moved), False, progress)
+
+
+def _check_tags(table: StepTable, settings: GoalSettings) -> None:
     absent = [name for name in settings.by if name not in table.tags]
     if absent:
         there = ", ".join(name for name in table.tags if name != "agent") or "none"
         raise ValueError(f"`by` must name tags of the episodes ({there}), got {', '.join(absent)}")
-    names, returns, main = work_items(table, settings, believed)
-    estimator = _Estimator(table, CurveBank(names, returns, settings, progress))
+
+
+def _findings(
+    table: StepTable,
+    settings: GoalSettings,
+    work: tuple[dict[str, tuple[str, ...]], dict[str, Returns], Returns],
+    moved: npt.NDArray[np.bool_],
+    believed: bool,
+    progress: Callable[[int, int], None] | None,
+) -> GoalFindings:
+    """Return the findings of episodes whose returns are known; ``moved``: whether any turn of each held an action."""
+    names, returns, main = work
+    if not any(unit.masks for found in returns.values() for unit in found.units):
+        raise ValueError(f"some hypothesis must have a meaning in some world, got {', '.join(settings.hypotheses)}")
+    estimator = _Estimator(table, CurveBank(names, returns, settings, progress), moved)
     for cell, members in cells_of(table, settings.by):
         estimator.add(cell, members)
     return GoalFindings(
@@ -109,7 +158,7 @@ def measure_goals(
             "hypotheses": list(settings.hypotheses),
             "by": list(settings.by),
             **{name: getattr(settings, name) for name in ("utility", "invalid", "confidence", "seed")},
-            "believed": believed is not None,
+            "believed": believed,
         },
         episodes=len(table.length),
         left_out=int((~main.complete).sum()),
@@ -120,12 +169,12 @@ def measure_goals(
 class _Estimator:
     """Collects estimates, contrasts and rows, cell by cell."""
 
-    def __init__(self, table: StepTable, bank: CurveBank) -> None:
+    def __init__(self, table: StepTable, bank: CurveBank, moved: npt.NDArray[np.bool_]) -> None:
         self.table, self.bank, self.settings = table, bank, bank.settings
         self.estimates: list[GoalEstimate] = []
         self.contrasts: list[GoalContrast] = []
         self.rows: list[Rows] = []
-        self._acted = acted(table)
+        self._acted = moved
 
     def add(self, cell: dict[str, Tag], members: Numbers) -> None:
         """Measure the agents in a cell; contrasts and rows are those of cells of conditions alone."""
