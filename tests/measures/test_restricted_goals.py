@@ -62,7 +62,7 @@ def test_scores_are_sums_of_literal_choices() -> None:
         for turn, (cell, action) in enumerate(zip(cells, actions, strict=True)):
             fog = fog.look(cell)
             hidden = ~fog.seen
-            targets = {grid.goal} if fog.seen[grid.goal] else {tuple(map(int, one)) for one in np.argwhere(hidden)}  # type: ignore[index]
+            targets = {grid.goal} if fog.seen[grid.goal] else {tuple(map(int, one)) for one in np.argwhere(hidden)}
             parts: list[list[float]] = [[], [], [], []]
             for taken in itertools.product(range(4), repeat=horizon - turn):
                 at, gained = cell, 0.0

@@ -168,7 +168,7 @@ def test_what_is_assumed_is_what_the_views_of_the_world_tell() -> None:
     rng = np.random.default_rng(8)
     for grid in mazes(6, 2):
         for unseen in ("open", "known"):
-            walk = FoggedMaze(grid, 2, unseen).begin()  # type: ignore[arg-type]
+            walk = FoggedMaze(grid, 2, unseen).begin()
             fog, place = Fog.start(grid, 2), grid.at()
             for action in rng.integers(0, 4, size=12).tolist():
                 view, world = fog.view(place), walk.assumed()

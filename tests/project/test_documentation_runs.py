@@ -236,8 +236,11 @@ SCENARIOS = {
                 "--sizes 7 --densities 0.2 --count 2 --trajectories 1",
             ),
             'goalscope measure runs/fog --measures "exploration error under fog;exploitation error under fog"',
-            "goalscope meg runs/fog --hypotheses goal --seen known",
             "goalscope report runs/fog",
+            (
+                "goalscope run fog --out runs/seen && goalscope meg runs/seen --hypotheses goal --seen known",
+                "--sizes 7 --densities 0.2 --count 2 --trajectories 1 --agents optimal,random",
+            ),
             (
                 'goalscope run fog --set worlds.0.fog_radius=2 --set "horizon={factor: 3}" --out runs/near',
                 f"{FEW} --agents optimal",
