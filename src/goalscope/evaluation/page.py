@@ -91,7 +91,7 @@ def contents(found: Evaluation, runs: Opened) -> tuple[list[Declared], list[Grou
     for (name, _), run in runs.items():
         if run.part is None:
             whole.setdefault(run.store.path, (name, run))
-    titles = {one.name: one.title for one in arms()}
+    titles = {one.name: one.title for ledger in found.models for one in ledger.arms}
     groups = [Group(title=f"{titles[name]}: all results", sections=_whole(run, name)) for name, run in whole.values()]
     return sections, groups
 
