@@ -28,7 +28,7 @@ def random_arrival(world: EnvironmentWorld, horizon: int) -> float:
     mdp = table.mdp(np.zeros(len(table.states)), horizon)
     arrived = np.asarray(table.goal, dtype=np.float64)
     for _ in range(horizon):
-        after = np.where(table.offered, mdp.expect(arrived), 0.0).sum(axis=1) / np.maximum(table.offered.sum(axis=1), 1)
+        after = (table.uniform * mdp.expect(arrived)).sum(axis=1)
         arrived = np.where(table.done, table.goal, after)
     return float(arrived @ table.start)
 
