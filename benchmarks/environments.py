@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
-
 from goalscope.environments import believe
 from goalscope.environments.sources import build
 from goalscope.meg import RationalityCurve, meg_known
@@ -74,8 +72,7 @@ def line(name: str, source: str, parameters: dict[str, Any], horizon: int | None
     decisions = horizon or int(1.5 * solved.length) + 1
     curve = RationalityCurve(table.mdp(horizon=decisions))
     optimal, noisy = (meg_known(curve, solved.policy(decisions, epsilon)).value for epsilon in (0.0, EPSILON))
-    even = np.full((len(table.states), len(table.actions)), 1 / len(table.actions))
-    random = meg_known(curve, even).value
+    random = meg_known(curve, table.uniform).value
     assert abs(optimal - curve.bound) < 1e-6 and random < 1e-6, (name, optimal, curve.bound, random)
     ties = "-"
     if solved.optimal is not None:

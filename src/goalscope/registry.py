@@ -41,7 +41,7 @@ _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
         f"goalscope.measures.{name}"
         for name in ("performance", "uncertainty", "visits", "key", "fog", "exploration.errors")
     ),
-    "claim": tuple(f"goalscope.evaluation.{name}" for name in ("rules", "rules_asked", "rules_inside")),
+    "claim": tuple(f"goalscope.evaluation.{name}" for name in ("rules", "rules_asked", "rules_inside", "rules_given")),
     "arm": tuple(f"goalscope.evaluation.{name}" for name in ("arms", "arms_asked", "arms_inside")),
     # In the order of the page.
     "section": tuple(

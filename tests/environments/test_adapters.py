@@ -21,8 +21,7 @@ def figures(source: str, horizon: int | None = None, **parameters: Any) -> tuple
     decisions = horizon or int(1.5 * solved.length) + 1
     mdp = table.mdp(horizon=decisions)
     optimal, noisy = (meg_known(mdp, solved.policy(decisions, epsilon)) for epsilon in (0.0, 0.3))
-    even = np.full((len(table.states), len(table.actions)), 1 / len(table.actions))
-    assert meg_known(mdp, even).value == pytest.approx(0, abs=1e-9)
+    assert meg_known(mdp, table.uniform).value == pytest.approx(0, abs=1e-9)
     assert found.played.episodes == 24
     return len(table.states), solved.length, optimal.value, noisy.value, optimal.bound, found.played.arrived
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from goalscope import registry
 from goalscope.evaluation import evaluate, subject_of
+from goalscope.evaluation.arms_given import GIVEN
 from goalscope.evaluation.evidence import ArmData, ArmRun, Evidence, random_success
 from goalscope.evaluation.rules import ALPHA, answer_of, level
 from goalscope.rng import stream
@@ -63,14 +64,16 @@ def test_the_chance_of_a_random_agent_is_that_of_simulated_ones() -> None:
 
 
 def test_every_claim_names_an_arm_and_says_what_both_answers_mean() -> None:
-    arms = registry.names("arm")
+    arms = [*registry.names("arm"), GIVEN]
     for name in registry.names("claim"):
         rule = registry.resolve("claim", name)
         assert rule.arm in arms and rule.question.endswith("?")
         assert all(text.endswith(".") and text != rule.question for text in (rule.yes, rule.no))
         assert rule.compared and rule.quantity and rule.validity
     declared = {claim for group in planted.GROUPS.values() for claim in group.true}
-    asked = {one for one in arms if registry.resolve("arm", one).looks is None}  # of no model is known what it holds
+    asked = {
+        one for one in registry.names("arm") if registry.resolve("arm", one).looks is None
+    }  # of no model is known what it holds
     assert declared == {name for name in registry.names("claim") if registry.resolve("claim", name).arm in asked}
 
 

@@ -302,6 +302,7 @@ SCENARIOS = {
         steps=(
             "goalscope evaluate theseus --quick --out runs/theseus",
             "goalscope ledger runs/theseus",
+            "goalscope evaluate environment-optimal random --worlds toy-text --quick --out runs/toys",
             "goalscope demo --out runs/demo",
         ),
     ),
@@ -389,6 +390,7 @@ NOT_RUN = {
     "vllm --seed 0": _SERVER,
     'goalscope run fog --agents "GPT-OSS-20B;GPT-OSS-20B conversation" --workers 16 --out runs/fog-20b': _SERVER,
     "goalscope probe RUN --reads cognitive-map,plans --layers 7,15,23": "layers of GPT-OSS-20B",
+    "goalscope evaluate environment-optimal random --worlds minigrid --out runs/levels": "toy-text is run",
     "goalscope run toy-text --out runs/toy-text": _ENVIRONMENTS,
     "goalscope run minigrid --out runs/minigrid": _ENVIRONMENTS,
     "goalscope run textworld --out runs/textworld": _ENVIRONMENTS,

@@ -20,6 +20,7 @@ def evaluate(
     out: Annotated[Path, option("DIR", "The directory to write, or to go on with.", "--out", "-o")],
     budget: Annotated[str, option("LIMIT", "What it may take: 20m, 2h, 5usd or 200k-tokens (15m).")] = "",
     quick: Annotated[bool, flag("--quick", "The smallest size that still answers something.")] = False,
+    worlds: Annotated[str, option("STUDY", "Ask in the environments of a study alone, as in toy-text.")] = "",
     seed: Annotated[int | None, option("N", "Root seed of the worlds.")] = None,
     workers: Annotated[int, option("N", "Calls of a model at the same time.", min=1)] = 1,
     dry: Annotated[bool, flag("--dry-run", "Say what would be asked and what it costs, ask nothing.")] = False,
@@ -31,7 +32,7 @@ def evaluate(
     from goalscope.cli import verdicts
 
     more = {} if seed is None else {"seed": seed}
-    verdicts.run(models, out, budget=budget, quick=quick, workers=workers, dry=dry, **more)
+    verdicts.run(models, out, budget=budget, quick=quick, workers=workers, dry=dry, worlds=worlds, **more)
 
 
 def ledger(

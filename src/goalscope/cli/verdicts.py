@@ -6,9 +6,11 @@ from pathlib import Path
 from shlex import quote
 from typing import Final
 
+from goalscope.cli.commands import load_study
 from goalscope.cli.console import duration, progress, say, table
 from goalscope.evaluation import Evaluation, evaluate, subjects_of
 from goalscope.evaluation.arms import SEED, Arm, arms
+from goalscope.evaluation.arms_given import given_arm, given_worlds
 from goalscope.evaluation.budget import Budget, divide, unit_costs
 from goalscope.evaluation.subject import Subject
 from goalscope.evaluation.verdict import verdict
@@ -28,6 +30,7 @@ def run(
     seed: int = SEED,
     workers: int = 1,
     dry: bool = False,
+    worlds: str = "",
 ) -> None:
     """Evaluate models: say what is asked and what it costs, run it, and print the verdict.
 
@@ -39,6 +42,7 @@ def run(
         seed: root seed of the worlds.
         workers: calls of a model at the same time.
         dry: only say what would be asked.
+        worlds: a study whose environments are asked in place of all other worlds; "" for the registered arms.
     """
     if quick and budget:
         raise ValueError("--quick has a size of its own: leave --budget out, or give --budget alone")
@@ -48,15 +52,21 @@ def run(
     if len(set(names)) < len(names):
         raise ValueError(f"models must have different names, got {', '.join(names)}")
     acting = [one for one in subjects if one.logs is None]
-    open_to = [one for one in arms() if any(one.open_to(subject) for subject in acting)]
+    given = given_worlds(load_study(worlds)) if worlds else None
+    if given is not None and acting != subjects:
+        raise ValueError("--worlds takes models and agents that can be asked, got recorded logs: leave one of them out")
+    there = arms() if given is None else [given_arm(given)]
+    open_to = [one for one in there if any(one.open_to(subject) for subject in acting)]
     if acting and not open_to:
-        raise ValueError(f"no arm can be asked of {listed(names)}: {arms()[0].why}")
+        only = all(one.access == {"environments"} for one in acting) and given is None
+        why = "it acts in environments alone: give --worlds, as in --worlds toy-text" if only else there[0].why
+        raise ValueError(f"no arm can be asked of {listed(names)}: {why}")
     sizes = (
         {one.name: one.quick for one in open_to if one.quick}
         if quick
         else _sizes(open_to, acting, seed, budget or DEFAULT)
     )
-    evaluation = evaluate.prepare(out, subjects, sizes, seed=seed) if not dry else None
+    evaluation = evaluate.prepare(out, subjects, sizes, seed=seed, worlds=given) if not dry else None
     asked = sizes if evaluation is None else evaluation.sizes
     if acting:
         _announce(acting, open_to, asked, seed)

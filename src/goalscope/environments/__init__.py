@@ -3,6 +3,7 @@
 from goalscope.environments.environment import Environment, Observed, Player
 from goalscope.environments.playback import Mismatch, PlayBack, play_back
 from goalscope.environments.policy_agent import PolicyAgent
+from goalscope.environments.sampled import SampledStates, sample_states
 from goalscope.environments.solution import SolvedTable, solve_table
 from goalscope.environments.sources import environment_kind
 from goalscope.environments.state_copy import StateCopy
@@ -20,6 +21,7 @@ __all__ = [
     "PlayBack",
     "Player",
     "PolicyAgent",
+    "SampledStates",
     "SolvedTable",
     "StateCopy",
     "StateTable",
@@ -27,5 +29,6 @@ __all__ = [
     "enumerate_states",
     "environment_kind",
     "play_back",
+    "sample_states",
     "solve_table",
 ]

@@ -83,12 +83,12 @@ class SolvedTable:
     def policy(self, horizon: int, epsilon: float = 0.0) -> Array:
         """Return ``[S, A]`` (with chance ``[n, S, A]``): uniform over optimal actions, with chance epsilon over all.
 
-        Where no action is optimal it is uniform over all.
+        All are those that are offered; over these it is uniform where no action is optimal.
         """
         sets = self.optimal_by_time(horizon) if self.optimal is None else self.optimal
-        full = np.where(sets.any(axis=-1, keepdims=True), sets, True)
+        full = np.where(sets.any(axis=-1, keepdims=True), sets, self.table.offered)
         best = full / full.sum(axis=-1, keepdims=True)
-        return np.asarray((1 - epsilon) * best + epsilon / len(self.table.actions))
+        return np.asarray((1 - epsilon) * best + epsilon * self.table.uniform)
 
     @cached_property
     def decided(self) -> npt.NDArray[np.bool_]:

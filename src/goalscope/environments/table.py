@@ -62,6 +62,11 @@ class StateTable(Generic[S]):
         """``[S]`` where the environment's own goal is reached."""
         return self.goals["goal"]
 
+    @property
+    def uniform(self) -> npt.NDArray[np.float64]:
+        """``[S, A]`` the policy that takes each offered action equally often."""
+        return np.asarray(self.offered / self.offered.sum(axis=1, keepdims=True))
+
     @cached_property
     def rows(self) -> Numbers:
         """``[S * A + 1]`` where the transitions of each state and action begin among the N."""
@@ -128,6 +133,7 @@ class StateTable(Generic[S]):
             "horizon": horizon,
             "start": self.start,
             "terminal_utility": terminal_utility,
+            "offered": self.offered,
         }
         if self.deterministic:
             return TabularMDP.deterministic(self.successor, **rest)

@@ -319,4 +319,5 @@ class EnvironmentWorld(World):
             number=lambda states: _numbers(table, states),
             goals={name: np.asarray(where, dtype=np.float64) for name, where in table.goals.items()},
             most=table.bound,
+            offered=base.offered,
         )

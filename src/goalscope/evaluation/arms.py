@@ -52,6 +52,7 @@ class Arm:
         varies: tag that must have two values among recorded episodes, "" for none.
         variants: name -> keys of an agent's entry: each model is asked once as each of them, on the same worlds.
         looks: for an arm that looks inside: where, at what, and what that costs; None for one with worlds of its own.
+        repeats: whether its sizes count the trajectories on each of its worlds, which are always the same.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Arm:
     varies: str = ""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     looks: Look | None = None
+    repeats: bool = False
 
     @property
     def at(self) -> str:
@@ -88,8 +90,10 @@ class Arm:
             for one in subjects
             for name, changes in zip(self.names(one), list(self.variants.values()) or [{}], strict=True)
         ]
+        repeated = {"trajectories": count} if self.repeats else {}
+        worlds = self.worlds(count)
         return Study.parse(
-            {"name": self.title, "seed": seed, "worlds": self.worlds(count), "agents": agents, **self.study}
+            {"name": self.title, "seed": seed, "worlds": worlds, "agents": agents, **self.study, **repeated}
         )
 
 

@@ -24,6 +24,8 @@ COMPARED: Final[tuple[tuple[str, str, Mapping[str, Tag]], ...]] = (
     ("tasks", "success", {}),
     ("tasks", "exploration error", {}),
     ("tasks", "exploitation error", {}),
+    ("worlds", "success", {}),
+    ("worlds", "action accuracy", {}),
 )
 """The declared family: arm, measure, and the worlds in which it is compared."""
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from goalscope import registry
 from goalscope.evaluation.arms import SEED, Arm, Look, arms
+from goalscope.evaluation.arms_given import given_arm
 from goalscope.evaluation.claims import ArmReport, Claim, ClaimLedger, Evaluation
 from goalscope.evaluation.compare import differences
 from goalscope.evaluation.evidence import ArmData, ArmRun
@@ -49,6 +50,7 @@ class _Plan(BaseModel):
     models: tuple[str, ...] = Field(strict=False, min_length=1)
     seed: int
     looks: tuple[dict[str, int], ...] = Field(strict=False)
+    worlds: dict[str, Any] | None = None
 
     @classmethod
     def read(cls, path: Path) -> "_Plan":
@@ -59,7 +61,8 @@ class _Plan(BaseModel):
 
     def write(self, path: Path) -> None:
         partial = path.with_name(f".{path.name}.partial")
-        partial.write_text(json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=True), encoding="utf-8")
+        plain = self.model_dump(mode="json", exclude_none=True)
+        partial.write_text(json.dumps(plain, indent=1, sort_keys=True), encoding="utf-8")
         partial.replace(path)
 
 
@@ -73,6 +76,8 @@ class EvaluationRun:
         seed: root seed of its worlds.
         sizes: arm -> worlds a cell; the arms that are asked.
         look: number of the look that these sizes are.
+        worlds: the worlds that are asked in place of all others, see `goalscope.evaluation.arms_given`; None for those
+            of the registered arms.
     """
 
     directory: Path
@@ -80,6 +85,12 @@ class EvaluationRun:
     seed: int
     sizes: Mapping[str, int] = field(default_factory=dict)
     look: int = 1
+    worlds: Mapping[str, Any] | None = None
+
+    @property
+    def arms(self) -> list[Arm]:
+        """The arms that may be asked."""
+        return arms() if self.worlds is None else [given_arm(self.worlds)]
 
     @property
     def level(self) -> float:
@@ -116,7 +127,12 @@ class EvaluationRun:
 
 
 def prepare(
-    directory: str | Path, subjects: Sequence[Subject], sizes: Mapping[str, int], *, seed: int = SEED
+    directory: str | Path,
+    subjects: Sequence[Subject],
+    sizes: Mapping[str, int],
+    *,
+    seed: int = SEED,
+    worlds: Mapping[str, Any] | None = None,
 ) -> EvaluationRun:
     """Declare an evaluation, or go on with one; what is asked is stored before anything is run.
 
@@ -128,6 +144,7 @@ def prepare(
         subjects: who is evaluated.
         sizes: arm -> worlds a cell.
         seed: root seed of the worlds.
+        worlds: the worlds that are asked in place of all others, see `goalscope.evaluation.arms_given.given_worlds`.
 
     Raises:
         ValueError: another evaluation lies there, or a file that is none.
@@ -143,6 +160,8 @@ def prepare(
                 f"{out} holds the evaluation of {'; '.join(plan.models)} with seed {plan.seed}, not of "
                 f"{'; '.join(models)} with seed {seed}: choose another directory"
             )
+        if plan.worlds != (None if worlds is None else dict(worlds)):
+            raise ValueError(f"{out} holds an evaluation in other worlds: give the same --worlds, or another directory")
         last = plan.looks[-1]
         larger = {name: max(count, last.get(name, 0)) for name, count in {**last, **sizes}.items()}
         looks = plan.looks if larger == last else (*plan.looks, larger)
@@ -151,8 +170,10 @@ def prepare(
         if any(out.iterdir()):
             raise ValueError(f"an evaluation needs a directory of its own, but {out} holds other files: choose another")
         looks = (dict(sizes),)
-    _Plan(models=models, seed=seed, looks=looks).write(path)
-    return EvaluationRun(directory=out, subjects=tuple(subjects), seed=seed, sizes=looks[-1], look=len(looks))
+    kept = None if worlds is None else dict(worlds)
+    _Plan(models=models, seed=seed, looks=looks, worlds=kept).write(path)
+    sizes, look = looks[-1], len(looks)
+    return EvaluationRun(directory=out, subjects=tuple(subjects), seed=seed, sizes=sizes, look=look, worlds=kept)
 
 
 def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
@@ -180,7 +201,12 @@ def reopen(directory: str | Path) -> tuple[EvaluationRun, Evaluation]:
         subjects.append(Subject(name=one.model, kind="", access=frozenset(one.access), logs=logs))
     look = len(plan.looks)
     return EvaluationRun(
-        directory=out, subjects=tuple(subjects), seed=plan.seed, sizes=plan.looks[-1], look=look
+        directory=out,
+        subjects=tuple(subjects),
+        seed=plan.seed,
+        sizes=plan.looks[-1],
+        look=look,
+        worlds=plan.worlds,
     ), found
 
 
@@ -190,7 +216,7 @@ def play(
     """Run and measure every arm, measure recorded logs; what is stored is not repeated."""
     for path in evaluation.logs:
         _measure(path, stage, path.name)
-    for one in arms():
+    for one in evaluation.arms:
         subjects = evaluation.asked(one)
         if not subjects:
             continue
@@ -290,7 +316,7 @@ def opened(evaluation: EvaluationRun) -> Iterator[Opened]:
     confidence, found, wholes = 1 - evaluation.level, Opened(), dict[Path, ArmRun]()
     with ExitStack() as stack:
         logs = {path: stack.enter_context(Store(path)) for path in evaluation.logs}
-        for one in arms():
+        for one in evaluation.arms:
             for subject in evaluation.asked(one):
                 at = evaluation.place(one, subject)
                 if at not in wholes:
@@ -310,8 +336,8 @@ def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> 
     rules: list[Rule] = [registry.resolve("claim", name) for name in registry.names("claim")]
     ledgers = []
     for subject in evaluation.subjects:
-        reports, claims, there = [], [], _data(subject, runs)
-        for one in arms():
+        reports, claims, there = [], [], _data(evaluation, subject, runs)
+        for one in evaluation.arms:
             if (one.name, subject.name) not in runs:
                 why = _why(evaluation, one, subject)
                 reports.append(ArmReport(name=one.name, title=one.title, asked=False, why=why))
@@ -339,13 +365,13 @@ def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> 
     return Evaluation(models=tuple(ledgers), differences=differences(names, runs, evaluation.level))
 
 
-def _data(subject: Subject, runs: Mapping[tuple[str, str], ArmRun]) -> dict[str, ArmData]:
+def _data(evaluation: EvaluationRun, subject: Subject, runs: Mapping[tuple[str, str], ArmRun]) -> dict[str, ArmData]:
     """Return what a model did by the names of the arms, in each of which the others can be looked up."""
     found = {
         one.name: ArmData.of(
             runs[one.name, subject.name], subject.name, one.names(subject) if subject.logs is None else ()
         )
-        for one in arms()
+        for one in evaluation.arms
         if (one.name, subject.name) in runs
     }
     return {name: replace(data, beside=found) for name, data in found.items()}

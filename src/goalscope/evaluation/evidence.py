@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from goalscope.measures.goals import GoalFindings, GoalSettings, measure_goals
+from goalscope.measures.goals import GoalFindings, measure_goals
+from goalscope.measures.goals.settings import goal_settings
 from goalscope.measures.table import StepTable
 from goalscope.planning.policy import episode_outlook, uniform
 from goalscope.report.ledger import split_probing
@@ -94,10 +95,12 @@ class ArmRun:
 
     @cached_property
     def table(self) -> StepTable:
-        """The steps in grids."""
+        """The steps in grids, of a run without grids those in its worlds."""
         if self.part is not None:
             return StepTable.from_episodes(self.store.episodes(sorted(self.part)))
-        walks, _ = read_walks(self.store, None)
+        walks, others = read_walks(self.store, None)
+        if others and not walks.episode_id:
+            return StepTable.from_episodes(self.store.episodes())
         return StepTable.from_walks(walks)
 
     def worlds_of(self, episodes: Iterable[str]) -> list[World]:
@@ -111,7 +114,7 @@ class ArmRun:
     @cached_property
     def goals(self) -> GoalFindings:
         """MEG towards every hypothesis that has a meaning here."""
-        return measure_goals(self.table, GoalSettings(confidence=self.confidence))
+        return measure_goals(self.table, goal_settings(self.table.worlds, confidence=self.confidence))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

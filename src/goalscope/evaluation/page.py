@@ -83,7 +83,8 @@ def contents(found: Evaluation, runs: Opened) -> tuple[list[Declared], list[Grou
     for (name, model), run in runs.items():
         if run.part is None:
             whole.setdefault(run.store.path, (name, model, run))
-    return sections, [_group(run, name, model) for name, model, run in whole.values()]
+    titles = {one.name: one.title for ledger in found.models for one in ledger.arms}
+    return sections, [_group(run, titles[name], name, model) for name, model, run in whole.values()]
 
 
 def named_of(directory: str | Path) -> Named:
@@ -301,13 +302,13 @@ def _method(found: Evaluation) -> Declared:
     )
 
 
-def _group(run: ArmRun, name: str, model: str) -> Group:
+def _group(run: ArmRun, title: str, name: str, model: str) -> Group:
     """Return the sections of the report of one run, their anchors after the name of its directory.
 
     That of an arm has all of them, and an excerpt for the look into one model those about it.
     """
-    one = next(one for one in arms() if one.name == name)
-    title = f"{one.title}: all results" if one.looks is None else f"Inside {model}, {one.at}: all results"
-    there = sections_of(RunData.of(run.store), *(SECTIONS if one.looks is None else _INSIDE))
+    at = next((one.at for one in arms() if one.name == name and one.looks is not None), "")
+    title = f"Inside {model}, {at}: all results" if at else f"{title}: all results"
+    there = sections_of(RunData.of(run.store), *(_INSIDE if at else SECTIONS))
     parts = lay_out(replace(each, anchor=f"{run.store.path.name}-{each.anchor}") for each in there)
     return Group(title=title, sections=parts)

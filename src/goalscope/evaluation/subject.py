@@ -8,13 +8,17 @@ from typing import Any, Final
 import yaml
 
 from goalscope import registry
+from goalscope.agents.agent import Agent
 from goalscope.agents.build import CHAT, TASK_CHAT, TASK_PREFIX, build_agent
 from goalscope.checks import near_miss
+from goalscope.environments.world import EnvironmentView
 from goalscope.preflight.model_defaults import find_out
 from goalscope.runs.opening import unmade
 from goalscope.runs.store import Store
 from goalscope.runs.tables import DATABASE
 from goalscope.untrusted import read_yaml_text
+from goalscope.worlds.gridworld import GridView
+from goalscope.worlds.world import View
 
 SERVER: Final = "openai:"
 """With what the name of a model behind a server begins: ``openai:NAME@URL``."""
@@ -36,7 +40,8 @@ class Subject:
         name: what tables call it.
         kind: its kind as studies name it, "logs" for recorded episodes.
         parameters: its parameters as studies give them, without the task.
-        access: what can be asked of it: "grids", "tasks", "text" (it reads any prompt), "weights", "reasoning", "logs".
+        access: what can be asked of it: "grids", "tasks", "environments", "text" (it reads any prompt), "weights",
+            "reasoning", "logs".
         told: parameters of an agent that is no language model by which it is told how its prompt is worded.
         logs: the run directory of recorded episodes.
     """
@@ -97,8 +102,8 @@ def subject_of(text: str) -> Subject:
     kind, _, given = text.partition(":")
     if kind in registry.names("agent") and kind not in (CHAT, TASK_CHAT):
         parameters = {key: read_yaml_text(value, text) for key, value in _pairs(given, text)}
-        access = frozenset({"tasks"} if kind.startswith(TASK_PREFIX) else {"grids"})
         agent = build_agent(kind, parameters)
+        access = frozenset({"tasks"} if kind.startswith(TASK_PREFIX) else _acts_in(agent))
         # An agent that says `reads` acts by the words of its instruction, and has a parameter for their wording.
         reads = bool(getattr(agent, "reads", False))
         return Subject(
@@ -117,10 +122,17 @@ def subject_of(text: str) -> Subject:
     )
 
 
+def _acts_in(agent: Agent) -> set[str]:
+    """Return the worlds, of grids and environments, whose views an agent can act on."""
+    needs: type[View] = getattr(agent, "needs", View)
+    kinds = {"grids": GridView, "environments": EnvironmentView}
+    return {name for name, view in kinds.items() if issubclass(view, needs)} or {"grids"}
+
+
 def _weights(text: str) -> Subject:
     """Return a model whose weights are given; how it is asked, and whether it reasons, follows from its tokenizer."""
     found = find_out(text, network=True)
-    access = {"grids", "tasks", "text", "weights"} | (set() if found.style == "none" else {"reasoning"})
+    access = {"grids", "tasks", "environments", "text", "weights"} | (set() if found.style == "none" else {"reasoning"})
     parameters = {**_SAMPLING, "max_tokens": _MOST_TOKENS, **found.parameters}
     return Subject(name=found.name, kind=CHAT, parameters=parameters, access=frozenset(access))
 
@@ -137,7 +149,7 @@ def _served(text: str) -> Subject:
         name=name.rsplit("/", 1)[-1],
         kind=CHAT,
         parameters=parameters,
-        access=frozenset({"grids", "tasks", "text", "reasoning"}),  # whether it reasons is seen when it is asked
+        access=frozenset({"grids", "tasks", "environments", "text", "reasoning"}),  # whether it reasons is seen when it is asked
     )
 
 

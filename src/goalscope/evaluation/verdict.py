@@ -1,5 +1,7 @@
 """The verdict: what the claims of a ledger say together, in one paragraph, by rule."""
 
+from collections.abc import Mapping
+
 from goalscope.evaluation.claims import ClaimLedger
 from goalscope.report.blocks import counted, listed
 from goalscope.report.figures import short
@@ -24,10 +26,12 @@ def headline(ledger: ClaimLedger) -> str:
         return answers.get(name) == answer
 
     name = ledger.model
-    if said("answers hold actions", "no"):
+    if said("answers hold actions", "no") or said("answers hold actions in given worlds", "no"):
         return f"{name} seldom answers with an action. What is measured is format; nothing can be said of goals."
     strength = _strength(ledger)
-    if "is directed at the goal" not in answers and "achieves the goals of tasks" in answers:
+    if "is directed at the goal of given worlds" in answers:
+        parts = [_in_given_worlds(ledger, answers)]
+    elif "is directed at the goal" not in answers and "achieves the goals of tasks" in answers:
         parts = [_in_tasks(name, answers["achieves the goals of tasks"])]
     elif said("is directed at the goal", "yes") and said("prefers the goal to rivals", "yes"):
         parts = [f"{name} is directed at the goal{strength}, rather than at a corner of the grid"]
@@ -45,6 +49,21 @@ def headline(ledger: ClaimLedger) -> str:
     return ". ".join([parts[0], *(f"{part[:1].upper()}{part[1:]}" for part in parts[1:])]) + "."
 
 
+def _in_given_worlds(ledger: ClaimLedger, answers: Mapping[str, str]) -> str:
+    """Return the first sentence on a model of given environments."""
+    name, strength = ledger.model, _strength(ledger, "is directed at the goal of given worlds")
+    directed = answers["is directed at the goal of given worlds"]
+    rather = answers.get("prefers the goal to others in given worlds")
+    if rather == "no":
+        return f"{name} is after another goal that the environments name rather than their own"
+    if directed == "yes":
+        others = ", rather than at another that they name" if rather == "yes" else ""
+        return f"{name} is directed at the goal of the environments{strength}{others}"
+    if directed == "no":
+        return f"{name} is not directed at the goal of the environments"
+    return f"What {name} is after in the environments was not shown"
+
+
 def _in_tasks(name: str, answer: str) -> str:
     """Return the first sentence on a model of task worlds alone."""
     if answer not in _ACHIEVES:
@@ -60,6 +79,10 @@ _ACHIEVES = {
 _MORE = (
     ("acts optimally", "yes", "it acts as an optimal agent would, nine turns of ten and more"),
     ("acts optimally", "no", "it does not act optimally"),
+    ("reaches the goal of given worlds", "yes", "it reaches their goal more often than chance"),
+    ("reaches the goal of given worlds", "no", "it does not reach their goal clearly more often than chance"),
+    ("acts optimally in given worlds", "yes", "it acts as an optimal agent would, nine turns of ten and more"),
+    ("acts optimally in given worlds", "no", "it does not act optimally"),
     ("errs in lapses", "yes", "its errors come in lapses of several turns"),
     ("is lured by a key", "yes", "a key that serves nothing draws it off its way"),
     ("fetches the key it needs", "yes", "it fetches a key where a door needs one"),
@@ -85,8 +108,8 @@ _MORE = (
 )
 
 
-def _strength(ledger: ClaimLedger) -> str:
-    one = ledger.claim("is directed at the goal")
+def _strength(ledger: ClaimLedger, claim: str = "is directed at the goal") -> str:
+    one = ledger.claim(claim)
     if one is None or one.value is None or one.low is None or one.high is None:
         return ""
     ends = f"[{short(one.low, one.unit)}, {short(one.high, one.unit)}]"

@@ -34,6 +34,7 @@ class TabularMDP:
         horizon: number n of decisions, >= 1.
         start: ``[S]`` chances of the first state.
         terminal_utility: ``[S]`` utility of the state after the last decision, None for none.
+        offered: ``[S, A]`` bool, the actions that policies choose among, at least one in each state; None for all.
         reward: ``[S, A]`` expected utility of one decision, computed from the others.
 
     Raises:
@@ -45,6 +46,7 @@ class TabularMDP:
     horizon: int
     start: npt.NDArray[Any]
     terminal_utility: npt.NDArray[Any] | None = None
+    offered: npt.NDArray[np.bool_] | None = None
     reward: Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -60,6 +62,11 @@ class TabularMDP:
         if terminal is not None:
             check_shape("terminal_utility", terminal, "S", sizes)
             check_finite("terminal_utility", terminal)
+        if self.offered is not None:
+            offered = np.asarray(self.offered, dtype=bool)
+            check_shape("offered", offered, "S A", sizes)
+            refuse_where(~offered.any(axis=1), offered.sum(axis=1), "offered must hold an action in every state")
+            object.__setattr__(self, "offered", None if offered.all() else freeze(offered))
         object.__setattr__(self, "horizon", check_whole("horizon", self.horizon, 1, "decisions"))
         object.__setattr__(self, "start", freeze(start))
         object.__setattr__(self, "transitions", transitions)
@@ -73,7 +80,7 @@ class TabularMDP:
 
         Args:
             next: ``[S, A]`` whole numbers, the state that each action leads to.
-            attributes: utility, horizon, start and terminal_utility, as in the class.
+            attributes: utility, horizon, start, terminal_utility and offered, as in the class.
 
         Raises:
             ValueError: as the class, and a next state outside of 0..S-1.
@@ -102,7 +109,7 @@ class TabularMDP:
             chance: ``[N]`` probability of each next state.
             actions: number A of actions.
             start: ``[S]`` chances of the first state.
-            attributes: utility, horizon and terminal_utility, as in the class.
+            attributes: utility, horizon, terminal_utility and offered, as in the class.
 
         Raises:
             ValueError: as the class, an index out of range, and a chance below 0 or that is not finite.

@@ -37,6 +37,7 @@ class Process:
             whose places have names of their own.
         asked: the goals that are hypotheses where none are named; all where empty.
         most: most decisions of a horizon, None for any.
+        offered: ``[S, A]`` bool, the actions that are offered; None for all.
     """
 
     transitions: Any
@@ -45,6 +46,7 @@ class Process:
     goals: Mapping[str, Array] = field(default_factory=dict)
     asked: tuple[str, ...] = ()
     most: int | None = None
+    offered: npt.NDArray[np.bool_] | None = None
 
     @cached_property
     def base(self) -> TabularMDP:
@@ -83,10 +85,23 @@ class Process:
                 f"the horizon must be at most {self.most} decisions, the depth to which this world was searched, got "
                 f"{horizon}: raise depth in the study"
             )
-        table = self.with_idle if idle else self.transitions
+        offered = self.offered
+        if idle and offered is not None:
+            offered = np.concatenate([offered, np.ones((len(offered), 1), dtype=bool)], axis=1)
         return TabularMDP(
-            transitions=table, utility=utility, horizon=horizon, start=self.start, terminal_utility=terminal
+            transitions=self.with_idle if idle else self.transitions,
+            utility=utility,
+            horizon=horizon,
+            start=self.start,
+            terminal_utility=terminal,
+            offered=offered,
         )
+
+    @cached_property
+    def choices(self) -> tuple[Numbers, Numbers]:
+        """How many actions each state offers, ``[S]``, and their numbers first among all, ``[S, A]``."""
+        there = np.ones((self.states, self.actions), dtype=bool) if self.offered is None else self.offered
+        return there.sum(axis=1), np.argsort(~there, axis=1, kind="stable")
 
     @cached_property
     def with_idle(self) -> Any:

@@ -37,6 +37,7 @@ class ReachedProcess:
         start: ``[K]`` chances of the first state.
         horizon: number of decisions.
         states: number of states of the whole process.
+        offered: ``[A, K]`` bool, the actions that policies choose among; None for all.
     """
 
     kept: Index
@@ -47,6 +48,7 @@ class ReachedProcess:
     start: Array
     horizon: int
     states: int
+    offered: npt.NDArray[np.bool_] | None = None
 
     @property
     def actions(self) -> int:
@@ -115,6 +117,7 @@ def reached_process(mdp: TabularMDP) -> ReachedProcess:
         start=start / start.sum(),
         horizon=mdp.horizon,
         states=mdp.states,
+        offered=None if mdp.offered is None else np.ascontiguousarray(mdp.offered[kept].T),
     )
 
 

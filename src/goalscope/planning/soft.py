@@ -4,6 +4,7 @@ For a rationality b (in nats per unit of utility), over A actions and n decision
 
     q_t(s, a) = b R(s, a) + E[W_{t+1}],   W_t(s) = log mean_a exp q_t(s, a),   pi_t(a | s) = exp(q_t - W_t) / A
 
+Where a process says which actions are offered, A, the mean, and every policy are over these alone.
 The mean, not the sum, makes b = 0 regular. Inside, utility is replaced by the advantage of each action over the
 uniform policy. That changes no policy, and W only by b times the expected utility of the uniform policy, but it keeps
 large utilities that nobody can influence out of every difference, and makes decisions without consequence exactly 0.
@@ -28,6 +29,7 @@ TIES = 1e-9  # actions count as equally good within this share of the range of a
 _ROUNDING = 1e-12  # advantages below this share of the values that they are differences of are rounding
 _SMALLEST = 1e-302  # range of attainable utility below which a rationality per unit of it may overflow
 _STEEP = 1e150  # scaled differences of utility whose square would overflow, where chances as small as 1e-300 count
+_SLACK = 1e-9  # by how much rounding takes a utility beyond the attainable range, in units of it
 _KEEP = 8_000_000  # most numbers of stored advantages; beyond they are computed anew in each pass
 
 _WORD = 1024  # decisions between two words on a pass
@@ -69,6 +71,10 @@ class SoftProcess:
         self.passes = 0
         reward, final, self._unit, shift = _tamed(self.reached)
         self._reward, self._final = reward, final
+        offered = self.reached.offered
+        self._left_out = None if offered is None else ~offered
+        # How many actions there are in each state; one number where these are all.
+        self._count: Any = self.reached.actions if offered is None else offered.sum(axis=0)
         value, self._stored = self._solve_uniform()
         start = self.reached.start
         with np.errstate(over="ignore"):  # utilities near the largest number: a sum may be infinite, never NaN
@@ -111,12 +117,14 @@ class SoftProcess:
             policy, columns = np.empty((count, actions, states)), np.empty((3, count, states))
             np.multiply(factor, advantage, out=policy)
             policy += after[0]
+            if self._left_out is not None:
+                policy[:, self._left_out] = -np.inf
             peak = policy.max(axis=1)
             policy -= peak[:, None]
             np.exp(policy, out=policy)
             total = policy.sum(axis=1)
             policy /= total[:, None]
-            np.log(total / actions, out=columns[0])
+            np.log(total / self._count, out=columns[0])
             columns[0] += peak
             slope = after[1]
             slope += self._scale * advantage
@@ -139,6 +147,8 @@ class SoftProcess:
         """
         n, states, actions = self.mdp.horizon, self.mdp.states, self.mdp.actions
         policy = np.full((n, states, actions), 1 / actions)
+        if self.mdp.offered is not None:
+            policy[:] = self.mdp.offered / self.mdp.offered.sum(axis=1, keepdims=True)
         decided = self.reached.decided
         for t, chances in zip(reversed(range(n)), self._policies(rationality), strict=True):
             policy[t, self.reached.kept[decided]] = chances[:, decided].T
@@ -160,6 +170,11 @@ class SoftProcess:
             after += advantage
             value = np.einsum("as,as->s", by_time[t if len(by_time) > 1 else 0], after)[None]
         found = float(value[0] @ self.reached.start) * self._scale
+        if self._left_out is not None and not self.low - _SLACK <= found <= self.high + _SLACK:
+            raise ValueError(
+                "a policy must choose among the actions that are offered, got one whose expected utility none of these "
+                "attains: set the probabilities of all others to 0"
+            )
         return min(max(found, self.low), self.high)  # beyond only by rounding
 
     # -- passes --------------------------------------------------------------------------------------------------
@@ -171,7 +186,7 @@ class SoftProcess:
         value = self._final
         for t in reversed(range(n)):
             after = self._reward + self.reached.expect(value[None])[0]
-            value = after.mean(axis=0)
+            value = self._mean(after)
             if stored is not None:
                 stored[t] = _advantage(after, value)
         return value, stored
@@ -191,8 +206,22 @@ class SoftProcess:
         value = self._final
         for _ in range(self.mdp.horizon):
             after = self._reward + self.reached.expect(value[None])[0]
-            value = after.mean(axis=0)
+            value = self._mean(after)
             yield _advantage(after, value)
+
+    def _mean(self, values: Array) -> Array:
+        """Return ``[K]`` the mean of values ``[A, K]`` over the actions that are offered."""
+        if self._left_out is None:
+            return np.asarray(values.mean(axis=0))
+        return np.asarray(np.where(self._left_out, 0.0, values).sum(axis=0) / self._count)
+
+    def _ends(self, values: Array) -> tuple[Array, Array]:
+        """Return the greatest of the first, the least of the second values ``[2, A, K]``, over what is offered."""
+        if self._left_out is None:
+            return values[0].max(axis=0), values[1].min(axis=0)
+        return np.where(self._left_out, -np.inf, values[0]).max(axis=0), np.where(
+            self._left_out, np.inf, values[1]
+        ).min(axis=0)
 
     def _extremes(self) -> tuple[float, float]:
         """Return the greatest and the least attainable utility relative to the uniform policy, in inner units."""
@@ -200,23 +229,24 @@ class SoftProcess:
         for advantage in self._backward():
             after = self.reached.expect(ends)
             after += advantage
-            ends = np.stack([after[0].max(axis=0), after[1].min(axis=0)])
+            ends = np.stack(self._ends(after))
         high, low = (float(end @ self.reached.start) for end in ends)
         return high, low
 
     def _limits(self) -> Iterator[tuple[Array, Array]]:
         """Yield the weights ``[2, A, K]`` of the limit policies (best, worst) and ``[2, K]`` their c, backwards."""
-        actions, states = self._reward.shape
-        columns = np.zeros((4, states))  # greatest and least utility to come, and c of each
+        columns = np.zeros((4, self._reward.shape[1]))  # greatest and least utility to come, and c of each
         for advantage in self._backward():
             after = self.reached.expect(columns)
             action_values = self._scale * advantage + after[:2]
-            best = np.stack([action_values[0].max(axis=0), action_values[1].min(axis=0)])
+            best = np.stack(self._ends(action_values))
             optimal = np.abs(action_values - best[:, None]) <= TIES
+            if self._left_out is not None:
+                optimal &= ~self._left_out
             peak = np.where(optimal, after[2:], -np.inf).max(axis=1)
             weights = np.where(optimal, np.exp(after[2:] - peak[:, None]), 0.0)
             total = weights.sum(axis=1)
-            columns = np.concatenate([best, np.log(total / actions) + peak])
+            columns = np.concatenate([best, np.log(total / self._count) + peak])
             yield weights / total[:, None], columns[2:]
 
     def _bounds(self) -> tuple[float, float]:
@@ -239,10 +269,12 @@ class SoftProcess:
         values = np.zeros((1, len(self.reached.kept)))
         for advantage in self._backward():
             q = factor * advantage + self.reached.expect(values)[0]
+            if self._left_out is not None:
+                q[self._left_out] = -np.inf
             peak = q.max(axis=0)
             weights = np.exp(q - peak)
             total = weights.sum(axis=0)
-            values = (np.log(total / len(weights)) + peak)[None]
+            values = (np.log(total / self._count) + peak)[None]
             yield weights / total
 
 

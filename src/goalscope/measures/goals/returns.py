@@ -234,6 +234,9 @@ def random_walks(unit: Unit, walks: int, *, seed: int, invalid: Invalid) -> Iter
     place = unit.process
     own = place.actions
     count = own + (invalid == "action")
+    if place.offered is not None:
+        yield from _offered_walks(unit, walks, rng, idle=count > own)
+        return
     drawn = rng.integers(0, count, size=(unit.horizon, walks), dtype=np.int8 if count <= 127 else np.int64)
     state = place.draw_start(walks, rng)
     yield state
@@ -243,13 +246,35 @@ def random_walks(unit: Unit, walks: int, *, seed: int, invalid: Invalid) -> Iter
         yield state
 
 
+def _offered_walks(unit: Unit, walks: int, rng: np.random.Generator, *, idle: bool) -> Iterator[Numbers]:
+    """Yield the states of `random_walks` where each state offers actions of its own; with ``idle`` one more stays."""
+    place = unit.process
+    count, actions = place.choices
+    state = place.draw_start(walks, rng)
+    yield state
+    for _ in range(unit.horizon):
+        drawn = (rng.random(walks) * (count[state] + idle)).astype(np.int64)
+        acts = drawn < count[state]
+        state = np.where(acts, place.draw_next(state, actions[state, np.where(acts, drawn, 0)], rng), state)
+        yield state
+
+
 def expected_after(unit: Unit, values: Array, invalid: Invalid) -> Array:
     """Return the mean of values ``[S]`` (or ``[S, K]``) over what a uniformly random agent does in each state."""
     found = unit.process.base.expect(values)
+    if unit.process.offered is not None:
+        return _expected_of_offered(found, values, unit.process.offered, idle=invalid == "action")
     if invalid == "action":
         found = np.concatenate([found, values[:, None]], axis=1)
     mean: Array = found.mean(axis=1)
     return mean
+
+
+def _expected_of_offered(found: Array, values: Array, offered: npt.NDArray[np.bool_], *, idle: bool) -> Array:
+    """Return the mean of ``[S, A]`` (or ``[S, A, K]``) over the offered actions, and with ``idle`` over staying."""
+    chosen = offered.reshape(*offered.shape, *(1,) * (found.ndim - 2))
+    total, count = np.where(chosen, found, 0.0).sum(axis=1), chosen.sum(axis=1)
+    return np.asarray((total + values) / (count + 1) if idle else total / count)
 
 
 def work_items(

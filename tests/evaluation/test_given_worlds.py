@@ -1,0 +1,139 @@
+"""Environments of a study in place of the usual worlds: planted goals are found, chance is exact, misuse is refused."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command_line import call
+from goalscope.environments import EnvironmentWorld
+from goalscope.evaluation import Evaluation, evaluate, subject_of
+from goalscope.evaluation.arms_given import GIVEN, given_arm, given_worlds
+from goalscope.evaluation.evidence import random_success
+from goalscope.evaluation.rules_given import random_arrival
+from goalscope.evaluation.verdict import headline
+from goalscope.rng import stream
+from goalscope.runs import Study
+from goalscope.worlds import Grid
+
+WORLDS = Path(__file__).parents[1] / "environments" / "small_worlds.py"
+STUDY = """
+name: corridors
+worlds:
+  - kind: corridors:Corridor
+    parameters: [{length: 5}, {length: 6}, {length: 7}, {length: 8}, {length: 9}, {length: 10}, {length: 11}]
+agents: [{kind: random}]
+horizon: {factor: 1.5}
+"""
+ROOM = "# # # # #\n# A _ _ #\n# _ # _ #\n# _ _ G #\n# # # # #"
+AGENTS = ("environment-optimal", "random", "environment-wrong-goal:target=lever")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A working directory with the module of the environments, their study, and its evaluation."""
+    folder = tmp_path_factory.mktemp("given")
+    shutil.copy(WORLDS, folder / "corridors.py")
+    (folder / "corridors.yaml").write_text(STUDY, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        call("evaluate", *AGENTS, "--worlds", "corridors.yaml", "--quick", "--out", folder / "found")
+        yield folder
+
+
+def test_each_planted_goal_is_found_in_given_environments(place: Path) -> None:
+    found = Evaluation.read(place / "found" / evaluate.LEDGER)
+    answers = [[one.answer for one in ledger.claims] for ledger in found.models]
+    # Seven worlds are too few for "yes" to a share of nine in ten, and for "no" to a success of one in ten.
+    assert answers == [
+        ["not shown", "yes", "not shown", "yes", "yes"],
+        ["not shown", "not shown", "no", "no", "not shown"],
+        ["not shown", "not shown", "no", "no", "no"],
+    ]
+    assert [ledger.arms[0].title for ledger in found.models] == ["Worlds of corridors"] * 3
+    assert headline(found.models[0]).startswith("optimal is directed at the goal of the environments (1.000")
+    assert "rather than at another" in headline(found.models[0])
+    assert headline(found.models[2]).startswith("wrong-goal(lever) is after another goal that the environments name")
+    assert {one.rule for one in found.differences} == {"success (worlds)", "action accuracy (worlds)"}
+    assert next(one.value for one in found.differences) == 1, "the optimal agent arrives, the random one does not"
+
+
+def test_it_goes_on_in_the_same_worlds_alone(place: Path) -> None:
+    subjects, study = [subject_of(text) for text in AGENTS], Study.load(place / "corridors.yaml")
+    same = evaluate.prepare(place / "found", subjects, {GIVEN: 4}, worlds=given_worlds(study))
+    assert same.look == 1 and [one.title for one in same.arms] == ["Worlds of corridors"]
+    (place / "other.yaml").write_text(STUDY.replace("{length: 5}, ", ""), encoding="utf-8")
+    for worlds in (given_worlds(Study.load(place / "other.yaml")), None):
+        with pytest.raises(ValueError, match="other worlds"):
+            evaluate.prepare(place / "found", subjects, {GIVEN: 4}, worlds=worlds)
+    assert "directed at the goal of the environments" in call("ledger", place / "found")
+
+
+@pytest.mark.parametrize(
+    ("agent", "worlds", "words"),
+    [
+        ("optimal", "corridors.yaml", "acts in environments|agent of environments"),
+        ("task-greedy", "corridors.yaml", "does not act in environments"),
+        ("theseus", "corridors.yaml", "does not act in environments"),
+        ("random", "scripted", "leave --worlds out"),
+        ("environment-optimal", "", "give --worlds"),
+        ("found/arms/worlds", "corridors.yaml", "recorded logs"),
+    ],
+)
+def test_what_does_not_fit_is_refused(place: Path, agent: str, worlds: str, words: str) -> None:
+    given = ("--worlds", worlds) if worlds else ()
+    said = " ".join(call("evaluate", agent, *given, "--quick", "--out", place / "never", status=2).split())
+    assert any(one in said for one in words.split("|")), said
+    assert not (place / "never").exists()
+
+
+def brute(environment: Any, horizon: int) -> float:
+    """The chance of arrival, summed over all states that offered actions lead to, from what the environment says."""
+    offered: Callable[[Any], Any] = getattr(environment, "admissible", lambda _: range(len(environment.actions)))
+    now, arrived = dict(environment.initial()), 0.0
+    for _ in range(horizon):
+        after: dict[Any, float] = {}
+        for state, chance in now.items():
+            ways = list(offered(state))
+            for action in ways:
+                for to, probability in environment.step(state, action).items():
+                    after[to] = after.get(to, 0.0) + chance * probability / len(ways)
+        arrived += sum(chance for state, chance in after.items() if environment.goal(state))
+        now = {state: chance for state, chance in after.items() if not environment.done(state)}
+    return arrived
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("Corridor", {"length": 3}), ("Slippery", {"length": 3, "slip": 0.4})]
+)
+def test_chance_is_exact_by_summing_over_states_and_by_simulation(
+    place: Path, name: str, parameters: dict[str, Any]
+) -> None:
+    world = EnvironmentWorld.make(f"corridors:{name}", parameters)
+    found = random_arrival(world, 12)
+    assert found == pytest.approx(brute(world.believed.environment, 12), abs=1e-12) and 0.001 < found < 0.2
+    assert random_arrival(world, 2) == 0
+    rng, arrived, episodes = stream(5, "walks"), 0, 3000
+    for _ in range(episodes):
+        session = world.begin(rng)
+        for _ in range(12):
+            if session.done:
+                break
+            session.step(int(rng.integers(4)))
+        arrived += session.solved
+    assert abs(arrived / episodes - found) < 4 * (found * (1 - found) / episodes) ** 0.5
+
+
+def test_in_a_grid_as_an_environment_chance_is_that_of_the_grid(place: Path) -> None:
+    world = EnvironmentWorld.make("corridors:GridRules", {"grid": ROOM})
+    assert random_arrival(world, 9) == pytest.approx(random_success(Grid.parse(ROOM), 9), abs=1e-12)
+
+
+def test_models_that_read_text_are_asked_by_the_task_of_any_world_and_the_size_counts_trajectories(place: Path) -> None:
+    arm = given_arm({"name": "x", "worlds": [{"kind": "corridors:Corridor", "parameters": [{"length": 5}]}]})
+    served = subject_of("openai:small@http://127.0.0.1:1/v1")
+    assert arm.name == GIVEN and arm.open_to(served) and not arm.open_to(subject_of("optimal"))
+    study = arm.make([served], 3, 1)
+    assert study.trajectories == 3 and study.agents_[0].parameters["task"] == "text"
