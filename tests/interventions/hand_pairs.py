@@ -108,7 +108,7 @@ def pair_of(
 
 def verdicts(kind: str, rows: Rows) -> dict[tuple[str, str], str]:
     """Return what the report's sentences say of an experiment: (sentence, what it is said of) -> verdict."""
-    found = {}
+    found: dict[tuple[str, str], str] = {}
     for claim in section.declared(kind, rows).sentences:
         assert isinstance(claim, Claim)
         for label, keys in claim.parts:

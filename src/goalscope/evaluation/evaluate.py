@@ -319,6 +319,8 @@ def opened(evaluation: EvaluationRun) -> Iterator[Opened]:
         for one in evaluation.arms:
             for subject in evaluation.asked(one):
                 at = evaluation.place(one, subject)
+                if at != evaluation.path(one.at) and unmade(at / DATABASE):
+                    continue  # an evaluation of an earlier version, which looked into the first model alone
                 if at not in wholes:
                     wholes[at] = ArmRun.of(stack.enter_context(Store(at)), confidence)
                 if one.looks is None or not _looked(wholes[at].store, one).get("refused"):
