@@ -149,7 +149,8 @@ def _served(text: str) -> Subject:
         name=name.rsplit("/", 1)[-1],
         kind=CHAT,
         parameters=parameters,
-        access=frozenset({"grids", "tasks", "environments", "text", "reasoning"}),  # whether it reasons is seen when it is asked
+        # Whether it reasons is seen when it is asked.
+        access=frozenset({"grids", "tasks", "environments", "text", "reasoning"}),
     )
 
 
