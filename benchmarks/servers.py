@@ -110,7 +110,10 @@ def agreement(kind: Kind, name: str, local: Path, address: str, prompts: int) ->
 def answers_here(local: Path, reasoning: str, requests: tuple[Request, ...], sampling: Sampling) -> list[Completion]:
     """Return what the model in this process says, once for all servers of the same model.
 
-    Reasoning: that the tokenizer and template of a model mark none is said as a warning; "none" is meant.
+    Args:
+        local: folder of the model.
+        reasoning: "none" where its tokenizer and template mark none: "auto" would warn of that.
+        requests, sampling: what is asked.
     """
     return LocalModel(local, device="cpu", reasoning=reasoning).complete(requests, sampling)
 
