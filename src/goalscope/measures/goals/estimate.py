@@ -55,9 +55,7 @@ FEW = (  # by simulation, see docs/meg-runs.md
 """Numbers of grids below which a note stands beside an interval."""
 RANDOM = "interval widened to what random agents show, from which this one cannot be told"
 """Note of an interval that `with_random` has widened."""
-_FOG = (
-    "under fog the class of policies sees the whole maze, the agent does not (--seen for a class that does not either)"
-)
+_FOG = "under fog the class of policies sees the whole maze, the agent does not (--seen: one that does not)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -200,9 +198,8 @@ class _Estimator:
         if self._exact(self.bank.names[name][0], sample):
             note = joined_notes(note, EXACT_NOTE)
         episodes = np.concatenate(list(sample.values()))
-        if any(
-            getattr(self.table.worlds[at], "fog_radius", None) is not None for at in set(self.table.world[episodes])
-        ):
+        worlds = (self.table.worlds[at] for at in set(self.table.world[episodes].tolist()))
+        if any(getattr(world, "fog_radius", None) is not None for world in worlds):
             note = joined_notes(note, _FOG)
         figures: dict[str, Any] = {
             **fit.figures,
