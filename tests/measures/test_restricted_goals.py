@@ -108,6 +108,8 @@ def test_the_command_prints_and_stores_what_is_restricted(tmp_path: Path) -> Non
     printed = call("meg", tmp_path / "fog", "--hypotheses", "goal", "--seen", "known", "--json")
     told = json.loads(printed[printed.index("{") :])
     names = [one["hypothesis"] for one in told["estimates"]]
+    for one in told["estimates"]:
+        assert ("restricted class" in one["note"]) != ("sees the whole maze" in one["note"])
     assert names.count("goal") == names.count("goal, restricted class (known)") == 2
     call("meg", tmp_path / "fog", "--seen", "everything", status=2)
 

@@ -55,6 +55,7 @@ FEW = (  # by simulation, see docs/meg-runs.md
 """Numbers of grids below which a note stands beside an interval."""
 RANDOM = "interval widened to what random agents show, from which this one cannot be told"
 """Note of an interval that `with_random` has widened."""
+_FOG = "under fog the class of policies sees the whole maze, the agent does not (--seen: one that does not)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -245,6 +246,10 @@ class _Estimator:
             note = joined_notes(note, _BEYOND if by_luck else "every episode at the end of what is attainable")
         if self._exact(self.bank.names[name][0], sample):
             note = joined_notes(note, EXACT_NOTE)
+        episodes = np.concatenate(list(sample.values()))
+        worlds = (self.table.worlds[at] for at in set(self.table.world[episodes].tolist()))
+        if any(getattr(world, "fog_radius", None) is not None for world in worlds):
+            note = joined_notes(note, _FOG)
         figures: dict[str, Any] = {
             **fit.figures,
             "low": min(low, signed),
@@ -252,7 +257,6 @@ class _Estimator:
             "beta": fit.beta,
             "null_p": random_p(signed, null),
         }
-        episodes = np.concatenate(list(sample.values()))
         if not self._acted[episodes].any():  # an agent that never acts stays where it begins: its counts are left
             absent = ("signed", "low", "high", "beta", "cross_fitted", "null_p")
             figures, method, note = figures | dict.fromkeys(absent, math.nan), "none", NO_ACTION_NOTE
