@@ -1,7 +1,6 @@
 """Readings of one run that differ in their places, sizes or device: nothing of one stands in the way of the next."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +127,7 @@ def beside(own: Rows, control: Rows) -> ProbeRows:
     count = len(own)
     return ProbeRows(
         Rows.concatenate(
-            replace(one, tags={name: np.full(count, value, dtype=object) for name, value in tags.items()})
+            one.changed(tags={name: np.full(count, value, dtype=object) for name, value in tags.items()})
             for one, tags in ((own, {"control": "none"}), (control, {"control": "permuted", "draw": 3}))
         )
     )

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -124,7 +124,7 @@ def study_inside(
         for name in wanted.reads:
             read, shown = reader.read(name)
             agent = np.full(len(read), target.agent, dtype=object)
-            rows[name] = replace(read, tags={**read.tags, "agent": agent})
+            rows[name] = read.tagged({"agent": agent})
             store.put_rows(rows[name], source=name)
             if name == "beliefs" or (name == "cognitive-map" and "beliefs" not in wanted.reads):
                 store.put_info(SOURCE, {"maps": [one.model_dump(mode="json") for one in shown]})

@@ -76,9 +76,9 @@ def summary(run: RunData) -> list[str]:
 def format_lines(store: Store) -> list[str]:
     """Return a sentence for each agent whose turns held no action more often than `FORMAT_SHARE`, worst first."""
     query = (
-        "SELECT e.agent, CASE w.cluster WHEN '' THEN w.id ELSE w.cluster END, COUNT(*), SUM(s.action IS NULL) "
+        "SELECT e.agent, CASE w.cluster WHEN '' THEN w.id ELSE w.cluster END AS own, COUNT(*), SUM(s.action IS NULL) "
         "FROM steps s JOIN episodes e ON s.episode = e.number JOIN worlds w ON w.id = e.world_id "
-        "GROUP BY e.id ORDER BY e.agent, e.id"
+        "GROUP BY e.agent, own ORDER BY e.agent, own"
     )
     found = []
     for agent, rows in groupby(store.query(query), key=itemgetter(0)):
