@@ -89,7 +89,7 @@ class Rows:
         for name, column in {**self._columns, "step": step, **self._tags}.items():
             if len(column) != len(value) or np.ndim(value) != 1:
                 raise ValueError(
-                    f"all columns must be vectors as long as value ({len(value)}), got {name} {np.shape(column)}"
+                    f"all columns must be vectors as long as value ({len(value)}), got {len(column)} of {name}"
                 )
         clash = set(tags) & set(COLUMNS)
         if clash:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.checks import check_shape
+from goalscope.columns import constant
 from goalscope.probing.labels import AGENT, CLASSES, GOAL, PADDING, Cells, Columns, Decisions, Undetermined
 from goalscope.probing.maps import Prediction
 from goalscope.probing.ranking import rank_scores, ratio
@@ -251,8 +252,7 @@ def pairs(own: Rows, other: Rows, *, name: str, by: Sequence[str]) -> Rows:
     parts = []
     for seed in seeds:
         found = _pairs(own, other.where(other.among(DRAW, [seed])), name, by)
-        drawn = np.full(len(found), seed, dtype=object)
-        parts.append(found.tagged({DRAW: drawn}))
+        parts.append(found.tagged({DRAW: constant(seed, len(found))}))
     return Rows.concatenate(parts)
 
 

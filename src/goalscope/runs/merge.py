@@ -23,7 +23,10 @@ from goalscope.runs.tables import DATABASE, marks
 _EPISODES = 256  # copied at a time
 _CALLS = 1024
 _CALL = f"id, agent_id, prompt, episode_id, step, attempt, state, lost, sent, done, {TURN_COLUMNS}"
-_TABLES = ("info", "sessions", "study", "agents", "worlds", "calls", "episodes", "steps", "usage", "rows", "artifacts")
+_TABLES = (
+    *("info", "sessions", "study", "agents", "worlds", "calls", "episodes", "steps", "usage", "rows", "row_groups"),
+    "artifacts",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,7 +312,7 @@ def _fill(
         shards=len(shards),
         episodes=total,
         calls=calls,
-        measured=tuple(store.path for _, store in shards if _holds(store, "rows")),
+        measured=tuple(store.path for _, store in shards if store.row_sources()),
         read=tuple(store.path for _, store in shards if _holds(store, "artifacts")),
     )
 

@@ -27,8 +27,8 @@ TEXTS: Final = ("measure", "unit", "grid_id", "episode_id")
 _RUN = 1024  # so many rows of one measure have groups of their own
 _LEVEL = 6
 _MOST_BYTES = 1 << 26  # of an unpacked group; those of ours have a hundredth
-_CODES = {"u1": np.dtype("<u1"), "u2": np.dtype("<u2"), "u4": np.dtype("<u4")}
-_STEPS = {name: np.dtype(f"<{name}") for name in ("i1", "i2", "i4", "i8")}
+_CODES: Final[dict[str, np.dtype[Any]]] = {"u1": np.dtype("<u1"), "u2": np.dtype("<u2"), "u4": np.dtype("<u4")}
+_STEPS: Final[dict[str, np.dtype[Any]]] = {name: np.dtype(f"<{name}") for name in ("i1", "i2", "i4", "i8")}
 _MOST_LABELS = 256  # different values of a group that are numbered
 
 
@@ -166,8 +166,8 @@ def unpack(data: bytes, count: int, *, names: Iterable[str] | None = None) -> Ro
             tags[name.removeprefix("tag.")] = Coded(column_of(labels), codes)
         elif name in wanted:
             texts[name] = Coded(column_of(labels), codes)
-    value = buffer.values(*described[-2][1:], count)
-    step = buffer.steps(*described[-1][1:], count)
+    (_, value_width, labelled), (_, step_width, only) = described[-2:]
+    value, step = buffer.values(value_width, labelled, count), buffer.steps(step_width, only, count)
     if buffer.left:
         raise ValueError("it must end behind its last column")
     return Rows(**texts, value=value, step=step, tags=tags)

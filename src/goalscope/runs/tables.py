@@ -239,7 +239,7 @@ def find_episodes(database: sqlite3.Connection, path: Path, wanted: Sequence[str
 
 def episodes_in(database: sqlite3.Connection, worlds: Sequence[str]) -> list[int]:
     """Return the numbers of the episodes in some worlds, in their `ORDER`."""
-    keys = []
+    keys: list[tuple[Any, ...]] = []
     for begin in range(0, len(worlds), _PART):
         part = worlds[begin : begin + _PART]
         keys += database.execute(f"SELECT {ORDER}, number FROM episodes WHERE world_id IN ({marks(part)})", part)

@@ -3,8 +3,6 @@
 import json
 import shlex
 from collections.abc import Iterator, Mapping
-from itertools import groupby
-from operator import attrgetter
 from typing import Any
 
 import yaml
@@ -76,11 +74,15 @@ def summary(run: RunData) -> list[str]:
 
 def format_lines(store: Store) -> list[str]:
     """Return a sentence for each agent whose turns held no action more often than `FORMAT_SHARE`, worst first."""
-    acted = sorted((one for one in read_heads(store) if one.length), key=attrgetter("agent", "id"))
+    turns_of: dict[str, dict[str, list[int]]] = {}  # agent -> cluster -> turns, those that held no action
+    for one in read_heads(store):
+        if one.length:
+            counts = turns_of.setdefault(one.agent, {}).setdefault(store.world(one.world_id).grid_id, [0, 0])
+            counts[0] += one.length
+            counts[1] += one.failed
     found = []
-    for agent, heads in groupby(acted, key=attrgetter("agent")):
-        rows = [(store.world(one.world_id).grid_id, one.length, one.failed) for one in heads]
-        clusters, turns, invalid = zip(*rows, strict=True)
+    for agent, clusters in sorted(turns_of.items()):
+        turns, invalid = zip(*clusters.values(), strict=True)
         share = estimate_pooled(invalid, turns, list(clusters), unit="share", bounds=(0.0, 1.0))
         if share.value > FORMAT_SHARE:
             ends = f" [{100 * share.low:.0f}, {100 * share.high:.0f}]" if share.has_interval else ""
