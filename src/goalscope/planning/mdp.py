@@ -65,7 +65,8 @@ class TabularMDP:
         if self.offered is not None:
             offered = np.asarray(self.offered, dtype=bool)
             check_shape("offered", offered, "S A", sizes)
-            refuse_where(~offered.any(axis=1), offered.sum(axis=1), "offered must hold an action in every state")
+            count = offered.sum(axis=1)
+            refuse_where(count == 0, count, "offered must hold an action in every state")
             object.__setattr__(self, "offered", None if offered.all() else freeze(offered))
         object.__setattr__(self, "horizon", check_whole("horizon", self.horizon, 1, "decisions"))
         object.__setattr__(self, "start", freeze(start))

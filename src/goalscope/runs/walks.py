@@ -229,7 +229,7 @@ def read_heads(store: Store, ids: Iterable[str] | None = None) -> Iterator[Head]
     for page in store.pages(ids):
         steps = _checked(store, page)
         for number, *header in page:
-            yield Head(*(header[at] for at in _HEADED), sum(held & 1 for *_, held in steps[number]))
+            yield Head._make([*(header[at] for at in _HEADED), sum(held & 1 for *_, held in steps[number])])
 
 
 class _Heads:
