@@ -406,10 +406,9 @@ def test_the_same_model_twice_has_the_same_ledger_and_no_difference(tmp_path: Pa
 
 @pytest.mark.full
 def test_the_reasoning_of_a_model_behind_a_server_is_edited_once(tmp_path: Path) -> None:
-    with Loopback(LocalModel("theseus")) as server:
-        one = subject_of(f"openai:speaker@{server.url}")
-        asked = {"template": "schema", "temperature": 0.0, "max_tokens": 96}
-        subject = replace(one, parameters={**one.parameters, **asked})
+    with Loopback(LocalModel("theseus"), models=("theseus",)) as server:
+        one = subject_of(f"completions:theseus@{server.url}")
+        subject = replace(one, parameters={**one.parameters, "temperature": 0.0, "max_tokens": 96})
         run = evaluate.prepare(tmp_path / "one", [subject], {"grids": 2, "reasoning": 2}, seed=7)
         evaluate.play(run, quiet)
         sent = len(server.log)

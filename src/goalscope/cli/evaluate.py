@@ -13,7 +13,7 @@ def evaluate(
         list[str],
         typer.Argument(
             metavar="MODEL ...",
-            help="theseus or ariadne; a folder or a hub name; openai:NAME@URL; an agent kind and its parameters, as in "
+            help="theseus or ariadne; a folder or a hub name; openai:NAME@URL or completions:NAME@URL; an agent kind and its parameters, as in "
             "epsilon-greedy:epsilon=0.3.",
         ),
     ],
