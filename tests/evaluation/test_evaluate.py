@@ -208,6 +208,13 @@ def test_what_cannot_be_meant_is_refused(text: str, words: str) -> None:
         subject_of(text)
 
 
+@pytest.mark.parametrize(("prefix", "mode"), [("openai", "chat"), ("completions", "completions")])
+def test_a_model_behind_a_server_is_sent_messages_or_tokens(prefix: str, mode: str) -> None:
+    found = subject_of(f"{prefix}:owner/name@http://127.0.0.1:1/v1")
+    assert found.name == "name" and found.parameters["server"].get("mode", "chat") == mode
+    assert "reasoning" in found.access and "weights" not in found.access
+
+
 def test_weights_say_by_their_tokenizer_how_they_are_asked_and_whether_they_reason(tmp_path: Path) -> None:
     llama().save_pretrained(tmp_path / "small")
     tokenizer(PLAIN_TEMPLATE, added=()).save_pretrained(tmp_path / "small")

@@ -13,8 +13,18 @@ from scipy.stats import binom
 
 from goalscope.interventions import ablation
 from goalscope.interventions.ablation import Ablation, ablate
-from goalscope.interventions.alignment import Alignment, search
+from goalscope.interventions.alignment import (
+    COMPONENTS,
+    FOUND,
+    RANDOM,
+    SHUFFLED,
+    WHOLE,
+    Alignment,
+    search,
+)
+from goalscope.interventions.reading import FOLLOWS
 from goalscope.interventions.steering import Steering, steer
+from goalscope.rows import Rows
 
 ABOVE, BELOW = "above", "below"
 """What is printed as "turns the action"; as "needed for the action"."""
@@ -74,6 +84,29 @@ def test_a_null_model_is_not_positive(kind: str) -> None:
     positive = KINDS[kind][3]
     said = [_null(kind, seed) for seed in range(2)]
     assert any(said) and not any(positive in one.values() for one in said)
+
+
+@pytest.mark.parametrize(("whole", "word"), [(1.0, ABOVE), (0.0, "none")])
+def test_a_found_subspace_counts_only_where_the_whole_stream_does(whole: float, word: str) -> None:
+    """What a part of the stream does and all of it does not is a dormant pathway."""
+    values = {WHOLE: whole, FOUND: 1.0, RANDOM: 0.0, COMPONENTS: 0.0, SHUFFLED: 0.0}
+    tags = {"site": "changed", "layer": 1, "network": "own"}
+    rows = Rows.concatenate(
+        Rows.from_columns(
+            measure=FOLLOWS,
+            unit="share",
+            value=[value] * 12,
+            grid_id=[f"grid {at}" for at in range(12)],
+            tags={
+                **tags,
+                "rank": None if name == WHOLE else 1,
+                "subspace": name,
+                "pair": [f"pair {at}" for at in range(12)],
+            },
+        )
+        for name, value in values.items()
+    )
+    assert list(verdicts("alignment", rows).values()) == [word]
 
 
 @pytest.mark.full

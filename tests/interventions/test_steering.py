@@ -1,7 +1,8 @@
 """Steering, alignment search and ablation: positive exactly where a code is still to be read; edits of reasoning."""
 
-from collections.abc import Callable
-from dataclasses import replace
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from handmade import CODE, DOWN, FIRST, UP, WIDTH, A, B, linear, prompt, redundant, spread
 from server import Loopback, speaker
 
+from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent
 from goalscope.interventions import Batch, Edit, Original, Pair, Side, find_pairs, generate, score_answers
 from goalscope.interventions.ablation import erase, removal
@@ -20,7 +22,7 @@ from goalscope.interventions.reading import FOLLOWS, STAYS, Passage, fresh_views
 from goalscope.interventions.reading_weights import reading_directions, split_subspace
 from goalscope.interventions.reasoning import edits_of
 from goalscope.interventions.steering import FLIPPED, Steering, steer
-from goalscope.models import HttpModel, Message, Request, Sampling
+from goalscope.models import Completion, HttpModel, Message, Request, Sampling
 from goalscope.models.local import LocalModel
 from goalscope.runs import Store
 from goalscope.stats import estimate_rows
@@ -189,52 +191,76 @@ def test_the_bundled_model_follows_the_difference_of_classes_and_no_random_direc
     assert found["mean difference", FLIPPED] == 1
 
 
-def _in_chat(agent: ChatAgent, server: Loopback) -> ChatAgent:
-    """Return an agent behind a server in mode chat, asked in the same words."""
-    form = getattr(agent.model, "template", "")
-    return replace(agent, model=HttpModel("speaker", server={"base_url": server.url}), template=form)
-
-
 def test_answers_follow_the_edited_plan_here_and_behind_a_server(agent: ChatAgent, pair: Pair) -> None:
     own, other = pair.sides[0].optimal, pair.sides[1].optimal
     assert isinstance(agent.model, LocalModel)
     with Loopback(agent.model) as server:
         http = HttpModel("speaker", server={"base_url": server.url, "mode": "completions", "tokenizer": "theseus"})
-        for one in (agent, replace(agent, model=http), _in_chat(agent, server)):
+        for one in (agent, replace(agent, model=http)):
             asked = Asked(one, 40)
             edits = list(edits_of(asked, pair, ("own", "plan", "swap"), 0))
             said = asked.write_on([(pair.sides[0].view, edit.prefill) for edit in edits])
             assert [edit.name for edit in edits] == ["own", "plan", "swap"]
             assert said[0].action in own and said[1].action in other and said[2].action in other
-            begun = [
-                edit.prefill if one.model in (agent.model, http) else edit.prefill[len("<think>\n") :][:20]
-                for edit in edits
-            ]
-            assert all(answer.text.startswith(text) for answer, text in zip(said, begun, strict=True))
+            assert all(answer.text.startswith(edit.prefill) for answer, edit in zip(said, edits, strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thinker:
+    """A model that hands its reasoning over apart and answers with the first move in it, as a server in mode chat does.
+
+    Args:
+        thoughts: prompt -> its reasoning.
+        anew: whether it reasons again where it is given the beginning of an answer.
+        asked: the requests that it was sent.
+    """
+
+    thoughts: Mapping[str, str]
+    anew: bool = False
+    asked: list[Request] = field(default_factory=list)
+    name: str = "thinker"
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"kind": "thinker"}
+
+    def render(self, messages: Sequence[Message], sampling: Sampling) -> str | None:
+        return None
+
+    def complete(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        self.asked.extend(requests)
+        return [self._said(request) for request in requests]
+
+    def _said(self, request: Request) -> Completion:
+        own = self.thoughts[request.messages[-1].content]
+        begun = request.prefill.removeprefix("<think>\n").partition("\n</think>")[0]
+        word = re.findall(r"UP|DOWN|LEFT|RIGHT", own if self.anew else begun or own)[0]
+        text = f'{{"action": "{word}"}}'
+        return Completion(text=text, reasoning=begun or own, marked=bool(begun and self.anew))
+
+
+def _thinking(agent: ChatAgent, pair: Pair, *, anew: bool = False) -> tuple[ChatAgent, list[Request]]:
+    """Return an agent that reasons about both sides of a pair as another one did, and what it is going to be asked."""
+    told = {side.view: Asked(agent, 40).told(side.view) for side in pair.sides}
+    blank = replace(agent, model=Thinker(thoughts={}))
+    thoughts = {blank.messages(Observation(view=view))[-1].content: one.reasoning for view, one in told.items() if one}
+    model = Thinker(thoughts=thoughts, anew=anew)
+    return replace(agent, model=model), model.asked
 
 
 def test_what_a_server_wrote_is_kept_and_one_that_begins_anew_is_refused(
     agent: ChatAgent, pair: Pair, tmp_path: Path
 ) -> None:
-    assert isinstance(agent.model, LocalModel)
-    sent = []
-    with Loopback(agent.model) as server:
-        behind = _in_chat(agent, server)
-        for _ in range(2):
-            with Store(tmp_path, "w") as store:
-                Asked.stored(behind, 40, store).check_continues(pair)
-            sent.append(len(server.log))
-    assert sent == [2, 2], "the answer, and its beginning given back; the second time both are there"
-    anew = {"role": "assistant", "content": '{"action": "UP"}', "reasoning_content": "to (1,1) from (3,3): UP UP"}
-    body = {
-        "model": "speaker",
-        "choices": [{"index": 0, "finish_reason": "stop", "message": anew}],
-        "usage": {"prompt_tokens": 9, "completion_tokens": 9},
-    }
-    with Loopback(agent.model, override=body, override_after=1) as server:
-        behind = _in_chat(agent, server)
-        with pytest.raises(ValueError, match="continue_final_message"):
-            Asked(behind, 40).check_continues(pair)
+    behind, asked = _thinking(agent, pair)
+    for _ in range(2):
+        with Store(tmp_path, "w") as store:
+            one = Asked.stored(behind, 40, store)
+            one.check_continues(pair)
+            edits = edits_of(one, pair, ("own", "plan"), 0)
+            own, plan = one.write_on([(pair.sides[0].view, edit.prefill) for edit in edits])
+        assert own.action in pair.sides[0].optimal and plan.action in pair.sides[1].optimal
+        assert len(asked) == 5, "what it thinks of both sides, the trial, two edits: none of them twice"
+    with pytest.raises(ValueError, match="continue_final_message"):
+        Asked(_thinking(agent, pair, anew=True)[0], 40).check_continues(pair)
 
 
 def test_a_chat_server_continues_the_last_message() -> None:

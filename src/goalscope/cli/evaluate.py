@@ -13,8 +13,8 @@ def evaluate(
         list[str],
         typer.Argument(
             metavar="MODEL ...",
-            help="theseus or ariadne; a folder or a hub name; openai:NAME@URL; an agent kind and its parameters, as in "
-            "epsilon-greedy:epsilon=0.3.",
+            help="theseus or ariadne; a folder or a hub name; openai:NAME@URL or completions:NAME@URL; an agent kind "
+            "and its parameters, as in epsilon-greedy:epsilon=0.3.",
         ),
     ],
     out: Annotated[Path, option("DIR", "The directory to write, or to go on with.", "--out", "-o")],

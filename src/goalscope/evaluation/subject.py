@@ -20,8 +20,8 @@ from goalscope.untrusted import read_yaml_text
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.world import View
 
-SERVER: Final = "openai:"
-"""With what the name of a model behind a server begins: ``openai:NAME@URL``."""
+SERVERS: Final[Mapping[str, str]] = {"openai:": "chat", "completions:": "completions"}
+"""With what the name of a model behind a server begins, ``openai:NAME@URL``, and the mode in which it is asked."""
 
 _SAMPLING: Final[Mapping[str, Any]] = {"temperature": 0.7, "top_p": 0.95}
 _BUNDLED: Final[Mapping[str, tuple[int, frozenset[str]]]] = {
@@ -80,14 +80,16 @@ def subject_of(text: str) -> Subject:
 
     Args:
         text: a bundled model (theseus, ariadne); a folder or a name on the hub; ``openai:NAME@URL`` for a model behind
-            a server; a run directory of imported logs; or an agent kind, its parameters after a colon, as in
+            a server, or ``completions:NAME@URL`` where it is sent tokens, NAME then a folder or a name on the hub that
+            has its tokenizer; a run directory of imported logs; or an agent kind, its parameters after a colon, as in
             ``epsilon-greedy:epsilon=0.3``.
 
     Raises:
         ValueError: none of these, or a parameter that the kind does not take.
     """
-    if text.startswith(SERVER):
-        return _served(text)
+    for prefix, mode in SERVERS.items():
+        if text.startswith(prefix):
+            return _served(text, prefix, mode)
     if text in _BUNDLED:
         tokens, access = _BUNDLED[text]
         kind = TASK_CHAT if access == {"tasks"} else CHAT
@@ -137,14 +139,15 @@ def _weights(text: str) -> Subject:
     return Subject(name=found.name, kind=CHAT, parameters=parameters, access=frozenset(access))
 
 
-def _served(text: str) -> Subject:
-    name, at, url = text.removeprefix(SERVER).rpartition("@")
+def _served(text: str, prefix: str, mode: str) -> Subject:
+    name, at, url = text.removeprefix(prefix).rpartition("@")
     if not at or not name or not url.startswith(("http://", "https://")):
         raise ValueError(
-            f"a model behind a server must be given as openai:NAME@URL, e.g. openai:gpt-oss-20b@http://localhost:8000/v1,"
+            f"a model behind a server must be given as {prefix}NAME@URL, e.g. {prefix}gpt-oss-20b@http://localhost:8000/v1,"
             f" got {text!r}"
         )
-    parameters = {"model": name, "server": {"base_url": url}, **_SAMPLING, "max_tokens": _MOST_TOKENS}
+    server = {"base_url": url} if mode == "chat" else {"base_url": url, "mode": mode}
+    parameters = {"model": name, "server": server, **_SAMPLING, "max_tokens": _MOST_TOKENS}
     return Subject(
         name=name.rsplit("/", 1)[-1],
         kind=CHAT,
