@@ -3,6 +3,7 @@
 These need inspect-ai (40 s to install, 150 MB) and are therefore left out where it is not installed.
 """
 
+import asyncio
 import json
 import re
 import shlex
@@ -214,6 +215,45 @@ def test_a_temperature_draws_as_in_a_run(tmp_path: Path) -> None:
     assert read_eval_log(log, header_only=True).plan.config.temperature == 0.7
 
 
+def test_a_model_behind_a_server_is_asked_as_in_a_run(tmp_path: Path) -> None:
+    pytest.importorskip("openai", reason="the extra api is not installed")
+    from http_studies import study, template
+    from inspect_ai.model import get_model
+    from server import Loopback, speaker
+
+    from goalscope.inspect_ai.tasks import study_task
+
+    with Loopback(speaker(), chat_ids="choice") as server:
+        like = study(server.url, template(tmp_path), count=1, trajectories=2, steps=3)
+        run(like, tmp_path / "run")
+        [entry] = like.agents_
+        settings = {name: value for name, value in entry.parameters["server"].items() if name != "base_url"}
+        model = get_model("goalscope/speaker", base_url=server.url, server=settings)
+        log = evaluated(study_task("server", like, entry.kind, entry.parameters), tmp_path / "logs", model)
+    assert log.status == "success"
+    assert not import_into(tmp_path / "logs", tmp_path / "imported").problems
+    ours, theirs = stored(tmp_path / "run"), stored(tmp_path / "imported")
+    assert ours == theirs
+    assert any(step.output_tokens for episode in theirs[0] for step in episode.steps)
+
+
+def test_the_provider_refuses_what_our_models_do_not_have() -> None:
+    from inspect_ai.model import GenerateConfig, get_model
+
+    def ask(config: Any, **more: Any) -> Any:
+        return asyncio.run(model.generate("hello", config=config, **more))
+
+    model = get_model("goalscope/theseus", device="cpu", memoize=False)
+    with pytest.raises(ValueError, match="stop_seqs"):
+        ask(GenerateConfig(stop_seqs=["x"]))
+    with pytest.raises(ValueError, match="without tools"):
+        ask(GenerateConfig(), tools=[looking()])
+    with pytest.raises(ValueError, match="no parameter 'devise'"):
+        get_model("goalscope/theseus", devise="cpu", memoize=False)
+    with pytest.raises(ValueError, match="environment variable"):
+        get_model("goalscope/theseus", api_key="secret", memoize=False)
+
+
 def test_other_peoples_tools_read_the_logs(both: Path, tmp_path: Path) -> None:
     from inspect_ai.analysis import messages_df, samples_df
 
@@ -237,12 +277,8 @@ def test_settings_that_would_belie_the_agents_id_are_refused(tmp_path: Path) -> 
     assert "settings of a model" in log.error.message
 
 
-def tool_task() -> Any:
-    """Return a task that is not ours: an agent with a tool, and a tool by which it submits."""
-    from inspect_ai import Task, task
-    from inspect_ai.agent import react
-    from inspect_ai.dataset import Sample
-    from inspect_ai.scorer import includes
+def looking() -> Any:
+    """Return a tool."""
     from inspect_ai.tool import Tool, tool
 
     @tool  # type: ignore[untyped-decorator, unused-ignore]
@@ -257,11 +293,21 @@ def tool_task() -> Any:
 
         return execute
 
+    return look()
+
+
+def tool_task() -> Any:
+    """Return a task that is not ours: an agent with a tool, and a tool by which it submits."""
+    from inspect_ai import Task, task
+    from inspect_ai.agent import react
+    from inspect_ai.dataset import Sample
+    from inspect_ai.scorer import includes
+
     @task  # type: ignore[untyped-decorator, unused-ignore]
     def treasure() -> Any:
         return Task(
             dataset=[Sample(id="attic", input="Go.", target="gold"), Sample(id="cellar", input="Go.", target="tin")],
-            solver=react(tools=[look()]),
+            solver=react(tools=[looking()]),
             scorer=includes(),
         )
 
