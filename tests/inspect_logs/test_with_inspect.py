@@ -123,10 +123,10 @@ def measure_episodes_of(folder: Path) -> Any:
         return measure_store(store)
 
 
-def test_an_exported_run_is_read_back_as_it_was(tmp_path: Path) -> None:
+def test_an_exported_run_is_read_back_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from inspect_ai.log import read_eval_log
 
-    from goalscope.inspect_ai.export import export_logs
+    from goalscope.inspect_ai import export
 
     plain = {
         "worlds": [GRIDS, LAYOUT, {**GRIDS, "fog_radius": 2}],
@@ -138,7 +138,7 @@ def test_an_exported_run_is_read_back_as_it_was(tmp_path: Path) -> None:
     run(Study.parse(maps), tmp_path / "maps")
     for name, agents in (("run", 2), ("maps", 1)):
         with Store(tmp_path / name) as store:
-            written = export_logs(store, tmp_path / f"{name} logs")
+            written = export.export_logs(store, tmp_path / f"{name} logs")
         assert len(written) == agents
         result = import_into(tmp_path / f"{name} logs", tmp_path / f"{name} back")
         assert not result.problems
@@ -149,6 +149,33 @@ def test_an_exported_run_is_read_back_as_it_was(tmp_path: Path) -> None:
         [success] = [score for score in log.results.scores if score.name == "success"]
         mine = rows.where((rows.measure == "success") & (rows.columns()["agent"] == agent))
         assert success.metrics["mean"].value == pytest.approx(mine.value.mean())
+    monkeypatch.setattr(export, "MOST_STEPS", 40)
+    with Store(tmp_path / "run") as store:
+        assert len(export.export_logs(store, tmp_path / "parts")) > 2
+    assert not import_into(tmp_path / "parts", tmp_path / "whole").problems
+    assert stored(tmp_path / "run") == stored(tmp_path / "whole")
+
+
+def test_what_a_limit_or_an_error_ended_is_told_apart(tmp_path: Path) -> None:
+    from goalscope.inspect_ai.tasks import grids
+
+    def failing(number: int) -> str:
+        if number == 2:
+            raise ConnectionError("the model is gone")
+        return "nothing"
+
+    room = {"sizes": 9, "densities": 0.6, "count": 2, "horizon_factor": 20}
+    log = evaluated(grids(**room), tmp_path / "limit", mock(lambda n: "nothing"), token_limit=15)
+    assert log.status == "success"
+    result = import_into(tmp_path / "limit", tmp_path / "limited")
+    assert not result.problems
+    assert [one.outcome for one in stored(tmp_path / "limited")[0]] == ["stopped", "stopped"]
+    settings = {"max_samples": 1, "fail_on_error": False, "token_limit": 40, "max_retries": 0}
+    evaluated(grids(**room), tmp_path / "error", mock(failing), **settings)
+    result = import_into(tmp_path / "error", tmp_path / "erred")
+    assert not result.problems
+    assert result.counts["samples that an error or an interruption ended"] == 1
+    assert len(stored(tmp_path / "erred")[0]) == 1
 
 
 def test_answers_of_any_provider_are_read_and_tried_again_as_in_a_run(tmp_path: Path) -> None:
