@@ -4,13 +4,14 @@ These need inspect-ai (40 s to install, 150 MB) and are therefore left out where
 """
 
 import asyncio
+import gc
 import json
 import re
 import shlex
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,13 @@ pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default")]
 
 GRIDS = {"kind": "grid", "sizes": [7], "densities": [0.0, 0.6], "count": 1}
 LAYOUT = {"kind": "key-door", "count": 1}
+
+
+@pytest.fixture(autouse=True)
+def _streams_are_collected_here() -> Iterator[None]:
+    """Collect what Inspect leaves open, so that its warnings belong to these tests and to no later one."""
+    yield
+    gc.collect()
 
 
 def evaluated(task: Any, folder: Path, model: Any, **settings: Any) -> Any:
