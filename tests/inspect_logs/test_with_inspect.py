@@ -3,13 +3,15 @@
 These need inspect-ai (40 s to install, 150 MB) and are therefore left out where it is not installed.
 """
 
+import asyncio
+import gc
 import json
 import re
 import shlex
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,13 @@ pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default")]
 
 GRIDS = {"kind": "grid", "sizes": [7], "densities": [0.0, 0.6], "count": 1}
 LAYOUT = {"kind": "key-door", "count": 1}
+
+
+@pytest.fixture(autouse=True)
+def _streams_are_collected_here() -> Iterator[None]:
+    """Collect what Inspect leaves open, so that its warnings belong to these tests and to no later one."""
+    yield
+    gc.collect()
 
 
 def evaluated(task: Any, folder: Path, model: Any, **settings: Any) -> Any:
@@ -122,10 +131,10 @@ def measure_episodes_of(folder: Path) -> Any:
         return measure_store(store)
 
 
-def test_an_exported_run_is_read_back_as_it_was(tmp_path: Path) -> None:
+def test_an_exported_run_is_read_back_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from inspect_ai.log import read_eval_log
 
-    from goalscope.inspect_ai.export import export_logs
+    from goalscope.inspect_ai import export
 
     plain = {
         "worlds": [GRIDS, LAYOUT, {**GRIDS, "fog_radius": 2}],
@@ -137,7 +146,7 @@ def test_an_exported_run_is_read_back_as_it_was(tmp_path: Path) -> None:
     run(Study.parse(maps), tmp_path / "maps")
     for name, agents in (("run", 2), ("maps", 1)):
         with Store(tmp_path / name) as store:
-            written = export_logs(store, tmp_path / f"{name} logs")
+            written = export.export_logs(store, tmp_path / f"{name} logs")
         assert len(written) == agents
         result = import_into(tmp_path / f"{name} logs", tmp_path / f"{name} back")
         assert not result.problems
@@ -148,6 +157,33 @@ def test_an_exported_run_is_read_back_as_it_was(tmp_path: Path) -> None:
         [success] = [score for score in log.results.scores if score.name == "success"]
         mine = rows.where((rows.measure == "success") & (rows.columns()["agent"] == agent))
         assert success.metrics["mean"].value == pytest.approx(mine.value.mean())
+    monkeypatch.setattr(export, "MOST_STEPS", 40)
+    with Store(tmp_path / "run") as store:
+        assert len(export.export_logs(store, tmp_path / "parts")) > 2
+    assert not import_into(tmp_path / "parts", tmp_path / "whole").problems
+    assert stored(tmp_path / "run") == stored(tmp_path / "whole")
+
+
+def test_what_a_limit_or_an_error_ended_is_told_apart(tmp_path: Path) -> None:
+    from goalscope.inspect_ai.tasks import grids
+
+    def failing(number: int) -> str:
+        if number == 2:
+            raise ConnectionError("the model is gone")
+        return "nothing"
+
+    room = {"sizes": 9, "densities": 0.6, "count": 2, "horizon_factor": 20}
+    log = evaluated(grids(**room), tmp_path / "limit", mock(lambda n: "nothing"), token_limit=15)
+    assert log.status == "success"
+    result = import_into(tmp_path / "limit", tmp_path / "limited")
+    assert not result.problems
+    assert [one.outcome for one in stored(tmp_path / "limited")[0]] == ["stopped", "stopped"]
+    settings = {"max_samples": 1, "fail_on_error": False, "token_limit": 40, "max_retries": 0}
+    evaluated(grids(**room), tmp_path / "error", mock(failing), **settings)
+    result = import_into(tmp_path / "error", tmp_path / "erred")
+    assert not result.problems
+    assert result.counts["samples that an error or an interruption ended"] == 1
+    assert len(stored(tmp_path / "erred")[0]) == 1
 
 
 def test_answers_of_any_provider_are_read_and_tried_again_as_in_a_run(tmp_path: Path) -> None:
@@ -214,6 +250,45 @@ def test_a_temperature_draws_as_in_a_run(tmp_path: Path) -> None:
     assert read_eval_log(log, header_only=True).plan.config.temperature == 0.7
 
 
+def test_a_model_behind_a_server_is_asked_as_in_a_run(tmp_path: Path) -> None:
+    pytest.importorskip("openai", reason="the extra api is not installed")
+    from http_studies import study, template
+    from inspect_ai.model import get_model
+    from server import Loopback, speaker
+
+    from goalscope.inspect_ai.tasks import study_task
+
+    with Loopback(speaker(), chat_ids="choice") as server:
+        like = study(server.url, template(tmp_path), count=1, trajectories=2, steps=3)
+        run(like, tmp_path / "run")
+        [entry] = like.agents_
+        settings = {name: value for name, value in entry.parameters["server"].items() if name != "base_url"}
+        model = get_model("goalscope/speaker", base_url=server.url, server=settings)
+        log = evaluated(study_task("server", like, entry.kind, entry.parameters), tmp_path / "logs", model)
+    assert log.status == "success"
+    assert not import_into(tmp_path / "logs", tmp_path / "imported").problems
+    ours, theirs = stored(tmp_path / "run"), stored(tmp_path / "imported")
+    assert ours == theirs
+    assert any(step.output_tokens for episode in theirs[0] for step in episode.steps)
+
+
+def test_the_provider_refuses_what_our_models_do_not_have() -> None:
+    from inspect_ai.model import GenerateConfig, get_model
+
+    def ask(config: Any, **more: Any) -> Any:
+        return asyncio.run(model.generate("hello", config=config, **more))
+
+    model = get_model("goalscope/theseus", device="cpu", memoize=False)
+    with pytest.raises(ValueError, match="stop_seqs"):
+        ask(GenerateConfig(stop_seqs=["x"]))
+    with pytest.raises(ValueError, match="without tools"):
+        ask(GenerateConfig(), tools=[looking()])
+    with pytest.raises(ValueError, match="no parameter 'devise'"):
+        get_model("goalscope/theseus", devise="cpu", memoize=False)
+    with pytest.raises(ValueError, match="environment variable"):
+        get_model("goalscope/theseus", api_key="secret", memoize=False)
+
+
 def test_other_peoples_tools_read_the_logs(both: Path, tmp_path: Path) -> None:
     from inspect_ai.analysis import messages_df, samples_df
 
@@ -237,12 +312,8 @@ def test_settings_that_would_belie_the_agents_id_are_refused(tmp_path: Path) -> 
     assert "settings of a model" in log.error.message
 
 
-def tool_task() -> Any:
-    """Return a task that is not ours: an agent with a tool, and a tool by which it submits."""
-    from inspect_ai import Task, task
-    from inspect_ai.agent import react
-    from inspect_ai.dataset import Sample
-    from inspect_ai.scorer import includes
+def looking() -> Any:
+    """Return a tool."""
     from inspect_ai.tool import Tool, tool
 
     @tool  # type: ignore[untyped-decorator, unused-ignore]
@@ -257,11 +328,21 @@ def tool_task() -> Any:
 
         return execute
 
+    return look()
+
+
+def tool_task() -> Any:
+    """Return a task that is not ours: an agent with a tool, and a tool by which it submits."""
+    from inspect_ai import Task, task
+    from inspect_ai.agent import react
+    from inspect_ai.dataset import Sample
+    from inspect_ai.scorer import includes
+
     @task  # type: ignore[untyped-decorator, unused-ignore]
     def treasure() -> Any:
         return Task(
             dataset=[Sample(id="attic", input="Go.", target="gold"), Sample(id="cellar", input="Go.", target="tin")],
-            solver=react(tools=[look()]),
+            solver=react(tools=[looking()]),
             scorer=includes(),
         )
 

@@ -53,9 +53,7 @@ class _Log:
         packed = path.suffix.lower() == ".eval"
         size = largest_member(path) if packed else path.stat().st_size
         if not packed and size > MOST_FILE_BYTES:
-            must = (
-                f"a log in JSON must have at most {MOST_FILE_BYTES} bytes (inspect log convert --to eval has no limit)"
-            )
+            must = f"a log in JSON must have at most {MOST_FILE_BYTES} bytes: inspect log convert --to eval helps"
             raise UntrustedError(must, f"{size}")
         self.together = max(1, min(_MOST_TOGETHER, _HELD // max(1, size))) if packed else None
         self.reader = _public_reader()
@@ -109,8 +107,9 @@ class _Log:
         return found
 
     def _count_missing(self, there: int) -> None:
+        """Count what an unfinished log lacks; the sample ids and epochs of a finished one need not all be paired."""
         planned = len(self.header.eval.dataset.sample_ids or ()) * (self.header.eval.config.epochs or 1)
-        if planned > there:
+        if self.header.status != "success" and planned > there:
             self.ledger.counts["samples that are not in the log"] += planned - there
 
     def _replayed(self, sample: Any) -> Episode | None:
