@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from goalscope.evaluation.arms import SEED, Arm, Look, arms
 from goalscope.evaluation.arms_given import given_arm
 from goalscope.evaluation.claims import ArmReport, Claim, ClaimLedger, Evaluation
 from goalscope.evaluation.compare import differences
-from goalscope.evaluation.evidence import ArmData, ArmRun
+from goalscope.evaluation.evidence import ArmRun, data_by_arm
 from goalscope.evaluation.rules import RULES, Rule, decide, level
 from goalscope.evaluation.subject import Subject, describe
 from goalscope.ids import content_id
@@ -338,7 +338,7 @@ def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> 
     rules: list[Rule] = [registry.resolve("claim", name) for name in registry.names("claim")]
     ledgers = []
     for subject in evaluation.subjects:
-        reports, claims, there = [], [], _data(evaluation, subject, runs)
+        reports, claims, there = [], [], data_by_arm(evaluation.arms, subject, runs)
         for one in evaluation.arms:
             if (one.name, subject.name) not in runs:
                 why = _why(evaluation, one, subject)
@@ -365,18 +365,6 @@ def judge(evaluation: EvaluationRun, runs: Mapping[tuple[str, str], ArmRun]) -> 
         )
     names = [one.name for one in evaluation.subjects]
     return Evaluation(models=tuple(ledgers), differences=differences(names, runs, evaluation.level))
-
-
-def _data(evaluation: EvaluationRun, subject: Subject, runs: Mapping[tuple[str, str], ArmRun]) -> dict[str, ArmData]:
-    """Return what a model did by the names of the arms, in each of which the others can be looked up."""
-    found = {
-        one.name: ArmData.of(
-            runs[one.name, subject.name], subject.name, one.names(subject) if subject.logs is None else ()
-        )
-        for one in evaluation.arms
-        if (one.name, subject.name) in runs
-    }
-    return {name: replace(data, beside=found) for name, data in found.items()}
 
 
 def _linked(claim: Claim, arm: Arm, run: ArmRun) -> Claim:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from goalscope.evaluation.arms import Arm
+from goalscope.evaluation.subject import Subject
 from goalscope.measures.goals import GoalFindings, measure_goals
 from goalscope.measures.goals.settings import goal_settings
 from goalscope.measures.table import StepTable
@@ -334,3 +336,15 @@ _FEWEST_ERRORS = 20
 def random_success(grid: Grid, horizon: int) -> float:
     """Return the exact chance of a uniformly random agent to reach the goal within a horizon."""
     return episode_outlook(grid, uniform(grid), horizon).success
+
+
+def data_by_arm(arms: Iterable[Arm], subject: Subject, runs: Mapping[tuple[str, str], ArmRun]) -> dict[str, ArmData]:
+    """Return what a model did by the names of the arms, in each of which the others can be looked up."""
+    found = {
+        one.name: ArmData.of(
+            runs[one.name, subject.name], subject.name, one.names(subject) if subject.logs is None else ()
+        )
+        for one in arms
+        if (one.name, subject.name) in runs
+    }
+    return {name: replace(data, beside=found) for name, data in found.items()}
