@@ -112,9 +112,6 @@ GROUPS = {
     ),
 }
 
-OPEN = {("achieves the goals of tasks", "forgetful")}
-"""Cells whose truth lies so near the threshold (.04 beside .10) that the declared size does not settle them."""
-
 LEVEL = 0.05
 RIGHT = 0.8
 

@@ -117,4 +117,4 @@ def test_planted_agents_over_many_seeds(group: str, size: str, seeds: int) -> No
     counts = planted.tally([planted.answers(seed, size=size, group=group) for seed in range(seeds)], group)
     assert planted.too_often(counts, group) == []
     if size == "full":
-        assert set(planted.too_seldom(counts, group)) <= planted.OPEN
+        assert planted.too_seldom(counts, group) == []
