@@ -21,7 +21,7 @@ def test_goals_by_parts_are_those_of_all_steps_together(tmp_path: Path) -> None:
         store.put_episodes(sample_episodes(trajectories=2))
         whole = StepTable.from_episodes(store.episodes())
         settings = goal_settings(whole.worlds, by=("size",))
-        parts = [worlds for worlds, _ in parts_of(store, most=20)]
+        parts = list(parts_of(store, most=20))
         tables = [StepTable.from_episodes(store.episodes(worlds=worlds)) for worlds in parts]
         assert len(tables) > 2 and sum(len(table.length) for table in tables) == len(whole.length)
         wanted, found = measure_goals(whole, settings), measure_goals_by_parts(iter(tables), settings)

@@ -11,7 +11,7 @@ import pytest
 from goalscope.measures import StepTable, measure_episodes, measure_store, sample_episodes
 from goalscope.rows import Rows
 from goalscope.runs import Episode, EpisodeSpec, Store, Study, TaskWorld, begin, run
-from goalscope.runs.walks import NO_ACTION, Walks, read_walks, walks_of
+from goalscope.runs.walks import NO_ACTION, Walks, parts_of, read_walks, walks_of
 from goalscope.worlds.tasks import generate_task_map
 from tampered import unsealed
 
@@ -213,3 +213,18 @@ def test_a_measure_of_texts_has_the_episodes_and_says_where_they_are_missing(sam
     assert StepTable.from_episodes(episodes).episodes == tuple(episodes)
     with pytest.raises(ValueError, match="holds what episodes did, not their texts"):
         Reasoned().rows(StepTable.from_walks(walks))
+
+
+def test_episodes_of_some_worlds_are_all_of_them_and_no_others(sampled: Path) -> None:
+    """A damaged index finds fewer episodes of a world than there are, and those of others."""
+    with Store(sampled) as store:
+        parts = list(parts_of(store, most=30))
+        assert len(parts) > 1 and sum(sum(part.values()) for part in parts) == len(store.episode_ids())
+        found = [one.spec.id for part in parts for one in store.episodes(worlds=part)]
+        assert sorted(found) == sorted(store.episode_ids())
+        more = {**parts[0], next(iter(parts[0])): sum(parts[0].values()) + 1}
+        with pytest.raises(ValueError, match=r"episodes, of which .* are found"):
+            list(store.episodes(worlds=more))
+        page = next(iter(store.pages(worlds=parts[0])))
+        with pytest.raises(ValueError, match="each episode in its world"):
+            store.sums.check_order(page, (), worlds=parts[1])

@@ -209,7 +209,7 @@ def meg_run(
             with progress("curves of worlds") as told:
                 found = measure_goals(steps, settings, progress=told)
         else:
-            parts = (StepTable.from_episodes(store.episodes(worlds=part), tasks=tasks) for part, _ in parts_of(store))
+            parts = (StepTable.from_episodes(store.episodes(worlds=part), tasks=tasks) for part in parts_of(store))
             with progress("curves of worlds") as told:
                 found = measure_goals_by_parts(parts, settings, progress=told)
         if unknown:

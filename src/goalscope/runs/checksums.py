@@ -10,7 +10,7 @@ does not go unnoticed. Files of schema version 1 have none of this; once such a 
 import hashlib
 import sqlite3
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, groupby
 from pathlib import Path
@@ -177,9 +177,17 @@ class Comparison:
             self.check(what, walk_sum(header, list(map(walked, steps[number]))), walks.get(number))
             self.check(f"what was said in {what}", said_sum(steps[number]), said.get(number))
 
-    def check_order(self, page: Sequence[tuple[Any, ...]], last: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the key of the last episode of a page; a ValueError where one is not behind the one before it."""
+    def check_order(
+        self, page: Sequence[tuple[Any, ...]], last: tuple[Any, ...], worlds: Container[str] | None = None
+    ) -> tuple[Any, ...]:
+        """Return the key of the last episode of a page.
+
+        Raises:
+            ValueError: one is not behind the one before it, or in none of some worlds.
+        """
         for row in page:
+            if worlds is not None and row[2] not in worlds:
+                self.refuse("each episode in its world")
             before, last = last, (row[2], row[3], row[4], row[1])
             if before >= last:
                 self.refuse("each episode once and in order")

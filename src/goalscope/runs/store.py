@@ -252,12 +252,14 @@ class Store(RowStore):
         with explained(self._file):
             return episode_ids(self.database)
 
-    def episodes(self, ids: Iterable[str] | None = None, *, worlds: Sequence[str] | None = None) -> Iterator[Episode]:
+    def episodes(
+        self, ids: Iterable[str] | None = None, *, worlds: Mapping[str, int] | None = None
+    ) -> Iterator[Episode]:
         """Return episodes one by one, ordered by world, agent and trajectory, a few in memory at a time.
 
         Args:
             ids: the episodes to return, all by default, or those in some ``worlds``.
-            worlds: the worlds whose episodes to return.
+            worlds: the worlds whose episodes to return, with the number of these.
 
         Raises:
             KeyError: an id that is not stored.
@@ -267,17 +269,18 @@ class Store(RowStore):
                 yield from self._read_episodes(page[begin:end])
 
     def pages(
-        self, ids: Iterable[str] | None = None, *, worlds: Sequence[str] | None = None
+        self, ids: Iterable[str] | None = None, *, worlds: Mapping[str, int] | None = None
     ) -> Iterator[list[tuple[Any, ...]]]:
         """Return pages of (number, `EPISODE_COLUMNS`) as they are stored, unchecked, in the order of `episodes`.
 
         Args:
             ids: the episodes to return; all by default, or those in some ``worlds``.
-            worlds: the worlds whose episodes to return.
+            worlds: the worlds whose episodes to return, with the number of these.
         """
         if worlds is not None:
             with explained(self._file):
-                numbers = episodes_in(self.database, worlds)
+                numbers = episodes_in(self.database, list(worlds))
+            self.sums.check_count("episodes", len(numbers), sum(worlds.values()), sum(worlds.values()))
         elif ids is None:
             least = self.sums.number_of("episodes")
             numbers = [number for (number,) in self.query(f"SELECT number FROM episodes ORDER BY {ORDER}")]
@@ -292,7 +295,7 @@ class Store(RowStore):
             page = self.query(select, part)
             if len(page) != len(part):
                 raise ValueError(f"{self._file} must hold each episode that its index names: the file is damaged")
-            last = self.sums.check_order(page, last)
+            last = self.sums.check_order(page, last, worlds)
             yield page
 
     def steps_of(self, numbers: Sequence[int], columns: str) -> dict[int, list[tuple[Any, ...]]]:

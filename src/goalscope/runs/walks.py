@@ -2,7 +2,6 @@
 
 import math
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -130,38 +129,42 @@ def walk_parts(
     Raises:
         ValueError: a stored value that cannot be one of ours.
     """
-    least, before = store.sums.number_of("episodes"), 0
+    before = 0
     ((total,),) = store.query("SELECT count(*) FROM episodes")
-    for worlds, count in parts_of(store, most):
+    for worlds in parts_of(store, most):
 
         def told(done: int, before: int = before) -> None:
             if progress is not None:
                 progress(before + done, total)
 
         yield _read(store, store.pages(worlds=worlds), told)
-        before += count
-    store.sums.check_count("episodes", before, least, store.sums.number_of("episodes"))
+        before += sum(worlds.values())
 
 
-def parts_of(store: Store, most: int = PART_EPISODES) -> Iterator[tuple[list[str], int]]:
-    """Yield the worlds of each part of a run and the number of their episodes; see `walk_parts`."""
+def parts_of(store: Store, most: int = PART_EPISODES) -> Iterator[dict[str, int]]:
+    """Yield the worlds of each part of a run with the number of their episodes; see `walk_parts`.
+
+    Raises:
+        ValueError: these are not all episodes that the run has.
+    """
+    least = store.sums.number_of("episodes")
     select = (
         "SELECT world_id, ifnull(nullif(cluster, ''), world_id), count(*) FROM episodes "
         "LEFT JOIN worlds ON worlds.id = world_id GROUP BY world_id ORDER BY world_id"
     )
-    clusters: dict[Any, list[str]] = {}
-    counts = Counter[Any]()
+    clusters: dict[Any, dict[str, int]] = {}
     for world, cluster, count in store.query(select):
-        clusters.setdefault(cluster, []).append(world)
-        counts[cluster] += count
-    worlds, episodes = list[str](), 0
-    for cluster, own in clusters.items():
-        if worlds and episodes + counts[cluster] > most:
-            yield worlds, episodes
-            worlds, episodes = [], 0
-        worlds, episodes = worlds + own, episodes + counts[cluster]
-    if worlds:
-        yield worlds, episodes
+        clusters.setdefault(cluster, {})[world] = count
+    total = sum(sum(own.values()) for own in clusters.values())
+    store.sums.check_count("episodes", total, least, store.sums.number_of("episodes"))
+    part: dict[str, int] = {}
+    for own in clusters.values():
+        if part and sum(part.values()) + sum(own.values()) > most:
+            yield part
+            part = {}
+        part |= own
+    if part:
+        yield part
 
 
 def _read(
