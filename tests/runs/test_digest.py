@@ -10,7 +10,7 @@ from goalscope.ids import canonical_json
 from goalscope.measures import measure_episodes
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, WORLD_COLUMNS
-from goalscope.runs.row_order import ordered_rows
+from goalscope.runs.hashing import ordered_rows
 
 CUT = 'a],["b\\"],["row'
 """A name that holds the mark between two lists of JSON, as far as a text can."""
