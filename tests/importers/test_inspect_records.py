@@ -21,8 +21,8 @@ from goalscope.measures.behaviour import measure_store
 from goalscope.models.base import Completion
 from goalscope.own import load_function
 from goalscope.runs import Store, Study, run
+from goalscope.runs.kinds import RecordedWorlds
 from goalscope.runs.record import Episode
-from goalscope.runs.recorded_worlds import RecordedWorlds
 from goalscope.untrusted import UntrustedError
 from goalscope.worlds.recorded import RecordedWorld
 
