@@ -25,8 +25,7 @@ from goalscope.activations.capture_schedule import (
 )
 from goalscope.activations.hooks import Blocks, Prefix, Recording, check_blocks, shares_prefixes, thirds
 from goalscope.activations.load import CAPTURE, SHARD, Capture, captures, put_capture
-from goalscope.activations.record import SITES, Site, check_site
-from goalscope.activations.replay_target import ReplayTarget, check_ids, check_model, find_target, model_of
+from goalscope.activations.replay_target import ReplayTarget, check_ids, check_model, find_target, model_id, model_of
 from goalscope.activations.shards import (
     FORMAT,
     Artifact,
@@ -37,7 +36,7 @@ from goalscope.activations.shards import (
     put_artifacts,
     write_shard,
 )
-from goalscope.activations.sites import DEFAULT_SITES, SiteFinder, sites_there
+from goalscope.activations.sites import DEFAULT_SITES, SITES, Site, SiteFinder, check_site, sites_there
 from goalscope.ids import content_id
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights
 from goalscope.models.local import LocalModel
@@ -164,7 +163,7 @@ class _Capture:
         untrained = description.get("untrained")
         decisive: dict[str, Any] = {
             "plan": plan_id(self.store, self.target.agent_id, self.scope),
-            "model": content_id("model", description),
+            "model": model_id(self.model),
             "sites": self.sites,
             "layers": self.blocks.layers,
             "device": str(self.blocks.device.type),

@@ -191,6 +191,13 @@ def check_layers(layers: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(sorted({int(layer) for layer in layers}))
 
 
+def chosen_layers(wanted: str | Sequence[int], count: int) -> tuple[int, ...]:
+    """Return the layers that "thirds", "all" or numbers mean in a model of so many blocks; see `check_layers`."""
+    if isinstance(wanted, str):
+        return thirds(count) if wanted == "thirds" else tuple(range(count))
+    return check_layers(wanted, count)
+
+
 def thirds(count: int) -> tuple[int, ...]:
     """Return the last block of each third of a model: 7, 15 and 23 of 24."""
     return tuple(sorted({max(0, round(count * part / 3) - 1) for part in (1, 2, 3)}))

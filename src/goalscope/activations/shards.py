@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field, ValidationError
 
-from goalscope.activations.record import Site
+from goalscope.activations.sites import Site
 from goalscope.checks import check_shape
 from goalscope.ids import canonical_json
 from goalscope.models.folders import brief
