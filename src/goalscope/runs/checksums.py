@@ -18,6 +18,7 @@ from sys import byteorder
 from typing import Any, Final, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, Cell
 from goalscope.runs.sqlite_errors import explained
@@ -62,8 +63,10 @@ def checksum(*parts: Any) -> int:
     return int.from_bytes(digest.digest(), "little", signed=True)
 
 
-def walk_sum(header: Sequence[Cell], steps: Sequence[Sequence[Any]]) -> int:
+def walk_sum(header: Sequence[Cell], steps: Sequence[Sequence[Any]] | npt.NDArray[np.int64]) -> int:
     """Return the checksum of `EPISODE_COLUMNS` and of `WALK_COLUMNS` of each step."""
+    if isinstance(steps, np.ndarray):
+        return checksum(tuple(header), len(steps), steps.astype("<i8", copy=False).tobytes())
     try:
         words = array("q", chain.from_iterable(steps))
     except (TypeError, OverflowError):  # a state that is no cell of a grid
