@@ -72,11 +72,7 @@ class Activations:
             sizes = check_shape(name, getattr(self, name), shape, sizes)
         if sizes["N"] and not (sizes["P"] and sizes["D"]):
             raise ValueError(f"a step must have vectors of one number or more, got {list(self.vectors.shape)}")
-        # The sum is not finite where an entry is not; no array of N * P * D truth values is made for it.
-        with np.errstate(over="ignore", invalid="ignore"):
-            sums = self.vectors.sum(axis=(1, 2), dtype=np.float64)
-        if not np.isfinite(sums).all():
-            bad = int(np.argmin(np.isfinite(sums)))
+        if (bad := first_infinite(self.vectors)) is not None:
             raise ValueError(
                 f"activations must be finite, got some that are not at {self.episode_id[bad]} step {self.step[bad]}, "
                 f"site {self.site}, layer {self.layer}"
@@ -93,6 +89,14 @@ class Activations:
         for array in kept.values():
             array.flags.writeable = False  # a new array that nobody else holds: it need not be copied to be frozen
         return type(self)(site=self.site, layer=self.layer, model=self.model, **kept)
+
+
+def first_infinite(vectors: npt.NDArray[np.float32]) -> int | None:
+    """Return the first step whose vectors ``[N, P, D]`` are not all finite, None without one."""
+    # The sum is not finite where an entry is not; no array of N * P * D truth values is made for it.
+    with np.errstate(over="ignore", invalid="ignore"):
+        fine = np.isfinite(vectors.sum(axis=(1, 2), dtype=np.float64))
+    return None if fine.all() else int(np.argmin(fine))
 
 
 _SHAPES: Final = {

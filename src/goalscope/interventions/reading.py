@@ -256,7 +256,6 @@ class States:
     Attributes:
         views: ``[N]`` what was shown.
         clusters: ``[N]`` the grid of each.
-        prompts: ``[N]`` token ids.
         passages: site -> ``[N]`` prompts up to its end, and its places.
     """
 

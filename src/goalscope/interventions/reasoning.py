@@ -24,7 +24,7 @@ from goalscope.ids import content_id
 from goalscope.interventions.edits import EMBEDDING, Edit
 from goalscope.interventions.experiment import Headline, OnPairs, Subject, choose_pairs, intervention
 from goalscope.interventions.forward import Batch, generate
-from goalscope.interventions.pairs import Original, Pair, Pairs, Side, pairs_of, side_of
+from goalscope.interventions.pairs import Original, Pair, Pairs, Side, find_pairs, pairs_of, side_of
 from goalscope.interventions.reading import ELSEWHERE, FOLLOWS, STAYS, Answer, pair_rows
 from goalscope.models.base import Completion, Request, Sampling
 from goalscope.models.local import LocalModel
@@ -51,7 +51,6 @@ _KEPT: Final = ("text", "reasoning", "raw", "finish", "marked")
 _PART: Final = 16
 _WORDS: Final = "|".join(Action.__members__)
 _MOVE: Final = re.compile(rf"\b({_WORDS})\b", re.IGNORECASE)
-_SPOKEN: Final[Mapping[str, str]] = {"UP": "up", "DOWN": "down", "LEFT": "left", "RIGHT": "right"}
 
 
 @intervention(KIND)
@@ -78,10 +77,8 @@ class ReasoningEdits(OnPairs):
         local = isinstance(agent.model, LocalModel)
         limit = self.max_tokens or agent.sampling.max_tokens
         asked = Asked(agent, limit) if local else Asked.stored(agent, limit, subject.store)
-        if local:
-            pairs = subject.pairs(self.pairs)
-        else:
-            pairs = choose_pairs(agent, subject.originals, self.pairs, find=asked.find_pairs)
+        find = find_pairs if local else asked.find_pairs
+        pairs = choose_pairs(agent, subject.originals, self.pairs, find=find)
         kept = [pair for pair in pairs.kept if all(asked.told(side.view) is not None for side in pair.sides)]
         if pairs.kept and not kept:
             raise ValueError(
@@ -115,7 +112,6 @@ class Told:
     before: str
     reasoning: str
     between: str
-    answer: str
     action: Action
 
 
@@ -166,7 +162,7 @@ class Asked:
             if at < 0 or end < at + len(reasoning):
                 return None
             before, between = raw[:at], raw[at + len(reasoning) : end]
-        return Told(before=before, reasoning=reasoning, between=between, answer=said.text, action=Action(action))
+        return Told(before=before, reasoning=reasoning, between=between, action=Action(action))
 
     def write_on(self, wanted: Sequence[tuple[GridView, str]]) -> list[Answer]:
         """Return what the agent does after the beginning of an answer to each view."""
@@ -306,7 +302,7 @@ def _corrupt(own: str, other: str, pair: Pair, rng: np.random.Generator) -> _Mad
 
 def _paraphrase(own: str, other: str, pair: Pair, rng: np.random.Generator) -> _Made:
     """Write moves in lower case, each with a word before it."""
-    return _MOVE.sub(lambda found: f"go {_SPOKEN[found[1].upper()]},", own), _NONE, True
+    return _MOVE.sub(lambda found: f"go {found[1].lower()},", own), _NONE, True
 
 
 def _truncate(own: str, other: str, pair: Pair, rng: np.random.Generator) -> _Made:
