@@ -28,7 +28,7 @@ from goalscope.worlds.tasks import (
     symbolic_twin,
     task_spec,
 )
-from goalscope.worlds.tasks._fast import bits, flags, indices
+from goalscope.worlds.tasks.coordinates import bits, flags, indices
 from goalscope.worlds.tasks.generate import random_names, sample_graph
 from goalscope.worlds.tasks.taskmap import plan_task
 

@@ -6,14 +6,12 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from goalscope.agents.agent import Observation
-from goalscope.agents.build import agent_kind
+from goalscope.agents.agent import Observation, agent_kind
+from goalscope.agents.prompts import WORDINGS, wording
 from goalscope.agents.scripted import PROBABILITY, Distribution, Optimal, ScriptedAgent, WrongGoal
-from goalscope.agents.wordings import WORDINGS, wording
 from goalscope.rows import Tag
 from goalscope.worlds.grid import Position
-from goalscope.worlds.gridworld import GridView
-from goalscope.worlds.named import NamedView
+from goalscope.worlds.gridworld import GridView, NamedView
 
 OWN_GOAL: Final = "goal"
 """Target of a reader that goes to the goal where nothing else is named."""

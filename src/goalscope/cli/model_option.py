@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from goalscope import studies
-from goalscope.agents.build import CHAT, TASK_CHAT
+from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.checks import did_you_mean
 from goalscope.models.base import TEMPLATE_FORMS
 from goalscope.preflight.model_defaults import Found, find_out

@@ -2,9 +2,8 @@
 
 from typing import Final
 
-from goalscope.agents.build import TASK_CHAT
-from goalscope.agents.chat import NAMED
-from goalscope.agents.wordings import WORDINGS
+from goalscope.agents.agent import TASK_CHAT
+from goalscope.agents.prompts import NAMED, WORDINGS
 from goalscope.evaluation.arms import Arm, arm
 from goalscope.evaluation.evidence_asked import USUAL
 

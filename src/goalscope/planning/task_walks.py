@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from goalscope.worlds.tasks._fast import Board
+from goalscope.worlds.tasks.coordinates import Board
 from goalscope.worlds.tasks.taskmap import TaskMap
 
 _MOST_STATES: Final = 500_000

@@ -13,8 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, overload
 from goalscope.measures.exploration.view import CASES, DISTANCES, Distances, StaleScore, View
 from goalscope.runs.record import Episode
 from goalscope.worlds.grid import ACTIONS, Action
-from goalscope.worlds.tasks._fast import Board
-from goalscope.worlds.tasks.coordinates import Cell, read_action
+from goalscope.worlds.tasks.coordinates import Board, Cell, read_action
 from goalscope.worlds.tasks.knowledge import Rejection
 from goalscope.worlds.tasks.taskmap import TaskMap
 from goalscope.worlds.tasks.world import INVALID, NEW_CELL, TaskState

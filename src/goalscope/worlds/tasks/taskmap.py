@@ -26,8 +26,7 @@ import numpy.typing as npt
 from goalscope.checks import check_number
 from goalscope.ids import canonical_json, content_id
 from goalscope.worlds.grid import ACTIONS, Action, Grid
-from goalscope.worlds.tasks._fast import Board
-from goalscope.worlds.tasks.coordinates import Cell, Frame, TaskNode, check_cell
+from goalscope.worlds.tasks.coordinates import Board, Cell, Frame, TaskNode, check_cell
 
 _MOST_CELLS = 250_000
 _MOST_AREA = 4_000_000  # cells of the rectangle around a map: one bit is kept for each
