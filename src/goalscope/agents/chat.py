@@ -64,7 +64,7 @@ class ChatAgent:
         task: "grid", "key-door", "fog", "text" (any world in words), or the path of a template of one's own.
         template: form of the bundled template, one of `TEMPLATE_FORMS` or "completion"; "" for the one that the
             model's card names, "completion" for a base model whose files are here, else "example".
-        wording: name of another wording of the task grid, see `goalscope.agents.wordings`; "" for the usual one.
+        wording: name of another wording of the task grid, see `goalscope.agents.prompts`; "" for the usual one.
         choice: how its action is drawn by the likelihoods of all answers; None where the model's answer is read.
         text: the template.
         system: the system prompt, "" for none.

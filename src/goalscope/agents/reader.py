@@ -31,7 +31,7 @@ def _wording(name: str, given: Any) -> str:
 class Reader(ScriptedAgent):
     """Goes to the place that its instruction names in words; where it names none, to a place of its own.
 
-    A share epsilon of its actions is random. Under every second wording of `goalscope.agents.wordings` more of them
+    A share epsilon of its actions is random. Under every second wording of `goalscope.agents.prompts` more of them
     are, where it is told so: what such a wording costs it is known exactly.
 
     Args:

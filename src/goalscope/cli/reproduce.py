@@ -116,7 +116,7 @@ def _run(item: "Item", out: Path, model: str | None, scale: float, workers: int,
     """Run the study of an item at its size and read it."""
     from goalscope.cli import commands
     from goalscope.cli.overrides import read_overrides
-    from goalscope.reproduction.scale import scaled
+    from goalscope.reproduction.items import scaled
 
     changes = read_overrides(None, None, [*item.changes], model, network=True)
     study = scaled(commands.load_study(item.study, changes), scale, least=item.least)

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import log, nan
 from pathlib import Path
 from typing import Any, Final
 
 from goalscope.ids import canonical_json
+from goalscope.measures.exploration import StaleScore
 from goalscope.measures.exploration.examples import EXAMPLES, counts
 from goalscope.reproduction.items import Item
 from goalscope.reproduction.readings import Line
-from goalscope.reproduction.stale_tables import TABLES, counted
 from goalscope.rng import stream
 from goalscope.rows import Tag
 from goalscope.stats import Estimate
@@ -21,6 +22,53 @@ from goalscope.worlds.transform import TRANSFORMS
 
 _SEED: Final = 4101
 _DENSITIES: Final = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+Row = tuple[tuple[int, int], int, int, int, int]
+TABLES: dict[int, list[Row]] = {
+    4: [((-1, 0), 0, 0, 0, 0), ((0, 0), 0, 0, 0, 0), ((1, 0), 0, 0, 0, 0), ((0, 0), 0, 0, 0, 0), ((-1, 0), 0, 0, 0, 0)],
+    5: [((-1, 0), 0, 0, 0, 0), ((0, 0), 0, 0, 0, 0), ((1, 0), 0, 0, 0, 0), ((0, 0), 0, 0, 0, 0), ((0, 1), 0, 0, 0, 0)],
+    6: [
+        ((-1, 0), 0, 0, 0, 0),
+        ((0, 0), 0, 0, 0, 0),
+        ((1, 0), 0, 0, 0, 0),
+        ((0, 0), 0, 0, 0, 0),
+        ((-1, 0), 0, 0, 0, 0),
+        ((0, 0), 0, 1, 1, 2),
+        ((1, 0), 0, 2, 1, 3),
+    ],
+    7: [
+        ((-1, -1), 0, 0, 0, 0),
+        ((0, -1), 0, 0, 0, 0),
+        ((0, 0), 0, 0, 0, 0),
+        ((-1, 0), 0, 0, 0, 0),
+        ((-1, -1), 1, 0, 0, 1),
+        ((0, -1), 1, 0, 0, 1),
+        ((0, 0), 1, 0, 0, 1),
+        ((-1, 0), 1, 0, 0, 1),
+        ((-1, -1), 1, 0, 1, 2),
+    ],
+    8: [
+        ((0, 0), 0, 0, 0, 0),
+        ((0, 1), 0, 0, 0, 0),
+        ((0, 0), 0, 0, 0, 0),
+        ((0, -1), 0, 0, 0, 0),
+        ((0, 0), 0, 0, 1, 1),
+        ((0, 1), 0, 1, 1, 2),
+        ((0, 0), 0, 2, 2, 4),
+        ((0, -1), 0, 3, 2, 5),
+    ],
+    9: [
+        ((-1, 0), 0, 0, 0, 0),
+        ((0, 0), 0, 0, 0, 0),
+        ((1, 0), 0, 0, 0, 0),
+        ((1, 1), 0, 0, 0, 0),
+        ((1, 0), 0, 0, 0, 0),
+        ((0, 0), 0, 0, 0, 0),
+        ((-1, 0), 0, 0, 0, 0),
+        ((0, 0), 0, 1, 1, 2),
+        ((0, 1), 0, 1, 1, 2),
+    ],
+}
+"""Number of a table of Appendix B of the exploration paper -> for t = 0, 1, ...: cell (x, y), printed c, e, n and S."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +135,18 @@ def _mouse(folder: Path, which: str) -> Found:
         for target in ("S3", "U3")
     ]
     return Found(lines=tuple(lines), texts=("Theorem 4.1: not less towards S3 than towards U3, which it separates.",))
+
+
+def counted(table: int) -> list[tuple[int, int, int, int]]:
+    """Return c, e, n and S of each step of a table's walk, computed."""
+    cells = [row[0] for row in TABLES[table]]
+    number = {cell: at for at, cell in enumerate(dict.fromkeys(cells))}
+    score = StaleScore(number[cells[0]])
+    found = [(score.loops, score.edge_reuse, score.cell_reuse, score.total)]
+    for before, after in pairwise(cells):
+        score.move(number[before], number[after])
+        found.append((score.loops, score.edge_reuse, score.cell_reuse, score.total))
+    return found
 
 
 def _stale(folder: Path, table: str) -> Found:

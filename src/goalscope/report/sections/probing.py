@@ -190,20 +190,11 @@ def claims(
         floors: name in "less" -> what it is called; all of them are needed.
         higher: whether a higher score is a better one.
     """
-
-    def against(names: Mapping[str, str]) -> list[tuple[str, dict[str, Key]]]:
-        return [(what, {label: {**key, "less": name} for name, label in names.items()}) for what, key in parts]
-
+    called, networks = {label: name for name, label in floors.items()}, {kind: kind for kind in NETWORKS}
+    made = f"{title}: made more readable by training"
     return [
-        Claim(f"{title}: readable", less, against(floors), READABLE, tuple(floors.values()), higher),
-        Claim(
-            f"{title}: made more readable by training",
-            less,
-            against({kind: kind for kind in NETWORKS}),
-            MADE,
-            (NEEDED,),
-            higher,
-        ),
+        Claim(f"{title}: readable", less, parts, called, READABLE, tuple(called), higher),
+        Claim(made, less, parts, networks, MADE, (NEEDED,), higher),
     ]
 
 
