@@ -119,7 +119,7 @@ def kind_of(value: dict[str, Any]) -> type[WorldLine | EpisodeLine | StepLine]:
 def write_jsonl(episodes: Iterable[Episode], path: str | Path) -> int:
     """Write episodes as JSON lines: each world once, before its first episode; then an episode line and its steps.
 
-    What `read_jsonl` gives back is equal: specification ids, worlds with cluster and tags, all steps, outcome, final
+    What `import_path` gives back is equal: specification ids, worlds with cluster and tags, all steps, outcome, final
     state and tags. (Tuples among the ``extra`` values of steps come back as lists, and agents by id and name alone.)
     The file appears under its name when it is complete.
 
