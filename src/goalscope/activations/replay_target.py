@@ -6,8 +6,7 @@ from itertools import islice
 from typing import Any
 
 from goalscope.activations.sites import Site
-from goalscope.agents.agent import agent_id
-from goalscope.agents.build import build_agent
+from goalscope.agents.agent import agent_id, build_agent
 from goalscope.agents.chat import ChatAgent
 from goalscope.ids import content_id
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights
