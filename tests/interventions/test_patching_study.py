@@ -15,7 +15,7 @@ from goalscope.models.local import LocalModel
 from goalscope.probing.scores import chosen
 from goalscope.report import RunData, sections_of
 from goalscope.runs import Store, Study, content_hash, run
-from goalscope.runs.row_order import ordered_rows
+from goalscope.runs.hashing import ordered_rows
 
 SETTINGS: dict[str, Any] = {
     "kind": "patching",

@@ -8,13 +8,13 @@ was killed.
 import json
 import os
 import signal
-import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "models")]
+sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("probing", "models", "runs")]
 
+from killed_runs import trace_events  # noqa: E402
 from replays import local  # noqa: E402
 
 from goalscope.activations import CaptureSettings, capture  # noqa: E402
@@ -31,31 +31,7 @@ def count_down(number: int) -> None:
         if left[0] == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    connect, sync, rename, make = sqlite3.connect, os.fsync, Path.replace, Path.open
-
-    def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
-        connection: sqlite3.Connection = connect(*arguments, **options)
-        connection.set_trace_callback(event)
-        return connection
-
-    def synced(file: Any) -> None:
-        event()
-        sync(file)
-
-    def renamed(path: Path, target: Any) -> Path:
-        event()
-        return rename(path, target)
-
-    def opened(path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
-        file = make(path, mode, *arguments, **options)
-        if mode[0] in "wx":
-            event()
-        return file
-
-    sqlite3.connect = traced  # type: ignore[assignment]
-    os.fsync = synced  # type: ignore[assignment]
-    Path.replace = renamed  # type: ignore[assignment]
-    Path.open = opened  # type: ignore[assignment, method-assign]
+    trace_events(event)
 
 
 def main() -> None:
