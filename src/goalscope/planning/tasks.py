@@ -141,15 +141,16 @@ def random_walk_success(task_map: TaskMap) -> float:
     Raises:
         ValueError: more than 500,000 states.
     """
-    from scipy.sparse import csr_array, diags_array
+    from scipy.sparse import csr_array
 
     process = TaskProcess(task_map)
     done, before = process.achieved(), np.arange(len(process.states))
     moved = process.next != before[:, None]  # a move without a way leaves the state as it is
     start, way = np.nonzero(moved)
-    chances = 1 / moved.sum(axis=1)[start]
-    backwards = csr_array((chances, (process.next[start, way], start)), shape=(len(before), len(before)))
-    backwards += diags_array(done)
+    goal = np.flatnonzero(done)
+    chances = np.concatenate([1 / moved.sum(axis=1)[start], np.ones(len(goal))])
+    places = np.concatenate([process.next[start, way], goal]), np.concatenate([start, goal])
+    backwards = csr_array((chances, places), shape=(len(before), len(before)))
     mass = (before == 0).astype(np.float64)
     for _ in range(task_map.budget):
         mass = np.asarray(backwards @ mass)
