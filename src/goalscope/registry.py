@@ -26,7 +26,7 @@ GROUP: Final = "goalscope"
 """The group of entry points under which other packages are found."""
 
 _BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
-    "world": ("goalscope.runs.builtin_worlds", "goalscope.environments.kinds", "goalscope.runs.recorded_worlds"),
+    "world": ("goalscope.runs.builtin_worlds", "goalscope.environments.kinds", "goalscope.runs.kinds"),
     "environment": tuple(f"goalscope.environments.{name}" for name in ("toy_text", "minigrid", "textworld")),
     "head": ("goalscope.probing.builtin_heads",),
     "intervention": tuple(

@@ -71,7 +71,9 @@ def packed_rows(sound: Path) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize("changes", [{"flip": 24, "cut": 6}, pytest.param(FULL, marks=pytest.mark.full)], ids=len)
+@pytest.mark.parametrize(
+    "changes", [{"flip": 24, "cut": 6}, pytest.param(FULL, marks=pytest.mark.full)], ids=["few", "full"]
+)
 def test_no_bit_and_no_cut_of_a_run_changes_a_number(sound: Path, tmp_path: Path, changes: dict[str, int]) -> None:
     found = attack(
         "run.db",
@@ -84,7 +86,9 @@ def test_no_bit_and_no_cut_of_a_run_changes_a_number(sound: Path, tmp_path: Path
     assert found["cut"] == changes["cut"] and found["flip"] > 0.2 * changes["flip"]
 
 
-@pytest.mark.parametrize("changes", [{"flip": 24, "cut": 6}, pytest.param(FULL, marks=pytest.mark.full)], ids=len)
+@pytest.mark.parametrize(
+    "changes", [{"flip": 24, "cut": 6}, pytest.param(FULL, marks=pytest.mark.full)], ids=["few", "full"]
+)
 def test_every_bit_and_every_cut_of_packed_rows_is_detected(
     sound: Path, tmp_path: Path, changes: dict[str, int]
 ) -> None:

@@ -173,7 +173,7 @@ def _read(item: "Item", path: Path, out: Path, agents: Sequence[str]) -> None:
 
 def _known(mine: Sequence[str], told: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the name under which the papers know the model that is read, "" for none of theirs."""
-    from goalscope.preflight.ready_models import ready_name
+    from goalscope.preflight.model_defaults import ready_name
 
     found = set()
     for name in mine:

@@ -214,7 +214,7 @@ _GRIDS: Final[Mapping[str, Callable[[], Iterable[tuple[str, Grid]]]]] = {
 
 def _settings(folder: Path, model: str) -> Found:
     """Set the settings of a ready model and of the study baseline beside those of Table 6."""
-    from goalscope.preflight.ready_models import ready_models
+    from goalscope.preflight.model_defaults import ready_models
     from goalscope.runs import Study
     from goalscope.studies import text
     from goalscope.untrusted import read_yaml_text

@@ -10,7 +10,8 @@ from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.exploration.relation import log_relation
 from goalscope.measures.invariance import compare_transforms
 from goalscope.probing.beliefs import ACTIONS, WRONG, WRONG_ON_MAP, pooled_share
-from goalscope.probing.plan_scores import DEVIATION, ERROR, SQUARED, summarise_distance, summarise_plans
+from goalscope.probing.distances import DEVIATION, ERROR, SQUARED, summarise_distance
+from goalscope.probing.plan_scores import summarise_plans
 from goalscope.probing.scores import summarise
 from goalscope.reproduction.items import MIDDLE, How, Item, Reading
 from goalscope.rows import Rows, Tag

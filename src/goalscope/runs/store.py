@@ -16,8 +16,8 @@ from goalscope.runs.checksums import Comparison
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, Cell
 from goalscope.runs.opening import DirectoryLock, open_for_reading, open_for_writing
 from goalscope.runs.record import Episode
-from goalscope.runs.row_store import RowStore
 from goalscope.runs.sqlite_errors import explained
+from goalscope.runs.stored_rows import RowStore
 from goalscope.runs.study import Study
 from goalscope.runs.tables import (
     DATABASE,

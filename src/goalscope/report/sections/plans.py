@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from goalscope.probing.plan_baselines import guess
-from goalscope.probing.plan_scores import LENGTHS, PREFIX, summarise_plans
+from goalscope.probing.plan_scores import LENGTHS, PREFIX, guess, summarise_plans
 from goalscope.report.ledger import Estimates, Key
 from goalscope.report.sections.probing import (
     CONTROLS,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from goalscope.activations.record import SITES
+from goalscope.activations.sites import SITES
 from goalscope.probing.pipeline import INFO
 from goalscope.probing.scores import pairs
 from goalscope.report.blocks import counted, listed
