@@ -14,7 +14,7 @@ from goalscope import studies
 from goalscope.cli import app
 from goalscope.cli.compare import agents_of, margins_of
 from goalscope.preflight import layout
-from goalscope.report.exports import as_csv
+from goalscope.report.figures import as_csv
 from goalscope.runs import Store, Study, content_hash
 from measured_runs import measured, small_study
 

@@ -157,7 +157,7 @@ def test_without_a_side_differences_cancel_in_the_mean_and_single_grids_tell(tmp
 
 def test_the_same_run_measured_twice_gives_the_same_bytes(planted: tuple[Study, Rows], directory: Path) -> None:
     from goalscope.report.comparison import as_json, contrast_records
-    from goalscope.report.exports import as_csv
+    from goalscope.report.figures import as_csv
 
     given, rows = planted
     again = measured(directory, given)

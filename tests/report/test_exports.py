@@ -16,8 +16,16 @@ import pytest
 from command_line import call
 from goalscope.report import Declared, Figure, figure, lay_out, short, write_report
 from goalscope.report.blocks import Cell, Table, estimates_table
-from goalscope.report.catalogue import find, named, named_of_run
-from goalscope.report.exports import as_latex, as_markdown, latex_text, table_as_csv, write
+from goalscope.report.exports import (
+    as_latex,
+    as_markdown,
+    find,
+    latex_text,
+    named,
+    named_of_run,
+    table_as_csv,
+    write,
+)
 from goalscope.report.figures import drawing
 from goalscope.report.pictures import map_picture, picture
 from goalscope.report.vector import Picture, as_figure

@@ -19,7 +19,7 @@ from goalscope.report.comparison import (
     comparison_table,
     contrast_records,
 )
-from goalscope.report.exports import as_csv
+from goalscope.report.figures import as_csv
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.run_comparison import ComparisonSettings, agents_among, check_known, compare_runs
 from goalscope.report.sections.invariance import grids_table, in_order, means_table

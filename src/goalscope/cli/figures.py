@@ -8,7 +8,7 @@ import typer
 from goalscope.cli.help import flag, option
 
 if TYPE_CHECKING:
-    from goalscope.report.catalogue import Named
+    from goalscope.report.exports import Named
 
 
 def figure(
@@ -29,8 +29,7 @@ def figure(
     from goalscope.cli.console import say, table
     from goalscope.cli.errors import check_outputs
     from goalscope.report.blocks import Table, counted
-    from goalscope.report.catalogue import find, title_of, write_all
-    from goalscope.report.exports import write
+    from goalscope.report.exports import find, title_of, write, write_all
 
     if (name is None) != (out is None) or [name is not None, listing, every is not None].count(True) != 1:
         raise ValueError("figure must be given one of: NAME with --out FILE, --list, or --all DIR")
@@ -53,7 +52,7 @@ def _named(run: Path) -> "Named":
     from goalscope.cli.measuring import measure_missing
     from goalscope.evaluation.evaluate import PLAN
     from goalscope.evaluation.page import named_of
-    from goalscope.report.catalogue import named_of_run
+    from goalscope.report.exports import named_of_run
 
     if (run / PLAN).is_file():
         return named_of(run)

@@ -16,8 +16,8 @@ from goalscope.evaluation.rules import ALPHA, RULES, SPENT
 from goalscope.measures.definition import ratio
 from goalscope.report import Declared, Figure, FoldSpec, Group, RunData, lay_out, render_page, sections_of, write_page
 from goalscope.report.blocks import Cell, Phrase, Table, counted, listed
-from goalscope.report.catalogue import Named, drawn, named
 from goalscope.report.charts import Difference, forest
+from goalscope.report.exports import Named, drawn, named
 from goalscope.stats import Estimate, estimate_mean
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Reports: tables and figures of a run on one self-contained page."""
 
-from goalscope.report.catalogue import figure
 from goalscope.report.comparison import Compared, Side, compare_pairs
 from goalscope.report.definitions import definition_of
+from goalscope.report.exports import figure
 from goalscope.report.figures import short
 from goalscope.report.ledger import AgentGroups, Estimates, Ledger, RunData, build_ledger, split_probing
 from goalscope.report.page import Group, lay_out, not_measured, render_page, sections_of, write_page, write_report

@@ -1,27 +1,28 @@
-"""Tables and figures outside of a page: LaTeX, Markdown and CSV, in which text stays text.
+"""The figures and tables of a page by their names, and outside of it: LaTeX, Markdown and CSV, in which text is text.
 
 A table of estimates has its intervals beside its values; as CSV each estimate has columns of its own.
 """
 
-import csv
-import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from goalscope.checks import near_miss
 from goalscope.report.blocks import Cell, Phrase, Table
-from goalscope.report.figures import Record, save, visible
-from goalscope.report.ledger import json_number
-from goalscope.report.specs import Figure
+from goalscope.report.figures import as_csv, csv_text, save, visible
+from goalscope.report.ledger import RunData, json_number
+from goalscope.report.page import not_measured, sections_of
+from goalscope.report.specs import Declared, Figure
+from goalscope.runs.store import Store
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
 
 FIGURES: Final = (".svg", ".pdf", ".png", ".csv")
 TABLES: Final = (".tex", ".md", ".csv")
 """Endings of the files that figures and tables are written as."""
-
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""With what a cell begins that a spreadsheet would take for a formula."""
 
 _LONG: Final = 40  # lines of a table that still fits on a page
 _WIDE: Final = 36  # characters of a cell of text that is set on one line
@@ -73,6 +74,101 @@ _PLAIN: Final = re.compile(r"[^\x20-\x7e\u00c0-\u00cf\u00d1-\u00dd\u00df-\u00ef\
 _MARKS: Final = re.compile(r"([\\`*_|<>&~$]|^[#+=-]|!(?=\[)|\](?=[(\[:]))")
 
 
+Named = Mapping[str, Figure | Table]
+"""Name -> what a page shows under it, in the order of the page."""
+
+
+def named(sections: Iterable[Declared]) -> Named:
+    """Return the figures and tables of sections that are laid out."""
+    found: dict[str, Figure | Table] = {}
+    for one in sections:
+        tables = (*one.tables, *(table for fold in one.folds for table in fold.tables))
+        found |= {each.name: each for each in (*one.figures, *tables)}
+    return found
+
+
+def named_of_run(path: str | Path) -> Named:
+    """Return the figures and tables of the report of a measured run.
+
+    Raises:
+        ValueError: the run has no episodes, or rows that do not cover them.
+    """
+    with Store(path) as store:
+        if lacking := not_measured(store):
+            raise ValueError(
+                f"the rows of a run must cover its episodes, but in {path} {lacking}: goalscope measure {path}"
+            )
+        return named(sections_of(RunData.of(store)))
+
+
+def find(there: Named, name: str) -> Figure | Table:
+    """Return what has a name.
+
+    Raises:
+        ValueError: nothing has; says what was meant.
+    """
+    if name not in there:
+        close = near_miss(name, list(there), most=3)
+        raise ValueError(
+            f"a figure or table must be one of the page, got {name!r}{close} (goalscope figure RUN --list)"
+        )
+    return there[name]
+
+
+def figure(run: str | Path, name: str) -> "MatplotlibFigure":
+    """Draw a figure of the report of a run.
+
+    Args:
+        run: the directory of a measured run.
+        name: the name of the figure: it stands below it on the page, and in `goalscope figure RUN --list`.
+
+    Returns:
+        A figure of matplotlib, of a size in inches; change it as you like, and save it with its ``savefig``.
+
+    Raises:
+        ValueError: an unknown name, or that of a table; the run is not measured.
+        ImportError: matplotlib is not installed (it comes with the extra ``report``).
+    """
+    return drawn(named_of_run(run), name)
+
+
+def drawn(there: Named, name: str) -> "MatplotlibFigure":
+    """Draw the figure that has a name.
+
+    Raises:
+        ValueError: nothing has that name, or a table.
+    """
+    found = find(there, name)
+    if isinstance(found, Table):
+        raise ValueError(
+            f"a figure must be drawn, got the table {name!r}: goalscope figure RUN {name} --out {name}.tex"
+        )
+    return found.drawn.draw()
+
+
+def title_of(shown: Figure | Table) -> str:
+    """Return what a figure or table shows, in a sentence or a few words."""
+    if isinstance(shown, Table):
+        return shown.caption or ", ".join(shown.headings)
+    return shown.label or shown.caption
+
+
+def write_all(there: Named, folder: Path) -> list[Path]:
+    """Write every figure as SVG and CSV, and every table as LaTeX, Markdown and CSV; return the files.
+
+    Raises:
+        ImportError: figures need matplotlib (it comes with the extra ``report``).
+        OSError: the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for name, shown in there.items():
+        for ending in (".tex", ".md", ".csv") if isinstance(shown, Table) else (".svg", ".csv"):
+            files.append(folder / f"{name}{ending}")
+            write(shown, files[-1])
+    return files
+
+
 def write(shown: Figure | Table, path: Path) -> None:
     """Write a figure as SVG, PDF, PNG or CSV, or a table as LaTeX, Markdown or CSV, as its name ends.
 
@@ -95,12 +191,6 @@ def write(shown: Figure | Table, path: Path) -> None:
     path.write_text(text, encoding="utf-8", newline="")
 
 
-def as_csv(records: Sequence[Record]) -> str:
-    """Return records as CSV: undefined numbers are empty, no text can be taken for a formula."""
-    columns = list(dict.fromkeys(name for record in records for name in record))
-    return _csv(columns, ([record.get(name) for name in columns] for record in records))
-
-
 def table_as_csv(table: Table) -> str:
     """Return a table as CSV: an estimate has columns for value, ends, n and clusters; numbers have seven digits."""
     split = [
@@ -114,7 +204,7 @@ def table_as_csv(table: Table) -> str:
     ]
     flush = [at in table.numbers for at in range(len(split))]
     rows = (chain.from_iterable(map(_values, row, split, flush)) for row in table.rows)
-    return _csv(list(chain.from_iterable(headings)), rows)
+    return csv_text(list(chain.from_iterable(headings)), rows)
 
 
 _PARTS: Final = ("low", "high", "confidence", "n", "clusters", "method")
@@ -134,20 +224,6 @@ def _number(text: str) -> float | str:
     """Return a number that a table shows as one, any other text as it is."""
     plain = text.replace("−", "-").replace(",", "")
     return float(plain) if re.fullmatch(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", plain) else text
-
-
-def _csv(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(map(_cell, columns))
-    writer.writerows(map(_cell, row) for row in rows)
-    return out.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
-    return "" if value is None else value
 
 
 def as_markdown(table: Table) -> str:

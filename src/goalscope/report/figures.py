@@ -1,5 +1,6 @@
 """Figures of a report: drawn on demand, the same numbers give the same bytes, and text in them stays text."""
 
+import csv
 import math
 import re
 import warnings
@@ -32,6 +33,9 @@ PIXELS = 300
 
 LONGEST_LABEL, LONGEST_TICK = 48, 20
 """Characters of a label and of a tick."""
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""With what a cell begins that a spreadsheet would take for a formula."""
 
 _UNSEEN = (
     *(code for code in range(32) if code not in (9, 10)),
@@ -190,6 +194,27 @@ def embed(svg: str, prefix: str, label: str) -> str:
 
 Record = Mapping[str, Any]
 """What a figure shows of one estimate or cell: a line of its CSV."""
+
+
+def as_csv(records: Sequence[Record]) -> str:
+    """Return records as CSV: undefined numbers are empty, no text can be taken for a formula."""
+    columns = list(dict.fromkeys(name for record in records for name in record))
+    return csv_text(columns, ([record.get(name) for name in columns] for record in records))
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Return a table as CSV: what is None is empty, no text can be taken for a formula."""
+    out = StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(map(_cell, columns))
+    writer.writerows(map(_cell, row) for row in rows)
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"
+    return "" if value is None else value
 
 
 class Drawable(Protocol):

@@ -17,8 +17,7 @@ from goalscope.extras import lacking
 from goalscope.report.blocks import Table, counted, estimates_table, number, numbers_table
 from goalscope.report.charts import Series, heat_map, lines
 from goalscope.report.definitions import in_words
-from goalscope.report.exports import as_csv
-from goalscope.report.figures import standalone, visible
+from goalscope.report.figures import as_csv, standalone, visible
 from goalscope.report.ledger import RunData
 from goalscope.report.sections import about
 from goalscope.report.specs import (
