@@ -328,9 +328,9 @@ class RunData:
         """All rows about behaviour; `rows_of` reads some measures alone, which takes less memory."""
         return self.measured.all()
 
-    def rows_of(self, *measures: str) -> Rows:
-        """Return the rows of some measures."""
-        return self.measured.of(*measures)
+    def rows_of(self, *measures: str, episodes: bool = True) -> Rows:
+        """Return the rows of some measures; without ``episodes`` they do not say of which, which is less."""
+        return self.measured.of(*measures, episodes=episodes)
 
     @property
     def analysis(self) -> Analysis:

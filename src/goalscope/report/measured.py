@@ -21,6 +21,7 @@ _INSIDE = "head"  # tag of rows about activations
 _CHANGED = "intervention"  # tag of rows about changed activations
 _MOST_KEPT = 1 << 20  # rows
 _NONE = Rows.from_rows([])
+_WITHOUT_EPISODES = ("unit", "grid_id")  # the texts to read
 
 
 class MeasuredRows:
@@ -45,10 +46,10 @@ class MeasuredRows:
         self.measures: dict[str, str] = {}
         self.counts: dict[str, int] = {}
         self.order: dict[str, int] = {}
-        self._kept: dict[tuple[str, ...] | None, Rows] = {}
+        self._kept: dict[tuple[tuple[str, ...] | None, bool], Rows] = {}
         inside = dict[str, None]()
         seen: dict[str, dict[tuple[type, Tag], None]] = {}
-        for name, rows in self._groups(names=("unit", "grid_id")):
+        for name, rows in self._groups(names=_WITHOUT_EPISODES):
             own = _behaviour(rows)
             if len(own) < len(rows):
                 inside[name] = None
@@ -95,9 +96,9 @@ class MeasuredRows:
         beside = (rows.numbered("measure")[1] for rows in (self.probed, self.changed))
         return list(dict.fromkeys([*self.measures, *chain.from_iterable(beside)]))
 
-    def of(self, *measures: str) -> Rows:
-        """Return the rows of some measures, in order."""
-        return self._read(measures)
+    def of(self, *measures: str, episodes: bool = True) -> Rows:
+        """Return the rows of some measures, in order; without ``episodes`` they do not say of which, which is less."""
+        return self._read(measures, episodes)
 
     def every_of(self, *measures: str) -> Rows:
         """Return the rows of some measures, those about activations and changed activations among them."""
@@ -105,19 +106,21 @@ class MeasuredRows:
 
     def all(self) -> Rows:
         """Return all rows, in order."""
-        return self._read(None)
+        return self._read(None, True)
 
-    def _read(self, measures: tuple[str, ...] | None) -> Rows:
-        if measures not in self._kept:
-            found = Rows.concatenate(_behaviour(rows) for _, rows in self._groups(measures))
+    def _read(self, measures: tuple[str, ...] | None, episodes: bool) -> Rows:
+        key = measures, episodes
+        if key not in self._kept:
+            groups = self._groups(measures, None if episodes else _WITHOUT_EPISODES)
+            found = Rows.concatenate(_behaviour(rows) for _, rows in groups)
             if sum(map(len, self._kept.values())) + len(found) > _MOST_KEPT:
                 self._kept.clear()
-            self._kept[measures] = found
-        return self._kept[measures]
+            self._kept[key] = found
+        return self._kept[key]
 
     def distinct(self, names: Sequence[str]) -> Rows:
         """Return the first of all rows that are equal in some tags and in their grid."""
-        groups = self._groups(names=("unit", "grid_id"))
+        groups = self._groups(names=_WITHOUT_EPISODES)
         parts = [distinct(_behaviour(rows), [*names, "grid_id"]) for _, rows in groups]
         return distinct(Rows.concatenate(parts), [*names, "grid_id"])
 
@@ -132,7 +135,7 @@ class MeasuredRows:
 
     def condensed(self, measure: str) -> tuple[Rows, Counts]:
         """Return the different rows of a measure, without episodes and steps, and how many rows each stands for."""
-        groups = self._groups([measure], names=("unit", "grid_id"))
+        groups = self._groups([measure], names=_WITHOUT_EPISODES)
         parts = [_condensed(_behaviour(rows)) for _, rows in groups]
         return _condensed(Rows.concatenate(rows for rows, _ in parts), [count for _, count in parts])
 

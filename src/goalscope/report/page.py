@@ -80,15 +80,14 @@ def not_measured(store: Store) -> str:
     episodes = store.episode_ids()
     if not episodes:
         raise ValueError(f"a run must hold episodes, but {store.path} holds none: run its study, or import, first")
-    measured, gone = set[str](), set[str]()
+    missing, gone = set(episodes), set[str]()
     for measure, names in store.row_labels("episode_id"):
         if measure == "success":
-            measured.update(names)
-        gone.update(name for name in names if name not in episodes)
-    measured, gone = measured - {""}, gone - {""}
-    if measured == episodes and not gone:
+            missing.difference_update(names)
+        gone.update(name for name in names if name and name not in episodes)
+    if not missing and not gone:
         return ""
-    return f"{len(episodes - measured)} of {len(episodes)} are not measured" + (
+    return f"{len(missing)} of {len(episodes)} are not measured" + (
         f", {len(gone)} measured ones are gone" if gone else ""
     )
 

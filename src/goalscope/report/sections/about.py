@@ -42,7 +42,7 @@ def title(store: Store) -> str:
 
 def summary(run: RunData) -> list[str]:
     """Return what was run as sentences."""
-    agents, tasks, episodes = run.ledger.agents, run.worlds == "tasks", run.rows_of("success")
+    agents, tasks, episodes = run.ledger.agents, run.worlds == "tasks", run.rows_of("success", episodes=False)
     steps = run.rows_of("steps").value.sum() if tasks else run.measured.counts.get("action optimality", 0)
     known = tasks or steps or not len(episodes)
     clusters = len(episodes.numbered("grid_id")[1])

@@ -31,7 +31,7 @@ def agents_compared(run: RunData) -> Iterator[Declared]:
         )
         yield Declared(anchor="comparison", title="Agents compared", paragraphs=(text,))
     elif pairs:
-        rows = run.rows_of(*COMPARED)
+        rows = run.rows_of(*COMPARED, episodes=False)
         # The condition with the most grids, the first of equals.
         group = max(run.ledger.groups("agent"), key=lambda key: len(_of_group(rows, key).numbered("grid_id")[1]))
         wanted = _of_group(rows, group)
@@ -58,7 +58,7 @@ def conditions_compared(run: RunData) -> Iterator[Declared]:
     for (tag, group, other), where in zip(found, shared, strict=True):
         suffix = f", {where}" if len(set(shared)) > 1 and where else ""
         for agent in run.ledger.agents:
-            mine = run.rows_of(*COMPARED).select(agent=agent)
+            mine = run.rows_of(*COMPARED, episodes=False).select(agent=agent)
             first = Side(f"{agent}{suffix}, {describe_key({tag: group[tag]})}", _of_group(mine, group))
             pairs.append((first, Side(f"{agent}{suffix}", _of_group(mine, other))))
     if pairs:
