@@ -15,7 +15,7 @@ from goalscope.cli.transcripts import Filter
 from goalscope.evaluation.evidence import ArmRun
 from goalscope.measures import measure_store
 from goalscope.preflight.pace import _pace
-from goalscope.report.episodes import episodes_by_agent
+from goalscope.report.measured import episodes_by_agent
 from goalscope.report.run_comparison import _horizon_notes, _steps
 from goalscope.runs import Store, run
 from goalscope.runs.merge import _usage

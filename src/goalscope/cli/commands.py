@@ -19,8 +19,7 @@ from goalscope.measures.invariance import check_declared
 from goalscope.own import load_function
 from goalscope.preflight import beyond_reach
 from goalscope.report.blocks import counted, listed, number
-from goalscope.report.episodes import episodes_by_agent
-from goalscope.report.measured import MeasuredRows
+from goalscope.report.measured import MeasuredRows, episodes_by_agent
 from goalscope.report.run_comparison import check_measures
 from goalscope.report.sections.about import format_lines, unfinished
 from goalscope.runs import Store, Study, StudyShard, content_hash, export_parquet

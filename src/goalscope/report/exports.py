@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from goalscope.checks import near_miss
 from goalscope.report.blocks import Cell, Phrase, Table
-from goalscope.report.figures import as_csv, csv_text, save, visible
+from goalscope.report.figures import as_csv, csv_text, drawing_style, standalone, visible
 from goalscope.report.ledger import RunData, json_number
 from goalscope.report.page import not_measured, sections_of
 from goalscope.report.specs import Declared, Figure
@@ -24,6 +24,7 @@ FIGURES: Final = (".svg", ".pdf", ".png", ".csv")
 TABLES: Final = (".tex", ".md", ".csv")
 """Endings of the files that figures and tables are written as."""
 
+_PIXELS: Final = 300  # an inch of a figure that is written as PNG
 _LONG: Final = 40  # lines of a table that still fits on a page
 _WIDE: Final = 36  # characters of a cell of text that is set on one line
 
@@ -181,13 +182,16 @@ def write(shown: Figure | Table, path: Path) -> None:
     if path.suffix not in endings:
         kind = "table" if isinstance(shown, Table) else "figure"
         raise ValueError(f"a {kind} must be written as {', '.join(endings)}, got {path.name!r}: give it such an ending")
-    if isinstance(shown, Figure) and path.suffix != ".csv":
-        save(shown.drawn, path)
-        return
-    if isinstance(shown, Figure):
-        text = as_csv(shown.drawn.records)
-    else:
+    if isinstance(shown, Table):
         text = {".tex": as_latex, ".md": as_markdown, ".csv": table_as_csv}[path.suffix](shown)
+    elif path.suffix in (".csv", ".svg"):
+        text = as_csv(shown.drawn.records) if path.suffix == ".csv" else standalone(shown.drawn.svg)
+    else:
+        made = shown.drawn.draw()
+        metadata = {"CreationDate": None} if path.suffix == ".pdf" else {"Software": None}
+        with drawing_style():
+            made.savefig(path, dpi=_PIXELS, metadata=metadata)
+        return
     path.write_text(text, encoding="utf-8", newline="")
 
 

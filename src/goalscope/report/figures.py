@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from html import escape
 from io import StringIO
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from goalscope.extras import lacking
@@ -27,9 +26,6 @@ MUTED = "#57606a"
 COLOURS = ("#0072b2", "#d55e00", "#222222", "#3d9980", "#4b3fd0", "#704214", "#4890a8", "#700060")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (1, 2)), (0, (8, 2)))
-
-PIXELS = 300
-"""An inch of a figure that is written as PNG."""
 
 LONGEST_LABEL, LONGEST_TICK = 48, 20
 """Characters of a label and of a tick."""
@@ -267,23 +263,3 @@ def standalone(svg: str) -> str:
     spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
     text = svg.replace("<svg ", f"<svg {spaces} ", 1).replace(' href="#', ' xlink:href="#')
     return f'<?xml version="1.0" encoding="utf-8"?>\n{visible(text)}\n'
-
-
-def save(figure: Drawable, path: Path) -> None:
-    """Write a figure as SVG, PDF or PNG, as its name ends; the same figure gives the same bytes.
-
-    Raises:
-        ValueError: another ending, or a picture that only SVG can hold.
-        OSError: it cannot be written.
-    """
-    if path.suffix == ".svg":
-        path.write_text(standalone(figure.svg), encoding="utf-8", newline="\n")
-        return
-    if path.suffix not in (".pdf", ".png"):
-        raise ValueError(
-            f"the name of a figure must end with .svg, .pdf or .png, got {path.name!r}: give it one of them"
-        )
-    drawn = figure.draw()
-    metadata = {"CreationDate": None} if path.suffix == ".pdf" else {"Software": None}
-    with drawing_style():
-        drawn.savefig(path, dpi=PIXELS, metadata=metadata)

@@ -12,8 +12,7 @@ from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.invariance import ORIGINAL
 from goalscope.measures.table import CONDITIONS
 from goalscope.report.definitions import HEADLINE, KEY_POOLED, KEY_STEPWISE, MAPS, POOLED
-from goalscope.report.episodes import AgentEpisodes, episodes_by_agent
-from goalscope.report.measured import Counts, MeasuredRows
+from goalscope.report.measured import AgentEpisodes, Counts, MeasuredRows, episodes_by_agent
 from goalscope.rows import Rows, Tag
 from goalscope.runs.hashing import kept_content_hash
 from goalscope.runs.probing_config import Analysis

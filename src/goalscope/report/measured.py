@@ -1,9 +1,11 @@
-"""The rows of a run about behaviour. Few are read at once; of many, those of one measure at a time.
+"""What a report reads of a run: the rows about behaviour, and the episodes of each agent, looked through once.
 
-So memory does not grow with all that was measured.
+Few rows are read at once; of many, those of one measure at a time, so that memory does not grow with all that was
+measured.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy.typing as npt
 from goalscope.measures.behaviour import measure_bounds
 from goalscope.rows import Rows, Tag
 from goalscope.runs.store import Store
+from goalscope.runs.walks import Head, read_heads
 from goalscope.stats import Grouped, distinct, estimate_rows, grids_of, numbers_of
 
 Counts = npt.NDArray[np.int64]
@@ -160,3 +163,40 @@ def _condensed(rows: Rows, counts: Iterable[Counts] = ()) -> tuple[Rows, Counts]
     order = np.argsort(first, kind="stable")
     total = np.bincount(which.reshape(-1), weights=count, minlength=len(first)).astype(np.int64)
     return rows.at(first[order]), total[order]
+
+
+@dataclass(slots=True)
+class AgentEpisodes:
+    """What a report needs of the episodes of one agent.
+
+    Attributes:
+        turns: cluster -> its turns, and how many of them held no action.
+        chosen: "first failure", "longest" and "first success", where there is one -> the episode.
+    """
+
+    turns: dict[str, tuple[int, int]] = field(default_factory=dict)
+    chosen: dict[str, Head] = field(default_factory=dict)
+
+    def add(self, one: Head, cluster: str) -> None:
+        """Take in an episode; they come in the order of their worlds' content ids and trajectories."""
+        if one.length:
+            turns, failed = self.turns.get(cluster, (0, 0))
+            self.turns[cluster] = turns + one.length, failed + one.failed
+        self.chosen.setdefault("first success" if one.outcome == "goal" else "first failure", one)
+        if one.length > self.chosen.setdefault("longest", one).length:
+            self.chosen["longest"] = one
+
+
+def episodes_by_agent(store: Store) -> Mapping[str, AgentEpisodes]:
+    """Return what a report needs of the episodes of each agent, each compared with its checksum.
+
+    Raises:
+        ValueError: an episode is not as it was written.
+    """
+    found: dict[str, AgentEpisodes] = {}
+    clusters = {world: cluster or world for world, _, _, cluster, _ in store.entries("world")}
+    for one in read_heads(store):
+        if one.world_id not in clusters:
+            store.sums.refuse("the world of every episode")
+        found.setdefault(one.agent, AgentEpisodes()).add(one, clusters[one.world_id])
+    return found

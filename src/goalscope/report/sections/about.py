@@ -18,8 +18,8 @@ from goalscope.report.definitions import (
     Definition,
     definition_of,
 )
-from goalscope.report.episodes import AgentEpisodes
 from goalscope.report.ledger import Key, RunData, describe_key
+from goalscope.report.measured import AgentEpisodes
 from goalscope.report.specs import Declared, FoldSpec, section
 from goalscope.runs.provenance import LIBRARIES
 from goalscope.runs.store import Store
