@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from goalscope.measures.behaviour import measured_parts
+from goalscope.cli.measuring import measure_run
 from goalscope.runs import Store, Study, run
 
 SIZES, DENSITIES, AGENTS, TRAJECTORIES = (7, 9, 11, 13, 15), (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), 4, 10
@@ -42,8 +42,7 @@ def make(episodes: int, path: Path) -> None:
     with Store(path) as store:
         sources = store.row_sources()
     if not sources:
-        with Store(path, "w") as store:
-            store.put_rows(measured_parts(store), source="behaviour")
+        measure_run(path)
 
 
 def written(path: Path) -> tuple[float, float, float]:

@@ -88,12 +88,8 @@ def encoded(column: Column) -> Coded:
     """Return a column by codes; 1, 1.0 and True are different values."""
     if isinstance(column, Coded):
         return column
-    listed = column.tolist()
-    keys = _keys(listed)
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    codes = np.fromiter(map(numbers.__getitem__, keys), dtype=np.int64, count=len(listed))
-    labels = [key if keys is listed else key[1] for key in numbers]
-    return Coded(column_of(labels), narrowed(codes, len(labels)))
+    numbers, labels = _numbers(column.tolist())
+    return Coded(column_of(labels), narrowed(numbers, len(labels)))
 
 
 def constant(value: Any, count: int) -> Coded:
@@ -106,17 +102,13 @@ def joined(columns: Sequence[Column]) -> Column:
     if not any(isinstance(column, Coded) for column in columns):
         return np.concatenate([column for column in columns if not isinstance(column, Coded)])
     parts = [encoded(column) for column in columns]
-    numbers: dict[Any, int] = {}
-    labels, codes = list[Any](), list[npt.NDArray[Any]]()
-    for part in parts:
-        listed = part.labels.tolist()
-        place = np.zeros(len(listed), dtype=np.int64)
-        for at, key in enumerate((type(label), label) for label in listed):
-            place[at] = number = numbers.setdefault(key, len(labels))
-            if number == len(labels):
-                labels.append(key[1])
-        # 32 bits until the number of labels is known
-        codes.append(place.astype(np.uint32)[part.codes] if len(listed) else np.zeros(len(part), dtype=np.uint32))
+    if all(part.labels is parts[0].labels for part in parts):
+        return Coded(parts[0].labels, np.concatenate([part.codes for part in parts]))
+    every = [label for part in parts for label in part.labels.tolist()]
+    numbers, labels = _numbers(every)
+    # 32 bits until the number of labels is known
+    places = np.split(numbers.astype(np.uint32), np.cumsum([len(part.labels) for part in parts])[:-1])
+    codes = [place[part.codes] for place, part in zip(places, parts, strict=True)]
     return Coded(column_of(labels), narrowed(np.concatenate(codes), len(labels)))
 
 
@@ -129,12 +121,15 @@ def numbered(column: Column) -> tuple[Numbers, list[Any]]:
     return np.fromiter(map(numbers.__getitem__, listed), dtype=np.int64, count=len(listed)), list(numbers)
 
 
-def _keys(listed: list[Any]) -> list[Any]:
-    """Return what tells values apart: themselves, with their types where numbers of several types are among them."""
+def _numbers(listed: list[Any]) -> tuple[Numbers, list[Any]]:
+    """Return ``[N]`` numbers of values in the order of appearance, and the values; 1, 1.0 and True are different."""
     kinds = set(map(type, listed))
-    if sum(issubclass(kind, _NUMBERS) for kind in kinds) > 1:
-        return list(zip(map(type, listed), listed, strict=True))
-    return listed
+    # Types tell apart only where numbers of several types are among them; most columns are texts.
+    typed = sum(issubclass(kind, _NUMBERS) for kind in kinds) > 1
+    keys: list[Any] = list(zip(map(type, listed), listed, strict=True)) if typed else listed
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    found = np.fromiter(map(numbers.__getitem__, keys), dtype=np.int64, count=len(keys))
+    return found, [key[1] for key in numbers] if typed else list(numbers)
 
 
 class Decoded(Mapping[str, Objects]):

@@ -12,6 +12,7 @@ from command_line import call
 from goalscope.agents import Observation, Turn
 from goalscope.report import write_report
 from goalscope.report.definitions import FORMAT_SHARE
+from goalscope.report.episodes import episodes_by_agent
 from goalscope.report.sections.about import format_lines
 from goalscope.runs import Store
 from goalscope.worlds import Action
@@ -46,7 +47,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_agents_above_the_share_are_named_the_worst_first(directory: Path) -> None:
     with Store(directory) as store:
-        lines = format_lines(store)
+        lines = format_lines(episodes_by_agent(store))
         turns = [(step.action is None) for one in store.episodes() if one.agent == "silent 3" for step in one.steps]
     assert [line.partition(":")[0] for line in lines] == ["silent 20", "silent 3"]
     assert lines[0].startswith("silent 20: 100 % [") and "12 worlds" in lines[0]
@@ -58,7 +59,7 @@ def test_agents_above_the_share_are_named_the_worst_first(directory: Path) -> No
 
 def test_page_and_screen_begin_with_them(directory: Path, tmp_path: Path) -> None:
     with Store(directory) as store:
-        lines = format_lines(store)
+        lines = format_lines(episodes_by_agent(store))
         page = write_report(store, tmp_path / "report.html").read_text(encoding="utf-8")
     header = unescape(page.partition("<header>")[2].partition("</header>")[0])
     assert re.findall(r"<p>(.*)</p>", header)[:2] == lines

@@ -9,13 +9,14 @@ import pytest
 from run_agents import Dice, small_study
 
 from goalscope.activations.capture_schedule import chosen_steps
+from goalscope.activations.replay_target import find_target
 from goalscope.agents import Optimal, agent_id
 from goalscope.cli.transcripts import Filter
 from goalscope.evaluation.evidence import ArmRun
 from goalscope.measures import measure_store
 from goalscope.preflight.pace import _pace
+from goalscope.report.episodes import episodes_by_agent
 from goalscope.report.run_comparison import _horizon_notes, _steps
-from goalscope.report.sections.about import format_lines
 from goalscope.runs import Store, run
 from goalscope.runs.merge import _usage
 from goalscope.runs.walks import read_heads
@@ -39,7 +40,7 @@ def of_worlds(store: Store) -> object:
 
 READERS: dict[str, tuple[str, Callable[[Store], object]]] = {
     "worlds of claims": ("UPDATE episodes SET world_id = (SELECT max(world_id) FROM episodes)", of_worlds),
-    "share of turns without an action": ("UPDATE steps SET action = 0, failure = NULL", format_lines),
+    "share of turns without an action": ("UPDATE steps SET action = 0, failure = NULL", episodes_by_agent),
     "steps that are drawn": (
         "UPDATE episodes SET length = length - 1 WHERE length > 1",
         lambda store: chosen_steps(store, agent_id(DICE), "2:0"),
@@ -59,6 +60,14 @@ READERS: dict[str, tuple[str, Callable[[Store], object]]] = {
     "steps that are the same in two runs": (
         "UPDATE steps SET text = 'another'",
         lambda store: _steps(store.path, store.episode_ids()),
+    ),
+    "whose steps are replayed": (
+        "UPDATE steps SET prompt_tokens = NULL WHERE output_tokens IS NOT NULL",
+        lambda store: find_target(store, None, ("pre",)),
+    ),
+    "how many steps are replayed": (
+        "DELETE FROM steps WHERE step = 2 AND output_tokens IS NOT NULL",
+        lambda store: find_target(store, "dice", ("pre",)).steps,
     ),
     "how long episodes may last": (
         "UPDATE episodes SET horizon = horizon + 1",

@@ -10,7 +10,7 @@ from goalscope.ids import canonical_json
 from goalscope.measures import measure_episodes
 from goalscope.runs import Store, Study, content_hash, run
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, WORLD_COLUMNS
-from goalscope.runs.row_order import ordered_rows
+from goalscope.runs.hashing import keep_content_hash, kept_content_hash, ordered_rows
 
 CUT = 'a],["b\\"],["row'
 """A name that holds the mark between two lists of JSON, as far as a text can."""
@@ -50,16 +50,19 @@ def in_order(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*row[:3], not math.isnan(row[3]), 0.0 if math.isnan(row[3]) else row[3], *row[4:])
 
 
-def test_the_hash_is_that_of_the_literal_lines(tmp_path: Path) -> None:
-    study = Study.parse(
+def two_agents(trajectories: int) -> Study:
+    return Study.parse(
         {
             "seed": 1,
             "worlds": [{"kind": "grid", "sizes": [5, 7], "densities": [0.5], "count": 2}],
             "agents": [{"kind": "optimal"}, {"kind": "random"}],
-            "trajectories": 40,
+            "trajectories": trajectories,
         }
     )
-    run(study, tmp_path)
+
+
+def test_the_hash_is_that_of_the_literal_lines(tmp_path: Path) -> None:
+    run(two_agents(40), tmp_path)
     with Store(tmp_path, "w") as store:
         empty = content_hash(store)
         assert empty == literal(store)
@@ -68,3 +71,29 @@ def test_the_hash_is_that_of_the_literal_lines(tmp_path: Path) -> None:
         assert content_hash(store) == literal(store) != empty
         whole = [line for page in ordered_rows(store) for line in page]
         assert [line for page in ordered_rows(store, most=50) for line in page] == whole
+
+
+def test_the_kept_hash_is_believed_until_something_is_written(tmp_path: Path) -> None:
+    run(two_agents(2), tmp_path)
+    with Store(tmp_path, "w") as store:
+        kept = keep_content_hash(store)
+        assert kept == kept_content_hash(store) == content_hash(store)
+        store.put_info("told", "what enters no hash")
+        assert kept == kept_content_hash(store) == content_hash(store)
+        store.put_rows(measure_episodes(store.episodes()), source="behaviour")
+        assert kept != kept_content_hash(store) == content_hash(store)
+        measured = keep_content_hash(store)
+        store.put_agents([("agent:0", "another", {})])
+        assert measured != kept_content_hash(store) == content_hash(store)
+
+
+def test_a_kept_hash_is_read_and_not_found_out_again(tmp_path: Path) -> None:
+    run(two_agents(2), tmp_path)
+    with Store(tmp_path, "w") as store:
+        keep_content_hash(store)
+        state = store.info()["content_hash"]["state"]
+        store.put_info("content_hash", {"hash": "0" * 64, "state": state})
+        assert kept_content_hash(store) == "0" * 64
+        for wrong in ({"hash": "0" * 64, "state": ""}, {"hash": "<b>", "state": state}, "text", [1], None):
+            store.put_info("content_hash", wrong)
+            assert kept_content_hash(store) == content_hash(store)

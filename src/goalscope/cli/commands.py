@@ -19,6 +19,7 @@ from goalscope.measures.invariance import check_declared
 from goalscope.own import load_function
 from goalscope.preflight import beyond_reach
 from goalscope.report.blocks import counted, listed, number
+from goalscope.report.episodes import episodes_by_agent
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.run_comparison import check_measures
 from goalscope.report.sections.about import format_lines, unfinished
@@ -285,7 +286,7 @@ def measure(path: Path, by: Sequence[str], measures: Sequence[str], *, everythin
     """Measure a run, store the rows, and print a screen of them, or the estimates of named measures, or all."""
     measure_run(path)
     with Store(path) as store:
-        state, about_format = unfinished(store), format_lines(store)
+        state, about_format = unfinished(store), format_lines(episodes_by_agent(store))
         agents = store.agent_names() if store.study() is not None else sorted(store.agent_names())
         for line in about_format:
             say(line)

@@ -17,6 +17,7 @@ from goalscope.report.page import not_measured
 from goalscope.report.sections.about import unfinished
 from goalscope.rows import Rows
 from goalscope.runs import Store
+from goalscope.runs.hashing import keep_content_hash
 from goalscope.runs.walks import count_episodes
 from goalscope.stats import Estimate, Grouped
 
@@ -45,6 +46,7 @@ def measure_run(path: Path) -> None:
     with Store(path, "w") as store, progress("measuring") as show:
         store.put_rows(measured_parts(store, show), source=SOURCE)
         lacking = left_out(store.worlds())
+        keep_content_hash(store)  # a page names it, and need not look through the run again
     say(f"{counted(total, 'episode')} measured in {duration(time.monotonic() - began)}", error=True)
     if lacking:
         say(lacking, error=True)

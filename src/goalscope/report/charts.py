@@ -218,10 +218,11 @@ def _draw_cell(
         few = f"{estimate.clusters}/{estimate.grids} grids"
     dark = _luminance(colour) < 0.36
     up = 0.09 if few else 0.0 if below else -0.13
-    axes.add_patch(Rectangle((column - 0.485, row - 0.475), 0.97, 0.95, facecolor=colour, edgecolor="none"))
+    axes.add_artist(Rectangle((column - 0.485, row - 0.475), 0.97, 0.95, facecolor=colour, edgecolor="none"))
     for height, text, size in ((-0.13 - up, value, 10), (0.24 - up - up, below, 6.8), (0.33, few, 6.8)):
         look = {"ha": "center", "va": "center", "color": "white" if dark else INK, "fontsize": size}
-        axes.text(column, row + height, text, **look)
+        if text:  # within its cell: the layout need not measure it
+            axes.text(column, row + height, text, in_layout=False, **look)
 
 
 def _luminance(colour: _Colour) -> float:

@@ -12,9 +12,10 @@ from goalscope.measures.behaviour import measure_bounds
 from goalscope.measures.invariance import ORIGINAL
 from goalscope.measures.table import CONDITIONS
 from goalscope.report.definitions import HEADLINE, KEY_POOLED, KEY_STEPWISE, MAPS, POOLED
+from goalscope.report.episodes import AgentEpisodes, episodes_by_agent
 from goalscope.report.measured import Counts, MeasuredRows
 from goalscope.rows import Rows, Tag
-from goalscope.runs.export import content_hash
+from goalscope.runs.hashing import kept_content_hash
 from goalscope.runs.probing_config import Analysis
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
@@ -289,6 +290,7 @@ class RunData:
     changed: Rows = field(repr=False)  # about changed activations
     ledger: Ledger = field(repr=False)  # the estimates of behaviour
     groups: AgentGroups
+    episodes: Mapping[str, AgentEpisodes] = field(repr=False)  # by agent
     study: Study | None  # None for an import
     digest: str  # content hash of the run
 
@@ -308,7 +310,7 @@ class RunData:
             scripted=tuple(name for name in ledger.agents if name not in models),
             history={name: str(about.get(name, {}).get("history", shared)) for name in ledger.agents},
         )
-        digest = content_hash(store)
+        digest = kept_content_hash(store)
         return cls(
             store=store,
             measured=measured,
@@ -316,6 +318,7 @@ class RunData:
             changed=measured.changed,
             ledger=ledger,
             groups=groups,
+            episodes=episodes_by_agent(store),
             study=study,
             digest=digest,
         )

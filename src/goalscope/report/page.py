@@ -37,7 +37,6 @@ from goalscope.report.specs import (
 )
 from goalscope.report.verdicts import claim_in_words
 from goalscope.runs.store import Store
-from goalscope.runs.verify import check_episodes
 from goalscope.stats import Grouped
 
 
@@ -60,7 +59,6 @@ def write_report(
         ImportError: jinja2 or matplotlib is not installed (they come with the extra ``report``).
         OSError: the page cannot be written.
     """
-    check_episodes(store)  # some sections ask for parts of them by SQL
     if lacking_rows := "" if covered else not_measured(store):
         raise ValueError(
             f"the rows of a run must cover its episodes, but in {store.path} {lacking_rows}: "
@@ -246,8 +244,7 @@ def _said(one: Sentence | Claim) -> str:
     """Write a sentence, "" where there is no difference to speak of."""
     if isinstance(one, Sentence):
         return in_words([(name, one.estimates.get(key)) for name, key in one.parts], **one.openings)
-    parts = [(name, {rival: one.estimates.get(key) for rival, key in keys.items()}) for name, keys in one.parts]
-    return claim_in_words(parts, one.word, needed=one.needed, higher=one.higher)
+    return claim_in_words(one.differences, one.word, needed=one.needed, higher=one.higher)
 
 
 def _tables(specs: Sequence[AnyTable], names: Iterator[str]) -> tuple[Table, ...]:

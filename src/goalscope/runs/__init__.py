@@ -1,6 +1,7 @@
 """Runs: what is recorded, and how it is made, stored and resumed."""
 
-from goalscope.runs.export import content_hash, export_parquet
+from goalscope.runs.export import export_parquet
+from goalscope.runs.hashing import content_hash
 from goalscope.runs.kinds import world_kind
 from goalscope.runs.merge import MergeSummary, merge
 from goalscope.runs.record import Episode, EpisodeSpec, Outcome, Step, World, begin

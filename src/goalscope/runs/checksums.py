@@ -18,9 +18,10 @@ from sys import byteorder
 from typing import Any, Final, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, Cell
-from goalscope.runs.sqlite_errors import explained
+from goalscope.runs.sqlite_errors import damaged, explained
 
 TABLE: Final = """
 CREATE TABLE checksums (
@@ -62,8 +63,10 @@ def checksum(*parts: Any) -> int:
     return int.from_bytes(digest.digest(), "little", signed=True)
 
 
-def walk_sum(header: Sequence[Cell], steps: Sequence[Sequence[Any]]) -> int:
+def walk_sum(header: Sequence[Cell], steps: Sequence[Sequence[Any]] | npt.NDArray[np.int64]) -> int:
     """Return the checksum of `EPISODE_COLUMNS` and of `WALK_COLUMNS` of each step."""
+    if isinstance(steps, np.ndarray):
+        return checksum(tuple(header), len(steps), steps.astype("<i8", copy=False).tobytes())
     try:
         words = array("q", chain.from_iterable(steps))
     except (TypeError, OverflowError):  # a state that is no cell of a grid
@@ -189,7 +192,7 @@ class Comparison:
             if worlds is not None and row[2] not in worlds:
                 self.refuse("each episode in its world")
             before, last = last, (row[2], row[3], row[4], row[1])
-            if before >= last:
+            if before and (list(map(type, before)) != list(map(type, last)) or before >= last):
                 self.refuse("each episode once and in order")
         return last
 
@@ -208,17 +211,11 @@ class Comparison:
         try:
             yield
         except (ValueError, TypeError) as error:
-            raise ValueError(
-                f"{self._file} must hold {what} as it was written, but it is damaged ({error}): goalscope doctor "
-                f"{self._file.parent} says what can be rebuilt, or restore the file from a copy"
-            ) from error
+            raise damaged(self._file, f"hold {what} as it was written", error) from error
 
     def refuse(self, must: str) -> NoReturn:
         """Raise the error of a file that is damaged."""
-        raise ValueError(
-            f"{self._file} must hold {must}, but it is damaged: goalscope doctor {self._file.parent} says what can be "
-            "rebuilt, or restore the file from a copy"
-        )
+        raise damaged(self._file, f"hold {must}")
 
 
 # Writing, inside of the caller's transaction

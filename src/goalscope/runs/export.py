@@ -1,20 +1,16 @@
-"""A store for others: as Parquet files with typed columns, and as one hash of all that it has found out."""
+"""A store for others: Parquet files with typed columns."""
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from goalscope.extras import lacking
 from goalscope.ids import canonical_json
 from goalscope.rows import Tag
-from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, Cell, decode_json, decode_tags, encode_json
+from goalscope.runs.codec import decode_tags
 from goalscope.runs.record import Episode, policy_of
-from goalscope.runs.row_order import ordered_rows
 from goalscope.runs.store import Store
 from goalscope.worlds.world import World
 
@@ -236,51 +232,3 @@ def _narrow(values: Sequence[Tag], kind: "pyarrow.DataType") -> "pyarrow.Array":
 def _utf8(text: str | None) -> str | None:
     """Return text that has a UTF-8 form: half of a surrogate pair becomes a question mark."""
     return None if text is None else text.encode("utf-8", "replace").decode()
-
-
-_ENCODER = json.JSONEncoder(separators=(",", ":"), default=bytes.hex)
-_PAGE_EPISODES = 128
-
-
-def content_hash(store: Store) -> str:
-    """Return one hash of all that was found out: study, agents, worlds, episodes, steps and rows, by their ids.
-
-    Times, costs, attempts, versions and the order of work do not enter: two stores hold the same when their hashes
-    are equal.
-    """
-    digest = hashlib.sha256()
-
-    def add(lines: Sequence[Sequence[Any]]) -> None:
-        """Add flat lists that begin with a text, as one line of JSON each; encoded together, since that is fast."""
-        if lines:
-            # No text can hold the mark between two lists: a quote inside of a text follows a backslash.
-            digest.update(_ENCODER.encode(lines)[1:-1].replace('],["', ']\n["').encode() + b"\n")
-
-    kept = {"study": (0,), "agent": (0, 1), "world": (0, 1, 2, 3, 4), "artifact": (0, 1, 4)}
-    for kind, cells in kept.items():
-        add([(kind, *(row[cell] for cell in cells)) for row in sorted(store.entries(kind), key=itemgetter(0))])
-    last, count, least = "", 0, store.sums.number_of("episodes")
-    select = f"SELECT number, {EPISODE_COLUMNS} FROM episodes WHERE id > ? ORDER BY id LIMIT {_PAGE_EPISODES}"
-    while page := store.query(select, (last,)):
-        steps = store.steps_of([row[0] for row in page], STEP_COLUMNS)
-        store.sums.check_episodes(page, steps)
-        lines: list[tuple[Any, ...]] = []
-        for number, *header in page:
-            if header[0] <= last:
-                store.sums.refuse("each episode once and in order")
-            lines.append(("episode", *header))
-            lines += [("step", *step[:-1], _found_out(step[-1])) for step in steps[number]]
-            last, count = header[0], count + 1
-        add(lines)
-    store.sums.check_count("episodes", count, least, store.sums.number_of("episodes"))
-    for page in ordered_rows(store):
-        add([("row", *line) for line in page])
-    return digest.hexdigest()
-
-
-def _found_out(extra: Cell) -> Cell:
-    """Return the extra values of a step without its attempts, and without the version that read its answer."""
-    if isinstance(extra, str) and ('"attempts"' in extra or '"parser"' in extra):
-        values = decode_json(extra, "the extra values of a step")
-        return encode_json({name: value for name, value in values.items() if name not in ("attempts", "parser")})
-    return extra

@@ -174,9 +174,3 @@ def _rows(database: sqlite3.Connection, comparison: Comparison) -> Part:
         checked += count
         without += count if comparison.number_of(f"rows {source}") is None else 0
     return Part(what="rows", checked=checked, without=without, damaged=tuple(damaged))
-
-
-def check_episodes(store: Store) -> None:
-    """Raise a ValueError where an episode is not what was written; for readers that ask for parts of them by SQL."""
-    for page in store.pages():
-        store.sums.check_episodes(page, store.steps_of([row[0] for row in page], STEP_COLUMNS))

@@ -16,6 +16,7 @@ from goalscope.runs.checksums import WALK_COLUMNS, walk_sum
 from goalscope.runs.codec import EPISODE_COLUMNS, decode_head
 from goalscope.runs.record import Episode, EpisodeSpec, World
 from goalscope.runs.store import Store
+from goalscope.runs.tables import marks
 from goalscope.worlds.grid import ACTIONS
 
 NO_ACTION = -1
@@ -237,9 +238,8 @@ def read_heads(store: Store, ids: Iterable[str] | None = None) -> Iterator[Head]
         ValueError: an episode that is not as it was written.
     """
     for page in store.pages(ids):
-        steps = _checked(store, page)
-        for number, *header in page:
-            yield Head._make([*(header[at] for at in _HEADED), sum(held & 1 for *_, held in steps[number])])
+        for (_, *header), steps in zip(page, _checked(store, page), strict=True):
+            yield Head._make([*(header[at] for at in _HEADED), int(np.count_nonzero(steps[:, -1] & 1))])
 
 
 class _Heads:
@@ -273,28 +273,43 @@ class _Heads:
         )
 
 
-def _checked(store: Store, page: Sequence[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ...]]]:
-    """Return `WALK_COLUMNS` of the steps of a page of episodes, both compared with their checksums."""
+def _checked(store: Store, page: Sequence[tuple[Any, ...]]) -> list[npt.NDArray[Any]]:
+    """Return `WALK_COLUMNS` of the steps of each episode of a page, ``[T, 6]``, both compared with their checksums.
+
+    They are whole numbers; a state that is no cell of a grid makes them objects.
+    """
     numbers = [row[0] for row in page]
-    steps, sums = store.steps_of(numbers, WALK_COLUMNS), store.sums.known("walk", numbers)
-    for number, *header in page:
-        store.sums.check(f"episode {header[0]!r:.80}", walk_sum(header, steps[number]), sums.get(number))
-    return steps
+    select = f"SELECT episode, {WALK_COLUMNS} FROM steps WHERE episode IN ({marks(numbers)}) ORDER BY episode, step"
+    rows, sums = store.query(select, numbers), store.sums.known("walk", numbers)
+    cells = np.array(rows) if rows else np.zeros((0, 7), dtype=np.int64)
+    whole = cells.dtype == np.int64
+    episode, steps = cells[:, 0], cells[:, 1:].copy()
+    if not whole:
+        episode = np.array([row[0] for row in rows])
+        steps = np.array([row[1:] for row in rows], dtype=object)
+    begins, ends = (np.searchsorted(episode, numbers, side) for side in ("left", "right"))
+    if (ends - begins).sum() != len(rows):
+        store.sums.refuse("steps that are found by their episode")
+    found = [steps[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+    for (number, *header), own in zip(page, found, strict=True):
+        walked = walk_sum(header, own if whole else own.tolist())
+        store.sums.check(f"episode {header[0]!r:.80}", walked, sums.get(number))
+    return found
 
 
 def _read_page(store: Store, page: Sequence[tuple[Any, ...]], heads: _Heads) -> tuple[Numbers, Numbers, Numbers]:
     """Add the episodes of a page of (number, columns of the episode), and return states, actions and last states."""
     steps = _checked(store, page)
     sizes, ends = list[tuple[int, int]](), list[tuple[Any, ...]]()
-    for number, *header in page:
-        world, head, count = store.world(header[1]), decode_head(header), len(steps[number])
+    for (_, *header), own in zip(page, steps, strict=True):
+        world, head, count = store.world(header[1]), decode_head(header), len(own)
         if header[12] != count or count > head["spec"].horizon:
             raise ValueError(f"episode {head['spec'].id} must have its {header[12]!r} steps, got {count}")
         heads.add(world, **head, length=count)
         sizes.append((world.grid.height, world.grid.width))
         ends.append(tuple(header[9:12]))
-    length = [len(found) for found in steps.values()]
-    index, *place, action, held = _whole([row for found in steps.values() for row in found], 6).T
+    length = list(map(len, steps))
+    index, *place, action, held = _whole(np.concatenate(steps) if steps else (), 6).T
     number = np.concatenate([np.arange(count) for count in length]) if length else index
     acted = (held == _ACTED) & (action >= 0) & (action < len(ACTIONS))
     if (index != number).any() or not (acted | (held == _FAILED)).all():
@@ -313,9 +328,9 @@ def _states(cells: Numbers, size: Numbers) -> Numbers:
     return np.column_stack([place, (flags & 1) + (flags >> 1)])
 
 
-def _whole(cells: Sequence[tuple[Any, ...]], columns: int) -> Numbers:
+def _whole(cells: Sequence[tuple[Any, ...]] | npt.NDArray[Any], columns: int) -> Numbers:
     """Return cells as ``[N, columns]`` int64."""
-    whole = np.array(cells) if cells else np.zeros((0, columns), dtype=np.int64)
+    whole = np.array(cells) if len(cells) else np.zeros((0, columns), dtype=np.int64)
     if whole.dtype != np.int64:
         raise ValueError("states and actions must be stored as whole numbers")
     return whole

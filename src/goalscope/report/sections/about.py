@@ -18,12 +18,12 @@ from goalscope.report.definitions import (
     Definition,
     definition_of,
 )
+from goalscope.report.episodes import AgentEpisodes
 from goalscope.report.ledger import Key, RunData, describe_key
 from goalscope.report.specs import Declared, FoldSpec, section
 from goalscope.runs.provenance import LIBRARIES
 from goalscope.runs.store import Store
 from goalscope.runs.study_shard import shard_of
-from goalscope.runs.walks import read_heads
 from goalscope.stats import estimate_pooled
 
 _MOST_TEXT = 4000
@@ -64,7 +64,7 @@ def summary(run: RunData) -> list[str]:
             parts.append(f"{words} {listed([number(value) for value in values])}")
     state = unfinished(run.store)
     return [
-        *format_lines(run.store),
+        *format_lines(run.episodes),
         *([f"{state[:1].upper()}{state[1:]}."] if state else []),
         f"{acted}{counts} {on}.",
         *([f"{', '.join(parts)}."] if parts else []),
@@ -72,18 +72,14 @@ def summary(run: RunData) -> list[str]:
     ]
 
 
-def format_lines(store: Store) -> list[str]:
+def format_lines(episodes: Mapping[str, AgentEpisodes]) -> list[str]:
     """Return a sentence for each agent whose turns held no action more often than `FORMAT_SHARE`, worst first."""
-    turns_of: dict[str, dict[str, list[int]]] = {}  # agent -> cluster -> turns, those that held no action
-    for one in read_heads(store):
-        if one.length:
-            counts = turns_of.setdefault(one.agent, {}).setdefault(store.world(one.world_id).grid_id, [0, 0])
-            counts[0] += one.length
-            counts[1] += one.failed
     found = []
-    for agent, clusters in sorted(turns_of.items()):
-        turns, invalid = zip(*clusters.values(), strict=True)
-        share = estimate_pooled(invalid, turns, list(clusters), unit="share", bounds=(0.0, 1.0))
+    for agent, one in sorted(episodes.items()):
+        if not one.turns:
+            continue
+        turns, invalid = zip(*one.turns.values(), strict=True)
+        share = estimate_pooled(invalid, turns, list(one.turns), unit="share", bounds=(0.0, 1.0))
         if share.value > FORMAT_SHARE:
             ends = f" [{100 * share.low:.0f}, {100 * share.high:.0f}]" if share.has_interval else ""
             found.append(

@@ -227,33 +227,33 @@ _MOST_WRITERS, _MOST_STEPS, _MOST_TEXT = 4, 12, 1500
 @section("transcripts")
 def transcripts(run: RunData) -> Iterator[Declared]:
     """What agents wrote in a failure, in their longest episode and in a success."""
-    texts = "SELECT 1 FROM steps JOIN episodes ON number = episode WHERE agent = ? AND text IS NOT NULL LIMIT 1"
-    agents = [name for name in run.ledger.agents if run.store.query(texts, (name,))]
-    folds = [fold for agent in agents[:_MOST_WRITERS] for fold in _folds(run, agent)]
+    told = {agent: found for agent in run.ledger.agents if (found := _chosen(run, agent))}
+    folds = [fold for agent in [*told][:_MOST_WRITERS] for fold in _folds(agent, told[agent])]
     if folds:
-        rule = [_TRANSCRIPT_RULE, *_first(agents, _MOST_WRITERS)]
+        rule = [_TRANSCRIPT_RULE, *_first([*told], _MOST_WRITERS)]
         yield Declared(anchor="transcripts", title="Transcripts", paragraphs=rule, folds=folds)
 
 
-def _folds(run: RunData, agent: str) -> Iterator[FoldSpec]:
-    select = "SELECT id, outcome, length FROM episodes WHERE agent = ? ORDER BY world_id, trajectory, id"
-    found = run.store.query(select, (agent,))
-    chosen: dict[str, str] = {}  # episode -> why
-    for why, row in (
-        ("first failure", next((row for row in found if row[1] != "goal"), None)),
-        ("longest", max(found, key=lambda row: row[2], default=None)),
-        ("first success", next((row for row in found if row[1] == "goal"), None)),
-    ):
-        if row is not None:
-            chosen[row[0]] = f"{chosen[row[0]]} and {why}" if row[0] in chosen else why
-    episodes = {episode.id: episode for episode in run.store.episodes(chosen)}
-    for identity, why in chosen.items():
-        episode = episodes[identity]
+def _chosen(run: RunData, agent: str) -> list[tuple[str, Episode]]:
+    """Return the episodes of an agent to show, and why each; none where it writes nothing in them."""
+    reasons: dict[str, list[str]] = {}
+    found = run.episodes[agent].chosen if agent in run.episodes else {}
+    for why in ("first failure", "longest", "first success"):
+        if why in found:
+            reasons.setdefault(found[why].id, []).append(why)
+    episodes = {episode.id: episode for episode in run.store.episodes(reasons)}
+    if all(step.text is None for episode in episodes.values() for step in episode.steps):
+        return []
+    return [(" and ".join(why), episodes[identity]) for identity, why in reasons.items()]
+
+
+def _folds(agent: str, chosen: Sequence[tuple[str, Episode]]) -> Iterator[FoldSpec]:
+    for why, episode in chosen:
         steps = [
             write_step(one, (one.seen or "").splitlines(), most=_MOST_TEXT)
             for one in islice(transcript(episode), _MOST_STEPS)
         ]
         left = len(episode.steps) - len(steps)
         end = f"{counted(left, 'step')} more" if left else f"{agent} {OUTCOMES[episode.outcome]}"
-        title = f"{agent}, {why}: {counted(len(episode.steps), 'step')}, {OUTCOMES[episode.outcome]} ({identity})"
+        title = f"{agent}, {why}: {counted(len(episode.steps), 'step')}, {OUTCOMES[episode.outcome]} ({episode.id})"
         yield FoldSpec(title, code=["\n".join([*steps, "", end]).strip()])

@@ -1,11 +1,16 @@
-"""Rows in the one order that the content hash takes them in, whatever order they were stored in.
+"""One hash of all that a run has found out: its study, agents, worlds, episodes, steps and rows.
 
-The order is that of source, measure, unit, value (an undefined one first), grid, episode, step and tags as JSON. Few
-rows are sorted at a time: those of one measure, and where they are many those of a range of values and grids.
+Rows enter in one order, whatever order they were stored in: that of source, measure, unit, value (an undefined one
+first), grid, episode, step and tags as JSON. Few rows are sorted at a time: those of one measure, and where they are
+many those of a range of values and grids.
 """
 
+import hashlib
+import json
 import math
+import re
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -13,14 +18,109 @@ import numpy.typing as npt
 
 from goalscope.columns import encoded
 from goalscope.rows import Rows
-from goalscope.runs.codec import encode_tags
+from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, Cell, decode_json, encode_json, encode_tags
 from goalscope.runs.store import Store
+from goalscope.runs.tables import marks
 
 MOST: Final = 1 << 21
 """Rows that are sorted at a time, but for those that share measure, value and grid."""
 
+_KEPT: Final = "content_hash"
+"""The setting of a run that keeps its hash."""
+
+_ENTERS: Final = ("agent", "artifact", "count", "rows", "said", "study", "walk", "world")
+"""Kinds of checksums of what enters the hash."""
+
+_FORM: Final = 1
+"""Another number for each change of what enters the hash or how: what was kept before is not believed then."""
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=bytes.hex)
+_PAGE_EPISODES = 128
 _PAGE = 4096
 Line = tuple[Any, ...]
+
+
+def content_hash(store: Store) -> str:
+    """Return one hash of all that was found out: study, agents, worlds, episodes, steps and rows, by their ids.
+
+    Times, costs, attempts, versions and the order of work do not enter: two stores hold the same when their hashes
+    are equal.
+
+    Raises:
+        ValueError: something is not what was written.
+    """
+    digest = hashlib.sha256()
+
+    def add(lines: Sequence[Sequence[Any]]) -> None:
+        """Add flat lists that begin with a text, as one line of JSON each; encoded together, since that is fast."""
+        if lines:
+            # No text can hold the mark between two lists: a quote inside of a text follows a backslash.
+            digest.update(_ENCODER.encode(lines)[1:-1].replace('],["', ']\n["').encode() + b"\n")
+
+    kept = {"study": (0,), "agent": (0, 1), "world": (0, 1, 2, 3, 4), "artifact": (0, 1, 4)}
+    for kind, cells in kept.items():
+        add([(kind, *(row[cell] for cell in cells)) for row in sorted(store.entries(kind), key=itemgetter(0))])
+    last, count, least = "", 0, store.sums.number_of("episodes")
+    select = f"SELECT number, {EPISODE_COLUMNS} FROM episodes WHERE id > ? ORDER BY id LIMIT {_PAGE_EPISODES}"
+    while page := store.query(select, (last,)):
+        steps = store.steps_of([row[0] for row in page], STEP_COLUMNS)
+        store.sums.check_episodes(page, steps)
+        lines: list[tuple[Any, ...]] = []
+        for number, *header in page:
+            if header[0] <= last:
+                store.sums.refuse("each episode once and in order")
+            lines.append(("episode", *header))
+            lines += [("step", *step[:-1], _found_out(step[-1])) for step in steps[number]]
+            last, count = header[0], count + 1
+        add(lines)
+    store.sums.check_count("episodes", count, least, store.sums.number_of("episodes"))
+    for page in ordered_rows(store):
+        add([("row", *line) for line in page])
+    return digest.hexdigest()
+
+
+def keep_content_hash(store: Store) -> str:
+    """Return the content hash of a run that is open for writing, and keep it there for `kept_content_hash`."""
+    found = content_hash(store)
+    if state := _state(store):
+        store.put_info(_KEPT, {"hash": found, "state": state})
+    return found
+
+
+def kept_content_hash(store: Store) -> str:
+    """Return the content hash that was kept, where nothing was written since; else what `content_hash` finds.
+
+    Whether something was written is told by the checksums of all that enters the hash: few bytes of each episode are
+    read. So this does not find damage that was done behind goalscope's back, which `content_hash` does.
+    """
+    cells = store.entries("info", "WHERE info.name = ?", (_KEPT,))
+    kept = decode_json(cells[0][1], "a kept content hash").get("value") if cells else None
+    if isinstance(kept, dict) and re.fullmatch("[0-9a-f]{64}", str(kept.get("hash"))):
+        state = _state(store)
+        if state and kept.get("state") == state:
+            return str(kept["hash"])
+    return content_hash(store)
+
+
+def _state(store: Store) -> str:
+    """Return a hash of the checksums of all that enters the content hash, "" where a part is older than checksums."""
+    if store.sums.old:
+        return ""
+    digest = hashlib.sha256(f"{_FORM}".encode())
+    select = f"SELECT kind, key, value FROM checksums WHERE kind IN ({marks(_ENTERS)}) ORDER BY kind, key"
+    with store.snapshot() as database:
+        found = database.execute(select, _ENTERS)
+        while page := found.fetchmany(_PAGE):
+            digest.update(ascii(page).encode())
+    return digest.hexdigest()
+
+
+def _found_out(extra: Cell) -> Cell:
+    """Return the extra values of a step without its attempts, and without the version that read its answer."""
+    if isinstance(extra, str) and ('"attempts"' in extra or '"parser"' in extra):
+        values = decode_json(extra, "the extra values of a step")
+        return encode_json({name: value for name, value in values.items() if name not in ("attempts", "parser")})
+    return extra
 
 
 def ordered_rows(store: Store, most: int = MOST) -> Iterator[list[Line]]:
