@@ -27,6 +27,8 @@ AGENTS = (
     {"kind": "random"},
 )
 COMMANDS = ("run", "measure", "compare", "report", "export", "meg")
+ADDING = ("run", "measure", "meg")
+"""Commands that write into the run; the bytes of others are those of their own files."""
 COLUMNS = ("seconds", "processor seconds", "peak memory, MB", "bytes an episode")
 
 
@@ -74,8 +76,7 @@ def stored(command: str, folder: Path) -> int:
 
 def measured(command: str, folder: Path) -> dict[str, float]:
     """Return the figures of a command, with the bytes that it added where it writes into the run, else those of all."""
-    adds = command in ("run", "measure", "meg")
-    before = stored(command, folder) if adds else 0
+    before = stored(command, folder) if command in ADDING else 0
     figures = taken(command, folder)
     with Store(folder / "run") as store:
         ((episodes, steps),) = store.query("SELECT count(*), sum(length) FROM episodes")
@@ -83,6 +84,12 @@ def measured(command: str, folder: Path) -> dict[str, float]:
         "episodes": episodes,
         "steps": steps,
     }
+
+
+def read(kept: Path) -> dict[str, dict[str, float]]:
+    """Return the figures that are kept, by command."""
+    found: dict[str, dict[str, float]] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    return found
 
 
 def table(figures: dict[str, dict[str, float]]) -> str:
@@ -116,19 +123,18 @@ def main() -> None:
         if document.exists() and document.read_text(encoding="utf-8") != asked:
             raise SystemExit(f"{folder} must hold this study, got another one: name another --directory")
         document.write_text(asked, encoding="utf-8")
-        figures: dict[str, dict[str, float]] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
         for command in given.commands:
-            earlier = figures.get(command, {})
-            if "seconds" in earlier and command not in given.again:
+            earlier = read(kept).get(command, {})
+            if earlier and command not in given.again:
                 continue
             # Begun and never ended: what is measured now is the rest alone.
             resumed = command == "run" and (folder / "run").exists()
-            figures[command] = measured(command, folder) | {"resumed": resumed}
-            if "seconds" in earlier and command in ("run", "measure", "meg"):  # what it adds was there already
-                figures[command]["bytes an episode"] = earlier["bytes an episode"]
-            kept.write_text(json.dumps(figures, indent=1), encoding="utf-8")
-            print(f"{command}: {figures[command]['seconds']:,.0f} s", file=sys.stderr, flush=True)
-        print(table(figures))
+            found = measured(command, folder) | {"resumed": resumed}
+            if earlier and command in ADDING:  # what it adds was there already
+                found["bytes an episode"] = earlier["bytes an episode"]
+            kept.write_text(json.dumps({**read(kept), command: found}, indent=1), encoding="utf-8")
+            print(f"{command}: {found['seconds']:,.0f} s", file=sys.stderr, flush=True)
+        print(table(read(kept)))
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ READERS: dict[str, tuple[str, Callable[[Store], object]]] = {
     ),
     "episodes that are listed": (
         "UPDATE steps SET action = 0, failure = NULL",
-        lambda store: Filter(failures=True).find(store),
+        lambda store: list(Filter(failures=True).find(store)),
     ),
     "what episodes took": (
         "UPDATE calls SET usage = replace(usage, 'tokens', 'token5')",

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from goalscope.cli.console import say, show
-from goalscope.cli.measuring import measure_compared, measured_rows
+from goalscope.cli.measuring import measure_compared
 from goalscope.cli.overrides import split_names
 from goalscope.measures.invariance import compare_transforms
+from goalscope.measures.table import CONDITIONS
 from goalscope.report.blocks import counted
 from goalscope.report.comparison import (
     LEVEL,
@@ -23,6 +24,7 @@ from goalscope.report.figures import as_csv
 from goalscope.report.measured import MeasuredRows
 from goalscope.report.run_comparison import ComparisonSettings, agents_among, check_known, compare_runs
 from goalscope.report.sections.invariance import grids_table, in_order, means_table
+from goalscope.rows import Rows
 from goalscope.runs import Store
 from goalscope.runs.probing_config import check_margin
 
@@ -90,6 +92,13 @@ def compare(paths: Sequence[Path], settings: ComparisonSettings, files: Mapping[
     _write(files, records, level=LEVEL, family=size, measures=found.measures)
 
 
+def _of_family(measured: MeasuredRows, names: Sequence[str]) -> Rows:
+    """Return the rows of some measures, and of others as many as tell which agents and conditions there are."""
+    others = [measured.distinct(["agent", *CONDITIONS]), measured.probed, measured.changed]
+    beside = Rows.concatenate(others)
+    return Rows.concatenate([beside.where(~beside.among("measure", names)), measured.every_of(*names)])
+
+
 def compare_versions(paths: Sequence[Path], settings: ComparisonSettings, files: Mapping[str, Path | None]) -> None:
     """Print each agent of one run under each transform against itself on the original grids.
 
@@ -112,8 +121,11 @@ def compare_versions(paths: Sequence[Path], settings: ComparisonSettings, files:
     elif declared is not None:
         say("family and margins as given here, not as the study declared them before the data", error=True)
     names = settings.family(())
-    rows = measured_rows(path)
-    check_known(path, rows.numbered("measure")[1], names, settings)
+    measure_compared(path)
+    with Store(path) as store:
+        measured = MeasuredRows(store)
+        check_known(path, measured.every_measure, names, settings)
+        rows = _of_family(measured, names)
     order = {name: index for index, name in enumerate(listed)}
     there = agents_among(rows.numbered("agent")[1], settings.agents, str(path))
     wanted = sorted(there, key=lambda name: order.get(name, len(order)))

@@ -1,7 +1,8 @@
 """Episodes of a run in the terminal: a list to choose from, and one of them step by step."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from shlex import quote
 from typing import Any, get_args
@@ -27,8 +28,8 @@ class Filter:
     outcome: str | None = None
     failures: bool = False
 
-    def find(self, store: Store, begins: str = "") -> list[tuple[Any, ...]]:
-        """Return (id, agent, world id, outcome, steps, failed turns) of episodes, in the order of the store.
+    def find(self, store: Store, begins: str = "") -> Iterator[tuple[Any, ...]]:
+        """Yield (id, agent, world id, outcome, steps, failed turns) of episodes, in the order of the store.
 
         Raises:
             ValueError: an unknown agent or outcome.
@@ -43,28 +44,30 @@ class Filter:
         given |= {"substr(world_id, 1, length(?)) = ?": self.world, "substr(id, 1, length(?)) = ?": begins or None}
         kept = {condition: value for condition, value in given.items() if value is not None}
         values = [value for condition, value in kept.items() for _ in range(condition.count("?"))]
-        where = f"WHERE {' AND '.join(kept)}" if kept else ""
-        ids = [identity for (identity,) in store.query(f"SELECT id FROM episodes {where}", values)]
-        return [
-            (one.id, one.agent, one.world_id, one.outcome, one.length, one.failed)
-            for one in read_heads(store, ids)
-            if one.failed or not self.failures
-        ]
+        ids = None
+        if kept:
+            named = store.query(f"SELECT id FROM episodes WHERE {' AND '.join(kept)}", values)
+            ids = [identity for (identity,) in named]
+        for one in read_heads(store, ids):
+            if one.failed or not self.failures:
+                yield one.id, one.agent, one.world_id, one.outcome, one.length, one.failed
 
 
 def list_episodes(path: Path, chosen: Filter, limit: int) -> None:
     """Print a table of episodes."""
     with Store(path) as store:
         found = chosen.find(store)
-    if not found:
+        first = list(islice(found, limit))
+        total = len(first) + sum(1 for _ in found)
+    if not first:
         say("no such episode")
         return
-    lines = [tuple(str(cell) for cell in row) for row in found[:limit]]
+    lines = [tuple(str(cell) for cell in row) for row in first]
     headings = ("episode", "agent", "world", "outcome", "steps", "invalid turns")
-    table(headings, lines, title=f"{counted(len(found), 'episode')} of {path}", numbers=(4, 5))
-    if len(found) > limit:
-        say(f"{len(found) - limit:,} more: --limit {len(found)} shows them all, --agent, --world and --outcome fewer")
-    say(f"next: goalscope show {quote(str(path))} {found[0][0]}")
+    table(headings, lines, title=f"{counted(total, 'episode')} of {path}", numbers=(4, 5))
+    if total > limit:
+        say(f"{total - limit:,} more: --limit {total} shows them all, --agent, --world and --outcome fewer")
+    say(f"next: goalscope show {quote(str(path))} {first[0][0]}")
 
 
 def show_episode(path: Path, begins: str, chosen: Filter, *, full: bool) -> None:

@@ -27,6 +27,7 @@ from goalscope.runs.tables import (
     cut,
     episode_ids,
     episodes_in,
+    every_episode,
     find_episodes,
     insert_episodes,
     insert_worlds,
@@ -280,20 +281,19 @@ class Store(RowStore):
             ids: the episodes to return; all by default, or those in some ``worlds``.
             worlds: the worlds whose episodes to return, with the number of these.
         """
-        if worlds is not None:
-            with explained(self._file):
-                numbers = episodes_in(self.database, self._file, list(worlds))
-            self.sums.check_count("episodes", len(numbers), sum(worlds.values()), sum(worlds.values()))
-        elif ids is None:
-            least = self.sums.number_of("episodes")
-            numbers = [number for (number,) in self.query(f"SELECT number FROM episodes ORDER BY {ORDER}")]
-            self.sums.check_count("episodes", len(numbers), least, self.sums.number_of("episodes"))
-        else:
-            with explained(self._file):
+        with explained(self._file):
+            if worlds is not None:
+                numbers: Sequence[int] = episodes_in(self.database, self._file, list(worlds))
+                self.sums.check_count("episodes", len(numbers), sum(worlds.values()), sum(worlds.values()))
+            elif ids is None:
+                least = self.sums.number_of("episodes")
+                numbers = every_episode(self.database)
+                self.sums.check_count("episodes", len(numbers), least, self.sums.number_of("episodes"))
+            else:
                 numbers = find_episodes(self.database, self._file, list(dict.fromkeys(ids)))
         last: tuple[Any, ...] = ()
         for begin in range(0, len(numbers), _PAGE_EPISODES):
-            part = numbers[begin : begin + _PAGE_EPISODES]
+            part = list(numbers[begin : begin + _PAGE_EPISODES])
             select = f"SELECT number, {EPISODE_COLUMNS} FROM episodes WHERE number IN ({marks(part)}) ORDER BY {ORDER}"
             page = self.query(select, part)
             if len(page) != len(part):

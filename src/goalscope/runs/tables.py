@@ -1,6 +1,7 @@
 """The tables of `run.db`, and worlds and episodes in them. What is there already must be the same."""
 
 import sqlite3
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cache
@@ -235,6 +236,11 @@ def find_episodes(database: sqlite3.Connection, path: Path, wanted: Sequence[str
         gone = f"{min(missing)} ({len(missing)} of {len(wanted)} missing)"
         raise KeyError(f"{path.parent} holds no episode {gone}")
     return [key[4] for key in keys]
+
+
+def every_episode(database: sqlite3.Connection) -> Sequence[int]:
+    """Return the numbers of all episodes in their `ORDER`, 8 bytes each."""
+    return array("q", (number for (number,) in database.execute(f"SELECT number FROM episodes ORDER BY {ORDER}")))
 
 
 def episodes_in(database: sqlite3.Connection, path: Path, worlds: Sequence[str]) -> list[int]:
