@@ -37,7 +37,7 @@ from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, Ridge
 from goalscope.models.local import LocalModel
 from goalscope.probing import CLASSES, PADDING, Features, FitSettings, ProbeKey, Problem, fit
 from goalscope.probing.fitting import validation_rows
-from goalscope.probing.ranking import average_precision
+from goalscope.probing.scores import rank_scores
 from goalscope.rng import stream
 from goalscope.stats import estimate_mean
 
@@ -49,7 +49,8 @@ SETTINGS = FitSettings()
 
 def precision(scores: Array, truth: Mask) -> Array:
     """Return the average precision of each grid, ``[N]``, from scores and truth of its cells ``[N, C]``."""
-    return np.array([average_precision(*one) for one in zip(scores, truth, strict=True)])
+    codes = np.repeat(np.arange(len(scores)), scores.shape[1])
+    return rank_scores(scores.ravel(), truth.ravel(), codes, len(scores))[1]
 
 
 def peer(

@@ -315,7 +315,7 @@ def test_each_of_several_models_is_looked_into_in_a_run_of_its_own(
             agents = np.full(len(given), agent, dtype=object)
             store.put_rows(given.tagged({"agent": agents}), source=f"patching/{agent}")
 
-    monkeypatch.setattr("goalscope.interventions.pipeline.study_interventions", look)
+    monkeypatch.setattr("goalscope.interventions.experiment.study_interventions", look)
     subjects = [
         replace(subject_of(text), access=frozenset({"grids", "weights"}))
         for text in ("optimal", "epsilon-greedy:epsilon=0.2")
@@ -378,7 +378,7 @@ def test_what_a_look_refuses_is_not_asked_and_its_sentence_is_the_reason(
         tried.append(place.name)
         raise ValueError("patching needs pairs in which the agent acts optimally on both sides, there are none")
 
-    monkeypatch.setattr("goalscope.interventions.pipeline.study_interventions", refuse)
+    monkeypatch.setattr("goalscope.interventions.experiment.study_interventions", refuse)
     open_ = replace(subject_of("optimal"), access=frozenset({"grids", "weights"}))
     for _ in range(2):
         run = evaluate.prepare(tmp_path / "one", [open_, subject_of("random")], {"grids": 1, "patching": 1}, seed=7)

@@ -12,8 +12,7 @@ from goalscope.agents.agent import agent_id
 from goalscope.agents.scripted import EpsilonGreedy
 from goalscope.cli import app
 from goalscope.importers import RecordedEpisode, RecordedTurn, import_path, tool_calls
-from goalscope.importers.inspect_log import is_inspect_json
-from goalscope.importers.inspect_replay import replayed
+from goalscope.importers.inspect_log import is_inspect_json, replayed
 from goalscope.importers.problems import Context, Ledger
 from goalscope.importers.recorded import UNKNOWN_ACTION, recorded_episode
 from goalscope.inspect_ai.record import KEY, TURN, CompletionRecord, EpisodeRecord, SampleRecord, TurnRecord

@@ -25,7 +25,7 @@ from handmade import (
 from scipy.stats import binom
 
 from goalscope.interventions import EMBEDDING, Batch, generate
-from goalscope.interventions.conditions import SOURCE, TARGET, WRONG, Condition, conditions, edits_of
+from goalscope.interventions.passes import SOURCE, TARGET, WRONG, Condition, conditions, edits_of
 from goalscope.models.local import LocalModel
 from goalscope.report.verdicts import verdict
 from goalscope.rows import Rows

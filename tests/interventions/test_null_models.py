@@ -11,7 +11,7 @@ import pytest
 from hand_pairs import Null, Planted, SiteFinder, verdicts
 from scipy.stats import binom
 
-from goalscope.interventions import ablation
+from goalscope.interventions import reading
 from goalscope.interventions.ablation import Ablation, ablate
 from goalscope.interventions.alignment import (
     COMPONENTS,
@@ -63,8 +63,8 @@ each_kind = pytest.mark.parametrize("kind", list(KINDS))
 
 @pytest.fixture(autouse=True)
 def _site(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the ablation find the site of prompts that hold no grid."""
-    monkeypatch.setattr(ablation, "finder_of", lambda *_: SiteFinder())
+    """Let the experiments find the site of prompts that hold no grid."""
+    monkeypatch.setattr(reading, "finder_of", lambda *_: SiteFinder())
 
 
 def _null(kind: str, seed: int) -> dict[str, str]:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from goalscope.interventions.experiment import intervention
+from goalscope.interventions.experiment import intervention, study_interventions
 from goalscope.interventions.patching import CHANGED, EQUAL, FOLLOWS, RECOVERY, WHOLE, Patching
-from goalscope.interventions.pipeline import study_interventions
 from goalscope.models.local import LocalModel
 from goalscope.probing.scores import chosen
 from goalscope.report import RunData, sections_of
@@ -79,7 +78,7 @@ def test_what_is_stored_is_not_done_again_and_other_settings_replace_it(
 KILLED = """
 import os, signal, sys
 from goalscope.interventions import experiment
-from goalscope.interventions.pipeline import study_interventions
+from goalscope.interventions.experiment import study_interventions
 
 keep, left = experiment.Subject.keep, [int(sys.argv[2])]
 

@@ -17,10 +17,9 @@ from goalscope.agents.chat import ChatAgent
 from goalscope.interventions import Batch, Edit, Original, Pair, Side, find_pairs, generate, score_answers
 from goalscope.interventions.ablation import erase, removal
 from goalscope.interventions.alignment import Alignment, Case, interchange, train_subspace
-from goalscope.interventions.asked import Asked
+from goalscope.interventions.directions import reading_directions, split_subspace
 from goalscope.interventions.reading import FOLLOWS, STAYS, Passage, fresh_views, read_activations, states_of
-from goalscope.interventions.reading_weights import reading_directions, split_subspace
-from goalscope.interventions.reasoning import edits_of
+from goalscope.interventions.reasoning import Asked, edits_of
 from goalscope.interventions.steering import FLIPPED, Steering, steer
 from goalscope.models import Completion, HttpModel, Message, Request, Sampling
 from goalscope.models.local import LocalModel

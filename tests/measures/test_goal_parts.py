@@ -64,7 +64,7 @@ def test_unknown_utilities_by_parts_are_those_of_all_steps_together(tmp_path: Pa
 def test_tables_are_given_up_once_they_are_measured(tmp_path: Path) -> None:
     def there() -> int:
         gc.collect()
-        return sum(isinstance(one, StepTable) for one in gc.get_objects())
+        return sum(type(one) is StepTable for one in gc.get_objects())
 
     with Store(tmp_path, "w") as store:
         store.put_episodes(sample_episodes(trajectories=2))

@@ -19,7 +19,7 @@ from goalscope.probing import (
     split_by_grid,
     true_map,
 )
-from goalscope.probing.cross_fit import FOLDS, grid_folds
+from goalscope.probing.distances import FOLDS, grid_folds
 from goalscope.rng import stream
 
 SETTINGS = FitSettings(epochs=25, lr=1e-2, d_hidden=48, validation=0.0)

@@ -21,8 +21,7 @@ from goalscope.probing import (
     summarise_distance,
     true_map,
 )
-from goalscope.probing.plan_baselines import fit_line
-from goalscope.probing.plan_scores import r_squared
+from goalscope.probing.distances import fit_line, r_squared
 from goalscope.probing.scores import chosen
 from goalscope.probing.suite import FittedProbes
 from goalscope.rng import stream

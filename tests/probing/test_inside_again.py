@@ -11,7 +11,6 @@ from planted import cells_of, noise
 from replays import episode, local
 
 from goalscope.activations import load_activations
-from goalscope.activations.devices import check_device, trains_on
 from goalscope.agents import ChatAgent, agent_id
 from goalscope.cli.activations import _compared
 from goalscope.probing import (
@@ -25,6 +24,7 @@ from goalscope.probing import (
     study_inside,
     summarise,
 )
+from goalscope.probing.stacks import check_device, trains_on
 from goalscope.report.sections.probing import ProbeRows
 from goalscope.rows import Rows
 from goalscope.runs import EpisodeSpec, GridWorld, Store

@@ -24,21 +24,19 @@ from goalscope.probing import (
     summarise_plans,
     true_map,
 )
-from goalscope.probing.plan_baselines import (
-    commonest_matches,
-    guess,
-    marginal_matches,
-    named_plans,
-    planner_length,
-    planner_matches,
-    repeated,
-)
 from goalscope.probing.plan_scores import (
     PREFIX,
     SUBSETS,
     Subset,
+    commonest_matches,
+    guess,
+    marginal_matches,
     median_over_grids,
+    named_plans,
+    planner_length,
+    planner_matches,
     prefix_matches,
+    repeated,
     score_lengths,
     score_prefixes,
 )

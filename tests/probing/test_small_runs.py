@@ -12,8 +12,8 @@ from replays import GRIDS, local, record, recorded_steps
 from goalscope.activations import Activations, SiteFinder, capture
 from goalscope.probing import Prediction, score_distance, summarise_distance
 from goalscope.probing.analyses import probe_dataset
+from goalscope.probing.distances import r_squared
 from goalscope.probing.logit_lens import OWN
-from goalscope.probing.plan_scores import r_squared
 from goalscope.probing.scores import members
 from goalscope.rng import stream
 from goalscope.runs import Step, Store

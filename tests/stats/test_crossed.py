@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats as reference
 
-from goalscope.probing.plan_scores import r_squared
+from goalscope.probing.distances import r_squared
 from goalscope.probing.scores import paired_rows
 from goalscope.rows import Rows
 from goalscope.stats import crossed_difference, estimate_mean, estimate_rows, exact_binomial, paired_difference

@@ -3,10 +3,9 @@
 from goalscope.activations.capture import capture
 from goalscope.activations.capture_schedule import CaptureSettings
 from goalscope.activations.exchange import export_activations, hook_name
-from goalscope.activations.load import Capture, captures, load_activations, stream_activations
-from goalscope.activations.record import SITES, Activations, Site
+from goalscope.activations.load import Activations, Capture, captures, load_activations, stream_activations
 from goalscope.activations.shards import Artifact, Shard, artifacts, write_shard
-from goalscope.activations.sites import SiteFinder
+from goalscope.activations.sites import SITES, Site, SiteFinder
 
 __all__ = [
     "SITES",

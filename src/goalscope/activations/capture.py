@@ -1,19 +1,21 @@
-"""Capture: replay the recorded token ids of a run through a model and keep the vectors of some sites and layers."""
+"""Capture: replay the recorded token ids of a run through a model and keep the vectors of some sites and layers.
 
+Several processes may each compute a part of the files; then all are entered into the index.
+"""
+
+import json
 import warnings
-from collections.abc import Callable, Container, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from goalscope.activations.capture_schedule import (
-    Batch,
     CaptureSettings,
     Counts,
     Item,
@@ -24,25 +26,26 @@ from goalscope.activations.capture_schedule import (
     windows,
 )
 from goalscope.activations.hooks import Blocks, Prefix, Recording, check_blocks, shares_prefixes, thirds
-from goalscope.activations.load import CAPTURE, SHARD, Capture, captures, put_capture
-from goalscope.activations.record import SITES, Site, check_site
-from goalscope.activations.replay_target import ReplayTarget, check_ids, check_model, find_target, model_of
+from goalscope.activations.load import CAPTURE, SHARD, Capture, captures, first_infinite, put_capture
+from goalscope.activations.replay_target import ReplayTarget, check_ids, check_model, find_target, model_id, model_of
 from goalscope.activations.shards import (
     FORMAT,
     Artifact,
     Shard,
     artifacts,
+    layout,
     open_shard,
     place,
     put_artifacts,
     write_shard,
 )
-from goalscope.activations.sites import DEFAULT_SITES, SiteFinder, sites_there
-from goalscope.ids import content_id
+from goalscope.activations.sites import DEFAULT_SITES, SITES, Site, SiteFinder, check_site, sites_there
+from goalscope.ids import canonical_json, content_id
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights
 from goalscope.models.local import LocalModel
 from goalscope.models.threads import fitting_threads
 from goalscope.runs import Store
+from goalscope.runs.executors import lost_worker, open_executor
 from goalscope.runs.provenance import note_libraries
 from goalscope.runs.study_shard import StudyShard
 
@@ -51,6 +54,7 @@ Progress = Callable[[int, int], None]
 
 THERE: Final = "there"
 _CHECKED_TOKENS = 64
+_PARTS: Final = 4  # of each worker: one that is late holds up few files
 
 
 def capture(
@@ -164,7 +168,7 @@ class _Capture:
         untrained = description.get("untrained")
         decisive: dict[str, Any] = {
             "plan": plan_id(self.store, self.target.agent_id, self.scope),
-            "model": content_id("model", description),
+            "model": model_id(self.model),
             "sites": self.sites,
             "layers": self.blocks.layers,
             "device": str(self.blocks.device.type),
@@ -320,65 +324,73 @@ def _shard(recording: Recording, planned: ShardPlan, prefix: Prefix | None, begu
 
     kept: dict[Site, list[Any]] = {site: [] for site in begun.sites}
     for batch in planned.batches:
-        for site, vectors in _forward(recording, batch, prefix, len(planned.prefix), begun.sites):
+        for site, vectors in recording.batch(batch, prefix, len(planned.prefix), begun.sites):
             kept[site].append(vectors)
     # Until here nothing waited for the device.
     items = [item for batch in planned.batches for item in batch.items]
-    table = {entry: number for number, entry in enumerate(dict.fromkeys(item.episode for item in items))}
-    arrays: dict[str, npt.NDArray[Any]] = {
-        "episode": np.array([table[item.episode] for item in items], dtype=np.int64),
-        "step": np.array([item.step for item in items], dtype=np.int64),
-        "shape": np.array([item.shape for item in items], dtype=np.int64).reshape(-1, 2),
-        "reconstructed": np.array([item.reconstructed for item in items], dtype=np.uint8),
-    }
+    episodes, arrays = layout(items, begun.sites)
     for site in begun.sites:
-        rows = [row for row, item in enumerate(items) if site in item.positions]
-        held = [items[row] for row in rows]
-        size = (len(held), len(held[0].positions[site]) if held else 0)
-        tokens = [item.ids[item.positions[site]] for item in held]
-        arrays[f"{site}.rows"] = np.array(rows, dtype=np.int64)
-        arrays[f"{site}.positions"] = np.array([item.positions[site] for item in held], dtype=np.int64).reshape(size)
-        arrays[f"{site}.tokens"] = np.array(tokens, dtype=np.int64).reshape(size)
+        held = [item for item in items if site in item.positions]
         for number, layer in enumerate(begun.layers):
-            vectors = np.zeros((*size, begun.width), dtype=np.float32)
+            vectors = np.zeros((*arrays[f"{site}.positions"].shape, begun.width), dtype=np.float32)
             if held:
                 vectors = torch.cat([one[number] for one in kept[site]]).cpu().numpy()
-            _check_finite(vectors, held, site, layer)
+            if (bad := first_infinite(vectors)) is not None:
+                raise ValueError(
+                    f"activations must be finite, got some that are not in {held[bad].episode[0]} step "
+                    f"{held[bad].step}, site {site}, layer {layer}: check the model's weights, and its dtype (float16 "
+                    "overflows in some models; bfloat16 and float32 do not)"
+                )
             arrays[f"{site}.{layer}"] = vectors
-    episodes = [list(one) for one in table]
     header = {"capture": begun.id, "model": begun.model, "number": planned.number, "episodes": episodes}
     return Shard(header=header, arrays=arrays)
 
 
-def _forward(
-    recording: Recording, batch: Batch, prefix: Prefix | None, skipped: int, sites: Sequence[Site]
-) -> Iterator[tuple[Site, Any]]:
-    """Yield the vectors ``[L, m, P, D]`` float32 of each site that m steps of a batch have, still on the device."""
-    import torch
-
-    ids = np.stack(batch.sequences)[:, skipped:]
-    steps = list(zip(batch.places, batch.items, strict=True))
-    held = {site: [(row, item.positions[site]) for row, item in steps if site in item.positions] for site in sites}
-    wanted = [one for found in held.values() for one in found]
-    columns = np.concatenate([positions for _, positions in wanted]).astype(np.int64) - skipped
-    rows = np.repeat(np.array([row for row, _ in wanted], dtype=np.int64), [len(one) for _, one in wanted])
-    layers = recording.run(np.ascontiguousarray(ids), rows, columns, prefix)
-    vectors = torch.stack([layer.to(layers[0].device).float() for layer in layers])
-    at = 0
-    for site, found in held.items():
-        if found:
-            end = at + sum(len(positions) for _, positions in found)
-            yield site, vectors[:, at:end].reshape(len(vectors), len(found), -1, vectors.shape[2])
-            at = end
+@lru_cache(maxsize=1)
+def _model(described: str) -> LocalModel:
+    return LocalModel(**json.loads(described))
 
 
-def _check_finite(vectors: npt.NDArray[np.float32], items: Sequence[Item], site: Site, layer: int) -> None:
-    with np.errstate(over="ignore", invalid="ignore"):
-        fine = np.isfinite(vectors.sum(axis=(1, 2), dtype=np.float64))
-    if not fine.all():
-        item = items[int(np.argmin(fine))]
-        raise ValueError(
-            f"activations must be finite, got some that are not in {item.episode[0]} step {item.step}, site {site}, "
-            f"layer {layer}: check the model's weights, and its dtype (float16 overflows in some models; bfloat16 and "
-            "float32 do not)"
-        )
+def capture_part(
+    run: str, options: Mapping[str, Any], model: Mapping[str, Any] | None, shard: str | None = None
+) -> Capture:
+    """Do a capture, or a part of its files; a process makes its model once. Arguments as of `capture_elsewhere`."""
+    given = None if model is None else _model(canonical_json(model))
+    return capture(run, given, shard=None if shard is None else StudyShard.parse(shard), **options)
+
+
+def capture_elsewhere(
+    run: str,
+    options: Mapping[str, Any],
+    model: Mapping[str, Any] | None,
+    executor: str,
+    workers: int,
+    gpus: float = 0.0,
+    progress: Progress = lambda done, total: None,
+) -> Capture:
+    """Capture in other processes, then take their files over here; equal to what one process captures.
+
+    Args:
+        run: the run directory, as every worker sees it.
+        options: arguments of `capture` but for the model.
+        model: arguments of `LocalModel`; None for the model that the run's study names.
+        executor, workers, gpus: see `goalscope.runs.executors.open_executor`; not "threads".
+        progress: told (parts done, in all).
+
+    Raises:
+        OSError: a worker died.
+        ValueError, ImportError: see `capture` and `open_executor`.
+    """
+    parts = [str(StudyShard(number, workers * _PARTS)) for number in range(1, workers * _PARTS + 1)]
+    with open_executor(executor, workers, gpus) as pool:
+        if pool is None:
+            raise ValueError("a capture in other processes needs processes, ray or dask, got threads: leave it out")
+        waiting = [pool.submit(capture_part, run, options, model, part) for part in parts]
+        for done, future in enumerate(as_completed(waiting), start=1):
+            problem = future.exception()
+            if problem is not None:
+                for one in waiting:
+                    one.cancel()
+                raise lost_worker(problem) or problem
+            progress(done, len(parts))
+    return capture_part(run, options, model)

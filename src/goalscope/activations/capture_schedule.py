@@ -14,8 +14,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.activations.record import Site
-from goalscope.activations.sites import SiteFinder, steps_seen
+from goalscope.activations.sites import Site, SiteFinder, steps_seen
 from goalscope.ids import content_id
 from goalscope.rng import stream
 from goalscope.runs import Store

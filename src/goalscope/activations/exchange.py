@@ -6,17 +6,16 @@ at a time, so that memory does not grow with the run.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.activations.load import SHARD, Capture, captures
-from goalscope.activations.record import Site
-from goalscope.activations.shards import Artifact, Shard, ShardFile, artifacts, open_shard, place, write_shard
+from goalscope.activations.load import SHARD, Capture, captures, of_shape, opened_shard
+from goalscope.activations.shards import Artifact, Shard, artifacts, write_shard
+from goalscope.activations.sites import Site
 from goalscope.extras import lacking
 from goalscope.runs import Store
 from goalscope.runs.export import write_parquet
@@ -141,25 +140,15 @@ def _parts(
     """Return each shard of each file of a site with its number of steps: by shape where cells are read."""
     found: dict[tuple[_Shape, int], list[tuple[Artifact, int]]] = {}
     for row in rows:
-        with _opened(store, capture, row) as shard:
+        with opened_shard(store, row, capture) as shard:
             columns = shard.columns(site, capture.layers[0], capture.width)
         shapes: list[_Shape] = [None]
         if site == "grid":
             shapes = [(height, width) for height, width in np.unique(columns["shape"], axis=0).tolist()]
         for shape in shapes:
-            if count := len(_kept(columns, shape)):
+            if count := len(of_shape(columns, shape)):
                 found.setdefault((shape, columns["positions"].shape[1]), []).append((row, count))
     return found
-
-
-def _kept(columns: Mapping[str, npt.NDArray[Any]], shape: _Shape) -> npt.NDArray[np.int64]:
-    """Return which rows of a shard belong to a file."""
-    every = columns["shape"] == (columns["shape"] if shape is None else shape)
-    return np.flatnonzero(every.all(axis=1))
-
-
-def _opened(store: Store, capture: Capture, row: Artifact) -> AbstractContextManager[ShardFile]:
-    return open_shard(place(store, row), size=row.size, capture=capture.id)
 
 
 def _schema(capture: Capture, positions: int) -> "pyarrow.Schema":
@@ -225,9 +214,9 @@ def _tables(
 
     for row, count in parts:
         for layer in capture.layers:
-            with _opened(store, capture, row) as shard:
+            with opened_shard(store, row, capture) as shard:
                 columns = shard.columns(site, layer, capture.width)
-                kept = _kept(columns, shape)
+                kept = of_shape(columns, shape)
                 vectors = shard.vectors(site, layer)[kept]
             columns = {name: column[kept] for name, column in columns.items()}
             plain = {
@@ -246,7 +235,7 @@ def _tables(
 
 def _tensors(store: Store, capture: Capture, site: Site, row: Artifact, path: Path) -> dict[str, dict[str, Any]]:
     """Write the vectors of a site in a shard, and what they belong to; return nothing where no step has the site."""
-    with _opened(store, capture, row) as shard:
+    with opened_shard(store, row, capture) as shard:
         columns = shard.columns(site, capture.layers[0], capture.width)
         if not len(columns["step"]):
             return {}

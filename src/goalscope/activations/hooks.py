@@ -8,6 +8,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from goalscope.activations.capture_schedule import Batch
+from goalscope.activations.sites import Site
 from goalscope.models.cache import check_layers as check_cache
 
 _LLAMA = (
@@ -147,6 +149,30 @@ class Recording:
             cache.update(keys, values, layer)
         return self._run(ids, rows, columns, cache)
 
+    def batch(
+        self, batch: Batch, prefix: Prefix | None, skipped: int, sites: Sequence[Site]
+    ) -> Iterator[tuple[Site, Any]]:
+        """Yield the vectors ``[L, m, P, D]`` float32 of each site that m steps of a batch have, still on the device.
+
+        ``skipped`` is the number of tokens that the prefix holds.
+        """
+        import torch
+
+        ids = np.stack(batch.sequences)[:, skipped:]
+        steps = list(zip(batch.places, batch.items, strict=True))
+        held = {site: [(row, item.positions[site]) for row, item in steps if site in item.positions] for site in sites}
+        wanted = [one for found in held.values() for one in found]
+        columns = np.concatenate([positions for _, positions in wanted]).astype(np.int64) - skipped
+        rows = np.repeat(np.array([row for row, _ in wanted], dtype=np.int64), [len(one) for _, one in wanted])
+        layers = self.run(np.ascontiguousarray(ids), rows, columns, prefix)
+        vectors = torch.stack([layer.to(layers[0].device).float() for layer in layers])
+        at = 0
+        for site, found in held.items():
+            if found:
+                end = at + sum(len(positions) for _, positions in found)
+                yield site, vectors[:, at:end].reshape(len(vectors), len(found), -1, vectors.shape[2])
+                at = end
+
     def prefix(self, ids: npt.NDArray[np.int64]) -> Prefix:
         """Return the keys and values of a beginning ``[S]`` that sequences share."""
         from transformers import DynamicCache
@@ -189,6 +215,13 @@ def check_layers(layers: Sequence[int], count: int) -> tuple[int, ...]:
     if not layers:
         raise ValueError("a capture needs at least one layer, got none")
     return tuple(sorted({int(layer) for layer in layers}))
+
+
+def chosen_layers(wanted: str | Sequence[int], count: int) -> tuple[int, ...]:
+    """Return the layers that "thirds", "all" or numbers mean in a model of so many blocks; see `check_layers`."""
+    if isinstance(wanted, str):
+        return thirds(count) if wanted == "thirds" else tuple(range(count))
+    return check_layers(wanted, count)
 
 
 def thirds(count: int) -> tuple[int, ...]:

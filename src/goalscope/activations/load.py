@@ -1,18 +1,20 @@
-"""Read captured activations back: whole for one site and layer, or shard by shard."""
+"""Activations, the vectors of one site and layer, and how captured ones are read back: whole, or shard by shard."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Self
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
 from goalscope.activations.capture_schedule import plan_id
-from goalscope.activations.record import Activations, Site, check_site
 from goalscope.activations.shards import Artifact, ShardFile, artifacts, open_shard, place, put_artifacts
+from goalscope.activations.sites import Site, check_site
+from goalscope.checks import check_shape, freeze
 from goalscope.ids import canonical_json
 from goalscope.models.initialisation import RANDOM_WEIGHTS, RandomWeights
 from goalscope.runs import Store
@@ -21,6 +23,89 @@ from goalscope.untrusted import decode_object, faults
 CAPTURE = "capture"
 SHARD = "activations"
 """Kinds of artifacts: a whole capture, and one file of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Activations:
+    """The residual stream after one decoder block, at the P positions of one site, for N steps.
+
+    Attributes:
+        site: where in the sequence.
+        layer: number of the decoder block whose output this is, 0-based.
+        model: content id of the model whose activations these are.
+        vectors: ``[N, P, D]`` float32. P is 3 for ``pre`` and ``post``, 1 for ``action``, H * W for ``grid`` (by row).
+        episode_id: ``[N]`` text (object array), content id of the episode.
+        step: ``[N]`` int64, number of the step in its episode.
+        world_id: ``[N]`` text, content id of the world.
+        grid_id: ``[N]`` text, the cluster that the world belongs to: splits and intervals go by it.
+        shape: ``[N, 2]`` int64, height H and width W of the grid.
+        positions: ``[N, P]`` int64, where in prompt and output together each vector was taken, 0-based.
+        tokens: ``[N, P]`` int64, ids of the tokens there.
+        reconstructed: ``[N]`` bool, whether the step's ids were made again from its text.
+
+    Raises:
+        ValueError: an unknown site, steps without a vector, arrays whose shapes do not fit, or a vector that is not
+            finite; names the step.
+    """
+
+    site: Site
+    layer: int
+    model: str
+    vectors: npt.NDArray[np.float32]
+    episode_id: npt.NDArray[np.object_]
+    step: npt.NDArray[np.int64]
+    world_id: npt.NDArray[np.object_]
+    grid_id: npt.NDArray[np.object_]
+    shape: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
+    tokens: npt.NDArray[np.int64]
+    reconstructed: npt.NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        check_site(self.site)
+        if self.layer < 0:
+            raise ValueError(f"a layer's number must be >= 0, got {self.layer}")
+        if self.vectors.dtype != np.float32:
+            raise ValueError(f"vectors must be float32, got {self.vectors.dtype}")
+        sizes: dict[str, int] = {}
+        for name, shape in _SHAPES.items():
+            sizes = check_shape(name, getattr(self, name), shape, sizes)
+        if sizes["N"] and not (sizes["P"] and sizes["D"]):
+            raise ValueError(f"a step must have vectors of one number or more, got {list(self.vectors.shape)}")
+        if (bad := first_infinite(self.vectors)) is not None:
+            raise ValueError(
+                f"activations must be finite, got some that are not at {self.episode_id[bad]} step {self.step[bad]}, "
+                f"site {self.site}, layer {self.layer}"
+            )
+        for name in _SHAPES:
+            object.__setattr__(self, name, freeze(getattr(self, name)))
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def where(self, mask: npt.NDArray[Any]) -> Self:
+        """Return some of the steps, by a mask ``[N]`` bool or by indices ``[M]`` int in that order."""
+        kept = {name: getattr(self, name)[mask] for name in _SHAPES}
+        for array in kept.values():
+            array.flags.writeable = False  # a new array that nobody else holds: it need not be copied to be frozen
+        return type(self)(site=self.site, layer=self.layer, model=self.model, **kept)
+
+
+def first_infinite(vectors: npt.NDArray[np.float32]) -> int | None:
+    """Return the first step whose vectors ``[N, P, D]`` are not all finite, None without one."""
+    # The sum is not finite where an entry is not; no array of N * P * D truth values is made for it.
+    with np.errstate(over="ignore", invalid="ignore"):
+        fine = np.isfinite(vectors.sum(axis=(1, 2), dtype=np.float64))
+    return None if fine.all() else int(np.argmin(fine))
+
+
+_SHAPES: Final = {
+    "vectors": "N P D",
+    **dict.fromkeys(("episode_id", "step", "world_id", "grid_id", "reconstructed"), "N"),
+    "shape": "N 2",
+    "positions": "N P",
+    "tokens": "N P",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +246,7 @@ def stream_activations(
     with _opened(run) as store:
         chosen = choose_capture(store, named, layer, untrained, model, capture, agent, random_weights)
         for row in artifacts(store, SHARD, capture=chosen.id):
-            with _shard(store, row, chosen) as shard:
+            with opened_shard(store, row, chosen) as shard:
                 columns = shard.columns(named, layer, chosen.width)
                 vectors = shard.vectors(named, layer)
             for array in (vectors, *columns.values()):
@@ -170,19 +255,25 @@ def stream_activations(
                 yield Activations(site=named, layer=layer, model=chosen.model, vectors=vectors, **columns)
 
 
-def _shard(store: Store, row: Artifact, chosen: Capture) -> AbstractContextManager[ShardFile]:
+def opened_shard(store: Store, row: Artifact, chosen: Capture) -> AbstractContextManager[ShardFile]:
+    """Open a file of a capture by its row of the index."""
     return open_shard(place(store, row), size=row.size, capture=chosen.id)
+
+
+def of_shape(columns: Mapping[str, npt.NDArray[Any]], shape: tuple[int, int] | None) -> npt.NDArray[np.int64]:
+    """Return which rows of a shard are of grids of a shape, None for all."""
+    same = columns["shape"] == (columns["shape"] if shape is None else shape)
+    return np.flatnonzero(same.all(axis=1))
 
 
 def _load(store: Store, chosen: Capture, site: Site, layer: int, shape: tuple[int, int] | None) -> Activations:
     there = set[tuple[int, int]]()
     parts = []  # of each shard: its row of the index, which of its rows are wanted, and their columns
     for row in artifacts(store, SHARD, capture=chosen.id):
-        with _shard(store, row, chosen) as shard:
+        with opened_shard(store, row, chosen) as shard:
             columns = shard.columns(site, layer, chosen.width)
         there |= {(height, width) for height, width in np.unique(columns["shape"], axis=0).tolist()}
-        kept = np.flatnonzero((columns["shape"] == (columns["shape"] if shape is None else shape)).all(axis=1))
-        if len(kept):
+        if len(kept := of_shape(columns, shape)):
             parts.append((row, kept, {name: column[kept] for name, column in columns.items()}))
     if not parts and shape is not None and there:
         raise ValueError(
@@ -203,7 +294,7 @@ def _load(store: Store, chosen: Capture, site: Site, layer: int, shape: tuple[in
     target = np.argsort(order)
     vectors, at = np.empty((len(order), groups[0], chosen.width), dtype=np.float32), 0
     for row, kept, _ in parts:
-        with _shard(store, row, chosen) as shard:
+        with opened_shard(store, row, chosen) as shard:
             vectors[target[at : at + len(kept)]] = shard.vectors(site, layer)[kept]
         at += len(kept)
     columns = {name: array[order] for name, array in joined.items()}

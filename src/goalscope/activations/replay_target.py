@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from goalscope.activations.record import Site
-from goalscope.agents.agent import agent_id
-from goalscope.agents.build import build_agent
+from goalscope.activations.sites import Site
+from goalscope.agents.agent import agent_id, build_agent
 from goalscope.agents.chat import ChatAgent
+from goalscope.ids import content_id
 from goalscope.models.initialisation import RANDOM_WEIGHTS, check_random_weights
 from goalscope.models.local import LocalModel
 from goalscope.runs import Store
@@ -115,18 +115,17 @@ def model_of(
         if "server" in entry.parameters:
             raise ValueError(f"the model of {target.agent} ran behind a server, its weights are needed here: {advice}")
         if untrained is not None:
-            agent = build_agent(entry.kind, {**entry.parameters, **_control(untrained, random_weights)})
+            # The default kind is not named, as in stored studies.
+            kind = {} if random_weights == RANDOM_WEIGHTS[0] else {"random_weights": random_weights}
+            agent = build_agent(entry.kind, {**entry.parameters, "untrained": untrained, **kind})
         if isinstance(agent, ChatAgent) and isinstance(agent.model, LocalModel):
             return agent.model
     raise ValueError(f"{store.path} does not say where the model of {target.agent} lies: {advice}")
 
 
-def _control(untrained: int, random_weights: str) -> dict[str, Any]:
-    """Return the parameters of a model with random weights; the default kind is not named, as in stored studies."""
-    return {
-        "untrained": untrained,
-        **({} if random_weights == RANDOM_WEIGHTS[0] else {"random_weights": random_weights}),
-    }
+def model_id(model: LocalModel) -> str:
+    """Return the content id by which captures and probes know a model."""
+    return content_id("model", dict(model.describe()))
 
 
 def check_model(target: ReplayTarget, model: LocalModel, *, other_weights: bool) -> None:

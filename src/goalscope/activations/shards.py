@@ -8,7 +8,7 @@ Tensors of a shard: ``episode`` and ``step``, ``shape``, ``reconstructed`` of it
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field, ValidationError
 
-from goalscope.activations.record import Site
+from goalscope.activations.capture_schedule import Item
+from goalscope.activations.sites import Site
 from goalscope.checks import check_shape
 from goalscope.ids import canonical_json
 from goalscope.models.folders import brief
@@ -81,6 +82,26 @@ def write_shard(path: Path, shard: Shard) -> int:
     finally:
         os.close(folder)
     return len(data)
+
+
+def layout(items: Sequence[Item], sites: Sequence[Site]) -> tuple[list[list[str]], dict[str, npt.NDArray[Any]]]:
+    """Return the episodes of n steps, and all tensors of their shard but the vectors."""
+    table = {entry: number for number, entry in enumerate(dict.fromkeys(item.episode for item in items))}
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "episode": np.array([table[item.episode] for item in items], dtype=np.int64),
+        "step": np.array([item.step for item in items], dtype=np.int64),
+        "shape": np.array([item.shape for item in items], dtype=np.int64).reshape(-1, 2),
+        "reconstructed": np.array([item.reconstructed for item in items], dtype=np.uint8),
+    }
+    for site in sites:
+        rows = [row for row, item in enumerate(items) if site in item.positions]
+        positions = [items[row].positions[site] for row in rows]
+        tokens = [items[row].ids[at] for row, at in zip(rows, positions, strict=True)]
+        size = (len(rows), len(positions[0]) if rows else 0)
+        arrays[f"{site}.rows"] = np.array(rows, dtype=np.int64)
+        arrays[f"{site}.positions"] = np.array(positions, dtype=np.int64).reshape(size)
+        arrays[f"{site}.tokens"] = np.array(tokens, dtype=np.int64).reshape(size)
+    return [list(one) for one in table], arrays
 
 
 @contextmanager

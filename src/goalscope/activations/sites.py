@@ -1,4 +1,4 @@
-"""Where the sites of a step are: found by matching token ids, never by fixed offsets."""
+"""Sites: where in a sequence vectors are taken; found by matching token ids, never by fixed offsets."""
 
 import re
 import warnings
@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.activations.record import TRIPLE, Site
 from goalscope.models.base import Message, Sampling
 from goalscope.models.grid_tokens import check_cell_tokens
 from goalscope.models.harmony import Style
@@ -23,6 +22,13 @@ from goalscope.worlds.dynamics import shown
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import Grid
 
+Site = Literal["pre", "post", "grid", "action"]
+"""Where in a sequence vectors are taken: before the reasoning, between reasoning and answer, at the cells of the grid,
+before the word that names the action."""
+
+SITES: Final[tuple[Site, ...]] = get_args(Site)
+TRIPLE: Final = 3
+"""Positions of the sites `pre` and `post`."""
 DEFAULT_SITES: Final[tuple[Site, ...]] = ("pre", "post")
 """What is captured and probed where nobody names sites."""
 
@@ -42,6 +48,17 @@ class Sites:
 
 class _MissingError(Exception):
     """A step does not have a site; says why."""
+
+
+def check_site(site: str) -> Site:
+    """Return the site of that name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if site not in SITES:
+        raise ValueError(f"a site must be one of {', '.join(SITES)}, got {site!r}")
+    return site
 
 
 def grids_seen(episode: Episode) -> Iterator[Grid]:

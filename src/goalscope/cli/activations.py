@@ -100,7 +100,7 @@ def capture(
     """Replay a run's token ids and store activations beside it. Run it again to go on after an interruption."""
     from goalscope.activations import CaptureSettings
     from goalscope.activations import capture as replay
-    from goalscope.activations.capture_parts import CaptureRequest, capture_elsewhere
+    from goalscope.activations.capture import capture_elsewhere
     from goalscope.activations.hooks import Blocks
     from goalscope.cli.console import duration, progress, say, table
     from goalscope.cli.overrides import layers_of, split
@@ -150,8 +150,7 @@ def capture(
         if executor == "threads":
             done = replay(run, given, progress=show, shard=part, **options)
         else:
-            request = CaptureRequest(run=str(run.resolve()), options=options, model=described)
-            done = capture_elsewhere(request, executor, workers, gpus, show)
+            done = capture_elsewhere(str(run.resolve()), options, described, executor, workers, gpus, show)
     if part is not None:
         say(
             f"shard {part} of {done.id}, in {duration(time.monotonic() - began)}; next, once the files of all "
@@ -264,9 +263,9 @@ def read_inside(
 
     With ``drop_sites``, sites that the agent's steps lack are left out with a notice.
     """
-    from goalscope.activations.devices import trains_on
     from goalscope.cli.console import duration, progress, say
     from goalscope.probing.pipeline import study_inside
+    from goalscope.probing.stacks import trains_on
     from goalscope.report.blocks import counted
     from goalscope.report.verdicts import MADE_RULE
 

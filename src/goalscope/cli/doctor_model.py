@@ -7,8 +7,7 @@ from goalscope.agents import ChatAgent
 from goalscope.agents.agent import Observation
 from goalscope.cli.console import json_text, safe, say, table
 from goalscope.models import HttpModel, Sampling, Server
-from goalscope.models.http_checks import ServerReport, check_server
-from goalscope.models.http_told import told_by
+from goalscope.models.http_checks import ServerReport, check_server, told_by
 from goalscope.models.http_transport import Client
 from goalscope.models.http_trials import Wanted
 from goalscope.preflight.model_report import SIZES, ModelReport, Sample, report_model

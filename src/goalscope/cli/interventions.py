@@ -11,7 +11,7 @@ from goalscope.cli.help import RunDirectory, option
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from goalscope.interventions.pipeline import InterventionSummary
+    from goalscope.interventions.experiment import InterventionSummary
 
 
 def patch(
@@ -35,7 +35,7 @@ def patch(
     from goalscope import registry
     from goalscope.cli.console import say
     from goalscope.cli.overrides import layers_of, set_key, split
-    from goalscope.interventions.pipeline import declared_in
+    from goalscope.interventions.experiment import declared_in
     from goalscope.runs import Store
     from goalscope.untrusted import explain
 
@@ -63,7 +63,7 @@ def patch(
 def change(run: Path, declared: "Sequence[BaseModel]", *, model: str = "", device: str = "auto") -> None:
     """Do declared interventions, show how far they are, and print the headline of each."""
     from goalscope.cli.console import duration, progress, say
-    from goalscope.interventions.pipeline import study_interventions
+    from goalscope.interventions.experiment import study_interventions
 
     own = None
     if model:

@@ -37,7 +37,7 @@ from goalscope.report.sections.meg import (
     where,
 )
 from goalscope.runs import Store
-from goalscope.runs.walks import count_episodes, parts_of
+from goalscope.runs.walks import count_episodes, parts_of, walk_parts
 from goalscope.studies.cliff_figures import write_figures, write_json
 from goalscope.studies.cliff_world import CliffCase, cliff_study
 from goalscope.worlds.world import World
@@ -210,10 +210,12 @@ def meg_run(
                 relative.append(measure_restricted(steps, settings, unseen=cast(Unseen, seen), progress=told))
             del steps
         with progress("curves of worlds") as told:
-            found = measure_goals_by_parts(_parts(store, tasks), settings, progress=told)
+            found = measure_goals_by_parts(_parts(store, grids=grids, tasks=tasks), settings, progress=told)
         if unknown:
             with progress("unknown utilities") as told:
-                held = held_out_goals_by_parts(_parts(store, tasks), settings, total=total, ridge=ridge, progress=told)
+                held = held_out_goals_by_parts(
+                    _parts(store, grids=grids, tasks=tasks), settings, total=total, ridge=ridge, progress=told
+                )
             found = replace(found, held_out=held)
     if relative:
         found = joined([found, *relative])
@@ -228,8 +230,14 @@ def meg_run(
     say(f"{counted(len(found.rows), 'row')} stored in {path}")
 
 
-def _parts(store: Store, tasks: bool) -> Iterator[StepTable]:
-    """Yield the episodes of a run by parts of whole worlds."""
+def _parts(store: Store, *, grids: bool, tasks: bool) -> Iterator[StepTable]:
+    """Yield the episodes of a run by parts of whole worlds; on grids without what was said, where nothing was."""
+    # Exact policies stand in the extra values of steps; without any, actions and states are all that counts.
+    ((extra,),) = store.query("SELECT EXISTS (SELECT 1 FROM steps WHERE extra != '{}')")
+    if grids and not tasks and not extra:
+        for walks, _ in walk_parts(store):
+            yield StepTable.from_walks(walks)
+        return
     for worlds in parts_of(store):
         yield StepTable.from_episodes(store.episodes(worlds=worlds), tasks=tasks)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from goalscope import studies
-from goalscope.agents.build import CHAT, TASK_CHAT
+from goalscope.agents.agent import CHAT, TASK_CHAT
 from goalscope.checks import did_you_mean, near_miss
 from goalscope.cli.console import say
 from goalscope.models.base import TEMPLATE_FORMS

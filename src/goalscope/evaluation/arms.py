@@ -7,9 +7,8 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from goalscope import registry
-from goalscope.agents.build import TASK_CHAT
-from goalscope.agents.chat import NAMED
-from goalscope.agents.wordings import WORDINGS
+from goalscope.agents.agent import TASK_CHAT
+from goalscope.agents.prompts import NAMED, WORDINGS
 from goalscope.environments.world import EnvironmentView
 from goalscope.evaluation.subject import Subject
 from goalscope.rows import Tag

@@ -249,7 +249,7 @@ def _look(evaluation: EvaluationRun, arm: Arm, look: Look, subject: Subject, sta
 
             study_inside(place, settings, stage=lambda label: stage(f"{arm.name}: {label}"))
         else:
-            from goalscope.interventions.pipeline import study_interventions
+            from goalscope.interventions.experiment import study_interventions
 
             study_interventions(place, [settings], stage=lambda label: stage(f"{arm.name}: {label}"))
     except ValueError as refusal:

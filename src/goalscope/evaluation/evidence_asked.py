@@ -10,7 +10,7 @@ import numpy as np
 from goalscope.evaluation.arms import USUAL
 from goalscope.evaluation.evidence import SHARE, ArmData, Evidence, Side
 from goalscope.measures.exploration import score_episode
-from goalscope.planning.task_walks import random_walk_success
+from goalscope.planning.tasks import random_walk_success
 from goalscope.rng import stream
 from goalscope.rows import Rows
 from goalscope.stats import Estimate, estimate_mean, estimate_pooled, spread_between

@@ -14,6 +14,7 @@ predictor's: as much is removed with fewer directions).
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
@@ -22,26 +23,25 @@ from pydantic import Field
 
 from goalscope.agents.chat import ChatAgent
 from goalscope.interventions.edits import Edit
-from goalscope.interventions.experiment import Headline, PairSettings, Subject, intervention
+from goalscope.interventions.experiment import Headline, OnPairs, Subject, intervention
 from goalscope.interventions.pairs import Pair, check_pairs
 from goalscope.interventions.reading import (
     STAYS,
     Passage,
     States,
-    answers,
+    acted,
+    added,
     averaged,
-    finder_of,
     fresh_views,
     layers_of,
-    pair_tags,
-    passage,
-    read_activations,
+    pair_rows,
+    read_passages,
     states_of,
 )
 from goalscope.models.local import LocalModel
 from goalscope.rng import stream
-from goalscope.rows import Row, Rows, Tag
-from goalscope.runs.kinds import Part, sequence
+from goalscope.rows import Rows, Tag
+from goalscope.runs.kinds import sequence
 from goalscope.runs.probing_config import Layers
 
 KIND: Final = "ablation"
@@ -63,7 +63,7 @@ Array = npt.NDArray[np.float64]
 
 
 @intervention(KIND)
-class Ablation(Part):
+class Ablation(OnPairs):
     """What linear probes of goal or agent read, projected out at each site and layer of the original of each pair.
 
     At the cells of the grid a probe tells the thing's cell from all others, elsewhere it tells its row and column.
@@ -75,8 +75,6 @@ class Ablation(Part):
     headline: ClassVar[Headline] = ((STAYS,), {}, ("thing", "site", "layer", "rank", "fallen", "subspace"))
 
     kind: Literal["ablation"] = KIND
-    agent: str | None = Field(default=None, min_length=1, max_length=200)
-    pairs: PairSettings = PairSettings(controls=0)
     things: tuple[Thing, ...] = sequence(default=("goal", "agent"))
     sites: tuple[Place, ...] = sequence(default=("grid", "pre"))
     layers: Layers = "thirds"
@@ -84,24 +82,17 @@ class Ablation(Part):
     random: int = Field(default=3, ge=1, le=100)
     states: int = Field(default=12, ge=2, le=100_000)
     seed: int = Field(default=0, ge=0, le=2**62)
-    max_tokens: int | None = Field(default=None, ge=1)
 
     def run(self, subject: Subject) -> Mapping[str, Any]:
         """Ablate at each place; what is stored is not done again."""
         layers = layers_of(subject.model, self.layers)
         pairs = subject.pairs(self.pairs)
         check_pairs(pairs.kept, subject.model)
-        places = [(thing, site, layer) for thing in self.things for site in self.sites for layer in layers]
-        missing = [one for one in places if not subject.has(" ".join(map(str, one)))]
-        limit = self.max_tokens or subject.agent.sampling.max_tokens
         views = fresh_views(pairs.kept, count=self.states, seed=self.seed)
-        states = states_of(subject.agent, views, self.sites, max_tokens=limit) if missing else None
-        for done, (thing, site, layer) in enumerate(places):
-            subject.show(done, len(places))
-            if states is not None and (thing, site, layer) in missing:
-                rows = ablate(subject.agent, pairs.kept, states, self, thing, site, layer)
-                subject.keep(f"{thing} {site} {layer}", rows)
-        subject.show(len(places), len(places))
+        states = cache(lambda: states_of(subject.agent, views, self.sites, max_tokens=self.max_tokens))
+        places = [(thing, site, layer) for thing in self.things for site in self.sites for layer in layers]
+        units = {f"{thing} {site} {layer}": (thing, site, layer) for thing, site, layer in places}
+        subject.work(units, lambda *place: ablate(subject.agent, pairs.kept, states(), self, *place))
         return {
             "settings": self.model_dump(mode="json"),
             "pairs": len(pairs.kept),
@@ -139,54 +130,24 @@ def ablate(
     """
     model = agent.model
     assert isinstance(model, LocalModel)  # pairs are found with local models alone
-    learned = states.passages[site]
-    known = read_activations(model, [one.ids for one in learned], [one.places for one in learned], [layer])[layer]
-    truth = _truth(states, known, thing, site, settings.seed)
-    erased = erase(*truth, most=settings.most)
-    width = len(erased.mean)
-    subspaces = [(AMNESIC, erased.basis)]
+    known = read_passages(model, states.passages[site], layer)
+    erased = erase(*_truth(states, known, thing, site, settings.seed), most=settings.most)
     rng = stream(settings.seed, "random subspaces", thing, site, layer)
-    for _ in range(settings.random if erased.rank else 0):
-        drawn = np.linalg.qr(rng.standard_normal((width, erased.rank)))[0]
-        subspaces.append((RANDOM, drawn))
-    finder = finder_of(model, [site])
-    rows: list[Row] = []
-    tags: dict[str, Tag] = {
-        "thing": thing,
-        "site": site,
-        "layer": layer,
-        RANK: erased.rank,
-        READABLE: round(erased.readable, 3),
-        "fallen": erased.fallen,
-    }
-    for begin in range(0, len(pairs), _PART):
-        part = pairs[begin : begin + _PART]
-        passages = [passage(finder, site, pair.sides[0], pair.changed) for pair in part]
-        now = read_activations(model, [one.ids for one in passages], [one.places for one in passages], [layer])
-        changes = [
-            [removal(one, layer, basis, erased.mean, present) for _, basis in subspaces]
-            for one, present in zip(passages, now[layer], strict=True)
-        ]
-        done = answers(
-            agent,
-            [pair.sides[0].view for pair in part],
-            passages,
-            changes,
-            max_tokens=settings.max_tokens,
-        )
-        for pair, said in zip(part, done, strict=True):
-            for (name, _), one in zip(subspaces, said, strict=True):
-                about = {**pair_tags(pair), **tags, "subspace": name}
-                rows.append(
-                    Row(
-                        measure=STAYS,
-                        unit="share",
-                        value=one.effect(pair)[STAYS],
-                        grid_id=pair.cluster,
-                        tags=about,
-                    )
-                )
-    return averaged(rows)
+    shape = (len(erased.mean), erased.rank)
+    drawn = [np.linalg.qr(rng.standard_normal(shape))[0] for _ in range(settings.random if erased.rank else 0)]
+    subspaces = [(AMNESIC, erased.basis), *((RANDOM, one) for one in drawn)]
+    tags: dict[str, Tag] = {"thing": thing, "site": site, "layer": layer, RANK: erased.rank}
+    tags |= {READABLE: round(erased.readable, 3), "fallen": erased.fallen}
+
+    def changes(pair: Pair, one: Passage, present: npt.NDArray[np.float32]) -> list[tuple[str, list[Edit]]]:
+        return [(name, removal(one, layer, basis, erased.mean, present)) for name, basis in subspaces]
+
+    done = acted(agent, pairs, (site, layer), changes, together=_PART, max_tokens=settings.max_tokens)
+    return averaged(
+        row
+        for pair, name, said in done
+        for row in pair_rows(pair, {STAYS: said.effect(pair)[STAYS]}, **tags, subspace=name)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -290,12 +251,7 @@ def _truth(
 
 def removal(one: Passage, layer: int, basis: Array, mean: Array, present: npt.NDArray[np.float32]) -> list[Edit]:
     """Return the edits of prompt 0 that set a subspace to its mean; those of `pre` or `post` are one vector."""
-    import torch
-
     if not basis.shape[1]:
         return []
     flat = present.astype(np.float64).reshape(-1, len(mean))
-    added = -((flat - mean) @ basis @ basis.T).reshape(present.shape)
-    return [
-        Edit(row=0, layer=layer, positions=one.places, vectors=torch.from_numpy(added.astype(np.float32)), how="add")
-    ]
+    return added(one, layer, -((flat - mean) @ basis @ basis.T).reshape(present.shape))

@@ -10,9 +10,10 @@ Sources: Geiger et al. 2024, Finding alignments between interpretable causal var
 representations (distributed alignment search); Makelov, Lange and Nanda 2023, arXiv:2311.17030 (dormant pathways).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
@@ -20,11 +21,12 @@ import numpy.typing as npt
 from pydantic import Field
 
 from goalscope.agents.chat import ChatAgent
+from goalscope.interventions.directions import reading_directions, split_subspace
 from goalscope.interventions.edits import Edit, Editor
-from goalscope.interventions.experiment import Headline, PairSettings, Subject, intervention
+from goalscope.interventions.experiment import Headline, OnPairs, PairSettings, Subject, intervention
 from goalscope.interventions.forward import Batch, score_answers
 from goalscope.interventions.pairs import Pair, Side, check_pairs
-from goalscope.interventions.passes import Reader
+from goalscope.interventions.passes import Reader, log_odds
 from goalscope.interventions.reading import (
     FOLLOWS,
     Passage,
@@ -33,16 +35,15 @@ from goalscope.interventions.reading import (
     averaged,
     finder_of,
     layers_of,
-    pair_tags,
+    pair_rows,
     passage,
-    read_activations,
+    read_passages,
 )
-from goalscope.interventions.reading_weights import reading_directions, split_subspace
 from goalscope.models.initialisation import permute
 from goalscope.models.local import LocalModel
 from goalscope.rng import stream
 from goalscope.rows import Row, Rows
-from goalscope.runs.kinds import Part, sequence
+from goalscope.runs.kinds import sequence
 from goalscope.runs.probing_config import Layers
 
 KIND: Final = "alignment"
@@ -60,7 +61,7 @@ _PART: Final = 16
 
 
 @intervention(KIND)
-class Alignment(Part):
+class Alignment(OnPairs):
     """Subspaces of small rank, searched for at each site and layer, interchanged within pairs of held-back grids.
 
     `ranks` are the numbers of directions; `steps`, `batch` and `lr` are those of the search; `test` is the share of the
@@ -71,7 +72,6 @@ class Alignment(Part):
     headline: ClassVar[Headline] = ((FOLLOWS,), {"network": "own"}, ("site", "layer", "rank", "subspace"))
 
     kind: Literal["alignment"] = KIND
-    agent: str | None = Field(default=None, min_length=1, max_length=200)
     pairs: PairSettings = PairSettings(per_size=40, controls=0)
     sites: tuple[Literal["changed", "grid", "pre", "post"], ...] = sequence(default=("changed", "pre"))
     layers: Layers = "thirds"
@@ -83,7 +83,6 @@ class Alignment(Part):
     random: int = Field(default=3, ge=1, le=100)
     networks: int = Field(default=1, ge=0, le=100)
     seed: int = Field(default=0, ge=0, le=2**62)
-    max_tokens: int | None = Field(default=None, ge=1)
 
     def run(self, subject: Subject) -> Mapping[str, Any]:
         """Search at each place; what is stored is not done again."""
@@ -91,18 +90,15 @@ class Alignment(Part):
         pairs = subject.pairs(self.pairs)
         check_pairs(pairs.kept, subject.model)
         train, test = split_pairs(pairs.kept, self.test, self.seed)
-        places = [(site, layer) for site in self.sites for layer in layers]
-        missing = [(site, layer) for site, layer in places if not subject.has(f"{site} {layer}")]
-        networks = [permuted(subject.model, seed) for seed in range(self.networks if missing else 0)]
-        for done, (site, layer) in enumerate(places):
-            subject.show(done, len(places))
-            if (site, layer) not in missing:
-                continue
-            rows = [search(subject.agent, subject.model, train, test, self, site, layer)]
-            for network in networks:
-                rows.append(search(subject.agent, network, train, test, self, site, layer, own=False))
-            subject.keep(f"{site} {layer}", Rows.concatenate(rows))
-        subject.show(len(places), len(places))
+        twin = cache(lambda seed: permuted(subject.model, seed))
+
+        def rows(site: Where, layer: int) -> Rows:
+            networks = [subject.model, *map(twin, range(self.networks))]
+            return Rows.concatenate(
+                search(subject.agent, one, train, test, self, site, layer, own=one is subject.model) for one in networks
+            )
+
+        subject.work({f"{site} {layer}": (site, layer) for site in self.sites for layer in layers}, rows)
         return {
             "settings": self.model_dump(mode="json"),
             "training pairs": len(train),
@@ -192,57 +188,35 @@ def search(
     for rank in settings.ranks:
         found = train_subspace(model, cases[0], layer, rank, settings, own=own)
         subspaces.append((FOUND, rank, found))
-        if not own:
+        if reading is None:
             continue
         wrong = _shuffled(cases[0], stream(settings.seed, "shuffled pairs", site, layer, rank))
-        subspaces.append((SHUFFLED, rank, train_subspace(model, wrong, layer, rank, settings, own=own)))
-        subspaces.append((COMPONENTS, rank, main[:rank].T))
-        subspaces += [
-            (RANDOM, rank, np.linalg.qr(rng.standard_normal((width, rank)))[0]) for _ in range(settings.random)
-        ]
-        assert reading is not None
-        subspaces += [
-            (name, rank, part) for name, part in zip((READ, UNREAD), split_subspace(found, reading), strict=True)
-        ]
-    name = "own" if own else "permuted"
+        beside = [(SHUFFLED, train_subspace(model, wrong, layer, rank, settings, own=own)), (COMPONENTS, main[:rank].T)]
+        beside += [(RANDOM, np.linalg.qr(rng.standard_normal((width, rank)))[0]) for _ in range(settings.random)]
+        beside += zip((READ, UNREAD), split_subspace(found, reading), strict=True)
+        subspaces += [(name, rank, basis) for name, basis in beside]
+    common: dict[str, Any] = {"site": site, "layer": layer}
     rows: list[Row] = []
     for begin in range(0, len(cases[1]), _PART):
         part = cases[1][begin : begin + _PART]
-        for measure, values in _effects(agent, model, part, layer, subspaces, settings, own=own).items():
+        for measure, values in _effects(agent, model, part, layer, subspaces, settings, own=own):
             for case, found_values in zip(part, values, strict=True):
                 for (label, rank, _), value in zip(subspaces, found_values, strict=True):
-                    tags = {
-                        **pair_tags(case.pair),
-                        "site": site,
-                        "layer": layer,
-                        "rank": None if label == WHOLE else rank,
-                        "subspace": label,
-                        "network": name,
-                    }
-                    rows.append(Row(measure=measure, unit="share", value=value, grid_id=case.pair.cluster, tags=tags))
+                    tags = common | {"rank": None if label == WHOLE else rank, "subspace": label}
+                    rows += pair_rows(case.pair, {measure: value}, **tags, network="own" if own else "permuted")
     return averaged(rows)
 
 
 def _cases(model: LocalModel, pairs: Sequence[Pair], site: Where, layer: int) -> list[Case]:
     finder = finder_of(model, [site])
-    passages = [[passage(finder, site, side, pair.changed) for side in pair.sides] for pair in pairs]
-    flat = [one for both in passages for one in both]
-    vectors = read_activations(model, [one.ids for one in flat], [one.places for one in flat], [layer])[layer]
+    passages = [passage(finder, site, side, pair.changed) for pair in pairs for side in pair.sides]
+    vectors = read_passages(model, passages, layer)
     reader = Reader(model, [site], {}, vectors[0].shape[-1])
     found = []
-    for at, (pair, both) in enumerate(zip(pairs, passages, strict=True)):
-        place = reader.answers(pair.sides[0])
-        found.append(
-            Case(
-                pair=pair,
-                told=pair.sides[1],
-                context=place.context,
-                words=place.answers,
-                passage=both[0],
-                own=vectors[2 * at],
-                source=vectors[2 * at + 1],
-            )
-        )
+    for at, pair in enumerate(pairs):
+        forced, (own, source) = reader.answers(pair.sides[0]), vectors[2 * at : 2 * at + 2]
+        context: dict[str, Any] = {"told": pair.sides[1], "context": forced.context, "words": forced.answers}
+        found.append(Case(pair=pair, passage=passages[2 * at], own=own, source=source, **context))
     return found
 
 
@@ -332,8 +306,7 @@ def _loss(network: Any, editor: Editor, cases: Sequence[Case], layer: int, basis
 def _target(case: Case, *, own: bool) -> tuple[tuple[int, ...], list[int]]:
     """Return a sequence, and the places of the tokens that it must have."""
     first, second = case.pair.sides[0], case.told
-    begin = len(case.passage.ids)
-    replayed = case.passage.replayed
+    begin, replayed = len(case.passage.ids), case.passage.replayed
     written = (*case.passage.ids, *second.output[replayed:])
     plain = (*case.passage.ids, *first.output[replayed:])
     places = [at for at in range(begin, len(written)) if at >= len(plain) or written[at] != plain[at]]
@@ -352,41 +325,30 @@ def _effects(
     settings: Alignment,
     *,
     own: bool,
-) -> dict[str, list[list[float]]]:
-    """Return measure -> case -> subspace -> whether the interchange moved it."""
+) -> Iterator[tuple[str, list[list[float]]]]:
+    """Yield a measure, and case -> subspace -> whether the interchange moved it."""
     edits = [[interchange(case, layer, basis) for _, _, basis in subspaces] for case in cases]
-    found: dict[str, list[list[float]]] = {}
     if own:
-        said = answers(
-            agent,
-            [case.pair.sides[0].view for case in cases],
-            [case.passage for case in cases],
-            edits,
-            max_tokens=settings.max_tokens,
+        views, passages = zip(*((case.pair.sides[0].view, case.passage) for case in cases), strict=True)
+        said = answers(agent, views, passages, edits, max_tokens=settings.max_tokens)
+        told = zip(cases, said, strict=True)
+        yield FOLLOWS, [[one.effect(case.pair)[FOLLOWS] for one in mine] for case, mine in told]
+    batches = [
+        Batch(
+            prompts=[case.context] * len(changes),
+            edits=[replace(one, row=row) for row, change in enumerate(changes) for one in change],
         )
-        found[FOLLOWS] = [
-            [one.effect(case.pair)[FOLLOWS] for one in mine] for case, mine in zip(cases, said, strict=True)
-        ]
-    batches, wanted = [], []
-    for case, changes in zip(cases, edits, strict=True):
-        there = [
-            Edit(row=row, layer=one.layer, positions=one.positions, vectors=one.vectors, basis=one.basis)
-            for row, change in enumerate(changes)
-            for one in change
-        ]
-        batches.append(Batch(prompts=[case.context] * len(changes), edits=there))
-        wanted.append([case.words] * len(changes))
-    scored = score_answers(model, batches, wanted)
-    found[ODDS] = [
-        [_odds(case.pair, list(map(sum, one))) for one in mine.scores] for case, mine in zip(cases, scored, strict=True)
+        for case, changes in zip(cases, edits, strict=True)
     ]
-    return found
-
-
-def _odds(pair: Pair, logprobs: Sequence[float]) -> float:
-    """Return whether the counterfactual's optimal actions are likelier together than the original's."""
-    first, second = (np.logaddexp.reduce([logprobs[action] for action in side.optimal]) for side in pair.sides)
-    return float(second > first)
+    scored = score_answers(model, batches, [[case.words] * len(subspaces) for case in cases])
+    sides = [case.pair.sides for case in cases]
+    yield (
+        ODDS,
+        [
+            [float(log_odds(one, second, first) > 0) for one in mine.scores]
+            for (first, second), mine in zip(sides, scored, strict=True)
+        ],
+    )
 
 
 def interchange(case: Case, layer: int, basis: Any) -> list[Edit]:

@@ -1,4 +1,6 @@
-"""The seam of interventions: settings that a study names by their kind, and what an experiment is handed and keeps."""
+"""The seam of interventions: settings that a study names by their kind, what an experiment is handed and keeps, and all
+that a run's study declares, end to end.
+"""
 
 import ctypes
 import gc
@@ -6,25 +8,32 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Annotated, Any, ClassVar, Final, Protocol, TypeVar, get_args
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar, cast, get_args
 
 from pydantic import AfterValidator, BaseModel, Field
 
 from goalscope import registry
+from goalscope.activations.replay_target import ReplayTarget, check_model, find_target
 from goalscope.activations.sites import steps_seen
+from goalscope.agents.agent import agent_id
 from goalscope.agents.chat import ChatAgent
 from goalscope.columns import constant
 from goalscope.ids import content_id
 from goalscope.interventions.pairs import Moved, Original, Pair, Pairs, counterfactuals, find_pairs
 from goalscope.models.local import LocalModel
+from goalscope.probing.stacks import Progress, Stage, silent
 from goalscope.rng import stream
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Store
 from goalscope.runs.kinds import Part, listed
+from goalscope.runs.provenance import note_libraries
 from goalscope.worlds.gridworld import GridView
 
 TAG: Final = "intervention"
 """Tag that rows of interventions carry, the kind of the experiment, and no others."""
+INFO: Final = "interventions"
+"""Name under which a run keeps what was changed last, and how."""
 
 Settings = TypeVar("Settings", bound=BaseModel)
 Things = Annotated[tuple[Moved, ...], Field(strict=False), AfterValidator(listed)]
@@ -32,8 +41,6 @@ Things = Annotated[tuple[Moved, ...], Field(strict=False), AfterValidator(listed
 
 Headline = tuple[tuple[str, ...], Mapping[str, Tag], tuple[str, ...]]
 """What is printed of an experiment: measures, tags that their rows have, and the tags that make the lines."""
-Progress = Callable[[int, int], object]
-"""Shows how far a piece of work is: done, total."""
 
 
 class PairSettings(Part):
@@ -49,6 +56,18 @@ class PairSettings(Part):
     controls: int = Field(default=4, ge=0)
     tries: int = Field(default=4, ge=1)
     seed: int = Field(default=0, ge=0, le=2**62)
+
+
+class OnPairs(Part):
+    """What experiments on counterfactual pairs share.
+
+    `agent` may be left out where one agent alone fits; `max_tokens` is the most tokens of an output, the agent's own by
+    default.
+    """
+
+    agent: str | None = Field(default=None, min_length=1, max_length=200)
+    pairs: PairSettings = PairSettings(controls=0)
+    max_tokens: int | None = Field(default=None, ge=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,9 +110,13 @@ class Subject:
         self.store.put_rows(rows.tagged(tags), source=f"{self.source}/{unit}")
         give_back()
 
-    def rows(self) -> Rows:
-        """Return all rows that the experiment has stored."""
-        return own_rows(self.store.rows(), self.tags)
+    def work(self, units: Mapping[str, tuple[Any, ...]], rows: Callable[..., Rows]) -> None:
+        """Do all pieces of work, by name, that are not stored yet: ``rows(*piece)`` returns the rows of one."""
+        for done, (unit, piece) in enumerate(units.items()):
+            self.show(done, len(units))
+            if not self.has(unit):
+                self.keep(unit, rows(*piece))
+        self.show(len(units), len(units))
 
 
 def own_rows(rows: Rows, tags: Mapping[str, Any]) -> Rows:
@@ -114,20 +137,12 @@ def give_back() -> None:
             trim(0)
 
 
-class Experiment(Protocol):
-    """The settings of an intervention, a pydantic model with a field ``kind``; `run` does it."""
-
-    kind: str
-    agent: str | None
-    headline: ClassVar[Headline]
-
-    def run(self, subject: Subject) -> Mapping[str, Any]:
-        """Do what is not stored yet, keep its rows, and return what is worth knowing about the whole: plain values."""
-        ...
-
-
 def intervention(name: str) -> Callable[[type[Settings]], type[Settings]]:
     """Return a decorator that registers an experiment; entries of a study's ``analysis: interventions:`` name it.
+
+    An experiment is a pydantic model of its settings, with fields ``kind`` and ``agent``, a class variable ``headline``
+    (`Headline`), and ``run(subject)``: it does what is not stored yet, keeps its rows, and returns what is worth
+    knowing about the whole as plain values.
 
     Args:
         name: the kind; the field ``kind`` of the settings admits it.
@@ -148,11 +163,6 @@ def intervention(name: str) -> Callable[[type[Settings]], type[Settings]]:
         return settings
 
     return add
-
-
-def settings_id(settings: BaseModel, agent_id: str) -> str:
-    """Return the content id of an experiment on an agent."""
-    return content_id("intervention", {"settings": settings.model_dump(mode="json"), "agent": agent_id})
 
 
 def originals_of(store: Store, agent_id: str) -> list[Original]:
@@ -207,3 +217,123 @@ def _by_thing(
         fits = [thing for thing in rotated if counterfactuals(original, thing, control=control)]
         groups[(fits or rotated)[0]].append(original)
     return {thing: group for thing, group in groups.items() if group}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterventionSummary:
+    """What one experiment found.
+
+    Attributes:
+        kind: the kind of the experiment.
+        agent: short name of the agent.
+        rows: its rows, as the run keeps them.
+        about: plain values: settings, numbers of pairs, what was left out.
+    """
+
+    kind: str
+    agent: str
+    rows: Rows
+    about: Mapping[str, Any]
+
+
+def study_interventions(
+    run: str | Path,
+    declared: Sequence[BaseModel] | None = None,
+    *,
+    model: LocalModel | None = None,
+    stage: Stage = silent,
+) -> list[InterventionSummary]:
+    """Do all declared experiments on a run, store their rows, and return them; what is stored is not done again.
+
+    Args:
+        run: a run directory; nobody else may write to it meanwhile.
+        declared: the settings of experiments; by default those of the run's study.
+        model: what is changed; by default the local model that the run's study names.
+        stage: is called at the beginning of each experiment with its name; gives what shows progress.
+
+    Raises:
+        FileNotFoundError: no run there, or no such model.
+        ValueError: nothing is declared, a run without token ids, or what an experiment refuses; says what to do.
+        ImportError: torch or transformers is missing.
+        BlockingIOError: another process writes to the run.
+    """
+    with Store(run) as store:
+        wanted = declared_in(store) if declared is None else tuple(declared)
+        if not wanted:
+            raise ValueError(
+                f"interventions must be declared, the study of {run} has none (analysis: interventions:): name a kind, "
+                "e.g. goalscope patch RUN --kind patching"
+            )
+        targets = [_target(store, one) for one in wanted]
+    with Store(run, "w") as store:
+        note_libraries(store, "interventions")
+        return [_done(store, one, target, model, stage) for one, target in zip(wanted, targets, strict=True)]
+
+
+def declared_in(store: Store) -> tuple[BaseModel, ...]:
+    """Return the interventions that the study of a run declares."""
+    study = store.study()
+    return tuple(study.analysis.interventions) if study is not None and study.analysis is not None else ()
+
+
+def _done(
+    store: Store, settings: Any, target: ReplayTarget, model: LocalModel | None, stage: Stage
+) -> InterventionSummary:
+    agent = _agent(store, target, model, weights=_needs_weights(settings))
+    own = cast(LocalModel, agent.model)  # what needs no weights asks it as any model
+    decisive = {"settings": settings.model_dump(mode="json"), "agent": agent_id(agent)}
+    kind, tags = f"{settings.kind}/{target.agent_id}/", {TAG: settings.kind, "agent": target.agent}
+    source = kind + content_id("intervention", decisive)
+    for name in store.row_sources():  # rows of earlier settings
+        if name.startswith(kind) and not name.startswith(f"{source}/"):
+            store.put_rows(Rows.from_rows([]), source=name)
+    with stage(settings.kind) as show:
+        originals = originals_of(store, target.agent_id)
+        subject = Subject(store=store, agent=agent, model=own, originals=originals, source=source, tags=tags, show=show)
+        about = {**settings.run(subject), "agent": target.agent, "model": own.name}
+    kept = store.info().get(INFO)
+    store.put_info(INFO, {**(kept if isinstance(kept, dict) else {}), settings.kind: about})
+    return InterventionSummary(kind=settings.kind, agent=target.agent, rows=own_rows(store.rows(), tags), about=about)
+
+
+def _needs_weights(settings: Any) -> bool:
+    return bool(getattr(settings, "needs_weights", True))
+
+
+def _target(store: Store, settings: Any) -> ReplayTarget:
+    """Return whose insides or reasoning are changed; the latter needs no token ids."""
+    if _needs_weights(settings):
+        return find_target(store, settings.agent, ("pre",))
+    agents = list(_chat_agents(store))
+    named = [one for one in agents if settings.agent in (None, one.name)]
+    if len(named) != 1:
+        there = ", ".join(one.name for one in agents) or "none"
+        raise ValueError(
+            f"edits of reasoning are made to one chat agent of the run ({there}), got {settings.agent!r}: name one "
+            "(agent)"
+        )
+    identity = agent_id(named[0])
+    return ReplayTarget(agent=named[0].name, agent_id=identity, description=named[0].describe(), steps=0)
+
+
+def _chat_agents(store: Store) -> Iterator[Any]:
+    study = store.study()
+    return (entry.build() for entry in (study.agents_ if study is not None else ()) if entry.kind == "chat")
+
+
+def _agent(store: Store, target: ReplayTarget, model: LocalModel | None, *, weights: bool) -> ChatAgent:
+    """Return the agent of a run's study, with another model where one is given."""
+    for agent in _chat_agents(store):
+        if not isinstance(agent, ChatAgent) or agent_id(agent) != target.agent_id:
+            continue
+        if model is not None:
+            check_model(target, model, other_weights=False)
+            return ChatAgent(
+                model=model, sampling=agent.sampling, name=agent.name, task=agent.task, template=agent.template
+            )
+        if isinstance(agent.model, LocalModel) or not weights:
+            return agent
+    raise ValueError(
+        f"{store.path} does not say how {target.agent} is asked and where its model lies: interventions need a run of "
+        "a study with a chat agent and a local model (for one behind a server, give --model FOLDER)"
+    )

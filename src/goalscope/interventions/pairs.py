@@ -5,8 +5,9 @@ then whatever an intervention changes is seen in the action. In a control pair t
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
@@ -16,6 +17,7 @@ from goalscope.activations.sites import SiteFinder
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.ids import content_id
+from goalscope.models.base import Completion
 from goalscope.models.local import LocalModel
 from goalscope.planning.shortest import optimal_actions
 from goalscope.rng import stream
@@ -85,6 +87,8 @@ class Pair:
         cells: the cells that differ, (row, col).
         changed: ``[C]`` int64 places of their tokens, the same in both prompts; no other token differs.
         tokenizer: content id of what wrote the prompts.
+
+    The last three are left out where token ids are not known.
     """
 
     moved: Moved
@@ -92,9 +96,9 @@ class Pair:
     cluster: str
     tags: Mapping[str, Tag]
     sides: tuple[Side, Side]
-    cells: tuple[Position, ...]
-    changed: npt.NDArray[np.int64]
-    tokenizer: str
+    cells: tuple[Position, ...] = ()
+    changed: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    tokenizer: str = ""
 
     @property
     def id(self) -> str:
@@ -206,51 +210,57 @@ def find_pairs(
         raise ValueError(
             f"interventions need the weights of the agent's model, {agent.name} has none here: give a local model"
         )
+    limit = agent.sampling.max_tokens if max_tokens is None else max_tokens
+    finder, tokenizer = SiteFinder(model, ("grid",)), tokenizer_of(model)
+
+    def aligned(first: Side, second: Side) -> dict[str, Any]:
+        cells = _differing(first.view.grid, second.view.grid)
+        return {"cells": cells, "changed": align(model, finder, first, second, cells), "tokenizer": tokenizer}
+
+    asked = partial(act, agent, max_tokens=limit)
+    return pairs_of(originals, asked, aligned, moved=moved, control=control, tries=tries, seed=seed)
+
+
+def pairs_of(
+    originals: Iterable[Original],
+    asked: Callable[[Sequence[GridView]], Sequence[Side | None]],
+    aligned: Callable[[Side, Side], Mapping[str, Any]],
+    *,
+    moved: Sequence[Moved],
+    control: bool,
+    tries: int,
+    seed: int,
+) -> Pairs:
+    """Return the pairs of what an agent does in originals and counterfactuals; other arguments as in `find_pairs`.
+
+    Args:
+        originals: the grids.
+        asked: returns what the agent does in each view where it acts optimally, None elsewhere.
+        aligned: returns the fields of a pair that say which of its tokens differ.
+    """
     left_out: Counter[str] = Counter()
-    asked: dict[tuple[int, Moved], list[GridView]] = {}
-    listed = list(originals)
-    for number, original in enumerate(listed):
+    chosen: list[tuple[Original, Moved, list[GridView]]] = []
+    for original in originals:
         for thing in moved:
             found = counterfactuals(original, thing, control=control)
             if not found:
                 left_out[f"{thing}: no such counterfactual"] += 1
                 continue
             order = stream(seed, "pairs", original.cluster, original.view.text, thing, control).permutation(len(found))
-            asked[number, thing] = [found[index] for index in order[:tries]]
+            chosen.append((original, thing, [found[index] for index in order[:tries]]))
     # Each view is shown once, with the same example in its prompt for both sides of a pair.
-    views = list(
-        dict.fromkeys(
-            [listed[number].view for number, _ in asked] + [view for group in asked.values() for view in group]
-        )
-    )
-    limit = agent.sampling.max_tokens if max_tokens is None else max_tokens
-    sides = dict(zip(views, act(agent, views, limit), strict=True))
-    finder = SiteFinder(model, ("grid",))
-    tokenizer = tokenizer_of(model)
+    views = dict.fromkeys([one.view for one, *_ in chosen] + [view for *_, group in chosen for view in group])
+    sides = dict(zip(views, asked(list(views)), strict=True))
     kept = []
-    for (number, thing), group in asked.items():
-        original = listed[number]
+    for original, thing, group in chosen:
         first = sides[original.view]
-        if first is None:
-            left_out[f"{thing}: the agent does not act optimally in the original"] += 1
-            continue
         second = next((side for view in group if (side := sides[view]) is not None), None)
-        if second is None:
-            left_out[f"{thing}: the agent does not act optimally in a counterfactual"] += 1
+        if first is None or second is None:
+            where = "the original" if first is None else "a counterfactual"
+            left_out[f"{thing}: the agent does not act optimally in {where}"] += 1
             continue
-        cells = _differing(first.view.grid, second.view.grid)
-        kept.append(
-            Pair(
-                moved=thing,
-                control=control,
-                cluster=original.cluster,
-                tags=original.tags,
-                sides=(first, second),
-                cells=cells,
-                changed=align(model, finder, first, second, cells),
-                tokenizer=tokenizer,
-            )
-        )
+        common: dict[str, Any] = {"moved": thing, "control": control, "cluster": original.cluster}
+        kept.append(Pair(**common, tags=original.tags, sides=(first, second), **aligned(first, second)))
     return Pairs(kept=tuple(kept), left_out=dict(left_out))
 
 
@@ -258,18 +268,17 @@ def act(agent: ChatAgent, views: Sequence[GridView], max_tokens: int) -> list[Si
     """Return what an agent does at temperature 0 where it acts optimally, None elsewhere."""
     sampling = replace(agent.sampling, temperature=0.0, top_p=1.0, top_logprobs=0, max_tokens=max_tokens)
     completions = agent.model.complete([agent.request(Observation(view=view)) for view in views], sampling)
-    sides: list[Side | None] = []
-    for view, said in zip(views, completions, strict=True):
-        action, optimal = turn(said).action, best(view)
-        if action not in optimal or said.prompt_tokens is None or said.output_tokens is None:
-            sides.append(None)
-            continue
-        sides.append(
-            Side(
-                view=view, optimal=optimal, prompt=said.prompt_tokens, output=said.output_tokens, action=Action(action)
-            )
-        )
-    return sides
+    sides = [side_of(view, said) for view, said in zip(views, completions, strict=True)]
+    return [None if side is None or not (side.prompt and side.output) else side for side in sides]
+
+
+def side_of(view: GridView, said: Completion) -> Side | None:
+    """Return a view with what an agent did there, None where that is not optimal."""
+    action, optimal = turn(said).action, best(view)
+    if action not in optimal:
+        return None
+    prompt, output = said.prompt_tokens or (), said.output_tokens or ()
+    return Side(view=view, optimal=optimal, prompt=prompt, output=output, action=Action(action))
 
 
 def tokenizer_of(model: LocalModel) -> str:

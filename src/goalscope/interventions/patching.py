@@ -15,15 +15,26 @@ from pydantic import BeforeValidator, Field
 
 from goalscope.activations.hooks import thirds
 from goalscope.agents.chat import turn
-from goalscope.interventions.conditions import SOURCE, TARGET, WRONG, Condition, Patch, conditions
 from goalscope.interventions.edits import EMBEDDING, Component, Editor
-from goalscope.interventions.experiment import Headline, PairSettings, Subject, intervention
+from goalscope.interventions.experiment import Headline, OnPairs, PairSettings, Subject, intervention
 from goalscope.interventions.forward import Batch, Generated, generate, score_answers
 from goalscope.interventions.pairs import Pair, Side, check_pairs
-from goalscope.interventions.passes import IN_OUTPUT, Pass, Reader, Reading
+from goalscope.interventions.passes import (
+    IN_OUTPUT,
+    SOURCE,
+    TARGET,
+    WRONG,
+    Condition,
+    Pass,
+    Patch,
+    Reader,
+    Reading,
+    conditions,
+    log_odds,
+)
 from goalscope.models.local import LocalModel
 from goalscope.rows import Row, Rows
-from goalscope.runs.kinds import Part, sequence
+from goalscope.runs.kinds import sequence
 
 KIND: Final = "patching"
 FOLLOWS: Final = "action follows the source"
@@ -48,19 +59,17 @@ def _tuple(given: Any) -> Any:
 
 
 @intervention(KIND)
-class Patching(Part):
+class Patching(OnPairs):
     """Patches of activations between the two grids of counterfactual pairs.
 
     `sites` are the cells of the grid, the cells that differ, the tokens before and after the reasoning, and the token
     before the word of the action; `spans` are further ones: a name, and a text of the prompt whose tokens they are.
     `layers` are thirds, all, auto (all of a model of at most 12 blocks, else thirds), or numbers, -1 for the
-    embedding; `windows` the widths of runs of layers. `components`
-    are the residual stream and what attention and MLP add to it. `forced` also reads the answer after the replayed
-    reasoning. `max_tokens` is the most tokens of an output, the agent's own by default.
+    embedding; `windows` the widths of runs of layers. `components` are the residual stream and what attention and MLP
+    add to it. `forced` also reads the answer after the replayed reasoning.
     """
 
     kind: Literal["patching"] = KIND
-    agent: str | None = Field(default=None, min_length=1, max_length=200)
     pairs: PairSettings = PairSettings()
     sites: tuple[Site, ...] = sequence(default=("grid", "changed", "pre", "post", "action"))
     spans: dict[str, str] = Field(default_factory=dict)
@@ -71,7 +80,6 @@ class Patching(Part):
         default=("isotropic", "covariance", "wrong")
     )
     forced: bool = True
-    max_tokens: int | None = Field(default=None, ge=1)
     headline: ClassVar[Headline] = (
         (FOLLOWS,),
         {"reading": "free", "component": "residual", "patch": "source", "pairs": "counterfactual", "structural": None},
@@ -89,14 +97,12 @@ class Patching(Part):
                 f"({_reasons(found[False].left_out)}): give more grids, or other things to move (pairs.moved)"
             )
         check_pairs(kept, subject.model)
-        units = [(pair, direction) for pair in kept for direction in (DENOISING, NOISING)]
-        for done, (pair, direction) in enumerate(units):
-            subject.show(done, len(units))
-            unit = f"{pair.id} {direction}"
-            if not subject.has(unit):
-                others = [one for one in found[pair.control].kept if one.cluster != pair.cluster]
-                subject.keep(unit, work.rows(pair, direction, others))
-        subject.show(len(units), len(units))
+        units = {
+            f"{pair.id} {direction}": (pair, direction, found[pair.control].kept)
+            for pair in kept
+            for direction in (DENOISING, NOISING)
+        }
+        subject.work(units, work.rows)
         return {
             "settings": self.model_dump(mode="json"),
             "pairs": len(found[False].kept),
@@ -139,11 +145,11 @@ class _Work:
         Args:
             pair: the pair.
             direction: `NOISING` patches the original, `DENOISING` the counterfactual.
-            others: pairs of other grids, one of whose sides is the wrong source.
+            others: pairs, one of whose sides is the wrong source where they are of other grids.
         """
         target, source = pair.sides if direction == NOISING else pair.sides[::-1]
         sides = {TARGET: target, SOURCE: source}
-        wrong = _wrong(others, target, source)
+        wrong = _wrong([one for one in others if one.cluster != pair.cluster], target, source)
         if wrong is not None:
             sides[WRONG] = wrong
         base = {**pair.tags, "direction": direction, "moved": pair.moved, "pairs": _PAIRS[pair.control]}
@@ -259,15 +265,3 @@ def _must_equal(condition: Condition) -> int | None:
 
 def _row(measure: str, unit: str, value: float, tags: Mapping[str, Any]) -> Row:
     return Row(measure=measure, unit=unit, value=value, grid_id="", tags=tags)
-
-
-def log_odds(scores: Sequence[Sequence[float]], source: Side, target: Side) -> float:
-    """Return log P(an optimal action of the source) - log P(one of the target), nats.
-
-    Args:
-        scores: ``[A]`` lists, the log-probability of each token of each answer.
-        source, target: the sides.
-    """
-    sums = np.array([sum(each) for each in scores])
-    parts = [np.logaddexp.reduce(sums[sorted(side.optimal)]) for side in (source, target)]
-    return float(parts[0] - parts[1])

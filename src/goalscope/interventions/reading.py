@@ -1,22 +1,22 @@
 """What interventions read and what becomes of them: activations at places of prompts, and the actions that follow."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, get_args
+from itertools import groupby
+from typing import Any, Final, Literal, Self, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.activations.hooks import Blocks, check_layers, thirds
-from goalscope.activations.record import Site
-from goalscope.activations.sites import SiteFinder
+from goalscope.activations.hooks import Blocks, chosen_layers
+from goalscope.activations.sites import Site, SiteFinder
 from goalscope.agents.agent import Observation
 from goalscope.agents.chat import ChatAgent, turn
 from goalscope.ids import content_id
 from goalscope.interventions.edits import Edit
 from goalscope.interventions.forward import Batch, generate
 from goalscope.interventions.pairs import Pair, Side
-from goalscope.models.base import Sampling
+from goalscope.models.base import Completion, Sampling
 from goalscope.models.local import LocalModel
 from goalscope.rows import Row, Rows, Tag
 from goalscope.runs.probing_config import Layers
@@ -30,6 +30,7 @@ Where = Literal["changed", "grid", "pre", "post"]
 """The tokens of the changed cells, those of all cells, and those before and after the reasoning."""
 WHERE: Final[tuple[Where, ...]] = get_args(Where)
 
+Change = TypeVar("Change")
 _ROWS: Final = 32  # sequences of one length that are read together
 
 
@@ -66,9 +67,13 @@ def passage(finder: SiteFinder, site: Where, side: Side, cells: npt.NDArray[np.i
     wanted: Site = site
     if wanted not in found.positions:
         raise ValueError(f"site {site} must be in what the agent wrote, it is not: {found.missing[wanted]}")
-    places = found.positions[wanted]
-    replayed = max(0, int(places.max()) + 1 - len(side.prompt))
-    return Passage(ids=(*side.prompt, *side.output[:replayed]), replayed=replayed, places=places)
+    return _up_to(found.positions[wanted], side.prompt, side.output)
+
+
+def _up_to(places: npt.NDArray[np.int64], prompt: tuple[int, ...], output: tuple[int, ...]) -> Passage:
+    """Return a prompt with as much of its output as places need."""
+    replayed = max(0, int(places.max()) + 1 - len(prompt))
+    return Passage(ids=(*prompt, *output[:replayed]), replayed=replayed, places=places)
 
 
 def finder_of(model: LocalModel, sites: Sequence[Where | Site]) -> SiteFinder:
@@ -101,8 +106,10 @@ def read_activations(
         blocks = Blocks(network, layers)
         found = {layer: [np.zeros(0, dtype=np.float32)] * len(prompts) for layer in blocks.layers}
         order = sorted(range(len(prompts)), key=lambda at: len(prompts[at]))
+        equal = [list(group) for _, group in groupby(order, lambda at: len(prompts[at]))]
+        groups = [group[at : at + _ROWS] for group in equal for at in range(0, len(group), _ROWS)]
         with blocks.recording() as recording:
-            for group in _equal(order, prompts):
+            for group in groups:
                 ids = np.array([list(prompts[at]) for at in group], dtype=np.int64)
                 rows = np.concatenate([np.full(len(places[at]), row) for row, at in enumerate(group)])
                 columns = np.concatenate([places[at] for at in group])
@@ -114,20 +121,17 @@ def read_activations(
     return found
 
 
-def _equal(order: Sequence[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return the places of prompts of one length, `_ROWS` at most together."""
-    groups: list[list[int]] = []
-    for at in order:
-        if groups and len(groups[-1]) < _ROWS and len(prompts[groups[-1][0]]) == len(prompts[at]):
-            groups[-1].append(at)
-        else:
-            groups.append([at])
-    return groups
+def read_passages(model: LocalModel, passages: Sequence[Passage], layer: int) -> list[npt.NDArray[np.float32]]:
+    """Return the residual stream after a block at the places of each passage, ``[N]`` arrays ``[P, D]``."""
+    return read_activations(model, [one.ids for one in passages], [one.places for one in passages], [layer])[layer]
 
 
-def model_id(model: LocalModel) -> str:
-    """Return the content id by which captures and probes know a model."""
-    return content_id("model", dict(model.describe()))
+def added(one: Passage, layer: int, vectors: npt.NDArray[Any]) -> list[Edit]:
+    """Return the edit of prompt 0 that adds vectors ``[P, D]`` at the places of a passage."""
+    import torch
+
+    given = torch.from_numpy(vectors.astype(np.float32))
+    return [Edit(row=0, layer=layer, positions=one.places, vectors=given, how="add")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -141,6 +145,13 @@ class Answer:
 
     action: Action | None
     text: str
+
+    @classmethod
+    def of(cls, said: Completion) -> Self:
+        """Return what an output amounts to."""
+        action = turn(said).action
+        text = said.raw if said.raw is not None else f"{said.reasoning or ''}{said.text}"
+        return cls(action=None if action is None else Action(action), text=text)
 
     def effect(self, pair: Pair) -> dict[str, float]:
         """Return what became of the action of a pair's first side, as shares of one: ties count as the same."""
@@ -181,7 +192,7 @@ def answers(
     batches = [
         Batch(
             prompts=[one.ids] * len(changes),
-            edits=[_placed(edit, row) for row, change in enumerate(changes) for edit in change],
+            edits=[replace(edit, row=row) for row, change in enumerate(changes) for edit in change],
         )
         for one, changes in zip(passages, edits, strict=True)
     ]
@@ -190,19 +201,52 @@ def answers(
     for view, one, done in zip(views, passages, generate(model, batches, max_tokens=limit), strict=True):
         text = model.render(agent.messages(Observation(view=view)), agent.sampling)
         split = len(one.ids) - one.replayed
-        mine = []
         for output in done.outputs:
             output.tokens[:0] = one.ids[split:]
-            said = model.completion(text, one.ids[:split], output, sampling)
-            action = turn(said).action
-            mine.append(Answer(action=None if action is None else Action(action), text=said.raw or ""))
-        found.append(mine)
+        found.append([Answer.of(model.completion(text, one.ids[:split], output, sampling)) for output in done.outputs])
     return found
 
 
-def _placed(edit: Edit, row: int) -> Edit:
-    """Return an edit of prompt 0 as one of another row."""
-    return replace(edit, row=row)
+def acted(
+    agent: ChatAgent,
+    pairs: Sequence[Pair],
+    place: tuple[Where, int],
+    changes: Callable[..., Sequence[tuple[Change, list[Edit]]]],
+    *,
+    together: int,
+    sides: int = 1,
+    max_tokens: int | None = None,
+) -> Iterator[tuple[Pair, Change, Answer]]:
+    """Yield what an agent does after each change of the first side of each pair at one place.
+
+    Args:
+        agent: a chat agent with a local model.
+        pairs: the pairs.
+        place: site and layer.
+        changes: from a pair, the passage of its first side, and the activations ``[P, D]`` there of so many ``sides``:
+            what is changed, one at a time, and the edits that do it.
+        together: pairs whose changed prompts are in memory at a time.
+        sides: 1 or 2.
+        max_tokens: most tokens of an answer; by default the agent's own.
+    """
+    site, layer = place
+    model = agent.model
+    assert isinstance(model, LocalModel)  # pairs are found with local models alone
+    finder = finder_of(model, [site])
+    for begin in range(0, len(pairs), together):
+        part = pairs[begin : begin + together]
+        passages = [passage(finder, site, side, pair.changed) for pair in part for side in pair.sides[:sides]]
+        vectors = read_passages(model, passages, layer)
+        own = passages[::sides]
+        planned = [
+            changes(pair, one, *vectors[sides * at : sides * (at + 1)])
+            for at, (pair, one) in enumerate(zip(part, own, strict=True))
+        ]
+        edits = [[made for _, made in plans] for plans in planned]
+        done = answers(agent, [pair.sides[0].view for pair in part], own, edits, max_tokens=max_tokens)
+        for pair, plans, said in zip(part, planned, done, strict=True):
+            for (change, _), answer in zip(plans, said, strict=True):
+                yield pair, change, answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -212,7 +256,6 @@ class States:
     Attributes:
         views: ``[N]`` what was shown.
         clusters: ``[N]`` the grid of each.
-        prompts: ``[N]`` token ids.
         passages: site -> ``[N]`` prompts up to its end, and its places.
     """
 
@@ -221,14 +264,16 @@ class States:
     passages: Mapping[Site, Sequence[Passage]]
 
 
-def states_of(agent: ChatAgent, views: Sequence[GridView], sites: Sequence[Where], *, max_tokens: int) -> States:
+def states_of(
+    agent: ChatAgent, views: Sequence[GridView], sites: Sequence[Where], *, max_tokens: int | None = None
+) -> States:
     """Return states with their prompts; where a site lies in the output the agent is asked, at temperature 0.
 
     Args:
         agent: a chat agent with a local model.
         views: what is shown.
         sites: grid, pre, post; "changed" stands for grid.
-        max_tokens: most tokens of an answer.
+        max_tokens: most tokens of an answer; by default the agent's own.
     """
     model: Any = agent.model
     wanted: list[Site] = list(dict.fromkeys("grid" if site == "changed" else site for site in sites))
@@ -236,7 +281,8 @@ def states_of(agent: ChatAgent, views: Sequence[GridView], sites: Sequence[Where
     prompts = [tuple(model.encode(model.render(one.messages, agent.sampling))) for one in requests]
     outputs: list[tuple[int, ...]] = [()] * len(views)
     if "post" in wanted:
-        said = model.complete(requests, Sampling(temperature=0.0, top_p=1.0, max_tokens=max_tokens))
+        limit = agent.sampling.max_tokens if max_tokens is None else max_tokens
+        said = model.complete(requests, Sampling(temperature=0.0, top_p=1.0, max_tokens=limit))
         outputs = [one.output_tokens or () for one in said]
     finder = finder_of(model, wanted)
     kept: list[int] = []
@@ -257,9 +303,7 @@ def states_of(agent: ChatAgent, views: Sequence[GridView], sites: Sequence[Where
             continue
         kept.append(at)
         for site in wanted:
-            places = found.positions[site]
-            replayed = max(0, int(places.max()) + 1 - len(prompt))
-            passages[site].append(Passage(ids=(*prompt, *output[:replayed]), replayed=replayed, places=places))
+            passages[site].append(_up_to(found.positions[site], prompt, output))
     return States(
         views=[views[at] for at in kept],
         clusters=[content_id("grid", views[at].grid.at(start=None).render()) for at in kept],
@@ -294,10 +338,7 @@ def _layout(view: GridView) -> bytes:
 def layers_of(model: LocalModel, wanted: Layers) -> tuple[int, ...]:
     """Return numbers of blocks from what a study says: thirds, all, or numbers; a ValueError for one not there."""
     with model.alone() as network:
-        count = Blocks(network).count
-    if isinstance(wanted, str):
-        return thirds(count) if wanted == "thirds" else tuple(range(count))
-    return check_layers(wanted, count)
+        return chosen_layers(wanted, Blocks(network).count)
 
 
 def pair_tags(pair: Pair) -> dict[str, Tag]:
@@ -306,7 +347,13 @@ def pair_tags(pair: Pair) -> dict[str, Tag]:
     return {**pair.tags, "moved": pair.moved, "pairs": kind, PAIR: pair.id}
 
 
-def averaged(rows: Sequence[Row]) -> Rows:
+def pair_rows(pair: Pair, values: Mapping[str, float], **tags: Tag) -> Iterator[Row]:
+    """Yield a row of a pair for each measure, all shares, with its tags and further ones."""
+    for measure, value in values.items():
+        yield Row(measure=measure, unit="share", value=value, grid_id=pair.cluster, tags={**pair_tags(pair), **tags})
+
+
+def averaged(rows: Iterable[Row]) -> Rows:
     """Return one row for each measure, grid and set of tags: the mean over random draws."""
     found: dict[tuple[str, str, tuple[tuple[str, Tag], ...]], list[Row]] = {}
     for row in rows:

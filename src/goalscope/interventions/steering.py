@@ -7,6 +7,7 @@ one of a probe of shuffled labels, of the same length; what the action must beco
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
@@ -14,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from goalscope.activations.record import Site
+from goalscope.activations.replay_target import model_id
+from goalscope.activations.sites import Site
 from goalscope.agents.chat import ChatAgent
 from goalscope.interventions.directions import OWN, RANDOM, Directions, fit_directions, kept_probes
 from goalscope.interventions.edits import Edit
-from goalscope.interventions.experiment import Headline, PairSettings, Subject, intervention
+from goalscope.interventions.experiment import Headline, OnPairs, PairSettings, Subject, intervention
 from goalscope.interventions.pairs import Pair, check_pairs
 from goalscope.interventions.reading import (
     FOLLOWS,
@@ -26,21 +28,19 @@ from goalscope.interventions.reading import (
     Passage,
     States,
     Where,
-    answers,
+    acted,
+    added,
     averaged,
-    finder_of,
     fresh_views,
     layers_of,
-    model_id,
-    pair_tags,
-    passage,
-    read_activations,
+    pair_rows,
+    read_passages,
     states_of,
 )
 from goalscope.models.local import LocalModel
 from goalscope.rng import stream
-from goalscope.rows import Row, Rows, Tag
-from goalscope.runs.kinds import Part, sequence
+from goalscope.rows import Rows
+from goalscope.runs.kinds import sequence
 from goalscope.runs.probing_config import Layers
 
 KIND: Final = "steering"
@@ -49,11 +49,12 @@ STATED: Final = "position of the unmoved thing still stated"
 """Measures beside those of `goalscope.interventions.reading`."""
 Direction = Literal["probe", "mean difference", "shuffled probe", "random", "own difference"]
 DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)
+Array = npt.NDArray[np.float32]
 _PART: Final = 8  # pairs whose changed prompts are in memory at a time
 
 
 @intervention(KIND)
-class Steering(Part):
+class Steering(OnPairs):
     """Directions that stand for another cell of goal or agent, added to the original of each pair.
 
     `sites` are the cells that differ, and the tokens before and after the reasoning; `layers` are thirds, all, or
@@ -65,7 +66,6 @@ class Steering(Part):
     headline: ClassVar[Headline] = ((FOLLOWS,), {"pairs": "counterfactual"}, ("site", "layer", "direction", "dose"))
 
     kind: Literal["steering"] = KIND
-    agent: str | None = Field(default=None, min_length=1, max_length=200)
     pairs: PairSettings = PairSettings()
     sites: tuple[Literal["changed", "pre", "post"], ...] = sequence(default=("changed", "pre"))
     layers: Layers = "thirds"
@@ -75,7 +75,6 @@ class Steering(Part):
     states: int = Field(default=12, ge=2, le=100_000)
     probes: str | None = None
     seed: int = Field(default=0, ge=0, le=2**62)
-    max_tokens: int | None = Field(default=None, ge=1)
 
     def run(self, subject: Subject) -> Mapping[str, Any]:
         """Steer all pairs at each site and layer; what is stored is not done again."""
@@ -83,17 +82,10 @@ class Steering(Part):
         found = [subject.pairs(self.pairs, control=control) for control in (False, True)]
         pairs = [pair for one in found for pair in one.kept]
         check_pairs(pairs, subject.model)
-        places = [(site, layer) for site in self.sites for layer in layers]
-        missing = [(site, layer) for site, layer in places if not subject.has(f"{site} {layer}")]
-        limit = self.max_tokens or subject.agent.sampling.max_tokens
         views = fresh_views(pairs, count=self.states, seed=self.seed)
-        states = states_of(subject.agent, views, self.sites, max_tokens=limit) if missing else None
-        for done, (site, layer) in enumerate(places):
-            subject.show(done, len(places))
-            if states is not None and (site, layer) in missing:
-                rows = steer(subject.agent, pairs, states, self, site, layer)
-                subject.keep(f"{site} {layer}", rows)
-        subject.show(len(places), len(places))
+        states = cache(lambda: states_of(subject.agent, views, self.sites, max_tokens=self.max_tokens))
+        places = {f"{site} {layer}": (site, layer) for site in self.sites for layer in layers}
+        subject.work(places, lambda site, layer: steer(subject.agent, pairs, states(), self, site, layer))
         return {
             "settings": self.model_dump(mode="json"),
             "pairs": len(found[0].kept),
@@ -127,35 +119,30 @@ def steer(agent: ChatAgent, pairs: Sequence[Pair], states: States, settings: Ste
     if settings.probes is not None and site in ("pre", "post"):
         side = max(max(pair.sides[0].view.grid.walls.shape) for pair in pairs)
         kept = kept_probes(Path(settings.probes), site, layer, model_id(model), side)
-    learned = states.passages[where]
-    known = read_activations(model, [one.ids for one in learned], [one.places for one in learned], [layer])[layer]
+    known = read_passages(model, states.passages[where], layer)
     directions = fit_directions(site, layer, model_id(model), states, known, seed=settings.seed)
     if kept is not None:
         directions.probe.source.check_same(kept[0].source)
         directions = replace(directions, probe=kept[0], shuffled=kept[1])
-    finder = finder_of(model, [site])
-    rows: list[Row] = []
-    for begin in range(0, len(pairs), _PART):
-        part = pairs[begin : begin + _PART]
-        passages = [[passage(finder, site, side, pair.changed) for side in pair.sides] for pair in part]
-        flat = [one for both in passages for one in both]
-        vectors = read_activations(model, [one.ids for one in flat], [one.places for one in flat], [layer])[layer]
-        planned = [
-            list(_planned(pair, directions, settings, vectors[2 * at], vectors[2 * at + 1]))
-            for at, pair in enumerate(part)
-        ]
-        done = answers(
-            agent,
-            [pair.sides[0].view for pair in part],
-            [both[0] for both in passages],
-            [[_edits(both[0], layer, plan) for plan in plans] for both, plans in zip(passages, planned, strict=True)],
-            max_tokens=settings.max_tokens,
+
+    def changes(pair: Pair, one: Passage, first: Array, second: Array) -> list[tuple[_Plan, list[Edit]]]:
+        plans = _planned(pair, directions, settings, first, second)
+        return [(plan, added(one, layer, plan.added)) for plan in plans]
+
+    written = {id(pair): model.text(pair.sides[0].output) for pair in pairs}
+    done = acted(agent, pairs, (site, layer), changes, together=_PART, sides=2, max_tokens=settings.max_tokens)
+    return averaged(
+        row
+        for pair, plan, said in done
+        for row in pair_rows(
+            pair,
+            _effects(pair, directions, plan, said, written[id(pair)]),
+            site=site,
+            layer=layer,
+            direction=plan.kind,
+            dose=plan.dose,
         )
-        for pair, plans, said in zip(part, planned, done, strict=True):
-            before = model.text(pair.sides[0].output)
-            for plan, one in zip(plans, said, strict=True):
-                rows += _rows(pair, directions, plan, one, before)
-    return averaged(rows)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -164,25 +151,18 @@ class _Plan:
 
     kind: str
     dose: float
-    draw: int
-    added: npt.NDArray[np.float32]
-    after: npt.NDArray[np.float32]
+    added: Array
+    after: Array
 
 
-def _planned(
-    pair: Pair,
-    directions: Directions,
-    wanted: Steering,
-    first: npt.NDArray[np.float32],
-    second: npt.NDArray[np.float32],
-) -> Iterator[_Plan]:
+def _planned(pair: Pair, directions: Directions, wanted: Steering, first: Array, second: Array) -> Iterator[_Plan]:
     own = (second - first).astype(np.float64)
     rng = stream(wanted.seed, "random directions", pair.id, directions.site, directions.layer)
     # Each changed cell is scaled by its own difference; several tokens of one site by that of all together.
     axis: Any = -1 if directions.site in ("changed", "grid") else None
     size = np.linalg.norm(own, axis=axis, keepdims=True)
     for kind in wanted.directions:
-        for draw in range(wanted.random if kind == RANDOM else 1):
+        for _ in range(wanted.random if kind == RANDOM else 1):
             given: npt.NDArray[np.float64] | None
             if kind == RANDOM:
                 given = rng.standard_normal(own.shape)
@@ -194,30 +174,13 @@ def _planned(
             unit = np.divide(given, norm, out=np.zeros_like(given), where=norm > 0)
             for dose in wanted.doses:
                 added = (dose * size * unit).astype(np.float32)
-                yield _Plan(kind=kind, dose=float(dose), draw=draw, added=added, after=first + added)
+                yield _Plan(kind=kind, dose=float(dose), added=added, after=first + added)
 
 
-def _edits(one: Passage, layer: int, plan: _Plan) -> list[Edit]:
-    import torch
-
-    return [Edit(row=0, layer=layer, positions=one.places, vectors=torch.from_numpy(plan.added), how="add")]
-
-
-def _rows(pair: Pair, directions: Directions, plan: _Plan, said: Answer, before: str) -> Iterator[Row]:
-    tags: Mapping[str, Tag] = {
-        **pair_tags(pair),
-        "site": directions.site,
-        "layer": directions.layer,
-        "direction": plan.kind,
-        "dose": plan.dose,
-    }
-    values = dict(said.effect(pair))
-    values[FLIPPED] = float(directions.flips(pair, plan.after))
+def _effects(pair: Pair, directions: Directions, plan: _Plan, said: Answer, before: str) -> dict[str, float]:
+    values = {**said.effect(pair), FLIPPED: float(directions.flips(pair, plan.after))}
     stated = _still_stated(pair, before, said.text)
-    if stated is not None:
-        values[STATED] = float(stated)
-    for measure, value in values.items():
-        yield Row(measure=measure, unit="share", value=value, grid_id=pair.cluster, tags=tags)
+    return values if stated is None else {**values, STATED: float(stated)}
 
 
 def _still_stated(pair: Pair, before: str, after: str) -> bool | None:

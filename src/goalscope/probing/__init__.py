@@ -5,8 +5,8 @@
 
 from goalscope.probing.arrays import from_arrays
 from goalscope.probing.beliefs import belief_rows, read_beliefs
-from goalscope.probing.cross_fit import cross_fitted
 from goalscope.probing.curves import capacity_curve, compression, curve_ends, description_length, learning_curve
+from goalscope.probing.distances import cross_fitted, probe_distances, score_distance, summarise_distance
 from goalscope.probing.fitting import PenaltyCurve, fit, penalty_curve
 from goalscope.probing.heads import HeadSizes, Solution, find_head, head
 from goalscope.probing.inputs import Features, ProbeInputs, Source, Split, known_walls, split_by_grid
@@ -31,12 +31,12 @@ from goalscope.probing.labels import (
 )
 from goalscope.probing.maps import DecodedMaps, Prediction, decode_maps, likeliest, one_hot, place_weights, true_map
 from goalscope.probing.pipeline import InsideSummary, study_inside
-from goalscope.probing.plan_scores import plan_differences, score_distance, summarise_distance, summarise_plans
+from goalscope.probing.plan_scores import plan_differences, summarise_plans
 from goalscope.probing.probe import Probe, ProbeKey, Target
 from goalscope.probing.probe_store import stored_probes
 from goalscope.probing.problem import FitSettings, PlanSettings, Problem
 from goalscope.probing.scores import confusion, difference_rows, paired_rows, score_cells, summarise
-from goalscope.probing.suite import CORE, FULL, probe_cells, probe_cells_by_size, probe_distances, probe_plans
+from goalscope.probing.suite import CORE, FULL, probe_cells, probe_cells_by_size, probe_plans
 from goalscope.runs.probing_config import Inside
 
 __all__ = [

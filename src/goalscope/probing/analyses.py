@@ -6,7 +6,6 @@ the functions below it make them. Only the vectors of one site and layer, of all
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
@@ -22,8 +21,8 @@ from goalscope.activations.load import Capture, load_activations
 from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.models.local import LocalModel
 from goalscope.probing.beliefs import BELIEF_SUITE, ShownMap, choose_maps, compare_beliefs, read_beliefs
-from goalscope.probing.cross_fit import MAPS, cross_fitted
 from goalscope.probing.curves import CURVE_HEADS, check_counts, learning_curve
+from goalscope.probing.distances import MAPS, cross_fitted, probe_distances
 from goalscope.probing.heads import COUNTED, NUMBER_HEADS
 from goalscope.probing.inputs import PLAN_CONTROLS, ProbeInputs, Split, check_sizes, shuffled_rows, split_by_grid
 from goalscope.probing.labels import (
@@ -41,7 +40,7 @@ from goalscope.probing.logit_lens import OWN, Lens, LensSteps, Network, label_to
 from goalscope.probing.maps import decode_maps
 from goalscope.probing.probe_store import ProbeStore
 from goalscope.probing.problem import FitSettings, PlanSettings
-from goalscope.probing.stacks import Progress
+from goalscope.probing.stacks import Stage
 from goalscope.probing.suite import (
     CORE,
     FULL,
@@ -51,7 +50,6 @@ from goalscope.probing.suite import (
     entries_of,
     probe_cells,
     probe_cells_by_size,
-    probe_distances,
     probe_plans,
     without,
 )
@@ -59,8 +57,6 @@ from goalscope.rows import Rows, Tag
 from goalscope.runs import Episode, Store
 from goalscope.runs.probing_config import READS, Inside, Read
 
-Stage = Callable[[str], AbstractContextManager[Progress]]
-"""Begins a piece of work of that name; what it gives is called with (done, total)."""
 Reading = tuple[Rows, list[ShownMap]]
 """Rows, and maps to be drawn."""
 Settings = TypeVar("Settings", bound=FitSettings)
@@ -261,7 +257,8 @@ class Reader:
         }
         places = self.dataset.places
         parts = [readings[name](place, self.inputs(place), place == places[0]) for place in places]
-        return Rows.concatenate(rows for rows, _ in parts), [one for _, shown in parts for one in shown]
+        own = [rows if at == 0 else rows.where(rows.known("site")) for at, (rows, _) in enumerate(parts)]
+        return Rows.concatenate(own), [one for _, shown in parts for one in shown]
 
     def inputs(self, place: Place) -> ProbeInputs:
         """Return what is read at a place: one site and layer, of all networks, row by row with the labels."""
@@ -319,7 +316,7 @@ class Reader:
         own = data.activations[0]  # the planner is not fitted: only the tested maps count, and no probe has seen those
         probe = self.fit(place, replace(data, random={}), ((MAPS, "none"),), scored=False).probe(MAPS, own)
         maps = {place: decode_maps(probe.predict(own, device=self.device).maps("natural"))}
-        return self._beside("plans", fitted, place, data, first, maps)
+        return self._beside("plans", fitted, place, data, maps)
 
     def _distance(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
         more = [one for one in self.declared.heads if "distance" in registry.resolve("head", one).targets]
@@ -328,17 +325,16 @@ class Reader:
         fitted = partial(probe_distances, distances=self._distances, heads=heads, settings=settings)
         with self.stage(f"maps of all steps at {_named(place)}") as show:
             maps = cross_fitted(data, head=MAPS, settings=settings, callbacks=self.probes.callbacks(show))
-        return self._beside("distance", fitted, place, data, first, maps)
+        return self._beside("distance", fitted, place, data, maps)
 
     def _beside(
-        self, name: str, fitted: Callable[..., FittedProbes], place: Place, data: ProbeInputs, first: bool, maps: Maps
+        self, name: str, fitted: Callable[..., FittedProbes], place: Place, data: ProbeInputs, maps: Maps
     ) -> Reading:
         """Score what is predicted beside the cells, and its baselines on decoded maps."""
         gone = set(RANDOM_WEIGHTS) - set(self.dataset.kinds)
         controls = tuple(one for one in (PLAN_CONTROLS if self._whole(place) else ELSEWHERE) if one not in gone)
         with self.stage(f"{name} at {_named(place)}") as show:
-            rows = fitted(data, controls=controls, maps=maps, callbacks=self.probes.callbacks(show)).rows
-        return rows if first else rows.where(rows.known("site")), []  # those of no place came with the first one
+            return fitted(data, controls=controls, maps=maps, callbacks=self.probes.callbacks(show)).rows, []
 
     def _logit_lens(self, place: Place, data: ProbeInputs, first: bool) -> Reading:
         if self._tokens is None:
@@ -346,7 +342,7 @@ class Reader:
         with self.stage(f"logit lens at {_named(place)}") as show:
             rows = score_lens(data, self._tokens, self._lens)
             show(1, 1)
-        return rows if first else rows.where(rows.known("site")), []
+        return rows, []
 
     @cached_property
     def _tokens(self) -> LensSteps | None:

@@ -1,13 +1,15 @@
 """Activations that were captured elsewhere as the inputs of probes: arrays, and the grids that they belong to."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.activations.record import Activations, check_site
+from goalscope.activations.load import Activations
+from goalscope.activations.sites import check_site
 from goalscope.ids import content_id
 from goalscope.probing.inputs import ProbeInputs, split_by_grid
 from goalscope.probing.labels import Cells, label_grid
@@ -194,27 +196,17 @@ def _cells(
     for name, given in (("grids", clusters), ("episodes", named), ("density", made), ("reasoning", texts)):
         if len(given) != count:
             raise ValueError(f"{name} must be as many as the rows of activations, {count}, got {len(given)}")
-    seen: Counter[str] = Counter()
-    steps = []
-    for one in named:
-        steps.append(seen[one])
-        seen[one] += 1
+    numbers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
     return Cells(
         frame=side,
         labels=np.stack([label_grid(grid, side).ravel() for grid in grids]),
         shape=np.array([(grid.height, grid.width) for grid in grids]),
         density=np.asarray(made, dtype=np.float64),
-        reasoning=_texts(texts),
-        episode_id=_texts(named),
-        step=np.array(steps, dtype=np.int64),
-        grid_id=_texts(clusters),
+        reasoning=np.array([*map(str, texts)], dtype=object),
+        episode_id=np.array(named, dtype=object),
+        step=np.array([next(numbers[one]) for one in named], dtype=np.int64),
+        grid_id=np.array([*map(str, clusters)], dtype=object),
     )
-
-
-def _texts(given: Sequence[str]) -> npt.NDArray[np.object_]:
-    found = np.empty(len(given), dtype=object)
-    found[:] = [str(one) for one in given]
-    return found
 
 
 def _check_different(vectors: Mapping[Place, npt.NDArray[np.float32]], cells: Cells) -> None:

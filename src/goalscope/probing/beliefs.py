@@ -6,7 +6,7 @@ difference says something. It is no draw but the exact mean over all such grids,
 scores.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from goalscope.activations.record import Activations
+from goalscope.activations.load import Activations
 from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.probing.heads import COUNTED
 from goalscope.probing.inputs import ProbeInputs
@@ -325,14 +325,15 @@ def maps_of(
         head, control = entry
         if control != "none" and control not in RANDOM_WEIGHTS:
             raise ValueError(f"maps are read of controls none, {', '.join(RANDOM_WEIGHTS)}, got {control!r}")
-        networks: Iterable[tuple[tuple[str, int | None], Sequence[Activations]]] = data.random.items()
-        drawn = [(seed, given) for (kind, seed), given in networks if kind == control]
-        if not drawn and control != "none":
+        drawn: list[tuple[int | None, Sequence[Activations]]] = [(None, data.activations)]
+        if control != "none":
+            drawn = [(seed, given) for (kind, seed), given in data.random.items() if kind == control]
+        if not drawn:
             raise ValueError(
                 f"the control {control} needs activations of a model with random weights: capture with --untrained "
                 f"SEED --random-weights {control}"
             )
-        for draw, given in drawn or [(None, data.activations)]:
+        for draw, given in drawn:
             for one in given[:1] if head in COUNTED else given:  # heads that read no activation come once
                 probe = fitted.probe(head, one, control=control, draw=draw)
                 said = probe.predict(one.where(data.split.test), device=device)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from goalscope.columns import constant
 from goalscope.probing.heads import COUNTED
-from goalscope.probing.inputs import Features, ProbeInputs, Split
+from goalscope.probing.inputs import Features, ProbeInputs, Split, grid_kinds, of_grids
 from goalscope.probing.labels import PADDING, Cells, undetermined
 from goalscope.probing.maps import Prediction
 from goalscope.probing.probe import Probe
@@ -59,11 +59,10 @@ def nested_order(cells: Cells, grids: Iterable[str], name: str, seed: int) -> li
         name: of the random stream.
         seed: root seed.
     """
-    first = {grid: at for at, grid in reversed(list(enumerate(cells.grid_id.tolist())))}
     kinds: dict[tuple[str, ...], list[str]] = {}
+    kind_of = grid_kinds(cells)
     for grid in sorted(grids):
-        at = first[grid]
-        kinds.setdefault((*map(str, sorted(cells.shape[at].tolist())), str(cells.density[at])), []).append(grid)
+        kinds.setdefault(kind_of[grid], []).append(grid)
     place: dict[str, float] = {}
     for kind, listed in kinds.items():
         rng = stream(seed, name, *kind)
@@ -121,7 +120,7 @@ def learning_curve(
     rows = []
     for number, (seed, count) in enumerate((seed, count) for seed in seeds for count in grids):
         chosen = set(nested_order(cells, pool, CURVE, seed)[:count])
-        part = _trained_on(data, split.train & _among(cells, chosen), split.test)
+        part = _trained_on(data, split.train & of_grids(cells.grid_id, chosen), split.test)
         found = _fitted(part, heads, ["none"], score, used)
         rows.append(_tagged(found, {"scope": CURVE, TRAINED_ON: count, "draw": seed}))
         progress(number + 1, len(seeds) * len(grids))
@@ -247,7 +246,7 @@ def description_length(
     rows = []
     for number, seed in enumerate(orders):
         listed = nested_order(cells, names, "online code", seed)
-        parts = [_among(cells, set(listed[begin:end])) for begin, end in zip([0, *ends], ends, strict=False)]
+        parts = [of_grids(cells.grid_id, set(listed[begin:end])) for begin, end in zip([0, *ends], ends, strict=False)]
         found = []
         for block in range(1, blocks):
             before = np.any(parts[:block], axis=0)
@@ -306,10 +305,6 @@ def _fitted(
 
 def _trained_on(data: ProbeInputs, train: npt.NDArray[np.bool_], test: npt.NDArray[np.bool_]) -> ProbeInputs:
     return replace(data, split=Split(train=train, test=test, grid_id=data.split.grid_id))
-
-
-def _among(cells: Cells, grids: set[str]) -> npt.NDArray[np.bool_]:
-    return np.fromiter((grid in grids for grid in cells.grid_id.tolist()), dtype=bool, count=len(cells))
 
 
 def _bits_rows(bits: npt.NDArray[np.float64], cells: Cells, tags: Mapping[str, Tag]) -> Rows:

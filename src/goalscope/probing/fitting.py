@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.activations.devices import one_thread
 from goalscope.probing.heads import Weights, initial_weights, normalised, scores
-from goalscope.probing.inputs import Features
+from goalscope.probing.inputs import Features, of_grids
 from goalscope.probing.probe import Probe, ProbeKey
 from goalscope.probing.problem import FitSettings, Norm, Problem
 from goalscope.probing.ridge import PENALTIES, ClassPath
-from goalscope.probing.stacks import Passed, Progress, Work, train_stacks
+from goalscope.probing.stacks import Passed, Progress, Work, one_thread, train_stacks
 from goalscope.rng import stream
 from goalscope.rows import Tag
 
@@ -196,7 +195,7 @@ def validation_rows(grid_id: npt.NDArray[np.object_], settings: FitSettings) -> 
     count = min(len(grids) - 1, max(1, round(settings.validation * len(grids))))
     drawn = stream(settings.seed, "plan validation", len(grids)).permutation(len(grids))[:count]
     held = {grids[index] for index in drawn}
-    return np.fromiter((grid in held for grid in grid_id.tolist()), dtype=bool, count=len(grid_id))
+    return of_grids(grid_id, held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope import registry
-from goalscope.activations.devices import check_device
+from goalscope.probing.stacks import check_device
 from goalscope.rng import stream
 from goalscope.rows import Tag
 

@@ -5,14 +5,14 @@ A control shows what a probe finds without the knowledge in question, on the sam
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.activations.record import Activations
+from goalscope.activations.load import Activations
 from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.probing.labels import CLASSES, WALL, Cells, Columns, Steps
 from goalscope.rng import stream
@@ -156,8 +156,13 @@ def split_by_grid(cells: Cells, *, test: float = 0.25, seed: int = 0) -> Split:
         shuffled = stream(seed, "probe split", *kind).permutation(len(listed))
         count = min(max(1, round(test * len(listed))), len(listed) - 1)
         tested |= {listed[index] for index in shuffled[:count]}
-    mask = np.fromiter((grid in tested for grid in cells.grid_id.tolist()), dtype=bool, count=len(cells))
+    mask = of_grids(cells.grid_id, tested)
     return Split(train=~mask, test=mask, grid_id=cells.grid_id)
+
+
+def of_grids(grid_id: npt.NDArray[np.object_], grids: Collection[str]) -> npt.NDArray[np.bool_]:
+    """Return which steps are of some grids, ``[N]``."""
+    return np.fromiter((grid in grids for grid in grid_id.tolist()), dtype=bool, count=len(grid_id))
 
 
 def grid_kinds(cells: Cells) -> dict[str, tuple[str, ...]]:
@@ -182,8 +187,7 @@ def known_walls(cells: Cells, split: Split) -> float:
 
 def check_sizes(cells: Cells, split: Split) -> None:
     """Raise a ValueError unless each shape of grid stands in both parts of a split; names the first that does not."""
-    for height, width in np.unique(cells.shape, axis=0).tolist():
-        mask = (cells.shape == (height, width)).all(axis=1)
+    for (height, width), mask in cells.shapes():
         for name, part in split.parts:
             if not (part & mask).any():
                 raise ValueError(
@@ -234,8 +238,7 @@ class ProbeInputs:
     def by_shape(self) -> Iterator[tuple[str, Self]]:
         """Return the steps of each shape of grid, such as "7x7", in a frame of its size."""
         check_sizes(self.cells, self.split)
-        for height, width in np.unique(self.cells.shape, axis=0).tolist():
-            mask = (self.cells.shape == (height, width)).all(axis=1)
+        for (height, width), mask in self.cells.shapes():
             yield (
                 f"{height}x{width}",
                 type(self)(

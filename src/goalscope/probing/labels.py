@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.activations.record import Activations
+from goalscope.activations.load import Activations
 from goalscope.activations.sites import grids_seen
 from goalscope.checks import check_shape, check_whole, freeze
 from goalscope.planning import solve
@@ -106,6 +106,11 @@ class Cells(Steps):
         square[:, :least, :least] = self.labels.reshape(-1, self.frame, self.frame)[:, :least, :least]
         return replace(self, frame=frame, labels=square.reshape(len(self), frame * frame))
 
+    def shapes(self) -> Iterator[tuple[tuple[int, int], npt.NDArray[np.bool_]]]:
+        """Yield height and width of each shape of grid, and which steps are of it, ``[N]``."""
+        for height, width in np.unique(self.shape, axis=0).tolist():
+            yield (height, width), (self.shape == (height, width)).all(axis=1)
+
     def inside(self, edge: int = 0) -> npt.NDArray[np.bool_]:
         """Return which cells belong to the grid and not to its outermost ``edge`` rings, ``[N, C]``."""
         along = np.arange(self.frame)
@@ -144,10 +149,10 @@ def undetermined(cells: Cells, train: npt.NDArray[np.bool_]) -> dict[tuple[int, 
     """
     check_shape("train", train, "N", {"N": len(cells)})
     found = {}
-    for height, width in np.unique(cells.shape[train], axis=0).tolist():
-        labels = cells.labels[train & (cells.shape == (height, width)).all(axis=1)]
-        holds = [labels == label for label in range(len(CLASSES))]
-        found[height, width] = np.stack([one.any(axis=0) & ~one.all(axis=0) for one in holds], axis=1)
+    for shape, mask in cells.shapes():
+        if (train & mask).any():
+            holds = [cells.labels[train & mask] == label for label in range(len(CLASSES))]
+            found[shape] = np.stack([one.any(axis=0) & ~one.all(axis=0) for one in holds], axis=1)
     return found
 
 

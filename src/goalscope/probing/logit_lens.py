@@ -19,17 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope.activations.hooks import Blocks
-from goalscope.activations.record import Activations
+from goalscope.activations.load import Activations
 from goalscope.activations.sites import SiteFinder
 from goalscope.models.local import LocalModel
 from goalscope.planning import solve
 from goalscope.probing.inputs import ProbeInputs
 from goalscope.probing.labels import NO_ACTION, Cells, Steps, steps_of
+from goalscope.probing.problem import grid_weights
 from goalscope.probing.scores import Grids, Measured
 from goalscope.rows import Rows, Tag
 from goalscope.runs import Episode
 from goalscope.runs.record import Step
-from goalscope.stats.estimate import factorize
 from goalscope.worlds.grid import ACTIONS, Action
 
 if TYPE_CHECKING:
@@ -216,18 +216,12 @@ def score_lens(
     data.cells.check_aligned(steps, "tokens of actions")
     tested, grids = data.split.test, Grids.of(data.cells.where(data.split.test))
     shown, found = steps.where(tested), []
+    common: dict[str, Any] = {**(tags or {}), "head": HEAD}
     networks: list[tuple[Network, Iterable[Activations]]] = [(OWN, data.activations), *data.random.items()]
     for (control, draw), placed in networks:
         own = lens((control, draw))
         for one in placed:
-            about = {
-                **(tags or {}),
-                "head": HEAD,
-                "control": control,
-                "draw": draw,
-                "site": one.site,
-                "layer": one.layer,
-            }
+            about = {**common, "control": control, "draw": draw, "site": one.site, "layer": one.layer}
             found.append(_rows(grids, own.read(one.where(tested), shown), about))
     about = {**(tags or {}), "head": BLIND, "control": "none", "draw": None, "site": None, "layer": None}
     return Rows.concatenate([*found, _rows(grids, _blind(steps.where(data.split.train), shown), about)])
@@ -246,8 +240,7 @@ def _blind(train: LensSteps, shown: LensSteps) -> dict[str, npt.NDArray[np.float
     known, there = train.action != NO_ACTION, shown.action != NO_ACTION
     if not known.any():
         return {}
-    codes, _ = factorize(train.grid_id[known])
-    alike = 1 / np.bincount(codes)[codes]
+    alike = grid_weights(train.grid_id[known])
     taken = np.bincount(train.action[known], alike, len(ACTIONS)).argmax()
     optimal = (alike @ train.optimal[known]).argmax()
     return {

@@ -26,10 +26,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
-from goalscope.activations.devices import one_thread
 from goalscope.checks import check_whole
 from goalscope.probing.heads import HeadSizes, Solution, Weights, coordinates
 from goalscope.probing.ridge import solve_classes, solve_numbers
+from goalscope.probing.stacks import one_thread
 from goalscope.rng import stream
 
 _PER_LAYER = 3  # norms: before self-attention, before cross-attention, before the perceptron

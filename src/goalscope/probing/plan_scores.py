@@ -1,9 +1,24 @@
-"""How much of a plan and of a distance is decoded, by tested grid; baselines are in `goalscope.probing.plan_baselines`.
+"""How much of a plan is decoded, by tested grid, and what can be guessed of it without activations.
 
-Source: behavioural and representational evaluation, section 5.3 (prefix accuracy), Appendix E.3 (distance).
+Baselines:
+
+* a guess among four actions at every place, ``0.25^N`` (the baseline of the paper);
+* ``marginal``: drawn from how often each token stands at each place of the training plans;
+* ``commonest``: the commonest first N tokens of the training plans, the best guess that sees nothing;
+* repeat the first action; and its stronger form, the commonest continuation of the first action in the training plans;
+* a planner on a map: decoded, or (labelled) the true one;
+* the actions that the written reasoning names.
+
+How common something is in the training plans is counted in the weights of the scores: for each subset of plans and
+each N all grids weigh alike, and so do the plans of one grid that are scored there.
+
+Source: behavioural and representational evaluation, section 5.3 (prefix accuracy, the first baseline; the others are
+ours).
 """
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, get_args
@@ -11,22 +26,25 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.checks import check_finite, check_shape
-from goalscope.probing.labels import END, UNKNOWN, Cells, Plans, check_tokens
+from goalscope.checks import check_shape
+from goalscope.planning import distances_batch, optimal_batch
+from goalscope.probing.labels import END, TOKENS, UNKNOWN, Cells, Plans, check_tokens
+from goalscope.probing.maps import DecodedMaps
 from goalscope.probing.scores import Grids, Measured, chosen, members, paired_rows
 from goalscope.rows import Rows, Tag
-from goalscope.stats import DRAW, LESS, Estimate, Grouped, estimate_crossed, estimate_pooled, estimate_rows
-from goalscope.stats.crossed import ONE_SEED
+from goalscope.stats import DRAW, LESS, Estimate, Grouped, estimate_rows
 from goalscope.stats.estimate import factorize
+from goalscope.worlds.grid import ACTIONS, DELTAS
 
 PREFIX: Final = "prefix accuracy"
 LENGTHS: Final = ("length match", "predicted length", "executed length", "length error", "median length error")
 Subset = Literal["all", "long"]
 SUBSETS: Final[tuple[Subset, ...]] = get_args(Subset)
 """Which plans are scored at N: all of them, or (the authors' subset) those with at least N actions."""
-ERROR, SQUARED, DEVIATION = "distance error", "squared distance error", "squared distance deviation"
-_BY: Final = ("site", "layer", "head", "control")
-_NO_DEVIATION: Final = 1e-12  # relative to the greatest one
+BY: Final = ("site", "layer", "head", "control")
+_NAMES: Final = {name: token for token, name in enumerate(TOKENS[:END])}
+_NAMED: Final = re.compile(r"[^\W\d_]+")
+_LINKS: Final = frozenset(("and", "then", "move", "go", "to"))  # may stand between the actions of one list
 
 
 def prefix_matches(predicted: npt.NDArray[Any], tokens: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -95,37 +113,11 @@ def score_lengths(predicted: npt.ArrayLike, plans: Plans, cells: Cells, tags: Ma
     grids, error = Grids.of(cells), given - true
     undefined = np.isnan(error)
     columns = (np.where(undefined, np.nan, one) for one in (error == 0, given, true, error))
-    absolute = [np.abs(error[mine[~undefined[mine]]]) for mine in grids.members()]
+    absolute = [np.abs(error[mine[~undefined[mine]]]) for mine in members(grids.codes, len(grids))]
     medians = np.array([np.median(one) if len(one) else np.nan for one in absolute])
     values = (*map(grids.mean, columns), medians)
     units = ("share", *["steps"] * (len(LENGTHS) - 1))
     return grids.rows(((*named, {}) for named in zip(LENGTHS, units, values, strict=True)), tags)
-
-
-def score_distance(
-    predicted: npt.NDArray[np.float64], distances: npt.NDArray[np.float64], cells: Cells, tags: Mapping[str, Tag]
-) -> Rows:
-    """Return the errors of predicted distances ``[N]`` for each tested grid.
-
-    Rows of "distance error" (absolute, steps) and of the squared error and the squared deviation from the mean of the
-    tested grids, whose ratio gives R^2; each once over all steps of a grid, and "distance error" once more by distance
-    (tag `distance`, None for all).
-    """
-    for name, given in (("predicted", predicted), ("distances", distances)):
-        check_shape(name, given, "N", {"N": len(cells)})
-        check_finite(name, given)
-    grids = Grids.of(cells)
-    mean = float(grids.mean(distances).mean()) if len(grids) else 0.0
-    error = np.abs(predicted - distances)
-    whole = ((ERROR, "steps", error), (SQUARED, "steps^2", error**2), (DEVIATION, "steps^2", (distances - mean) ** 2))
-    each, place = np.unique(np.stack([grids.codes, distances.astype(np.int64)]), axis=1, return_inverse=True)
-    parts = Grids.of(cells, place.reshape(-1))
-    return Rows.concatenate(
-        [
-            grids.rows(((name, unit, grids.mean(values), {}) for name, unit, values in whole), tags),
-            parts.rows(iter([(ERROR, "steps", parts.mean(error), {})]), {**tags, "distance": each[1].tolist()}),
-        ]
-    )
 
 
 def plan_differences(rows: Rows, head: str, control: str, against: Mapping[str, Tag], *, name: str) -> Rows:
@@ -135,7 +127,7 @@ def plan_differences(rows: Rows, head: str, control: str, against: Mapping[str, 
 
 
 def summarise_plans(
-    rows: Rows, by: Sequence[str] = (*_BY, "plans", "N"), *, horizon: int = 10, confidence: float = 0.95
+    rows: Rows, by: Sequence[str] = (*BY, "plans", "N"), *, horizon: int = 10, confidence: float = 0.95
 ) -> list[Grouped]:
     """Return every score, or difference of scores, with its interval over grids; a median is that of the grids."""
     bounds: dict[str, tuple[float, float]] = {}
@@ -153,54 +145,6 @@ def summarise_plans(
             estimate = replace(estimate, note="; ".join(filter(None, (estimate.note, over))))
         found.append(Grouped(key=grouped.key, estimate=estimate))
     return found
-
-
-def summarise_distance(rows: Rows, by: Sequence[str] = _BY) -> list[Grouped]:
-    """Return mean absolute error and R^2 of each probe and baseline with their intervals over grids.
-
-    R^2 is one less the ratio of the mean squared error to the mean squared deviation, each grid weighing alike.
-    """
-    by_distance = rows.known("distance")
-    mine = rows.where(by_distance if "distance" in by else ~by_distance)
-    found = estimate_rows(mine.where(mine.measure == ERROR), by=by, bounds={ERROR: (0.0, np.inf)})
-    if "distance" in by:
-        return found
-    above, below = (mine.where(mine.measure == name) for name in (SQUARED, DEVIATION))
-    codes, keys = factorize(list(zip(*(above.columns()[name].tolist() for name in by), strict=True)))
-    for key, group in zip(keys, members(codes, len(keys)), strict=True):
-        draws = above[DRAW][group] if above.known(DRAW).any() else None
-        estimate = r_squared(above.value[group], below.value[group], above.grid_id[group], draws)
-        found.append(Grouped(key={"measure": "R^2", **dict(zip(by, key, strict=True))}, estimate=estimate))
-    return found
-
-
-def r_squared(
-    error: npt.ArrayLike,
-    deviation: npt.ArrayLike,
-    clusters: Sequence[Any] | npt.NDArray[Any],
-    draws: npt.NDArray[np.object_] | None = None,
-) -> Estimate:
-    """Return one less the ratio of two means over grids ``[N]``: of the squared error and of the squared deviation.
-
-    With several ``draws``, the seeds of a random control, each grid has a pair for each of them, and the interval is
-    that of the linearised ratio over grids and seeds.
-    """
-    above, below = np.asarray(error, dtype=np.float64), np.asarray(deviation, dtype=np.float64)
-    most = float(np.fmax.reduce(below, initial=0.0))
-    # A grid whose steps all lie at the mean deviates by nothing, yet its error counts; where none deviates, there is no
-    # share of it.
-    above, below = np.where(most > 0, above, np.nan), np.maximum(below, most * _NO_DEVIATION)
-    seeds = len({seed for seed in draws.tolist() if seed is not None}) if draws is not None else 0
-    if seeds > 1:
-        points = above.sum() / below.sum() + (above - above.sum() / below.sum() * below) / below.mean()
-        weighed = float(below.sum() ** 2 / (below**2).sum()) / seeds
-        grid, seed = factorize(clusters)[0], factorize(draws if draws is not None else ())[0]
-        found = estimate_crossed(points, grid, seed, unit="share", groups=weighed)
-    else:
-        found = estimate_pooled(above, below, clusters, unit="share")
-        found = replace(found, note="; ".join(filter(None, (found.note, ONE_SEED if seeds else ""))))
-    # No squared error is negative, though the line of the ratio may be.
-    return replace(found, value=1 - found.value, low=1 - found.high, high=float(np.minimum(1.0, 1 - found.low)))
 
 
 def median_over_grids(
@@ -240,3 +184,149 @@ def median_over_grids(
         undefined=int((~defined).sum()),
         without=len(labels) - count,
     )
+
+
+def guess(number: int) -> float:
+    """Return the chance that a guess among four actions at each of N places is right everywhere, ``0.25^N``."""
+    return float(len(ACTIONS)) ** -number
+
+
+def marginal_matches(train: Plans, tokens: npt.NDArray[np.int8], plans: Subset = "all") -> npt.NDArray[np.float64]:
+    """Return the chance that tokens drawn place by place at their frequency in the training plans are right.
+
+    ``[N, T]`` for the first 1 to T tokens, NaN where unknown; at each N the frequencies are those of the training plans
+    that are scored there (of a subset), all grids weighing alike.
+    """
+    _check(train, tokens)
+    given, found = np.maximum(tokens, 0).astype(np.int64), np.zeros(tokens.shape)
+    for number in range(1, train.horizon + 1):
+        used, counts = _scored_at(train, number, plans)
+        frequency = [
+            np.bincount(train.tokens[used, place], 1 / counts, minlength=len(TOKENS)) for place in range(number)
+        ]
+        total = max(float(np.sum(frequency[0])), 1.0)
+        drawn = [share[given[:, place]] / total for place, share in enumerate(frequency)]
+        found[:, number - 1] = np.prod(drawn, axis=0)
+    return np.where(tokens == UNKNOWN, np.nan, found)
+
+
+def commonest_matches(
+    train: Plans, tokens: npt.NDArray[np.int8], first: npt.NDArray[Any] | None = None, plans: Subset = "all"
+) -> npt.NDArray[np.float64]:
+    """Return whether the commonest first N tokens of the training plans are right, ``[N, T]`` 1, 0 or NaN: unknown.
+
+    No guess that is the same at every step has a higher prefix accuracy on the training plans of the subset. With the
+    ``first`` token ``[N]`` (decoded) the commonest continuation of it is taken. Among equally common ones the first in
+    the order of tokens is taken; a first token that no training plan begins with has no continuation and is wrong from
+    N = 2 on.
+    """
+    _check(train, tokens)
+    begins = np.full(len(tokens), UNKNOWN) if first is None else np.asarray(first)
+    check_shape("first", begins, "N", {"N": len(tokens)})
+    found = np.zeros(tokens.shape)
+    for number in range(1, tokens.shape[1] + 1):
+        best = _commonest(train, number, None if first is None else sorted(set(begins.tolist())), plans)
+        for begin, plan in best.items():
+            rows = np.flatnonzero(begins == begin)
+            found[rows, number - 1] = (tokens[rows, :number] == plan).all(axis=1)
+    return np.where(tokens == UNKNOWN, np.nan, found)
+
+
+def _commonest(train: Plans, number: int, begins: Sequence[int] | None, plans: Subset) -> dict[int, tuple[int, ...]]:
+    """Return the commonest first N tokens by their first token, or of all plans (under `UNKNOWN`)."""
+    used, counts = _scored_at(train, number, plans)
+    # Weights 1 / count as whole numbers: sums are exact, and equally common plans are found equal.
+    whole = math.lcm(*counts.tolist())
+    totals: dict[int, Counter[tuple[int, ...]]] = {}
+    for plan, count in zip(map(tuple, train.tokens[used, :number].tolist()), counts.tolist(), strict=True):
+        totals.setdefault(UNKNOWN if begins is None else plan[0], Counter())[plan] += whole // count
+    best = {begin: min(total, key=lambda plan: (-total[plan], plan)) for begin, total in totals.items()}
+    # The first token is given: nothing must be known of it from the training plans.
+    return best if begins is None or number > 1 else {begin: (begin,) for begin in begins}
+
+
+def _scored_at(train: Plans, number: int, subset: Subset) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return which plans are scored at N, and how many of them are of the same grid: one over it weighs."""
+    used = np.flatnonzero(in_subset(train, number, subset))
+    grids, counts = np.unique(train.grid_id[used], return_inverse=True, return_counts=True)[1:]
+    return used, counts[grids]
+
+
+def _check(train: Plans, tokens: npt.NDArray[np.int8]) -> None:
+    check_tokens("tokens", tokens)
+    if not len(train) or train.horizon != tokens.shape[1]:
+        raise ValueError(
+            f"training plans must be there and have the {tokens.shape[1]} places of the others, got "
+            f"{list(train.tokens.shape)}"
+        )
+
+
+def repeated(first: npt.NDArray[Any], horizon: int) -> npt.NDArray[np.int8]:
+    """Return plans that repeat their first token ``[N]``, ``[N, T]``."""
+    return np.repeat(np.asarray(first, dtype=np.int8)[:, None], horizon, axis=1)
+
+
+def planner_matches(
+    maps: DecodedMaps, tokens: npt.NDArray[np.int8], *, ties: Literal["uniform", "best"] = "uniform"
+) -> npt.NDArray[np.float64]:
+    """Return how well a planner that has a map foretells the executed plans, ``[N, T]``, NaN where unknown.
+
+    With ties "uniform" the chance that a planner which takes any of the best actions alike says the first N tokens;
+    with "best" whether some shortest path begins so, the most that any rule for ties can reach. A goal that cannot be
+    reached, or lies on the agent, gives no plan: 0.
+    """
+    check_tokens("tokens", tokens)
+    check_shape("tokens", tokens, "N T", {"N": len(maps)})
+    rows, (distance, ahead) = np.arange(len(tokens)), _distance(maps)
+    optimal = optimal_batch(distance)
+    at, alive = maps.agent.astype(np.int64), ahead > 0
+    chances = np.zeros(tokens.shape)
+    for number in range(tokens.shape[1]):
+        token = tokens[:, number].astype(np.int64)
+        best = optimal[rows, at[:, 0], at[:, 1]]  # [N, 4]
+        arrived = (at == maps.goal).all(axis=1)
+        moves = (token >= 0) & (token < END)
+        action = np.where(moves, token, 0)
+        right = np.where(moves, best[rows, action], arrived & (token == END)) & alive
+        share = 1 / np.maximum(best.sum(axis=1), 1) if ties == "uniform" else 1.0
+        chances[:, number] = right * np.where(moves, share, 1.0)
+        alive = right
+        at = np.where((moves & right)[:, None], at + DELTAS[action], at)
+    return chance_matches(chances, tokens)
+
+
+def planner_length(maps: DecodedMaps, horizon: int) -> npt.NDArray[np.float64]:
+    """Return the length of a shortest path on each map, at most T, ``[N]``; NaN where there is no plan."""
+    ahead = _distance(maps)[1]
+    return np.where(ahead > 0, np.minimum(ahead, horizon).astype(np.float64), np.nan)
+
+
+def _distance(maps: DecodedMaps) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Return the steps to the goal from each cell ``[N, H, W]``, -1 where there is no way, and from the agent's."""
+    rows, walls = np.arange(len(maps)), maps.closed
+    for cell in (maps.agent, maps.goal):
+        walls[rows, cell[:, 0], cell[:, 1]] = False
+    distance = distances_batch(walls, maps.goal)
+    return distance, distance[rows, maps.agent[:, 0], maps.agent[:, 1]]
+
+
+def named_plans(reasoning: Sequence[str] | npt.NDArray[np.object_], horizon: int) -> npt.NDArray[np.int8]:
+    """Return the plans that N texts name, ``[N, T]``: the longest list of actions in each, the last of several.
+
+    A list is names of actions (any case) with nothing but signs, numbers and words such as "then" between them. A
+    shorter list is filled with the end token.
+    """
+    found = np.full((len(reasoning), horizon), END, dtype=np.int8)
+    for row, text in enumerate(reasoning):
+        best: list[int] = []
+        run: list[int] = []
+        for word in _NAMED.findall(text):
+            token = _NAMES.get(word.upper())
+            if token is not None:
+                run.append(token)
+            elif word.lower() not in _LINKS:
+                run = []
+            if len(run) >= len(best):
+                best = run  # the list itself: it grows with the run
+        found[row, : min(len(best), horizon)] = best[:horizon]
+    return found

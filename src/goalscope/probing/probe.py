@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.activations.record import Activations
+from goalscope.activations.load import Activations
 from goalscope.activations.shards import FORMAT, Shard, open_tensors, write_shard
 from goalscope.checks import check_finite, check_shape, freeze
 from goalscope.ids import content_id

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,9 +42,11 @@ def stored_probes(run: str | Path, **tags: Tag) -> Iterator[tuple[Artifact, Prob
                 yield one, Probe.load(place(store, one))
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class ProbeStore:
     """The probes of one set of steps in a run directory, found again by what decided them.
+
+    The index is read once: nobody else writes to the run meanwhile.
 
     Attributes:
         decisive, settings: what decided them all (steps, split, ...); target -> how probes of it are trained.
@@ -70,6 +73,10 @@ class ProbeStore:
         """Return what a fit needs."""
         return Callbacks(find=self.find, keep=self.keep, progress=progress, pool=self.pool)
 
+    @cached_property
+    def _index(self) -> dict[str, Artifact]:
+        return {one.id: one for kind in (PROBE, DECODER) for one in artifacts(self.store, kind)}
+
     def _id(self, key: ProbeKey) -> str:
         """Return the content id of all that decides the fit of a probe."""
         about = {
@@ -87,8 +94,7 @@ class ProbeStore:
 
     def find(self, key: ProbeKey) -> Probe | None:
         """Return what was fitted before, None where it was not; a damaged or exchanged file is refused."""
-        listed = artifacts(self.store, _kind(key), fit=key.text)
-        known = {one.id: one for one in listed}.get(self._id(key))
+        known = self._index.get(self._id(key))
         if known is None or not (path := place(self.store, known)).is_file():
             return None
         made = Probe.load(path)
@@ -118,7 +124,8 @@ class ProbeStore:
         one = Artifact(id=identity, kind=_kind(key), path=path, size=0, tags=about)
         target = place(self.store, one)
         target.parent.mkdir(parents=True, exist_ok=True)
-        put_artifacts(self.store, replace(one, size=made.save(target)))
+        self._index[identity] = replace(one, size=made.save(target))
+        put_artifacts(self.store, self._index[identity])
         self.fitted += 1
 
 

@@ -16,7 +16,6 @@ from goalscope.checks import check_shape
 from goalscope.columns import constant
 from goalscope.probing.labels import AGENT, CLASSES, GOAL, PADDING, Cells, Columns, Decisions, Undetermined
 from goalscope.probing.maps import Prediction
-from goalscope.probing.ranking import rank_scores, ratio
 from goalscope.rows import Rows, Tag
 from goalscope.stats import DRAW, LESS, Estimate, Grouped, estimate_pooled, estimate_rows
 from goalscope.stats.estimate import factorize
@@ -79,10 +78,6 @@ class Grids:
         """Return the mean of the defined values of each grid, ``[G]``, NaN without one."""
         defined = ~np.isnan(values)
         return self.share(np.where(defined, values, 0.0), defined)
-
-    def members(self) -> list[npt.NDArray[np.int64]]:
-        """Return the indices of the steps of each grid, rising."""
-        return members(self.codes, len(self))
 
     def rows(self, measured: Iterator[Measured], tags: Mapping[str, Any]) -> Rows:
         """Return one row for each measure and grid."""
@@ -263,12 +258,10 @@ def _pairs(own: Rows, other: Rows, name: str, by: Sequence[str]) -> Rows:
     if len(known) < len(keys):
         raise ValueError(f"rows to compare with must differ in {', '.join(names)}, some {name!r} rows do not")
     loose = [index for index, key in enumerate(names) if key in ("site", "layer")]
-    partner = []
-    for key in _keys(own, names):
-        anywhere = tuple(None if index in loose else part for index, part in enumerate(key))
-        partner.append(known.get(key, known.get(anywhere)))
-    found = np.array([value is not None for value in partner], dtype=bool)
-    kept = own.where(found)
+    own_keys = _keys(own, names)
+    anywhere = [tuple(None if index in loose else part for index, part in enumerate(key)) for key in own_keys]
+    partner = [known.get(key, known.get(other)) for key, other in zip(own_keys, anywhere, strict=True)]
+    kept = own.where(np.array([value is not None for value in partner], dtype=bool))
     less = np.array([value for value in partner if value is not None], dtype=np.float64)
     return Rows.from_columns(
         measure=[f"{measure}{LESS}{name}" for measure in kept.measure],
@@ -282,11 +275,9 @@ def _pairs(own: Rows, other: Rows, name: str, by: Sequence[str]) -> Rows:
 def chosen(rows: Rows, **tags: Any) -> Rows:
     """Return the rows with these tags and columns; a tag that no row has is None everywhere."""
     there = rows.columns()
-    known = {name: wanted for name, wanted in tags.items() if name in there}
-    mask = np.full(len(rows), all(wanted is None for name, wanted in tags.items() if name not in there))
-    for name, wanted in known.items():
-        mask &= np.array([value == wanted for value in there[name].tolist()], dtype=bool)
-    return rows.where(mask)
+    if any(wanted is not None for name, wanted in tags.items() if name not in there):
+        return rows.where(np.zeros(len(rows), dtype=bool))
+    return rows.select(**{name: wanted for name, wanted in tags.items() if name in there})
 
 
 def _keys(rows: Rows, names: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -357,19 +348,53 @@ def _measures(
     step, cell = np.nonzero(inside)
     for label, name in enumerate(CLASSES[:PADDING]):
         truth = cells.labels[step, cell] == label
-        yield (
-            "average precision",
-            name,
-            rank_scores(probabilities[step, cell, label], truth, grids.codes[step], len(grids))[1],
-        )
+        _, precision = rank_scores(probabilities[step, cell, label], truth, grids.codes[step], len(grids))
+        yield "average precision", name, precision
 
 
 def _localised(probabilities: npt.NDArray[np.float32], cells: Cells, grids: Grids) -> Iterator[_ByClass]:
     for label in (AGENT, GOAL):
         true, there = (cells.labels == label).argmax(axis=1), (cells.labels == label).any(axis=1)
         best = probabilities[:, :, label].argmax(axis=1)
-        distance = sum(
-            abs(one - other) for one, other in zip(divmod(best, cells.frame), divmod(true, cells.frame), strict=True)
-        )
+        distance = np.abs(np.subtract(divmod(best, cells.frame), divmod(true, cells.frame))).sum(axis=0)
         yield "localisation", CLASSES[label], grids.share((best == true) & there, there)
         yield "localisation distance", CLASSES[label], grids.share(distance * there, there)
+
+
+def rank_scores(
+    scores: npt.NDArray[Any], positive: npt.NDArray[np.bool_], codes: npt.NDArray[np.int64], count: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return how well scores rank the positives of each of G groups above its others.
+
+    Args:
+        scores, positive, codes: ``[M]`` finite scores, whether each is of a positive, and the number of its group.
+        count: number G of groups.
+
+    Returns:
+        ``[G]`` the area under the receiver operating characteristic, which is the share of pairs of a positive and
+        another in which the positive scores higher (ties count half), NaN without a pair; and ``[G]`` the average
+        precision, the sum over thresholds of (recall gained) times precision, NaN without a positive; equal scores
+        share one threshold.
+
+    Sources: Hanley and McNeil, Radiology 143 (1982), for the area as a share of pairs; the average precision is the
+    estimate that information retrieval uses, without interpolation.
+    """
+    order = np.lexsort((-scores, codes))
+    ranked, truth, group = scores[order], positive[order], codes[order]
+    ends = np.flatnonzero(np.append((np.diff(ranked) != 0) | (np.diff(group) != 0), True))[: len(ranked)]
+    of = group[ends]  # the group of each threshold
+    sizes = np.bincount(codes, minlength=count)
+    hits = np.bincount(codes, positive, count)
+    above = np.cumsum(truth)[ends] - (np.cumsum(hits) - hits)[of]  # positives at this threshold or above
+    called = ends + 1 - (np.cumsum(sizes) - sizes)[of]
+    begins = np.append(True, np.diff(of) != 0)[: len(of)]
+    before, called_before = (np.where(begins, 0, np.roll(one, 1)) for one in (above, called))
+    gained, others = above - before, called - called_before - (above - before)
+    pairs_won = np.bincount(of, others * (before + gained / 2), count)
+    precision = np.bincount(of, gained * above / called, count)
+    return ratio(pairs_won, hits * (sizes - hits)), ratio(precision, hits)
+
+
+def ratio(above: npt.NDArray[Any], below: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return ``above / below``, ``[G]`` each, NaN where nothing is below the line."""
+    return np.asarray(np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0))

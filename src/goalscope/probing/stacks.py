@@ -1,12 +1,15 @@
-"""Stacks of probes that train beside each other: in threads of this process, or in other processes."""
+"""Where probes and decoders train: on a processor, or a GPU that is there; stacks of them beside each other in threads
+of this process, or in other processes.
+"""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from goalscope.activations.devices import check_device, one_thread
+from goalscope.models import loading
 from goalscope.runs.executors import lost_worker
 
 _ONE_THREAD: Final = 4_000_000  # weights of one probe below which one thread trains
@@ -18,6 +21,55 @@ Passed = Callable[[int], None]
 """Told how many units of its stack are done."""
 Progress = Callable[[int, int], None]
 """Called with (done, total), in any unit."""
+Stage = Callable[[str], AbstractContextManager[Progress]]
+"""Begins a piece of work of that name; what it gives is called with (done, total)."""
+
+
+@contextmanager
+def silent(label: str) -> Iterator[Progress]:
+    """Begin a piece of work that shows nothing."""
+    yield lambda done, total: None
+
+
+def check_device(device: str) -> None:
+    """Raise a ValueError unless probes can compute there: "cpu", or a GPU ("cuda", "cuda:1") that PyTorch sees."""
+    if device == "cpu":
+        return
+    if not isinstance(device, str) or device == "auto":
+        raise ValueError(f"the device of probes must be cpu, or a GPU such as cuda or cuda:1, got {device!r}")
+    loading.check_device_name(device)
+    import torch
+
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"device {device!r} must be there, PyTorch sees no GPU: fit with device='cpu'")
+    loading.check_device(torch, device)
+
+
+def trains_on(device: str) -> str:
+    """Return where probes train beside a model on a device: at "auto" on a GPU where there is one.
+
+    Raises:
+        ValueError: see `check_device`.
+    """
+    if device == "auto":
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    check_device(device)
+    return device.partition(":")[0]
+
+
+@contextmanager
+def one_thread() -> Iterator[int]:
+    """Compute with one thread for as long as the context lasts; yield how many there were."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield before
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope import registry
-from goalscope.activations.record import Activations
-from goalscope.checks import check_shape
+from goalscope.activations.load import Activations
 from goalscope.models.initialisation import RANDOM_WEIGHTS
 from goalscope.probing.fitting import Callbacks, fit
-from goalscope.probing.heads import CELL_HEADS, COUNTED, NUMBER_HEADS
+from goalscope.probing.heads import CELL_HEADS, COUNTED
 from goalscope.probing.inputs import (
     CONTROLS,
     NOWHERE,
@@ -24,22 +23,23 @@ from goalscope.probing.inputs import (
 )
 from goalscope.probing.labels import Plans, plan_length, undetermined
 from goalscope.probing.maps import DecodedMaps, true_map
-from goalscope.probing.plan_baselines import (
+from goalscope.probing.plan_scores import (
+    SUBSETS,
     commonest_matches,
-    fit_line,
     marginal_matches,
     named_plans,
     planner_length,
     planner_matches,
+    prefix_matches,
     repeated,
+    score_lengths,
+    score_prefixes,
 )
-from goalscope.probing.plan_scores import SUBSETS, prefix_matches, score_distance, score_lengths, score_prefixes
 from goalscope.probing.probe import Probe, ProbeKey, Target
 from goalscope.probing.problem import FitSettings, PlanSettings, Problem
 from goalscope.probing.scores import AREA, confusion_rows, score_cells
 from goalscope.probing.truths import Truth, scored_rows, truths
 from goalscope.rows import Rows, Tag
-from goalscope.stats.estimate import factorize
 
 Entry = tuple[str, str]
 """A head and a control."""
@@ -258,7 +258,7 @@ def probe_plans(
         ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.
     """
     used, cells, split = settings or PlanSettings(), data.cells, data.split
-    _check_controls(controls)
+    check_controls(controls)
     cells.check_aligned(plans, "plans")
     truth_of = truths(plans.tokens, data, controls, seed=used.seed)
     parts = {}
@@ -290,7 +290,7 @@ def probe_plans(
         straight = prefix_matches(np.maximum(repeated(truth.tokens[:, 0], truth.horizon), 0), truth.tokens)
         yield score_prefixes(straight, truth, shown, {**nowhere, "head": "repeat executed"})
         true = ({**nowhere, "control": "true map"}, true_map(shown))
-        for own, layout in (*_on_maps(maps, split.test, tags), true):
+        for own, layout in (*on_maps(maps, split.test, tags), true):
             planned = {**own, "head": "planner"}
             yield score_prefixes(planner_matches(layout, truth.tokens), truth, shown, planned)
             best = planner_matches(layout, truth.tokens, ties="best")
@@ -310,77 +310,13 @@ def probe_plans(
     return replace(found, rows=Rows.concatenate([found.rows, *baselines()]))
 
 
-def probe_distances(
-    data: ProbeInputs,
-    distances: npt.NDArray[np.float64],
-    *,
-    heads: Sequence[str] = NUMBER_HEADS,
-    controls: Sequence[str] = PLAN_CONTROLS,
-    maps: Maps | None = None,
-    settings: FitSettings | None = None,
-    tags: _Tags | None = None,
-    callbacks: Callbacks | None = None,
-) -> FittedProbes:
-    """Fit every head with every control on one split, and score all of them beside their baselines.
-
-    Baselines: the mean of the training grids; a line fitted on them from the Manhattan distance between agent and goal,
-    as a decoded map has them (``maps``), and on the true map (control "true map": no probe of activations, but what a
-    reader of the grid has). Every grid counts alike in them, as in scores.
-
-    Args:
-        data, maps, settings, tags, callbacks: see `probe_plans`.
-        distances: ``[N]`` steps, see `label_distances`; steps without one (NaN) are left out.
-        heads: registered heads of a number.
-        controls: some of `PLAN_CONTROLS`, "none" among them.
-
-    Rows, see `score_distance`, are tagged by head (also "mean", "manhattan"), control (also "true map"), site, layer.
-
-    Raises:
-        ValueError: unknown controls, steps that do not match, or a control whose data is missing; says how to get it.
-
-    Source: behavioural and representational evaluation, Appendix E.3 (linear and MLP probes, label by shortest path).
-    """
-    used, cells = settings or FitSettings(), data.cells
-    check_shape("distances", distances, "N", {"N": len(cells)})
-    _check_controls(controls)
-    for name, part in data.split.parts:
-        if np.isnan(distances[part]).all():
-            raise ValueError(
-                f"the {name} part of a split must have steps from which the goal can be reached, it has none: record "
-                "more grids, or leave the reading out"
-            )
-
-    def score(probe: Probe, features: Features, truth: Truth, about: dict[str, Any]) -> Iterable[Rows]:
-        said = probe.predict_number(features, device=used.device)
-        yield score_distance(said, truth.values[truth.test], cells.where(truth.test), about)
-
-    truth_of = truths(distances, data, controls, seed=used.seed, known=~np.isnan(distances))
-    suite = [(head, control) for control in controls for head in heads]
-    found = fit_suite(data, suite, truth_of, score, target="distance", settings=used, callbacks=callbacks, tags=tags)
-    train, test = truth_of["own"].train, truth_of["own"].test
-    known, target, shown, either = distances[train], distances[test], cells.where(test), train | test
-    nowhere: dict[str, Any] = {**(tags or {}), "site": None, "layer": None}
-    codes, _ = factorize(cells.grid_id[train])
-    alike = 1 / np.bincount(codes)[codes]  # every grid counts alike
-    mean = np.full(len(target), np.average(known, weights=alike))
-    rows = [found.rows, score_distance(mean, target, shown, {**nowhere, "head": "mean", "control": "none"})]
-    for decoded in (maps or {}).values():
-        check_shape("maps", decoded.agent, "N 2", {"N": len(cells)})
-    true = ({**nowhere, "control": "true map"}, true_map(cells.where(either)))
-    for own, layout in (*_on_maps(maps, either, tags), true):
-        manhattan = layout.manhattan
-        slope, offset = fit_line(manhattan[train[either]], known, alike)
-        said = slope * manhattan[test[either]].astype(np.float64) + offset
-        rows.append(score_distance(said, target, shown, {**own, "head": "manhattan"}))
-    return replace(found, rows=Rows.concatenate(rows))
-
-
-def _check_controls(controls: Sequence[str]) -> None:
+def check_controls(controls: Sequence[str]) -> None:
+    """Raise a ValueError unless these are controls of plans and distances, the probe itself among them."""
     if "none" not in controls or not set(controls) <= set(PLAN_CONTROLS):
         raise ValueError(f"controls must be some of {', '.join(PLAN_CONTROLS)} with none, got {list(controls)}")
 
 
-def _on_maps(
+def on_maps(
     maps: Maps | None, steps: npt.NDArray[np.bool_], tags: _Tags | None
 ) -> Iterable[tuple[dict[str, Any], DecodedMaps]]:
     """Yield the decoded maps of some steps, each with its tags."""

@@ -1,6 +1,6 @@
 """Items that need no agent: numbers that follow from a definition, and pictures of worlds."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log, nan
@@ -186,21 +186,6 @@ def _pictures(folder: Path, which: str) -> Found:
     return Found(files=tuple(written), texts=tuple(texts))
 
 
-def _densities() -> Iterator[tuple[str, Grid]]:
-    for density in _DENSITIES:
-        yield f"density {density:g}", generate(9, density, rng=stream(_SEED, "figure", "density", density))
-
-
-def _text() -> Iterator[tuple[str, Grid]]:
-    yield "grid", generate(7, 0.6, rng=stream(_SEED, "figure", "text"))
-
-
-def _environments() -> Iterator[tuple[str, Grid]]:
-    for kind in ("key-door", "key-no-door", "two-path"):
-        yield kind, layout(kind, seed=_SEED, index=0)
-    yield "two-path control", control(layout("two-path", seed=_SEED, index=0))
-
-
 def _fogged() -> Iterator[tuple[str, Grid]]:
     grid = generate(7, 1.0, rng=stream(_SEED, "figure", "fog"))
     yield "whole grid", grid
@@ -209,14 +194,19 @@ def _fogged() -> Iterator[tuple[str, Grid]]:
 
 def _transforms() -> Iterator[tuple[str, Grid]]:
     grid = generate(9, 0.6, rng=stream(_SEED, "figure", "transforms"))
-    for name in TRANSFORMS:
-        yield name, transform(grid, name)
+    return ((name, transform(grid, name)) for name in TRANSFORMS)
 
 
-_GRIDS: Final[Mapping[str, Callable[[], Iterator[tuple[str, Grid]]]]] = {
-    "densities": _densities,
-    "text": _text,
-    "environments": _environments,
+_GRIDS: Final[Mapping[str, Callable[[], Iterable[tuple[str, Grid]]]]] = {
+    "densities": lambda: (
+        (f"density {density:g}", generate(9, density, rng=stream(_SEED, "figure", "density", density)))
+        for density in _DENSITIES
+    ),
+    "text": lambda: [("grid", generate(7, 0.6, rng=stream(_SEED, "figure", "text")))],
+    "environments": lambda: [
+        *((kind, layout(kind, seed=_SEED, index=0)) for kind in ("key-door", "key-no-door", "two-path")),
+        ("two-path control", control(layout("two-path", seed=_SEED, index=0))),
+    ],
     "fog": _fogged,
     "transforms": _transforms,
 }

@@ -1,15 +1,18 @@
 """An experiment on activations: how much of the counterfactual's cells must be mixed in before the action follows."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from goalscope.interventions import Edit, Pair
 from goalscope.interventions.experiment import Headline, PairSettings, Subject, intervention
-from goalscope.interventions.reading import FOLLOWS, Passage, answers, pair_tags, read_activations
-from goalscope.rows import Row, Rows
+from goalscope.interventions.reading import FOLLOWS, Passage, acted, added, pair_rows
+from goalscope.rows import Rows
+
+Array = npt.NDArray[np.float32]
 
 
 @intervention("mixture")
@@ -28,23 +31,12 @@ class Mixture(BaseModel):
     def run(self, subject: Subject) -> Mapping[str, Any]:
         """Mix each pair; what is stored is not done again."""
         found = subject.pairs(self.pairs)
-        for done, pair in enumerate(found.kept):
-            subject.show(done, len(found.kept))
-            if not subject.has(pair.id):
-                subject.keep(pair.id, Rows.from_rows(self._mixed(subject, pair)))
-        subject.show(len(found.kept), len(found.kept))
+        subject.work({pair.id: (subject, pair) for pair in found.kept}, self._mixed)
         return {"settings": self.model_dump(mode="json"), "pairs": len(found.kept)}
 
-    def _mixed(self, subject: Subject, pair: Pair) -> Iterator[Row]:
-        import torch
+    def _mixed(self, subject: Subject, pair: Pair) -> Rows:
+        def changes(pair: Pair, own: Passage, first: Array, second: Array) -> list[tuple[float, list[Edit]]]:
+            return [(part, added(own, self.layer, part * (second - first))) for part in self.parts]
 
-        prompts = [side.prompt for side in pair.sides]
-        read = read_activations(subject.model, prompts, [pair.changed] * 2, [self.layer])[self.layer]
-        own = Passage(ids=pair.sides[0].prompt, replayed=0, places=pair.changed)
-        added = [torch.from_numpy((part * (read[1] - read[0])).astype(np.float32)) for part in self.parts]
-        edits = [[Edit(row=0, layer=self.layer, positions=pair.changed, vectors=one, how="add")] for one in added]
-        [said] = answers(subject.agent, [pair.sides[0].view], [own], [edits])
-        for part, answer in zip(self.parts, said, strict=True):
-            tags = {**pair_tags(pair), "part": part}
-            for measure, value in answer.effect(pair).items():
-                yield Row(measure=measure, unit="share", value=value, grid_id=pair.cluster, tags=tags)
+        done = acted(subject.agent, [pair], ("changed", self.layer), changes, together=1, sides=2)
+        return Rows.from_rows(row for _, part, said in done for row in pair_rows(pair, said.effect(pair), part=part))

@@ -97,8 +97,8 @@ def measure_goals(
         raise ValueError("the goals of agents must be measured on episodes, got none")
     _check_tags(table.tags, settings)
     names, returns, main = work_items(table, settings, believed)
-    episodes = GoalEpisodes.of(table, settings.by)
-    return _findings(episodes, settings, (names, returns, main), believed is not None, progress)
+    every = GoalEpisodes.of(table, settings.by)
+    return _findings(every, settings, (names, returns, main), believed is not None, progress)
 
 
 def measure_goals_by_parts(

@@ -4,12 +4,13 @@ Source: behavioural and representational evaluation, section 5.1 (36,000 grids) 
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from goalscope.probing.curves import CURVE_MEASURES, MARGIN, TRAINED_ON, CurveEnd, curve_ends
 from goalscope.probing.labels import CLASSES
 from goalscope.probing.scores import AREA, summarise
 from goalscope.report.figures import short
-from goalscope.report.ledger import Key
+from goalscope.report.ledger import Estimates, Key
 from goalscope.report.sections.probing import (
     NOWHERE,
     READINGS,
@@ -48,6 +49,10 @@ _COMPARED: dict[str, dict[str, str]] = {
 }
 
 
+_Shown = tuple[str, str, Estimates, list[Curve]]
+"""Title, label of the vertical axis, estimates and curves of a figure."""
+
+
 def _main(rows: ProbeRows) -> tuple[str, list[tuple[str, str, Key]]]:
     """Return by what probes are ranked, and title, axis and key of each main figure."""
     ranks_by = AREA if AREA in rows.values("measure") else AVERAGE  # rows of earlier versions have no areas
@@ -61,10 +66,16 @@ def _main(rows: ProbeRows) -> tuple[str, list[tuple[str, str, Key]]]:
     return ranks_by, shown
 
 
+def _figure(
+    title: str, y_label: str, axis: str, found: Estimates, curves: Sequence[Curve], ticks: Sequence[float] | None = None
+) -> CurveSpec:
+    bounds = share_bounds if "(share)" in y_label else data_bounds
+    return CurveSpec(title, y_label, axis, found, curves, bounds=bounds, ticks=ticks)
+
+
 def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
     """Yield the section with curves over the layers of each site, nothing where there is one layer only."""
-    points = rows.points()
-    layers, sites = layers_and_sites(points)
+    layers, sites = layers_and_sites(rows.points())
     if len(layers) < 2:
         return
     by = ("site", "head", "control", "class", "layer")
@@ -74,74 +85,45 @@ def over_layers_of(rows: ProbeRows) -> Iterator[Declared]:
     rates = _balanced(wanted).estimated(summarise, by)
     probes = {"MLP": MLP, "per-cell": PERCELL}
     probes |= {f"per-cell, {name}": {"head": "percell", "control": kind} for kind, name in NETWORKS.items()}
-    figures = [
-        CurveSpec(
-            f"{title} by layer, {site}",
-            y_label,
-            "layer",
-            natural,
-            [
-                *(
-                    Curve(name, {**key, **probe, "site": site}, style=at, fewest=2)
-                    for at, (name, probe) in enumerate(probes.items())
-                ),
-                Curve("position alone", {**key, **_POSITION, **NOWHERE}, style=6, flat=True),
-            ],
-            bounds=share_bounds,
-            ticks=layers,
-        )
-        for title, y_label, key in main
-        for site in sites
-    ]
-    figures += [
-        CurveSpec(
-            f"{measure.capitalize()} by layer, {site}",
-            f"{measure} (share)",
-            "layer",
-            rates,
-            _by_class({**MLP, "measure": measure, "site": site}),
-            bounds=share_bounds,
-            ticks=layers,
-        )
-        for measure in RATES
-        for site in sites
-    ]
-    at_size = _of_published_size(wanted, by, sites, layers)
-    figures += at_size[0]
+    shown: list[_Shown] = []
+    for title, y_label, key in main:
+        curves = [Curve(name, {**key, **probe}, style=at, fewest=2) for at, (name, probe) in enumerate(probes.items())]
+        level = Curve("position alone", {**key, **_POSITION, **NOWHERE}, style=6, flat=True)
+        shown.append((f"{title} by layer", y_label, natural, [*curves, level]))
+    shown += [(f"{title} by layer", f"{name} (share)", rates, curves) for name, title, curves in _rates_by_class()]
+    sizes, at_size = wanted.numbers("size"), Estimates()
+    if _PUBLISHED_SIZE in sizes and len(sizes) > 1:  # Fig. 15
+        at_size = _balanced(wanted.where(size=_PUBLISHED_SIZE), (OVERALL, *RATES)).estimated(summarise, by)
+        accuracy = ("accuracy", "Accuracy", [Curve("all cells", {**MLP, "measure": OVERALL, "class": None})])
+        shown += [
+            (f"{title} by layer, size {_PUBLISHED_SIZE}", f"{name} (share)", at_size, curves)
+            for name, title, curves in (accuracy, *_rates_by_class())
+        ]
     yield Declared(
         anchor="cognitive-map-layers",
         title=f"{rows.title('Cognitive map')}: by layer",
-        figures=figures,
+        figures=[
+            _figure(f"{title}, {site}", y_label, "layer", found, [_at_site(one, site) for one in curves], layers)
+            for title, y_label, found, curves in shown
+            for site in sites
+        ],
         figures_only=True,
         legend=f"{BANDS} Sites: pre before the reasoning, post after it. Accuracy and {ranks_by} are "
         f"{READINGS['natural']}; recall and precision are those of the MLP, {READINGS['balanced']}.",
-        counted=(*natural, *rates, *at_size[1]),
+        counted=(*natural, *rates, *at_size),
     )
 
 
-def _of_published_size(
-    rows: ProbeRows, by: Sequence[str], sites: Sequence[Tag], layers: Sequence[float]
-) -> tuple[list[CurveSpec], list[Grouped]]:
-    """Return accuracy, recall and precision of the MLP by layer on grids of size 11, beside others (Fig. 15)."""
-    if _PUBLISHED_SIZE not in rows.numbers("size") or len(rows.numbers("size")) < 2:
-        return [], []
-    found = _balanced(rows.where(size=_PUBLISHED_SIZE), (OVERALL, *RATES)).estimated(summarise, by)
-    shown = {"accuracy": [Curve("all cells", {**MLP, "measure": OVERALL, "class": None})]}
-    shown |= {measure: _by_class({**MLP, "measure": measure}) for measure in RATES}
-    figures = [
-        CurveSpec(
-            f"{title.capitalize()} by layer, size {_PUBLISHED_SIZE}, {site}",
-            f"{title} (share)",
-            "layer",
-            found,
-            [Curve(curve.title, {**curve.key, "site": site}) for curve in curves],
-            bounds=share_bounds,
-            ticks=layers,
-        )
-        for title, curves in shown.items()
-        for site in sites
+def _at_site(curve: Curve, site: Tag) -> Curve:
+    return curve if curve.flat else replace(curve, key={**curve.key, "site": site})
+
+
+def _rates_by_class() -> list[tuple[str, str, list[Curve]]]:
+    """Return recall and precision of the MLP: name, title, and a curve for each class."""
+    return [
+        (name, name.capitalize(), [Curve(label, {**MLP, "measure": name, "class": label}) for label in CLASSES])
+        for name in RATES
     ]
-    return figures, list(found)
 
 
 def over_sizes(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> Declared:
@@ -167,7 +149,7 @@ def _by_tag(here: ProbeRows, tag: str) -> tuple[list[CurveSpec], list[Grouped]]:
     compared = here.where(control=controls, head=heads)
     ranks_by, main = _main(compared)
     natural = _natural(compared, (INNER, ranks_by, LOCAL, AWAY)).estimated(summarise, by)
-    shown = [
+    shown: list[_Shown] = [
         (f"{title} by {tag}", y_label, natural, [Curve(name, {**key, **probe}) for name, probe in _COMPARED.items()])
         for title, y_label, key in (main if tag == "size" else main[:2])
     ]
@@ -178,9 +160,7 @@ def _by_tag(here: ProbeRows, tag: str) -> tuple[list[CurveSpec], list[Grouped]]:
         counted += [*rates, *overall]
         curves = [Curve(name, {**probe, "measure": OVERALL, "class": None}) for name, probe in _COMPARED.items()]
         shown.append(("Accuracy of all cells by size, balanced (Fig. 6 left)", "accuracy (share)", overall, curves))
-        for measure in RATES:
-            curves = _by_class({**MLP, "measure": measure})
-            shown.append((f"{measure.capitalize()} by class and size", f"{measure} (share)", rates, curves))
+        shown += [(f"{title} by class and size", f"{name} (share)", rates, of) for name, title, of in _rates_by_class()]
         for measure, title, y_label in (
             (LOCAL, "Agent and goal at their cells", "states (share)"),
             (AWAY, "Distance from their cells", "Manhattan distance (cells)"),
@@ -191,15 +171,7 @@ def _by_tag(here: ProbeRows, tag: str) -> tuple[list[CurveSpec], list[Grouped]]:
                 for name in ("agent", "goal")
             ]
             shown.append((f"{title} by size (MLP)", y_label, natural, curves))
-    figures = [
-        CurveSpec(title, y_label, tag, found, curves, bounds=share_bounds if "(share)" in y_label else data_bounds)
-        for title, y_label, found, curves in shown
-    ]
-    return figures, counted
-
-
-def _by_class(key: Key) -> list[Curve]:
-    return [Curve(name, {**key, "class": name}) for name in CLASSES]
+    return [_figure(title, y_label, tag, found, curves) for title, y_label, found, curves in shown], counted
 
 
 def _by_scope(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> tuple[list[CurveSpec], list[Grouped]]:
@@ -208,33 +180,25 @@ def _by_scope(rows: ProbeRows, base: ProbeRows, point: ReadPoint) -> tuple[list[
     if not scopes or point == ReadPoint() or base is rows:
         return [], []
     ranks_by, main = _main(base)
-    specific, general = (
-        _natural(mine.where(**PERCELL, **point.key), (INNER, ranks_by)).estimated(summarise, ("class", "size"))
-        for mine in (rows.where(scope=scopes), base)
-    )
+    by, both = ("class", "size"), (rows.where(scope=scopes, **point.key), base.where(**point.key))
+    cells = [_natural(mine.where(**PERCELL), (INNER, ranks_by)).estimated(summarise, by) for mine in both]
+    rates = [_balanced(mine).estimated(summarise, by) for mine in both]
+    (_, accuracy, inner), (ranked, y_label, ranks) = main[:2]
+    shown = [
+        ("Accuracy: per-cell probes by size", accuracy, cells, inner),
+        (f"{ranked}: per-cell probes by size", y_label, cells, ranks),
+        *(
+            (f"{measure.capitalize()} of {name}: MLPs by size (Fig. 16)", f"{measure} (share)", rates, key)
+            for measure in RATES
+            for name in ("agent", "goal")
+            for key in [{"measure": measure, "class": name}]
+        ),
+    ]
     figures = [
-        CurveSpec(f"{title}: per-cell probes by size", y_label, "size", general, curves, bounds=share_bounds)
-        for title, (_, y_label, key) in (("Accuracy", main[0]), (main[1][0], main[1]))
-        for curves in [[Curve("general", key), Curve("of one size each", key, estimates=specific)]]
+        _figure(title, label, "size", general, [Curve("general", key), Curve("of one size each", key, estimates=own)])
+        for title, label, (own, general), key in shown
     ]
-    rates = [
-        _balanced(mine.where(**point.key)).estimated(summarise, ("class", "size"))
-        for mine in (rows.where(scope=scopes), base)
-    ]
-    figures += [
-        CurveSpec(
-            f"{measure.capitalize()} of {name}: MLPs by size (Fig. 16)",
-            f"{measure} (share)",
-            "size",
-            rates[1],
-            [Curve("general", key), Curve("of one size each", key, estimates=rates[0])],
-            bounds=share_bounds,
-        )
-        for measure in RATES
-        for name in ("agent", "goal")
-        for key in [{"measure": measure, "class": name}]
-    ]
-    return (figures, [*specific, *rates[0]]) if specific else ([], [])
+    return (figures, [*cells[0], *rates[0]]) if cells[0] else ([], [])
 
 
 def _natural(rows: ProbeRows, measures: Sequence[str]) -> ProbeRows:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from goalscope.interventions.conditions import PATCHES
-from goalscope.interventions.experiment import TAG
+from goalscope.interventions.experiment import INFO, TAG
+from goalscope.interventions.passes import PATCHES
 from goalscope.interventions.patching import CHANGED, FOLLOWS, KIND, LOG_ODDS, RECOVERY, REROUTED, WHOLE
-from goalscope.interventions.pipeline import INFO
 from goalscope.probing.scores import chosen, pairs
 from goalscope.report.blocks import counted
 from goalscope.report.ledger import Estimates, Key, RunData
