@@ -35,12 +35,12 @@ def test_what_the_same_change_gives_is_the_same_study() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (Overrides(sizes=(8,)), "worlds[0].sizes: size must be an odd whole number"),
+        (Overrides(sizes=(8,)), "worlds[0].sizes[0]: size must be an odd whole number"),
         (Overrides(count=0), "worlds[0].count: must be greater than or equal to 1"),
         (Overrides(agents="Thesus"), "--agents must name agents of the study, got 'Thesus'; did you mean Theseus?"),
         (Overrides(agents=","), "at least one agent"),
         (Overrides(agents=""), "--agents must name at least one agent, got none"),
-        (Overrides(sizes=(1000001,)), "worlds[0].sizes: size must be at most 501, got 1000001"),
+        (Overrides(sizes=(1000001,)), "worlds[0].sizes[0]: size must be at most 501, got 1000001"),
         (Overrides(settings=("worlds.0.cuont=3",)), "worlds[0].cuont: unknown key; did you mean count?"),
         (Overrides(settings=("worlds.4.count=3",)), "worlds is a list of 1, numbered from 0, got '4'"),
         (Overrides(settings=("horizn.factor=3",)), "the study has no key horizn; did you mean horizon?"),

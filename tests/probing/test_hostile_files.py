@@ -425,7 +425,9 @@ def test_no_bit_of_a_probe_can_change_what_it_is(kind: str, changes: dict[str, i
     fitted.save(path)
 
     def read(content: bytes) -> object:
-        return Probe.load(rewritten(path, content)).id
+        found = Probe.load(rewritten(path, content))
+        arrays = {name: array.tobytes() for name, array in found.arrays().items()}
+        return found.id, found.describe(), dict(found.settings), arrays
 
     says = rf"{path.name}.*fit the (probe|decoder) again"
     found = attack(kind, path.read_bytes(), read, changes, says=says, seed=6)

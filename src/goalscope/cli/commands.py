@@ -58,38 +58,6 @@ def say_size(study: Study) -> None:
     )
 
 
-def run(
-    name: str,
-    out: Path,
-    workers: int = 1,
-    changes: Overrides | None = None,
-    *,
-    full: bool = False,
-    guide: bool = True,
-    shard: str | None = None,
-    executor: str = "auto",
-    gpus: float = 0.0,
-) -> None:
-    """Run a study, changed as asked, or go on with it; where it declares so, read activations and write the report.
-
-    ``full`` asks for the complete table of a study that reads activations, ``guide`` for the command that comes next,
-    ``shard`` for a part of the study alone, whose activations are read after the merge, ``executor`` and ``gpus`` for
-    where agents act.
-    """
-    passed = {"study": Path(name).name, "workers": workers, **(changes.given() if changes else {})}
-    run_study_of(
-        load_study(name, changes),
-        out,
-        workers,
-        passed=passed,
-        full=full,
-        guide=guide,
-        shard=shard,
-        executor=executor,
-        gpus=gpus,
-    )
-
-
 def run_study_of(
     study: Study,
     out: Path,
@@ -103,7 +71,17 @@ def run_study_of(
     gpus: float = 0.0,
     command: str = "run",
 ) -> None:
-    """Run a study as `run` does; ``passed`` and ``command`` are what the run keeps of how it was called."""
+    """Run a study, or go on with it; where it declares so, read activations and write the report.
+
+    Args:
+        study: what is run.
+        out: the run directory.
+        workers, executor, gpus: where agents act.
+        passed, command: what the run keeps of how it was called.
+        full: whether the complete table is wanted of a study that reads activations.
+        guide: whether to say which command comes next.
+        shard: a part of the study alone, whose activations are read after the merge.
+    """
     part = None if shard is None else StudyShard.parse(shard)
     inside = study.analysis.inside if study.analysis is not None else None
     interventions = study.analysis.interventions if study.analysis is not None else ()
@@ -238,11 +216,12 @@ def can_report() -> bool:
 def demo(out: Path) -> None:
     """Run the shipped demo study, measure it, write its report and show the headline."""
     began = time.monotonic()
-    run("demo", out, guide=False)
+    study = load_study("demo")
+    run_study_of(study, out, passed={"study": "demo", "workers": 1}, guide=False)
     measure_run(out)
     page = out / "report.html"
     _write_report(out, page, None)
-    agents = [agent.name for agent in load_study("demo").agents()]
+    agents = [agent.name for agent in study.agents()]
     with Store(out) as store:
         measured = MeasuredRows(store, SOURCE)
         headline(measured, agents, "Mean and 95 % interval over grids")

@@ -1,11 +1,13 @@
-"""What the command line writes: safe text, tables, one block for an error, progress with the time left."""
+"""What the command line writes: safe text, JSON, tables, one block for an error, progress with the time left."""
 
+import json
+import math
 import sys
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,6 +69,19 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str, 
     for row in rows:
         drawn.add_row(*(Text(safe(cell)) for cell in row))
     console().print(drawn)
+
+
+def json_text(value: Any, indent: int = 2) -> str:
+    """Return plain values as JSON; what is not a finite number (undefined) is null."""
+
+    def plain(one: Any) -> Any:
+        if isinstance(one, Mapping):
+            return {str(key): plain(each) for key, each in one.items()}
+        if isinstance(one, list | tuple):
+            return [plain(each) for each in one]
+        return None if isinstance(one, float) and not math.isfinite(one) else one
+
+    return json.dumps(plain(value), indent=indent, allow_nan=False)
 
 
 class Pace:

@@ -1,11 +1,11 @@
 """`goalscope doctor --model NAME`: what a model is like, for a study; `doctor --server URL`: what a server can do."""
 
-import json
 import math
+from dataclasses import asdict
 
 from goalscope.agents import ChatAgent
 from goalscope.agents.agent import Observation
-from goalscope.cli.console import safe, say, table
+from goalscope.cli.console import json_text, safe, say, table
 from goalscope.models import HttpModel, Sampling, Server
 from goalscope.models.http_checks import ServerReport, check_server, told_by
 from goalscope.models.http_transport import Client
@@ -23,7 +23,7 @@ def doctor_model(model: str, *, device: str, as_json: bool) -> None:
     """Load a model, ask it about three grids, and print what was found."""
     found = report_model(model, device=device, step=lambda text: say(text, error=True))
     if as_json:
-        say(json.dumps(found.to_plain(), indent=2, allow_nan=False))
+        say(json_text(asdict(found)))
         return
     table(("what", "found"), _rows(found), title=f"goalscope doctor: {found.name}")
     for number, sample in enumerate(found.samples, 1):
@@ -94,7 +94,7 @@ def doctor_server(
         say(f"trying {served.name} at {url}", error=True)
     report = examine_server(served)
     if as_json:
-        say(json.dumps({"model": served.name, "mode": mode, **report.model_dump(mode="json")}, indent=2))
+        say(json_text({"model": served.name, "mode": mode, **report.model_dump(mode="json")}))
         return
     told = ", ".join(f"{name} {text}" for name, text in report.told.server.items()) or "nothing"
     rows = [("the server says of itself", "", told)]

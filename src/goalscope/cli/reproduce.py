@@ -1,6 +1,5 @@
 """`goalscope reproduce`: one figure or table of a paper, run, measured, and set beside what is printed."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from goalscope.cli.console import say, table
+from goalscope.cli.console import json_text, say, table
 from goalscope.cli.help import flag, option
 from goalscope.cli.studies import Settings
 
@@ -115,13 +114,12 @@ def _recorded(item: "Item", logs: Path, out: Path) -> None:
 def _run(item: "Item", out: Path, model: str | None, scale: float, workers: int, settings: Sequence[str]) -> None:
     """Run the study of an item at its size and read it."""
     from goalscope.cli import commands
-    from goalscope.cli.overrides import read_overrides
+    from goalscope.cli.overrides import Overrides, read_overrides
     from goalscope.reproduction.items import scaled
 
     changes = read_overrides(None, None, [*item.changes], model, network=True)
     study = scaled(commands.load_study(item.study, changes), scale, least=item.least)
-    if settings:
-        study = replace_settings(study, settings)
+    study = Overrides(settings=settings).apply(study)  # after the scale, so that they can be smaller than it
     say(f"{item.name}: {item.title}")
     given = {"item": item.name, "scale": scale, **changes.given(), **({"changed": list(settings)} if settings else {})}
     commands.run_study_of(
@@ -131,13 +129,6 @@ def _run(item: "Item", out: Path, model: str | None, scale: float, workers: int,
     _read(item, out, out, names)
     if commands.can_report() and not (out / "report.html").is_file():
         commands.report(out, None, None)
-
-
-def replace_settings(study: Any, settings: Sequence[str]) -> Any:
-    """Return a study with further changes, which come after the scale so that they can be smaller than it."""
-    from goalscope.cli.overrides import Overrides
-
-    return Overrides(settings=tuple(settings)).apply(study)
 
 
 def _read(item: "Item", path: Path, out: Path, agents: Sequence[str]) -> None:
@@ -194,7 +185,8 @@ def _print(item: "Item", lines: Sequence[Any], who: str) -> None:
     columns += ["published within ours"] if compared else []
     shown = []
     for line in lines:
-        printed = [_printed(line.published.get(name)) for name in papers]
+        cells = [line.published.get(name) for name in papers]
+        printed = ["" if one is None else str(one) for one in cells]
         ours, n, grids = _ours(line.ours, line.percent)
         within = {True: "yes", False: "no", None: ""}[line.within]
         value = "" if line.value is None else f"{line.value:g}" if isinstance(line.value, float) else str(line.value)
@@ -202,10 +194,6 @@ def _print(item: "Item", lines: Sequence[Any], who: str) -> None:
     table(columns, shown, title=f"{item.name}: {item.title}", numbers=range(2, 3 + len(papers)))
     if item.note:
         say(item.note)
-
-
-def _printed(given: Any) -> str:
-    return "" if given is None else str(given)
 
 
 def _ours(estimate: "Estimate | None", percent: bool) -> tuple[str, str, str]:
@@ -224,15 +212,7 @@ def _ours(estimate: "Estimate | None", percent: bool) -> tuple[str, str, str]:
 
 
 def _write(item: "Item", out: Path, lines: Sequence[Any], claims: Sequence[Any], *, agents: Sequence[str]) -> None:
-    """Write what was found as JSON, undefined numbers as null."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {str(key): plain(each) for key, each in value.items()}
-        if isinstance(value, list | tuple):
-            return [plain(each) for each in value]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    found = {"item": item.name, "title": item.title, "agents": list(agents), "note": item.note}
-    found |= {"lines": [plain(asdict(line)) for line in lines], "claims": [plain(one) for one in claims]}
-    (out / RESULT).write_text(json.dumps(found, indent=1, allow_nan=False) + "\n", encoding="utf-8", newline="\n")
+    """Write what was found as JSON."""
+    found = {"item": item.name, "title": item.title, "agents": agents, "note": item.note}
+    found |= {"lines": [asdict(line) for line in lines], "claims": claims}
+    (out / RESULT).write_text(json_text(found, indent=1) + "\n", encoding="utf-8", newline="\n")

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from goalscope.cli.console import progress, say, table
+from goalscope.cli.console import json_text, progress, say, table
 from goalscope.cli.errors import check_outputs
 from goalscope.cli.measuring import measure_run, warn_of_few
 from goalscope.extras import how_to_install
@@ -74,7 +74,7 @@ def score(
             "counts": dict(ledger.counts),
             "problems": [str(problem) for problem in ledger.problems],
         }
-        say(json.dumps(plain, indent=2, allow_nan=False))
+        say(json_text(plain))
     elif not groups:
         say(
             f"no episode of {path.name} could be scored: what a line must hold stands in docs/exploration.md; logs of "
@@ -152,12 +152,12 @@ class _Group:
         )
 
     def plain(self) -> dict[str, Any]:
-        found = {"episodes": self.episodes, "maps": self.maps, "success": _plain_estimate(self.success)}
+        found = {"episodes": self.episodes, "maps": self.maps, "success": asdict(self.success)}
         for error in self.errors:
             found[f"{error.kind}_error"] = {
-                "mean": _plain_estimate(error.mean),
-                "pooled": _plain_estimate(error.pooled),
-                "pooled_valid_moves": _plain_estimate(error.valid),
+                "mean": asdict(error.mean),
+                "pooled": asdict(error.pooled),
+                "pooled_valid_moves": asdict(error.valid),
                 "errors": error.errors,
                 "steps": error.steps,
             }
@@ -171,12 +171,6 @@ def _short(estimate: Estimate) -> str:
     ends = f" [{estimate.low:.3f}, {estimate.high:.3f}]" if estimate.has_interval else ""
     few = few_of(estimate, "map")
     return f"{estimate.value:.3f}{ends}{f' ({few})' if few else ''}"
-
-
-def _plain_estimate(estimate: Estimate) -> dict[str, Any]:
-    """Return an estimate as JSON has it, null for what is not a finite number."""
-    plain = asdict(estimate)
-    return {name: None if isinstance(one, float) and not math.isfinite(one) else one for name, one in plain.items()}
 
 
 def _plain_line(line: ScoredLine, steps: bool) -> dict[str, Any]:

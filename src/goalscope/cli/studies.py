@@ -59,7 +59,16 @@ def run(
 
     given: dict[str, Any] = {"count": count, "trajectories": trajectories, "agents": agents}
     changes = read_overrides(sizes, densities, settings, model, network=True, **given)
-    commands.run(study, out, workers, changes, full=full, shard=shard, executor=executor, gpus=gpus)
+    commands.run_study_of(
+        commands.load_study(study, changes),
+        out,
+        workers,
+        passed={"study": Path(study).name, "workers": workers, **changes.given()},
+        full=full,
+        shard=shard,
+        executor=executor,
+        gpus=gpus,
+    )
 
 
 def merge(

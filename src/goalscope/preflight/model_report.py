@@ -4,7 +4,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -105,13 +105,6 @@ class ModelReport:
     write_rate: float
     samples: tuple[Sample, ...]
     meaning: tuple[str, ...]
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return everything as plain values for JSON; what is not defined is None."""
-        plain = asdict(self)
-        return {
-            name: None if isinstance(value, float) and math.isnan(value) else value for name, value in plain.items()
-        }
 
 
 def report_model(model: str, *, device: str = "auto", seed: int = 0, step: Step | None = None) -> ModelReport:

@@ -116,14 +116,37 @@ def _new(worlds: Sequence[GridWorld], taken: set[str]) -> bool:
     return new
 
 
+def _check_size(size: int) -> int:
+    if size > _MOST_SIZE:
+        raise ValueError(f"size must be at most {_MOST_SIZE}, got {size}")
+    return check_size(size)
+
+
+class _Drawn(_Lists):
+    """Generated grids: for each size and density a number of them, each with its versions."""
+
+    kind: str
+    sizes: tuple[Annotated[int, AfterValidator(_check_size)], ...] = sequence()
+    densities: tuple[Annotated[float, AfterValidator(check_density)], ...] = sequence()
+    count: int = Field(ge=1, le=MOST_COUNT)
+
+    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[GridWorld]:
+        """Yield the worlds of each size and density; world i does not depend on how many follow it."""
+        known = set(taken)
+        for size, density in product(self.sizes, self.densities):
+            tags: dict[str, Tag] = {"kind": self.kind, "size": size, "density": density}
+            yield from _series(path, self._drawn(size, density, seed, tags), tags, known, self.count)
+
+    def _drawn(self, size: int, density: float, seed: int, tags: Mapping[str, Tag]) -> Iterator[Sequence[GridWorld]]:
+        """Yield the versions of one grid after the other; grids are drawn in batches."""
+        raise NotImplementedError
+
+
 @world_kind("grid", world=GridWorld)
-class GridWorlds(_Grids):
-    """Generated grids: for each size and density a number of worlds."""
+class GridWorlds(_Drawn, _Grids):
+    """Generated grids in their transforms."""
 
     kind: Literal["grid"] = "grid"
-    sizes: tuple[int, ...] = sequence()
-    densities: tuple[float, ...] = sequence()
-    count: int = Field(ge=1, le=MOST_COUNT)
     minimum_distance: int = Field(default=1, ge=1)
     goal_side: Side | None = None
 
@@ -132,18 +155,6 @@ class GridWorlds(_Grids):
         # Left out where it asks for nothing: the ids of studies that do not name it stay what they were.
         plain: dict[str, Any] = written(self)
         return {key: value for key, value in plain.items() if key != "goal_side" or value is not None}
-
-    @field_validator("sizes")
-    @classmethod
-    def _sizes(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        if max(sizes, default=0) > _MOST_SIZE:
-            raise ValueError(f"size must be at most {_MOST_SIZE}, got {max(sizes)}")
-        return tuple(check_size(size) for size in sizes)
-
-    @field_validator("densities")
-    @classmethod
-    def _densities(cls, densities: tuple[float, ...]) -> tuple[float, ...]:
-        return tuple(check_density(density) for density in densities)
 
     @model_validator(mode="after")
     def _distances(self) -> Self:
@@ -154,15 +165,7 @@ class GridWorlds(_Grids):
             )
         return self
 
-    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[GridWorld]:
-        """Yield the worlds of each size and density; world i does not depend on how many follow it."""
-        known = set(taken)
-        for size, density in product(self.sizes, self.densities):
-            tags: dict[str, Tag] = {"kind": "grid", "size": size, "density": density}
-            yield from _series(path, self._drawn(size, density, seed, tags), tags, known, self.count)
-
     def _drawn(self, size: int, density: float, seed: int, tags: Mapping[str, Tag]) -> Iterator[list[GridWorld]]:
-        """Yield the versions of one world after the other; grids are drawn in batches."""
         length = min(256, self.count + 8)
         for first in count(0, length):
             batch = generate_batch(
@@ -237,7 +240,7 @@ class TextWorlds(_Grids):
 
 
 @world_kind("named-place", world=NamedWorld)
-class NamedPlaceWorlds(_Lists):
+class NamedPlaceWorlds(_Drawn):
     """Generated grids, each with three instructions: to G, to the cell of G, and to the cell of a corner as far away.
 
     The corner is a rival of the goal: in each grid the goal lies exactly as many steps from the start as one corner,
@@ -246,17 +249,7 @@ class NamedPlaceWorlds(_Lists):
     """
 
     kind: Literal["named-place"]
-    sizes: tuple[Annotated[int, Field(le=_MOST_SIZE), AfterValidator(check_size)], ...] = sequence()
-    densities: tuple[Annotated[float, AfterValidator(check_density)], ...] = sequence()
-    count: int = Field(ge=1, le=MOST_COUNT)
     minimum_distance: int = Field(default=4, ge=1)
-
-    def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[NamedWorld]:
-        """Yield the worlds of each size and density, the three of a grid one after the other."""
-        known = set(taken)
-        for size, density in product(self.sizes, self.densities):
-            tags: dict[str, Tag] = {"kind": "named-place", "size": size, "density": density}
-            yield from _series(path, self._drawn(size, density, seed, tags), tags, known, self.count)
 
     def _drawn(self, size: int, density: float, seed: int, tags: Mapping[str, Tag]) -> Iterator[list[NamedWorld]]:
         """Yield the worlds of one grid after the other; a grid without a cell as far as the corner is passed over."""

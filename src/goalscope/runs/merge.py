@@ -2,8 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
@@ -92,6 +92,21 @@ def merge(
     return summary
 
 
+@contextmanager
+def _in_its_place(place: Path, study: Study) -> Iterator[Store]:
+    """Give an empty run of a study that is written beside its place and takes it once it is whole."""
+    beside, old = (place.with_name(f".{place.name}.{name}") for name in ("growing", "old"))
+    with Store(beside, "w", durability=study.durability) as target:
+        _clear(target)  # of an attempt that was cut short
+        yield target
+    if place.exists():
+        place.rename(old)
+    beside.rename(place)
+    sync(place.absolute().parent)
+    if old.exists():
+        rmtree(old)
+
+
 def settle(directory: str | Path) -> None:
     """Put a run back in its place where `grow` was cut short while it exchanged two directories."""
     place = Path(directory)
@@ -122,21 +137,14 @@ def grow(directory: str | Path, study: Study) -> int:
     """
     place = Path(directory)
     settle(place)
-    beside, old = (place.with_name(f".{place.name}.{name}") for name in ("growing", "old"))
-    with Store(place, "w") as store, Store(beside, "w", durability=study.durability) as target:
-        stored = store.study()
-        if stored is None:
+    with _in_its_place(place, study) as target, Store(place, "w") as store:
+        if store.study() is None:
             raise ValueError(f"only the run of a study can grow, but {place} holds none: choose another directory")
         _check_sound(store)
-        _clear(target)
         if (tried := store.info().get(SERVERS)) is not None:  # trials of servers are calls, too, and count in caps
             target.put_info(SERVERS, tried)
         kept = _take_over(store, target, study)
         _copy_calls(store, target)
-    place.rename(old)
-    beside.rename(place)
-    sync(place.absolute().parent)
-    rmtree(old)
     return kept
 
 
@@ -160,10 +168,8 @@ def excerpt(directory: str | Path, study: Study, out: str | Path) -> int:
     """
     place = Path(out)
     settle(place)
-    beside, old = (place.with_name(f".{place.name}.{name}") for name in ("growing", "old"))
-    with Store(directory) as store, Store(beside, "w", durability=study.durability) as target:
+    with _in_its_place(place, study) as target, Store(directory) as store:
         _check_sound(store)
-        _clear(target)
         wanted = sum(1 for _ in study.specs(study.agents()))
         kept = _take_over(store, target, study)
         if kept < wanted:
@@ -171,12 +177,6 @@ def excerpt(directory: str | Path, study: Study, out: str | Path) -> int:
                 f"an excerpt must find all episodes of its study in {directory}, it finds {kept:,} of {wanted:,}: "
                 "finish the run first"
             )
-    if place.exists():
-        place.rename(old)
-    beside.rename(place)
-    sync(place.absolute().parent)
-    if old.exists():
-        rmtree(old)
     return kept
 
 
